@@ -2,7 +2,7 @@
 
 An operator is computed by onnx.reference in FP32 on operands that were rounded before, and its results are rounded
 after. Tiled sums are computed on integers so small that every FP32 sum of them is exact in any order: then the model of
-`mezzo.frontends.onnx.tiles` leaves nothing open, and equality is of bits.
+`mezzo.onnx.emulate.tiles` leaves nothing open, and equality is of bits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from suites import Case
 
-from mezzo.dtypes import DType
+from mezzo.formats.dtypes import DType
 
 NUMPY = {
     DType.FLOAT16: np.dtype(np.float16),

@@ -57,9 +57,9 @@ def draw(model: Path, batches: int, size: int) -> Iterator[Feeds]:
 
 def _calibrate(model: Path, batches: int, size: int, folder: Path) -> Callable[[], float | None]:
     """mezzo's step of a conversion, told apart by its own time."""
-    from mezzo.judging import calibrating
+    from mezzo.quantize import calibration
 
-    step, taken = calibrating.calibrate, list[float]()
+    step, taken = calibration.calibrate, list[float]()
 
     def timed(model: Any, options: Any, dataset: Any, calibrator: Any, resume: Path | None = None) -> Any:
         assert sum(1 for _ in dataset) == batches, "scales are from as many batches as the other tool's"
@@ -69,7 +69,7 @@ def _calibrate(model: Path, batches: int, size: int, folder: Path) -> Callable[[
         finally:
             taken.append(time.perf_counter() - begin)
 
-    calibrating.calibrate = timed
+    calibration.calibrate = timed
     convert = _convert(model, batches, size, folder)
 
     def run() -> float:

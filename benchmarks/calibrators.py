@@ -24,11 +24,11 @@ import numpy.typing as npt
 import onnxruntime
 from onnxruntime.quantization.calibrate import HistogramCollector
 
-from mezzo.core.calibrator import Grid
-from mezzo.dtypes import DType
+from mezzo.contracts.calibrator import Grid
+from mezzo.formats.dtypes import DType
 from mezzo.plugins.discovery import calibrators
-from mezzo.quant.choosing import choose_range
-from mezzo.quant.collector import MOST_SAMPLED, Collector
+from mezzo.quantize.arithmetic.choosing import choose_range
+from mezzo.quantize.observers.collector import MOST_SAMPLED, Collector
 
 Arrays = Mapping[str, npt.NDArray[np.float32]]
 

@@ -32,9 +32,9 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.clusters.crew import RayCrew
-from mezzo.core.crew import in_turn
-from mezzo.machine import count_cores, find_load
+from mezzo.clusters.executor import RayCrew
+from mezzo.common.machine import count_cores, find_load
+from mezzo.contracts.executor import in_turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,16 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo.converting.conversion import convert_model
-from mezzo.converting.judged_model import judge_model
-from mezzo.core.profiles import Effort
-from mezzo.core.request import Request
-from mezzo.deciding.options import read_options
-from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.profile.nodes import time_model
-from mezzo.numerics.costs import predict_ns
-from mezzo.search import costs as measuring
+from mezzo.contracts.options.request import Request
+from mezzo.contracts.profiles import Effort
+from mezzo.conversion.conversion import convert_model
+from mezzo.conversion.judged_model import judge_model
+from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.profile.nodes import time_model
+from mezzo.planner.options import read_options
+from mezzo.tuning import measured_costs as measuring
+from mezzo.tuning.costs import predict_ns
 
 TO = {"openvino-cpu": "bf16", "onnxruntime-cpu": "fp16"}
 PLANS = ("fp32", "table", "measured")

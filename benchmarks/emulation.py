@@ -38,15 +38,15 @@ from rich.console import Console
 from rich.table import Table
 from suites import operators
 
-from mezzo.core.facts import Cost
-from mezzo.core.nodes import Kind, Role, Signature
-from mezzo.core.plans import Accumulation
-from mezzo.dtypes import HIGH, DType
-from mezzo.errors import MezzoError
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.run import JUDGING, Engine, Session
-from mezzo.frontends.onnx.switch import Emulator
-from mezzo.ops import op_facts
+from mezzo.common.errors import MezzoError
+from mezzo.contracts.plans import Accumulation
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.nodes import Kind, Role, Signature
+from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.run.run import JUDGING, Engine, Session
+from mezzo.tables.facts import Cost
+from mezzo.tables.ops import op_facts
 
 FAMILIES = {
     Cost.POINTWISE: "elementwise", Cost.MOVEMENT: "movement", Cost.REDUCTION: "reduction", Cost.LINEAR: "linear",

@@ -22,17 +22,17 @@ from rich.console import Console
 from rich.table import Table
 from suites import operators
 
-from mezzo.converting.judged_model import judge_model
-from mezzo.core.facts import HEAVY
-from mezzo.core.nodes import Kind
-from mezzo.core.request import Request
-from mezzo.deciding.options import Options, read_options
-from mezzo.deciding.planner import Judged, rows_of
-from mezzo.dtypes import FORMATS, LOW_DTYPES
-from mezzo.estimates import estimate
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.structure import structure_rules
-from mezzo.structure.estimated import ESTIMATED
+from mezzo.analysis.estimates import estimate
+from mezzo.analysis.structure import structure_rules
+from mezzo.analysis.structure.estimated import ESTIMATED
+from mezzo.contracts.options.request import Request
+from mezzo.conversion.judged_model import judge_model
+from mezzo.formats.dtypes import FORMATS, LOW_DTYPES
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.opening import open_model
+from mezzo.planner.options import Options, read_options
+from mezzo.planner.planner import Judged, rows_of
+from mezzo.tables.facts import HEAVY
 
 # A model that gives up more than this share of its low nodes is named.
 MOST_GIVEN_UP = 0.1

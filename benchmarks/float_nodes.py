@@ -13,7 +13,7 @@ from typing import NamedTuple
 import onnx
 import onnx.inliner
 
-from mezzo.frontends.onnx.value_types import TypedScope, find_node_schema, value_types
+from mezzo.onnx.schema.value_types import TypedScope, find_node_schema, value_types
 
 EXCLUDED = frozenset(
     {

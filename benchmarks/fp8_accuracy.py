@@ -17,8 +17,8 @@ import numpy as np
 import onnx
 
 import mezzo
-from mezzo.core.plans import Plan
-from mezzo.frontends.onnx.run import emulated_session
+from mezzo.contracts.plans import Plan
+from mezzo.onnx.run.run import emulated_session
 
 _ROWS = (
     ("int8", "tensorrt", "minmax"),

@@ -177,7 +177,7 @@ def _draw(family: str, source: Path) -> None:
 def judge(source: Path, target: str, place: Path, provider: str, modules: Path | None) -> Row:
     """Convert a folder and compare what it holds before, on the CPU, and after, on a provider."""
     import mezzo
-    from mezzo.frontends.onnx.opening import open_model
+    from mezzo.onnx.opening import open_model
 
     folder = mezzo.convert_folder(source, place, to="fp16", target=target)
     converted = folder.files[0].converted

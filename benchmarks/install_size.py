@@ -18,7 +18,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from mezzo.packages import PACKAGES
+from mezzo.common.packages import PACKAGES
 
 _BLOCK_BYTES = 4096
 

@@ -18,8 +18,8 @@ from converters import Convert, Settings
 from float_nodes import count_nodes
 from suites import Case
 
-from mezzo.errors import MezzoError
-from mezzo.frontends.onnx.run import Engine, emulated_session, native_session
+from mezzo.common.errors import MezzoError
+from mezzo.onnx.run.run import Engine, emulated_session, native_session
 
 TOLERANCES = {"fp16": 0.02, "bf16": 0.06}
 SMALLEST_SCALE = 1e-6

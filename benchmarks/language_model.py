@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.frontends.onnx.run import Session, emulated_session, native_session
 from mezzo.numerics.measures import Measured
-from mezzo.report.frontier import plot_frontier, scale_of
+from mezzo.onnx.run.run import Session, emulated_session, native_session
+from mezzo.report.text.measured.frontier import plot_frontier, scale_of
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 LEAST_COSINE = {"fp16": 0.9999, "bf16": 0.999}

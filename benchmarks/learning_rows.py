@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.numerics.curves import TEST
-from mezzo.places import write_file
-from mezzo.report.curves import COLUMNS, spell_curve
+from mezzo.common.safe_paths import write_file
+from mezzo.numerics.statistics.training_curves import TEST
+from mezzo.report.text.training.curves import COLUMNS, spell_curve
 
 
 class RecordError(Exception):

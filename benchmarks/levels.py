@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from random_problems import legal_assignments, random_problem
 
-from mezzo.core.strategy import cost
+from mezzo.contracts.strategy import cost
 from mezzo.plugins.discovery import strategies
 
 # Nodes per problem, so that all assignments can be tried.

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.errors import MezzoError
+from mezzo.common.errors import MezzoError
 from mezzo.numerics.measures import Deviation, Ruling
 
 TUNED = 2e-3

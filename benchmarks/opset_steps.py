@@ -24,9 +24,9 @@ import onnx
 from onnx import numpy_helper
 from suites import why_random
 
-from mezzo.frontends.onnx.opset import default_opset, reach
-from mezzo.frontends.onnx.run import Engine, native_session
-from mezzo.frontends.onnx.shapes import all_nodes
+from mezzo.onnx.edit.opset import default_opset, reach
+from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.schema.shapes import all_nodes
 
 TOLERANCE = 1e-5
 

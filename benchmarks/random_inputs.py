@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from mezzo.converting.results import lab_of, open_source
-from mezzo.errors import MezzoError
-from mezzo.judging.data import open_model_data
+from mezzo.common.errors import MezzoError
+from mezzo.conversion.results import lab_of, open_source
+from mezzo.evaluate.model_data import open_model_data
 
 
 def are_finite(answers: Iterable[Any]) -> bool:

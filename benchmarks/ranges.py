@@ -28,10 +28,10 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo.frontends.onnx.instruments import Instruments
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.numerics.ranges import Accumulator
-from mezzo.verbs.ranges import ranges
+from mezzo.api.ranges import ranges
+from mezzo.numerics.ranges.ranges import Accumulator
+from mezzo.onnx.measure.instruments import Instruments
+from mezzo.onnx.opening import open_model
 
 CPU_FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16")
 Feeds = dict[str, Any]
@@ -185,7 +185,7 @@ def time_measuring(model: onnx.ModelProto, feeds: Callable[[int], Feeds], batche
         seconds, gathered = timed(partial(instruments.run, feeds(number), number, sample))
         run_s.append(seconds)
         add_s.append(timed(partial(accumulator.add, gathered, number))[0])
-        # As mezzo.verbs.ranges chooses it.
+        # As mezzo.api.ranges chooses it.
         wanted = min(int(gathered.counts.sum()) // 128, 1 << 20) // instruments.size
         sample = min(max(1 << wanted.bit_length() >> 1, 128), 1024)
     run, add = (statistics.median(times[2:]) * 1e3 for times in (run_s, add_s))

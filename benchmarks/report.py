@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 from report_models import deep
 
-from mezzo.report.account import describe_conversion, with_graph
+from mezzo.api import convert as pipeline
 from mezzo.report.html import render
-from mezzo.verbs import convert as pipeline
+from mezzo.report.records.account import describe_conversion, with_graph
 
 ACTIONS = {
     "open_more_ms": "mezzoPage.drawing.openMore()",

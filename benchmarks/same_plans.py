@@ -48,7 +48,7 @@ class Way:
 
     def plan(self, model: onnx.ModelProto) -> str:
         """The plan file, or the message of the refusal."""
-        from mezzo.files.planfile import to_json
+        from mezzo.io.planfile import to_json
 
         try:
             return to_json(mezzo.plan(model, to=self.to, policy=self.policy, strategy=self.strategy))

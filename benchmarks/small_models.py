@@ -22,7 +22,7 @@ from pathlib import Path
 
 from startup import run_once
 
-from mezzo.machine import find_load, find_machine
+from mezzo.common.machine import find_load, find_machine
 
 HERE = Path(__file__).resolve().parents[1]
 DEMO = HERE / "examples" / "digits"

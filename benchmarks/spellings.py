@@ -38,7 +38,7 @@ from spellings.heldout3_harmless import HARMLESS
 from spellings.judging import Answers, heavy_in_fp32, judge, naively_converted, reference
 
 import mezzo
-from mezzo.errors import ContractError
+from mezzo.common.errors import ContractError
 
 POLICIES = ("balanced", "conservative", "graphamp-balanced", "graphamp-conservative", "graphamp-aggressive", "mxnet",
             "paddle", "tensorflow", "tvm")  # fmt: skip

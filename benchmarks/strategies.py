@@ -23,8 +23,8 @@ from rich.table import Table
 from suites import Case, architectures, operators, zoo
 
 import mezzo
-from mezzo.core.plans import PlannedNode
-from mezzo.verbs.strategies import StrategyRow
+from mezzo.api.strategies import StrategyRow
+from mezzo.contracts.plans import PlannedNode
 
 
 @dataclass(slots=True)

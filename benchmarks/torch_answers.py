@@ -35,12 +35,12 @@ from torch import fx
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch_models import Model, draw, list_models, load_libraries, other_sizes, reference, shake
 
-from mezzo.dtypes import DType
-from mezzo.report.groups import count_precisions
-from mezzo.torch.accounts import Account
-from mezzo.torch.backend import Backend
-from mezzo.torch.compiled import wrap
-from mezzo.torch.settings import read_settings
+from mezzo.formats.dtypes import DType
+from mezzo.report.records.groups import count_precisions
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.compiled import wrap
+from mezzo.torch.compiler.settings import read_settings
+from mezzo.torch.inspect.accounts import Account
 
 MOST = 1.05
 LOW = {"bf16": (torch.bfloat16, DType.BFLOAT16), "fp16": (torch.float16, DType.FLOAT16)}

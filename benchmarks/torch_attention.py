@@ -26,8 +26,8 @@ from rich.table import Table
 from torch import Tensor
 from torch_speed import describe_torch_environment
 
-from mezzo.torch.attention import is_short
-from mezzo.torch.attention_formulas import Told, backward_in_parts
+from mezzo.torch.train.attention import is_short
+from mezzo.torch.train.attention_formulas import Told, backward_in_parts
 
 _ATEN: Any = torch.ops.aten
 _FORWARD: Any = _ATEN._scaled_dot_product_flash_attention_for_cpu.default

@@ -35,10 +35,10 @@ from torch_answers import LOW, MOST, apart, as_double, inductor, interpret, norm
 from torch_models import draw, list_models, load_libraries, reference, shake
 from torch_networks import without_dropout
 
-from mezzo.torch.backend import Backend
-from mezzo.torch.compiled import wrap
-from mezzo.torch.gradients import linear
-from mezzo.torch.settings import read_settings
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.compiled import wrap
+from mezzo.torch.compiler.settings import read_settings
+from mezzo.torch.inspect.gradients import linear
 
 _STEPS = 10
 _FIRST_CHANGE = 1e-4

@@ -87,10 +87,10 @@ def _compile(model: Any, feeds: Any, measure: Callable[[Any, Any, Callable[[Any,
     """Call a model as mezzo compiles it, but for Inductor's code. `measure` stands where graphs are planned."""
     import torch
 
-    from mezzo.torch import passes
-    from mezzo.torch.backend import Backend
-    from mezzo.torch.compiled import wrap
-    from mezzo.torch.settings import read_settings
+    from mezzo.torch.compiler import passes
+    from mezzo.torch.compiler.backend import Backend
+    from mezzo.torch.compiler.compiled import wrap
+    from mezzo.torch.compiler.settings import read_settings
 
     rewrite = passes.rewrite
     passes.rewrite = lambda program, options: measure(program, options, rewrite)

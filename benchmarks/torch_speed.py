@@ -200,7 +200,7 @@ def _prepared(task: Task, candidate: Candidate, planned: list[tuple[float, int]]
 
 def _watch(planned: list[tuple[float, int]]) -> None:
     """Note how long the planner takes for each graph, and how many nodes that has."""
-    from mezzo.torch import passes
+    from mezzo.torch.compiler import passes
 
     rewrite = passes.rewrite
 

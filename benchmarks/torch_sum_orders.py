@@ -22,7 +22,7 @@ from rich.table import Table
 from torch import Tensor
 from torch_speed import describe_torch_environment
 
-from mezzo.torch.tiles import PRODUCT
+from mezzo.torch.train.sums.tiles import PRODUCT
 
 _BOUNDS = (0, 1, 16, 164, 1640, 1 << 30)  # places a byte is next in
 

@@ -200,7 +200,7 @@ def _peak(step: Callable[[], None]) -> float:
 
 def _copies() -> Mapping[int, int]:
     """Low copies of weights that are kept from step to step: their bytes by where they lie."""
-    from mezzo.torch.weights import SHADOWS
+    from mezzo.torch.weights.weights import SHADOWS
 
     states = [shadow.state for shadow in SHADOWS._held.values()]
     lows = [state.low.untyped_storage() for state in states if state is not None]

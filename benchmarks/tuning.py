@@ -41,16 +41,16 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.converting.judged_model import judge_model
-from mezzo.core.nodes import Kind
-from mezzo.core.problem import Problem
-from mezzo.core.request import Request
-from mezzo.core.strategy import cost
-from mezzo.deciding.options import read_options
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.run import emulated_session, native_session
-from mezzo.frontends.onnx.switch import Emulator
+from mezzo.contracts.options.request import Request
+from mezzo.contracts.problem import Problem
+from mezzo.contracts.strategy import cost
+from mezzo.conversion.judged_model import judge_model
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.planner.options import read_options
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 Feeds = Mapping[str, np.ndarray]

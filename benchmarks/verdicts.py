@@ -32,14 +32,14 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.converting.results import open_source
-from mezzo.core.request import Request
-from mezzo.deciding.options import read_options
-from mezzo.errors import MezzoError
-from mezzo.judging.data import open_model_data
+from mezzo.common.errors import MezzoError
+from mezzo.contracts.options.request import Request
+from mezzo.conversion.results import open_source
+from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.measures import Measured
-from mezzo.search.goals import score_one
-from mezzo.search.rig import Rig, few_samples, units_of
+from mezzo.planner.options import read_options
+from mezzo.tuning.evaluator import Rig, few_samples, units_of
+from mezzo.tuning.goals import score_one
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 

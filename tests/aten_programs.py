@@ -6,12 +6,12 @@ is a number that the arithmetic takes; anything else is an attribute.
 
 from collections.abc import Mapping, Sequence
 
-from mezzo.core.facts import OpFacts
-from mezzo.core.graph import ConstantFacts, Graph
-from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Value
-from mezzo.dtypes import HIGH, DType
-from mezzo.frontends.torch.attributes import attributes_of, number_filled_in, operand_order, scalar_operands
-from mezzo.ops import op_facts
+from mezzo.aten.read.attributes import attributes_of, number_filled_in, operand_order, scalar_operands
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import ConstantFacts, Graph
+from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Value
+from mezzo.tables.facts import OpFacts
+from mezzo.tables.ops import op_facts
 
 Call = tuple[str, str, Mapping[str, object]]
 _LEGAL = frozenset({HIGH, DType.FLOAT16, DType.BFLOAT16})

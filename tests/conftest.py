@@ -11,4 +11,4 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 @pytest.fixture(autouse=True)
 def _no_runtime_check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.get_closest_marker("on_runtime") is None:
-        monkeypatch.setattr("mezzo.search.runtime_check.find_runtime", lambda profiler, target: None)
+        monkeypatch.setattr("mezzo.tuning.repair.runtime_check.find_runtime", lambda profiler, target: None)

@@ -1,6 +1,6 @@
 """Values with what was measured of them, for tests of what measurements decide."""
 
-from mezzo.dtypes import DType
+from mezzo.formats.dtypes import DType
 from mezzo.numerics.measures import FormatRange, ValueRange
 
 

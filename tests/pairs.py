@@ -5,13 +5,13 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from mezzo.core.facts import Cost
-from mezzo.core.graph import Graph
-from mezzo.core.levels import Line, line_of
-from mezzo.core.policy import Category
-from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side, Split
-from mezzo.core.target import Costs
-from mezzo.dtypes import HIGH, DType
+from mezzo.contracts.problem import Choice, MeasuredCosts, Problem, Side, Split
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.precision_line import Line, line_of
+from mezzo.ir.graph import Graph
+from mezzo.tables.facts import Cost
+from mezzo.tables.policy import Category
+from mezzo.tables.target import Costs
 
 F16_LINE = line_of(HIGH, DType.FLOAT16)
 BF16_LINE = line_of(HIGH, DType.BFLOAT16)

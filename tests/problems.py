@@ -11,20 +11,20 @@ import onnx
 from hypothesis import strategies as st
 from random_models import random_model
 
-from mezzo.core.graph import Graph
-from mezzo.core.levels import line_of
-from mezzo.core.nodes import Kind
-from mezzo.core.policy import Category
-from mezzo.core.problem import Choice, Problem
-from mezzo.core.target import Costs
-from mezzo.deciding.planner import Judged, judge
-from mezzo.deciding.wishes import Wishes
-from mezzo.dtypes import HIGH, DType
-from mezzo.frontends.onnx.blobs import Blobs
-from mezzo.frontends.onnx.magnitudes import facts
-from mezzo.frontends.onnx.read import read
-from mezzo.frontends.onnx.shapes import value_sizes
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.precision_line import line_of
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.files.blobs import Blobs
+from mezzo.onnx.files.magnitudes import facts
+from mezzo.onnx.read.read import read
+from mezzo.onnx.schema.shapes import value_sizes
+from mezzo.planner.plan_options import Wishes
+from mezzo.planner.planner import Judged, judge
 from mezzo.plugins.discovery import policies, policy, strategies, target, targets
+from mezzo.tables.policy import Category
+from mezzo.tables.target import Costs
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from mezzo.core.frontend import Model
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, name_port
-from mezzo.core.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire
+from mezzo.formats.dtypes import DType
+from mezzo.formats.quantization import Quantization
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, name_port
 from mezzo.plugins import discovery
 
 Q8 = DType.QUANTIZED8

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import toy_dialect
 
-from mezzo.core.graph import Graph
-from mezzo.core.levels import Line, uniform
-from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Use, Value
-from mezzo.core.policy import Category
-from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side
-from mezzo.core.quantization import Quantization
-from mezzo.core.quantized import DynamicProduct, DynamicWeight, Quantized
-from mezzo.core.target import Costs
-from mezzo.dtypes import HIGH, DType
+from mezzo.contracts.problem import Choice, MeasuredCosts, Problem, Side
+from mezzo.contracts.quantized_level import DynamicProduct, DynamicWeight, Quantized
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.precision_line import Line, uniform
+from mezzo.formats.quantization import Quantization
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Use, Value
+from mezzo.tables.policy import Category
+from mezzo.tables.target import Costs
 
 _OTHERS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.INT8)
 _PRICES = (0, 1, 7, 50, 400, 3000)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mezzo.core.crew import Job
+from mezzo.contracts.executor import Job
 
 
 class Scattered:

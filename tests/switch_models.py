@@ -8,15 +8,15 @@ import onnx
 from onnx import parser
 
 import mezzo
-from mezzo.core.nodes import Kind
-from mezzo.core.plans import Accumulation
-from mezzo.dtypes import HIGH, LOW_DTYPES, DType
-from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.reading import Reading
-from mezzo.frontends.onnx.run import emulated_session
-from mezzo.frontends.onnx.runtime import JUDGING
-from mezzo.frontends.onnx.switch import Emulator
+from mezzo.contracts.plans import Accumulation
+from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.read.reading import Reading
+from mezzo.onnx.run.run import emulated_session
+from mezzo.onnx.run.runtime import JUDGING
 
 
 def read(text: str, opset: int = 21, ir_version: int = 10) -> onnx.ModelProto:

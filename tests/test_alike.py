@@ -11,14 +11,14 @@ import pytest
 from block_models import block_feeds, block_model
 
 import mezzo
-from mezzo.converting.judged_model import judge_model
-from mezzo.converting.results import open_source
-from mezzo.core.request import Request
-from mezzo.deciding.options import read_options
-from mezzo.judging.data import open_model_data
-from mezzo.numerics.sensitivity import Probing, probe_units
-from mezzo.search.goals import score_one
-from mezzo.search.rig import Rig, few_samples, places_of, units_of
+from mezzo.contracts.options.request import Request
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.results import open_source
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.planner.options import read_options
+from mezzo.tuning.evaluator import Rig, few_samples, places_of, units_of
+from mezzo.tuning.goals import score_one
+from mezzo.tuning.sensitivity import Probing, probe_units
 
 BLOCKS = 10
 

@@ -17,49 +17,45 @@ from rooms import imports as imports_of
 
 _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 
-# Rooms that put the planner, numerics and the front end together.
-_UNITING = ("converting", "clusters", "judging", "search", "verbs", "folders")
-# Lowest first. A room imports itself and lower layers, and never another room of its own layer but in the first and the
-# last.
+# Packages that put the planner, numbers and a front end together.
+_UNITING = ("conversion", "clusters", "evaluate", "quantize", "tuning", "api")
+# Lowest first. A package imports itself and lower layers, and never another one of its own layer but in the last.
 _LAYERS: tuple[frozenset[str], ...] = (
-    frozenset(
-        {
-            "errors",
-            "dtypes",
-            "machine",
-            "packages",
-            "places",
-            "staging",
-            "sizes",
-            "spelling",
-            "voices",
-            "file_kinds",
-            "strangers",
-            "telemetry",
-        }
-    ),  # vocabulary
-    frozenset({"core"}),  # contracts
-    frozenset({"estimates", "units"}),
-    frozenset({"ops", "policies", "targets", "structure", "strategies", "files", "views"}),
+    frozenset({"common"}),
+    frozenset({"formats"}),
+    frozenset({"ir"}),
+    frozenset({"tables"}),
+    frozenset({"contracts"}),
+    frozenset({"analysis", "io"}),
     frozenset({"plugins"}),
-    frozenset({"frontends", "quant", "numerics"}),
+    frozenset({"planner"}),
+    frozenset({"numerics"}),
+    frozenset({"onnx", "aten"}),  # front ends
     frozenset({"report"}),
-    frozenset({"deciding"}),
-    *(frozenset({room}) for room in _UNITING),
+    *(frozenset({package}) for package in _UNITING),
     frozenset({""}),  # the package itself: its public names
     frozenset({"torch"}),  # drivers of PyTorch: public, and imported by whoever wants them
     frozenset({"cli", "__main__"}),
 )
-_UNITED = frozenset({0, len(_LAYERS) - 1})
+_UNITED = frozenset({len(_LAYERS) - 1})
+_FRONT_ENDS = ("onnx", "aten")
 # Folders whose files are many of one kind: no file imports another of them.
-_PLUG_INS = ("ops", "policies", "targets", "strategies", "structure", "units.patterns", "quant.calibrators")
+_PLUG_INS = (
+    "tables.ops",
+    "tables.policies",
+    "tables.targets",
+    "planner.strategies",
+    "analysis.structure",
+    "analysis.fusion.patterns",
+    "quantize.calibrators",
+)
 # Libraries, and where they may be imported. Elsewhere their types may be named, under TYPE_CHECKING.
 _HOMES = {
-    "onnx": ("frontends.onnx",),
-    "onnx_ir": ("frontends.onnx",),
-    "onnxruntime": ("frontends.onnx.runtime_libraries",),
-    "openvino": ("frontends.onnx.runtime_libraries",),
-    "torch": ("frontends.torch", "torch"),
+    "onnx": ("onnx",),
+    "onnx_ir": ("onnx",),
+    "onnxruntime": ("onnx.run.runtime_libraries",),
+    "openvino": ("onnx.run.runtime_libraries",),
+    "torch": ("aten", "torch"),
     "ray": ("clusters",),
     "typer": ("cli",),
     "rich": ("cli", "report"),
@@ -67,44 +63,31 @@ _HOMES = {
 _NAMED_ELSEWHERE = {*_UNITING, ""}
 # Who may import a front end by name, and why; discovery finds them for all others.
 _ABOUT_ONE_FRONTEND = {
-    "cli.doctor": "looks at the runtimes of ONNX and at nothing else",
-    "cli.probe": "asks the runtimes of ONNX about ONNX's operators",
-    "report.doctor": "spells what the doctor has found",
+    "cli.commands.doctor": "looks at the runtimes of ONNX and at nothing else",
+    "cli.commands.probe": "asks the runtimes of ONNX about ONNX's operators",
+    "report.text.doctor": "spells what the doctor has found",
     "torch": "hands PyTorch's graphs to its front end, and to no other",
 }
 # Libraries that load nothing until a model of theirs is there: the folders that import them are imported late.
 _LATE_LIBRARIES = ("onnxruntime", "torch", "ray")
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
+    "analysis": (4, "discovery imports every rule to list it; numpy is loaded when arrays are looked at"),
+    "api": (20, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
+    "aten": (1, "PyTorch is loaded when a program of its own comes in"),
     "cli": (157, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),
-    "converting": (7, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
-    "core": (
-        19,
-        "problems and graphs are named everywhere; arrays, and with them numpy, are loaded when one is planned",
-    ),
-    "deciding": (
-        2,
-        "units come with all patterns, and those of the default target say nothing of a plan; quantized kernels are "
-        "looked for where something is to be quantized",
-    ),
-    "estimates": (1, "sizes are named by rules; numpy is loaded when values are estimated"),
-    "folders": (1, "a search is loaded where a folder has data"),
-    "frontends": (25, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
-    "machine": (1, "not every system has bounds on what a process may take, and a library to ask for them"),
-    "packages": (2, "the version is read when it is asked for"),
+    "common": (4, "what only one system has, what is read when asked for, what is worked out for a misspelled word"),
+    "contracts": (17, "problems are named everywhere; numpy is loaded when one is planned"),
+    "conversion": (7, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
+    "ir": (2, "graphs are named everywhere; numpy is loaded when one is planned"),
+    "onnx": (22, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
+    "planner": (13, "discovery imports every strategy to list it; numpy is loaded when one assigns"),
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
     "report": (
-        3,
-        "a chain asks the estimates' rules for their names alone; a table the figures for their titles, an account of "
-        "ranges the limits of formats",
+        5,
+        "a chain asks the estimates' rules for their names alone; a picture's arrays are loaded when it is drawn",
     ),
-    "search": (1, "the tuner is loaded where a check has failed"),
-    "spelling": (1, "likeness is worked out once something was misspelled"),
-    "strategies": (21, "discovery imports every strategy to list it; numpy is loaded when one assigns"),
-    "structure": (3, "discovery imports every rule to list it; numpy is loaded when one looks at arrays"),
-    "verbs": (19, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
-    "views": (2, "a picture's arrays are loaded when it is drawn"),
 }
 _MOST_BY_PLACE = 4  # fields of a record; named tuples are made by the thousand, and unpacked
 _LONGEST = 399  # lines of a file
@@ -115,14 +98,14 @@ _TAKING_APART = frozenset(
 )
 # Modules that read sentences all the same: in how many places, and why.
 _PROSE_READ = {
-    "core.memory": (1, "runtimes say in their messages alone that they were refused memory"),
-    "files.provenance": (3, "a name inside a text is stored once; the text is put together again as it was"),
-    "folders.deciding": (
+    "common.memory": (1, "runtimes say in their messages alone that they were refused memory"),
+    "io.provenance": (3, "a name inside a text is stored once; the text is put together again as it was"),
+    "api.folders.deciding": (
         1,
         "what opens a file names it or does not; an error that names it already is not named twice",
     ),
-    "frontends.onnx.checking": (1, "the ONNX checker says in its message alone that it means sparse weights"),
-    "frontends.onnx.model": (4, "the ONNX checker says in its message alone which node it refuses"),
+    "onnx.edit.checking": (1, "the ONNX checker says in its message alone that it means sparse weights"),
+    "onnx.model": (4, "the ONNX checker says in its message alone which node it refuses"),
 }
 # What named tuples call their public names.
 _OF_TUPLES = frozenset({"_replace", "_asdict", "_fields", "_make"})
@@ -250,7 +233,7 @@ def test_plug_ins_never_import_each_other(folder: str) -> None:
 
 
 def test_nobody_imports_a_preset_a_target_or_a_strategy_by_name() -> None:
-    folders = ("policies.", "targets.", "strategies.", "quant.calibrators.")
+    folders = ("tables.policies.", "tables.targets.", "planner.strategies.", "quantize.calibrators.")
     faults = [str(f) for f in imports() if f.is_ours and f.read.startswith(folders)]
     assert not faults, "discovery finds them; a name in code would make adding one an edit of two files"
 
@@ -260,11 +243,11 @@ def test_nobody_imports_a_front_end_by_name() -> None:
         found.reader: str(found)
         for found in imports()
         if found.is_ours
-        and _inside(found.read, ("frontends",))
-        and not _inside(found.reader, ("frontends", *_ABOUT_ONE_FRONTEND))
+        and _inside(found.read, _FRONT_ENDS)
+        and not _inside(found.reader, (*_FRONT_ENDS, *_ABOUT_ONE_FRONTEND))
     }
-    assert not faults, "discovery picks the front end by the source; mezzo.core.frontend is what it is asked"
-    readers = {found.reader for found in imports() if found.is_ours and _inside(found.read, ("frontends",))}
+    assert not faults, "discovery picks the front end by the source; mezzo.contracts.frontend is what it is asked"
+    readers = {found.reader for found in imports() if found.is_ours and _inside(found.read, _FRONT_ENDS)}
     idle = {name for name in _ABOUT_ONE_FRONTEND if not any(_inside(reader, (name,)) for reader in readers)}
     assert not idle & _rooms_and_modules(), "an exception that nobody needs any more"
 
@@ -274,9 +257,9 @@ def test_dialects_know_nothing_of_each_other() -> None:
         str(found)
         for found in imports()
         if found.is_ours
-        and found.reader.startswith("frontends.")
-        and found.read.startswith("frontends.")
-        and found.read.split(".")[1] != found.reader.split(".")[1]
+        and _inside(found.reader, _FRONT_ENDS)
+        and _inside(found.read, _FRONT_ENDS)
+        and found.read.partition(".")[0] != found.reader.partition(".")[0]
     ]
     assert not faults
 
@@ -372,9 +355,11 @@ def test_no_module_takes_a_private_name_of_another() -> None:
 
 
 def test_private_names_are_found_however_they_are_taken() -> None:
-    tree = ast.parse("from mezzo.core import plans, _one\nplans._two, plans.three, plans.Plan._replace, other._four")
+    tree = ast.parse(
+        "from mezzo.contracts import plans, _one\nplans._two, plans.three, plans.Plan._replace, other._four"
+    )
     assert list(_private_reads("reader", tree)) == [
-        "reader imports _one of mezzo.core",
+        "reader imports _one of mezzo.contracts",
         "reader line 2 reads plans._two",
     ]
 
@@ -437,7 +422,7 @@ def test_code_that_reads_a_sentence_is_found(code: str) -> None:
 def test_library_is_loaded_when_a_model_of_its_own_is_there(library: str) -> None:
     """Nothing imports it but its home; what `import mezzo` and discovery load at once is at home nowhere."""
     homes = _HOMES[library]
-    found_by_discovery = [name for name in modules() if name.startswith("frontends.") and name.count(".") == 1]
+    found_by_discovery = [name for name in modules() if name in _FRONT_ENDS]
     at_once = _loaded_by([*(name for name in modules() if not _inside(name, homes)), *found_by_discovery])
     faults = [
         str(found)
@@ -454,7 +439,7 @@ def test_library_is_loaded_when_a_model_of_its_own_is_there(library: str) -> Non
 def test_runtimes_are_loaded_where_their_telemetry_is_turned_off() -> None:
     """Nobody else asks for them by a text either."""
     faults = [
-        f"mezzo.{name} calls {ast.unparse(node)}; take it from frontends.onnx.runtime_libraries"
+        f"mezzo.{name} calls {ast.unparse(node)}; take it from mezzo.onnx.run.runtime_libraries"
         for name, tree in modules().items()
         if name not in _HOMES["onnxruntime"]
         for node in ast.walk(tree)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mezzo.frontends.torch.attributes import attributes_of, number_filled_in, operand_order, scalar_operands
+from mezzo.aten.read.attributes import attributes_of, number_filled_in, operand_order, scalar_operands
 
 CASES: tuple[tuple[str, Mapping[str, object], Mapping[str, object]], ...] = (
     # Reductions: axes as a tuple, all of them where none is named.

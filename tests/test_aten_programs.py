@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from aten_programs import Program, rows_of
 
-from mezzo.core.graph import Graph
-from mezzo.dtypes import FORMATS, DType
-from mezzo.estimates import Estimates, estimate
-from mezzo.structure import View, structure_rules
-from mezzo.structure.exact_masks import exact_masks
-from mezzo.structure.masks import mask_limits
-from mezzo.structure.saturating import saturated
+from mezzo.analysis.estimates import Estimates, estimate
+from mezzo.analysis.structure import View, structure_rules
+from mezzo.analysis.structure.exact_masks import exact_masks
+from mezzo.analysis.structure.masks import mask_limits
+from mezzo.analysis.structure.saturating import saturated
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.ir.graph import Graph
 
 F16 = FORMATS[DType.FLOAT16]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mezzo.converting.room import call_with_room
+from mezzo.conversion.stack_guard import call_with_room
 
 _PIECE_BYTES = 16 << 10
 _SLOT_BYTES = 8

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from random_models import random_feeds, random_model
 
 import mezzo
-from mezzo.dtypes import FORMATS, LOW_DTYPES
-from mezzo.frontends.onnx.custom_operators import with_private_domain
-from mezzo.frontends.onnx.run import emulated_session, native_session
-from mezzo.frontends.onnx.value_types import TypedScope, value_types
+from mezzo.formats.dtypes import FORMATS, LOW_DTYPES
+from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.onnx.schema.custom_operators import with_private_domain
+from mezzo.onnx.schema.value_types import TypedScope, value_types
 from mezzo.plugins.discovery import policies, strategies
 
 _LOW_NUMBERS = {"fp16": onnx.TensorProto.FLOAT16, "bf16": onnx.TensorProto.BFLOAT16}

@@ -13,16 +13,16 @@ import pytest
 from onnx import helper, numpy_helper
 
 import mezzo
-from mezzo.converting.results import open_source
-from mezzo.core.corrections import Correction
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
-from mezzo.errors import ContractError, InputError
-from mezzo.files.corrections import read_corrections, spell_corrections
-from mezzo.frontends.onnx.pairs import Pair, Side
-from mezzo.judging.data import open_model_data
-from mezzo.judging.gains import Errors, Trials
-from mezzo.quant.parameters import is_guarded
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.corrections import Correction
+from mezzo.conversion.results import open_source
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.formats.dtypes import DType
+from mezzo.formats.quantization import Quantization
+from mezzo.io.corrections import read_corrections, spell_corrections
+from mezzo.onnx.measure.pairs import Pair, Side
+from mezzo.quantize.arithmetic.parameters import is_guarded
+from mezzo.quantize.paired_error_test import Errors, Trials
 
 WIDTH = 32
 
@@ -316,7 +316,7 @@ def test_the_reference_answers_once_however_many_results_are_tried(monkeypatch: 
     kept = Trials(dataset)
     squares = [kept.errors_of(source, result).squares for result in results]
     assert (asked.count(Side.REFERENCE), asked.count(Side.CANDIDATE)) == (3, 9)
-    monkeypatch.setattr("mezzo.judging.gains._MOST_BYTES", 1)
+    monkeypatch.setattr("mezzo.quantize.paired_error_test._MOST_BYTES", 1)
     full = Trials(dataset)
     again = [full.errors_of(source, result).squares for result in results]
     assert asked.count(Side.REFERENCE) == 3 + 9

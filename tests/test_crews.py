@@ -12,19 +12,19 @@ import pytest
 from random_models import random_feeds, random_model
 from scattered import Scattered
 
-from mezzo.clusters.sending import open_by_path, source_of
-from mezzo.converting.results import open_source
-from mezzo.core.crew import HERE, crew_at_work, in_turn, working_with
-from mezzo.core.frontend import Model
-from mezzo.core.nodes import Kind
-from mezzo.dtypes import DType
-from mezzo.judging.collecting import collect
-from mezzo.judging.data import open_model_data
-from mezzo.verbs.compare import compare
-from mezzo.verbs.convert import convert
-from mezzo.verbs.ranges import ranges
-from mezzo.verbs.sensitivity import sensitivity
-from mezzo.verbs.tune import tune
+from mezzo.api.compare import compare
+from mezzo.api.convert import convert
+from mezzo.api.ranges import ranges
+from mezzo.api.sensitivity import sensitivity
+from mezzo.api.tune import tune
+from mezzo.clusters.model_transfer import open_by_path, source_of
+from mezzo.contracts.executor import HERE, crew_at_work, in_turn, working_with
+from mezzo.contracts.frontend import Model
+from mezzo.conversion.results import open_source
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Kind
+from mezzo.quantize.collection import collect
 
 
 def batches(model: Any, seed: int, count: int = 7, *, has_nan: bool = True) -> list[dict[str, Any]]:

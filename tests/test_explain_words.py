@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from random_models import models
 
 import mezzo
-from mezzo.files.planfile import load_plan, save_plan
-from mezzo.verbs.explain import Known, chain_of, find_meant
+from mezzo.api.explain import Known, chain_of, find_meant
+from mezzo.io.planfile import load_plan, save_plan
 
 _TWO_BLOCKS = """
 <ir_version: 10, opset_import: ["" : 21]>

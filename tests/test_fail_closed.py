@@ -11,18 +11,18 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo import dtypes
-from mezzo.core.facts import OpFacts
-from mezzo.core.policy import Category, Policy, rule
-from mezzo.core.target import Listing, Target, kernels
-from mezzo.dtypes import HALF_FORMATS, QUANTIZED, DType, Format, narrow_formats
-from mezzo.files.policyfile import read_policy
-from mezzo.files.targetfile import read_target
-from mezzo.frontends.onnx.contrib import CONTRIB
-from mezzo.frontends.onnx.schema import find_schema, solve
-from mezzo.frontends.onnx.types import parse_type_string
-from mezzo.ops import dialects, op_facts
+from mezzo.formats import dtypes
+from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED, DType, Format, narrow_formats
+from mezzo.io.policyfile import read_policy
+from mezzo.io.targetfile import read_target
+from mezzo.onnx.schema.contrib import CONTRIB
+from mezzo.onnx.schema.schema import find_schema, solve
+from mezzo.onnx.schema.types import parse_type_string
 from mezzo.plugins import discovery
+from mezzo.tables.facts import OpFacts
+from mezzo.tables.ops import dialects, op_facts
+from mezzo.tables.policy import Category, Policy, rule
+from mezzo.tables.target import Listing, Target, kernels
 
 FP6, INT4 = DType.FLOAT6E3M2, DType.INT4
 # As their rows in the table of formats would be; INT4 stands for whole numbers that are scaled.

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mezzo.errors import ModelError
-from mezzo.file_kinds import FileKind, tell_kind
-from mezzo.frontends.onnx.files import load
-from mezzo.strangers import describe_folder, describe_stranger
+from mezzo.common.errors import ModelError
+from mezzo.common.file_kinds import FileKind, tell_kind
+from mezzo.common.unsupported_files import describe_folder, describe_stranger
+from mezzo.onnx.files.files import load
 
 
 def _told(path: Path) -> FileKind:

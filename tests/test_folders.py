@@ -15,13 +15,13 @@ import pytest
 from folder_models import WIDTH, WORDS, make_seq2seq
 
 import mezzo
+from mezzo.api.folders.configs import update_config
+from mezzo.api.folders.names import find_low_suffix
+from mezzo.api.folders.ties import find_ties
 from mezzo.cli import main
-from mezzo.dtypes import DType
-from mezzo.folders.configs import update_config
-from mezzo.folders.names import find_low_suffix
-from mezzo.folders.ties import find_ties
-from mezzo.frontends.onnx.folder import ports_of
-from mezzo.report.folder import folder_schema
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.folder import ports_of
+from mezzo.report.text.folder import folder_schema
 
 MODELS = ("decoder_model", "decoder_model_merged", "decoder_with_past_model", "encoder_model")
 PAGE = Path(__file__).parents[1] / "docs/how-to/hugging-face-folders.md"
@@ -489,7 +489,7 @@ def test_folder_without_data_for_a_model_is_refused_before_anything_is_converted
     export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = dict.fromkeys(MODELS[:-1], "random:0")  # the one that would come last has none
-    monkeypatch.setattr("mezzo.folders.converting.fit_requests", None)
+    monkeypatch.setattr("mezzo.api.folders.converting.fit_requests", None)
     said = error_of(export, tmp_path / "out", to="int8", target="openvino-cpu", data=given)
     assert said.startswith("'onnx/encoder_model.onnx': to is 'int8', which takes scales from data, and none is given; ")
     assert not (tmp_path / "out").exists()

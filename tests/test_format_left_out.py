@@ -7,11 +7,11 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.core.target import Gain, Target
-from mezzo.deciding.gaining import choose_format, find_better, find_gaining
-from mezzo.dtypes import LOW_DTYPES, DType
-from mezzo.machine import Machine
+from mezzo.common.machine import Machine
+from mezzo.formats.dtypes import LOW_DTYPES, DType
+from mezzo.planner.choices.gains import choose_format, find_better, find_gaining
 from mezzo.plugins.discovery import targets
+from mezzo.tables.target import Gain, Target
 
 PLAIN, AMX = Machine("x86_64", ("avx2",)), Machine("x86_64", ("avx2", "amx_bf16"))
 SILENT = Machine("unknown", None)
@@ -25,7 +25,7 @@ g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1,2,3,4,5,6,7,8}> { [mm] h =
 
 
 def on(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
-    monkeypatch.setattr("mezzo.deciding.options.find_machine", lambda: machine)
+    monkeypatch.setattr("mezzo.planner.options.find_machine", lambda: machine)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_the_first_row_that_holds_decides() -> None:
 
 
 def test_what_gains_elsewhere_is_offered_only_where_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mezzo.deciding.gaining.find_version", lambda name: "1")
+    monkeypatch.setattr("mezzo.planner.choices.gains.find_version", lambda name: "1")
     slow = BUILT_IN["onnxruntime-cpu"].gain(DType.FLOAT16)
     assert find_better(slow, AMX) == find_gaining(AMX) == ("openvino-cpu", "bf16")
     assert find_gaining(Machine("x86_64", ())) in (None, ("onnxruntime-cuda", "fp16"))
     assert find_better(BUILT_IN["openvino-cpu"].gain(DType.BFLOAT16), AMX) is None and find_better(None, AMX) is None
-    monkeypatch.setattr("mezzo.deciding.gaining.find_version", lambda name: None)
+    monkeypatch.setattr("mezzo.planner.choices.gains.find_version", lambda name: None)
     assert find_better(slow, AMX) is None
 
 

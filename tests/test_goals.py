@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
 from mezzo.numerics.verdicts import read_drop
-from mezzo.search.goals import Goal, Memory, Score
+from mezzo.tuning.goals import Goal, Memory, Score
 
 _IDENTITY = {"model": "abc", "data": "calib.npz"}
 

@@ -26,12 +26,12 @@ import pytest
 from quantized_cases import make_sparse, open_model
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.files.policyfile import read_policy
-from mezzo.frontends.onnx.custom_operators import with_private_domain
-from mezzo.frontends.onnx.run import Engine, native_session
+from mezzo.formats.dtypes import DType
+from mezzo.io.policyfile import read_policy
+from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.schema.custom_operators import with_private_domain
 from mezzo.plugins import discovery
-from mezzo.report.names import spell_precision
+from mezzo.report.layout.names import spell_precision
 
 _FOLDER = Path(__file__).parent / "golden"
 _TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset", "fuse"})

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mezzo.clusters.holding import Holding, tidy_up
+from mezzo.clusters.scratch_dirs import Holding, tidy_up
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs locks of POSIX")
 
 _HOLDS = """
-from mezzo.clusters.holding import Holding
+from mezzo.clusters.scratch_dirs import Holding
 held = Holding()
 (held.path / "model").mkdir()
 (held.path / "model" / "weights.bin").write_bytes(b"x" * 4096)

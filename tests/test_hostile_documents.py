@@ -17,15 +17,15 @@ from hostile_values import mutate, mutate_bytes, mutate_text, spell_json
 from random_models import random_feeds, random_model
 
 import mezzo
-from mezzo.errors import InputError, MezzoError
-from mezzo.files.curvefile import read_curves
-from mezzo.files.documents import parse_json, parse_toml
-from mezzo.files.planfile import load_plan
-from mezzo.files.policyfile import load_policy
-from mezzo.files.provenance import read_text
-from mezzo.files.runtime_profiles import read_profiles
-from mezzo.files.targetfile import load_target
-from mezzo.numerics.datasets import open_data
+from mezzo.common.errors import InputError, MezzoError
+from mezzo.io.curvefile import read_curves
+from mezzo.io.documents import parse_json, parse_toml
+from mezzo.io.planfile import load_plan
+from mezzo.io.policyfile import load_policy
+from mezzo.io.provenance import read_text
+from mezzo.io.runtime_profiles import read_profiles
+from mezzo.io.targetfile import load_target
+from mezzo.numerics.data.datasets import open_data
 from mezzo.plugins import discovery
 
 # Of processor time, far above what a reader takes; quadratic time passes it by far.

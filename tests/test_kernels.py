@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from random_problems import describe, legal_assignments, random_problem
 
-from mezzo.core.columns import ANY, Bools
-from mezzo.core.kernels import FREE_CONVERSION, NO_GAIN, Kernels
-from mezzo.core.nodes import Kind, Node
-from mezzo.core.problem import Problem
-from mezzo.core.strategy import conversion_cost, cost
-from mezzo.deciding.check import check
-from mezzo.deciding.kernels import split_for, with_units
-from mezzo.deciding.lower import lower
-from mezzo.dtypes import DType
+from mezzo.analysis.fusion import every_pattern
+from mezzo.analysis.fusion.partition import partition
+from mezzo.analysis.fusion.selector import tree
+from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Partition
+from mezzo.analysis.fusion.uses import kernels_of_units, links_of_units
+from mezzo.analysis.fusion.view import View
+from mezzo.contracts.problem import Problem
+from mezzo.contracts.strategy import conversion_cost, cost
+from mezzo.formats.dtypes import DType
+from mezzo.ir.columns import ANY, Bools
+from mezzo.ir.nodes import Kind, Node
+from mezzo.planner.check import check
+from mezzo.planner.choices.kernels import split_for, with_units
+from mezzo.planner.lower import lower
 from mezzo.plugins.discovery import built_in_targets, strategies, target, targets
-from mezzo.units import every_pattern
-from mezzo.units.partition import partition
-from mezzo.units.selector import tree
-from mezzo.units.unit import Constraint, Inside, Kernel, Partition
-from mezzo.units.uses import kernels_of_units, links_of_units
-from mezzo.units.view import View
+from mezzo.tables.kernels import FREE_CONVERSION, NO_GAIN, Kernels
 
 MINCUT = strategies()["mincut"]
 COUNTS = pytest.mark.parametrize("count", [2, 3, 4])

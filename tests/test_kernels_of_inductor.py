@@ -3,9 +3,9 @@
 import pytest
 from aten_programs import Program, rows_of
 
-from mezzo.units import kernels_of
-from mezzo.units.partition import partition
-from mezzo.units.view import View
+from mezzo.analysis.fusion import kernels_of
+from mezzo.analysis.fusion.partition import partition
+from mezzo.analysis.fusion.view import View
 
 _FILTER = (8, 8, 1, 1)
 

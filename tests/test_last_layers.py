@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 
 import mezzo
-from mezzo.search.last_layers import RULE
+from mezzo.tuning.repair.last_layers import RULE
 
 DEPTH = 6
 LAYERS = "\n".join(f"[c{k}] h{k} = Conv(r{k - 1}, w{k})\n[a{k}] r{k} = Relu(h{k})" for k in range(1, DEPTH))

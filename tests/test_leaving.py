@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import mezzo
-from mezzo.judging.leaving import worth_leaving
+from mezzo.quantize.sensitive_layer_fallback import worth_leaving
 
 WIDTH, INSIDE = 16, 512
 

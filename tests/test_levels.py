@@ -8,13 +8,13 @@ from random_problems import can_be_kept, describe, legal_assignments, random_pro
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from mezzo.core.levels import Line, uniform
-from mezzo.core.plans import AddCast
-from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side
-from mezzo.core.strategy import Strategy, casts_of, conversions, cost
-from mezzo.deciding.check import check
-from mezzo.deciding.lower import lower
-from mezzo.dtypes import DType
+from mezzo.contracts.plans import AddCast
+from mezzo.contracts.problem import Choice, MeasuredCosts, Problem, Side
+from mezzo.contracts.strategy import Strategy, casts_of, conversions, cost
+from mezzo.formats.dtypes import DType
+from mezzo.formats.precision_line import Line, uniform
+from mezzo.planner.check import check
+from mezzo.planner.lower import lower
 from mezzo.plugins.discovery import strategies
 
 MINCUT = strategies()["mincut"]

@@ -9,13 +9,13 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.converting.results import open_source
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind
-from mezzo.core.request import Request
-from mezzo.deciding.options import read_options
-from mezzo.search.lonely import lonely_movers
-from mezzo.search.rig import Rig
+from mezzo.contracts.options.request import Request
+from mezzo.conversion.results import open_source
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
+from mezzo.planner.options import read_options
+from mezzo.tuning.evaluator import Rig
+from mezzo.tuning.isolated_data_movement import lonely_movers
 
 _CHAIN = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[4,4] x) => (float[4,4] y, float[4,4] z) {

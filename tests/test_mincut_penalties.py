@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pairs import pair_costs, side_of, with_fields
 from problems import Case, assignments, cases, perturbed, with_most_free
 
-from mezzo.core.nodes import Kind
-from mezzo.core.problem import Choice, Problem
-from mezzo.core.strategy import cost
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.contracts.strategy import cost
+from mezzo.ir.nodes import Kind
 from mezzo.plugins.discovery import strategies
 
 MINCUT = strategies()["mincut"]

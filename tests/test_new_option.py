@@ -33,8 +33,8 @@ import onnx.parser, onnx
 from typer.testing import CliRunner
 import mezzo
 from mezzo.cli.app import make_app
-from mezzo.cli.options import Options
-from mezzo.deciding.recording import describe_step
+from mezzo.cli.options.options import Options
+from mezzo.planner.recording import describe_step
 
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1,2,3,4,5,6,7,8}> { [mm] h = MatMul(x, w) [sm] y = Softmax(h) }"""
@@ -81,7 +81,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("copy")
     for folder in ("src", "tools"):
         shutil.copytree(_ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    request = root / "src" / "mezzo" / "core" / "request.py"
+    request = root / "src" / "mezzo" / "contracts" / "options" / "request.py"
     text = request.read_text(encoding="utf-8")
     assert text.count(_BEFORE) == 1
     request.write_text(text.replace(_BEFORE, _FIELD + _BEFORE), encoding="utf-8")
@@ -140,7 +140,7 @@ def test_new_option_is_checked(told: Told) -> None:
 
 
 def test_types_of_keywords_are_a_command_away(copy: Path) -> None:
-    types = copy / "src" / "mezzo" / "core" / "keyword_types.py"
+    types = copy / "src" / "mezzo" / "contracts" / "options" / "keyword_types.py"
     checked = _run(copy, "tools/option_keywords.py", "--check")
     assert checked.returncode == 1 and "run python tools/option_keywords.py" in checked.stderr
     assert _run(copy, "tools/option_keywords.py").returncode == 0

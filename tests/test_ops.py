@@ -10,10 +10,10 @@ from types import ModuleType
 import onnx.defs
 import pytest
 
-import mezzo.ops
-from mezzo.core import oplists
-from mezzo.core.facts import HEAVY, Cost, Function, OpFacts, Risk, Transfer
-from mezzo.ops import dialects, op_facts
+import mezzo.tables.ops
+from mezzo.tables import oplists
+from mezzo.tables.facts import HEAVY, Cost, Function, OpFacts, Risk, Transfer
+from mezzo.tables.ops import dialects, op_facts
 
 # The default domain's dialect has a name of its own; every other dialect is its domain.
 DIALECT_OF_DOMAIN = {"": "onnx"}
@@ -44,7 +44,7 @@ RUNTIME_ONLY = {
 
 def tables() -> Iterator[ModuleType]:
     """Import every table, in name order."""
-    for package in pkgutil.iter_modules(mezzo.ops.__path__, "mezzo.ops."):
+    for package in pkgutil.iter_modules(mezzo.tables.ops.__path__, "mezzo.tables.ops."):
         for entry in pkgutil.iter_modules(importlib.import_module(package.name).__path__, f"{package.name}."):
             yield importlib.import_module(entry.name)
 
@@ -87,7 +87,7 @@ def test_table_is_sorted_and_has_a_source(table: ModuleType) -> None:
 
 def test_no_operator_is_in_two_tables() -> None:
     for dialect in dialects():
-        package = f"mezzo.ops.{dialect.replace('.', '_')}."
+        package = f"mezzo.tables.ops.{dialect.replace('.', '_')}."
         rows = [row.op for table in tables() if table.__name__.startswith(package) for row in table.FACTS]
         assert sorted(rows) == list(op_facts(dialect))
 
@@ -102,17 +102,17 @@ def test_unknown_dialect_has_no_facts() -> None:
 
 
 def test_a_second_row_of_an_operator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    linear = importlib.import_module("mezzo.ops.onnx.linear")
-    pointwise = importlib.import_module("mezzo.ops.onnx.pointwise")
+    linear = importlib.import_module("mezzo.tables.ops.onnx.linear")
+    pointwise = importlib.import_module("mezzo.tables.ops.onnx.pointwise")
     monkeypatch.setattr(pointwise, "FACTS", (*pointwise.FACTS, linear.FACTS[0]))
-    mezzo.ops._join_tables.cache_clear()
+    mezzo.tables.ops._join_tables.cache_clear()
     with pytest.raises(AssertionError, match=r"'CausalConvWithState' has two rows: in \S*linear and in \S*pointwise"):
         op_facts("onnx")
 
 
 def test_tables_load_no_front_end() -> None:
     code = (
-        "import sys; from mezzo.ops import dialects, op_facts; [op_facts(d) for d in dialects()]; "
+        "import sys; from mezzo.tables.ops import dialects, op_facts; [op_facts(d) for d in dialects()]; "
         "print({'onnx', 'onnx_ir', 'onnxruntime', 'torch', 'numpy'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

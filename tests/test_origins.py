@@ -8,8 +8,8 @@ import pytest
 from random_models import random_model
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.opening import open_model
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _NOTED = {

@@ -9,8 +9,8 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.views.plandiff import compare_plans
+from mezzo.formats.dtypes import DType
+from mezzo.report.views.plandiff import compare_plans
 
 _WANTED = "wanted f32 and some of bf16, f16, fp8, fp8-e5m2, int8 beside it"
 _TEXT = """

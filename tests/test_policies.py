@@ -15,15 +15,15 @@ import pytest
 from random_models import random_model
 
 import mezzo
-from mezzo.core import oplists
-from mezzo.core.policy import Category, Policy, Rule
-from mezzo.core.selectors import Tier
-from mezzo.dtypes import LOW_DTYPES, DType
-from mezzo.files.policyfile import check_lists
-from mezzo.frontends.onnx.contrib import CONTRIB
-from mezzo.frontends.onnx.run import Engine, emulated_session, native_session
-from mezzo.ops import op_facts
+from mezzo.formats.dtypes import LOW_DTYPES, DType
+from mezzo.io.policyfile import check_lists
+from mezzo.ir.selectors import Tier
+from mezzo.onnx.run.run import Engine, emulated_session, native_session
+from mezzo.onnx.schema.contrib import CONTRIB
 from mezzo.plugins.discovery import policies
+from mezzo.tables import oplists
+from mezzo.tables.ops import op_facts
+from mezzo.tables.policy import Category, Policy, Rule
 
 _DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 # What rounding after every operator may cost on the demo model, as a share of the largest logit. Measured: 0.1 % and

@@ -11,11 +11,11 @@ import pytest
 from toy_dialect import DIALECT
 
 import mezzo
-from mezzo.core.policy import Category, Policy
-from mezzo.core.policy_function import policy_of
-from mezzo.core.selectors import Site
-from mezzo.dtypes import DType
+from mezzo.formats.dtypes import DType
+from mezzo.ir.selectors import Site
 from mezzo.plugins import discovery
+from mezzo.tables.policy import Category, Policy
+from mezzo.tables.policy_function import policy_of
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -206,7 +206,7 @@ def test_function_of_the_same_name_that_says_something_else_is_asked_anew() -> N
 
 
 def test_verdict_stands_in_the_account(tmp_path: Path) -> None:
-    from mezzo.report.account import describe_conversion
+    from mezzo.report.records.account import describe_conversion
 
     converted = mezzo.convert(model(), policy=only_softmax)
     account = describe_conversion("in", "out", converted.plan, converted.summary)

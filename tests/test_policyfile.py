@@ -7,9 +7,9 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.core.policy import Category, Policy
-from mezzo.files.policyfile import load_policy, read_policy
+from mezzo.io.policyfile import load_policy, read_policy
 from mezzo.plugins import discovery
+from mezzo.tables.policy import Category, Policy
 
 _TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>

@@ -19,15 +19,15 @@ from problems import (
     with_unique_names,
 )
 
-from mezzo.core.nodes import Kind, Role
-from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.core.policy import Category
-from mezzo.core.problem import Choice, Problem
-from mezzo.core.strategy import Strategy, casts_of, cost
-from mezzo.deciding.check import check
-from mezzo.deciding.lower import lower
-from mezzo.dtypes import HIGH
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.contracts.strategy import Strategy, casts_of, cost
+from mezzo.formats.dtypes import HIGH
+from mezzo.ir.nodes import Kind, Role
+from mezzo.planner.check import check
+from mezzo.planner.lower import lower
 from mezzo.plugins.discovery import strategies
+from mezzo.tables.policy import Category
 
 EVERY_STRATEGY = pytest.mark.parametrize("strategy", list(strategies().values()), ids=list(strategies()))
 

@@ -13,12 +13,12 @@ from model_texts import CANCELS, OFFSET
 from problems import Case, cases
 
 import mezzo
-from mezzo.core.levels import Precision
-from mezzo.core.policy import Category, Evidence
-from mezzo.deciding.planner import judge
-from mezzo.dtypes import DType
-from mezzo.files import planfile
+from mezzo.formats.dtypes import DType
+from mezzo.formats.precision_line import Precision
+from mezzo.io import planfile
 from mezzo.numerics.measures import Ruling
+from mezzo.planner.planner import judge
+from mezzo.tables.policy import Category, Evidence
 
 _F16 = Precision(DType.FLOAT16, DType.FLOAT16, DType.FLOAT16)
 

@@ -16,14 +16,14 @@ from random_models import random_model
 from test_conversion_laws import Case, cases, law
 
 import mezzo
-from mezzo.converting.recalling import read_record
-from mezzo.converting.results import decided_nodes
-from mezzo.dtypes import LOW_DTYPES, DType
-from mezzo.files.provenance import MAX_BYTES, read_text, to_text
-from mezzo.frontends.onnx.custom_operators import with_private_domain
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.run import Engine, native_session
-from mezzo.verbs.convert import tell_origin
+from mezzo.api.convert import tell_origin
+from mezzo.conversion.recall import read_record
+from mezzo.conversion.results import decided_nodes
+from mezzo.formats.dtypes import LOW_DTYPES, DType
+from mezzo.io.provenance import MAX_BYTES, read_text, to_text
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.schema.custom_operators import with_private_domain
 
 _KEY = "mezzo.provenance"
 _MODEL = """
@@ -280,7 +280,7 @@ def _stripped(model: onnx.ModelProto) -> onnx.ModelProto:
     return bare
 
 
-def _ops(plan: mezzo.Plan) -> list[mezzo.core.plans.PlannedNode]:
+def _ops(plan: mezzo.Plan) -> list[mezzo.contracts.plans.PlannedNode]:
     return [node for node in plan.nodes if node.kind == "op"]
 
 

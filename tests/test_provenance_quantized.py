@@ -12,10 +12,10 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.converting.recalling import read_record
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.verbs.convert import tell_origin
+from mezzo.api.convert import tell_origin
+from mezzo.conversion.recall import read_record
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.opening import open_model
 
 _KEY = "mezzo.provenance"
 _WIDE = 256

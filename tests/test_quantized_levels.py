@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from random_problems import can_be_kept, describe, legal_assignments, quantized_problem
 
-from mezzo.core.nodes import Kind, Use
-from mezzo.core.plans import Edit, Quantize, Rewire, RunDynamic
-from mezzo.core.problem import Problem
-from mezzo.core.strategy import Strategy, cost
-from mezzo.deciding.check import check
-from mezzo.deciding.lower import lower
-from mezzo.dtypes import DType
+from mezzo.contracts.plans import Edit, Quantize, Rewire, RunDynamic
+from mezzo.contracts.problem import Problem
+from mezzo.contracts.strategy import Strategy, cost
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Kind, Use
+from mezzo.planner.check import check
+from mezzo.planner.lower import lower
 from mezzo.plugins.discovery import strategies
 
 MINCUT = strategies()["mincut"]

@@ -22,15 +22,15 @@ import pytest
 from quantized_cases import open_model
 
 import mezzo
-from mezzo.converting.conversion import convert_model
-from mezzo.converting.judged_model import judge_model
-from mezzo.core.graph import Graph
-from mezzo.core.quantization import Quantization
-from mezzo.core.request import Request
-from mezzo.deciding.options import Options, read_options
-from mezzo.deciding.planner import Judged
-from mezzo.deciding.quantizing import name_offset
-from mezzo.dtypes import STORED_AS, DType
+from mezzo.contracts.options.request import Request
+from mezzo.conversion.conversion import convert_model
+from mezzo.conversion.judged_model import judge_model
+from mezzo.formats.dtypes import STORED_AS, DType
+from mezzo.formats.quantization import Quantization
+from mezzo.ir.graph import Graph
+from mezzo.planner.choices.quantizing import name_offset
+from mezzo.planner.options import Options, read_options
+from mezzo.planner.planner import Judged
 
 _FOLDER = Path(__file__).parent / "quantized_plans"
 _LISTS = frozenset({"exclude", "include", "negative", "signed", "unseen"})

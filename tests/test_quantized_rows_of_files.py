@@ -2,12 +2,12 @@
 
 import pytest
 
-from mezzo.core.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage
-from mezzo.core.target import Target
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.files.targetfile import read_target
+from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import DType
+from mezzo.io.targetfile import read_target
 from mezzo.plugins import discovery
+from mezzo.tables.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage
+from mezzo.tables.target import Target
 
 HEAD = "[[quantized]]\nop = 'Conv'\nhands = 'either'\n"
 WHOLE = """

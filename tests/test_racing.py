@@ -11,16 +11,16 @@ import onnxruntime
 import pytest
 
 import mezzo
-from mezzo.converting.judged_model import judge_model
-from mezzo.converting.summaries import summarise_result
-from mezzo.core.frontend import Model
-from mezzo.deciding.options import Options
-from mezzo.errors import ContractError
-from mezzo.judging import side_by_side
-from mezzo.judging.turns import Taken
-from mezzo.numerics.costs import table_costs
-from mezzo.report.account import describe_tuning, schema
-from mezzo.search.costs import Measurement
+from mezzo.common.errors import ContractError
+from mezzo.contracts.frontend import Model
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.summaries import summarise_result
+from mezzo.planner.options import Options
+from mezzo.report.records.account import describe_tuning, schema
+from mezzo.tuning.costs import table_costs
+from mezzo.tuning.measured_costs import Measurement
+from mezzo.tuning.timing import side_by_side
+from mezzo.tuning.timing.interleaved_timing import Taken
 
 _MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[64,256] x, float[256,256] w, float[256,256] v) => (float[64,256] y)
@@ -63,7 +63,7 @@ def race(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             ]
 
         monkeypatch.setattr(side_by_side, "take_turns", turns)
-        monkeypatch.setattr("mezzo.verbs.tune.measure_target", measured)
+        monkeypatch.setattr("mezzo.api.tune.measure_target", measured)
         return mezzo.tune(model(), data=data(), max_error=0.05, measure=True, target="onnxruntime-cpu")
 
     return run
@@ -95,7 +95,7 @@ def test_what_is_no_faster_than_convert_alone_is_told(race: Callable[..., Any], 
 
 
 def test_result_that_is_no_faster_than_fp32_is_fp32(race: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mezzo.deciding.gaining.find_version", lambda name: None)  # no other runtime is suggested
+    monkeypatch.setattr("mezzo.planner.choices.gains.find_version", lambda name: None)  # no other runtime is suggested
     found = race(FP32, (9.0, 9.0), (4.0, 4.0))
     assert found.summary.low_nodes == 0
     assert found.measured.search.stopped_by == "nothing that holds the budget is faster than FP32 here"
@@ -124,7 +124,7 @@ def test_convert_that_fails_leaves_the_other_two(race: Callable[..., Any], monke
     def fail(*_: object, **__: object) -> None:
         raise ContractError("it does not run")
 
-    monkeypatch.setattr("mezzo.verbs.tune.convert_on_data", fail)
+    monkeypatch.setattr("mezzo.api.tune.convert_on_data", fail)
     found = race(FP32, (2.0, 2.0))
     assert [row.name for row in found.measured.timing.models] == ["FP32", "tuned"]
     assert "what convert alone gives was not timed: it does not run" in found.measured.notes

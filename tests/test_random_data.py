@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from random_models import random_feeds, random_model
 
 import mezzo
-from mezzo.converting.results import lab_of, open_source
-from mezzo.core.slots import Part, Slot
-from mezzo.errors import InputError, MezzoError
-from mezzo.judging.data import open_model_data
-from mezzo.judging.drawn import read_seed
-from mezzo.numerics.drawing import Sizes, choose_lengths
+from mezzo.common.errors import InputError, MezzoError
+from mezzo.conversion.results import lab_of, open_source
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.evaluate.random_data import read_seed
+from mezzo.ir.input_roles import Part, Slot
+from mezzo.numerics.data.random_inputs import Sizes, choose_lengths
 from mezzo.numerics.measures import Ruling
 
 Feeds = dict[str, Any]

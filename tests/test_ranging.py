@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 from random_models import random_feeds, random_model
 
-from mezzo.frontends.onnx.value_types import value_types
-from mezzo.verbs.ranges import ranges
+from mezzo.api.ranges import ranges
+from mezzo.onnx.schema.value_types import value_types
 
 
 def evaluate(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.frontends.torch.marks import KEY, Mark, digest_of_marks, mark_of, mark_within, marks_in, spell_around
+from mezzo.aten.marks import KEY, Mark, digest_of_marks, mark_of, mark_within, marks_in, spell_around
+from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import DType
 
 _KEPT, _BF16, _FP16 = Mark(None, is_exact=True), Mark(DType.BFLOAT16), Mark(DType.FLOAT16)
 
@@ -115,6 +115,6 @@ def test_digest_tells_marks_apart_wherever_they_stand() -> None:
 
 
 def test_marks_are_read_without_pytorch() -> None:
-    code = "import sys, mezzo.frontends.torch.marks; print('torch' in sys.modules)"
+    code = "import sys, mezzo.aten.marks; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"

@@ -11,15 +11,15 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.cli import options as cli
-from mezzo.cli.words import Written, spelled
-from mezzo.core import keywords
-from mezzo.core.keyword_types import ConvertOptions, PlanOptions
-from mezzo.core.option import NAMING_NODES, Form, Scope, about
-from mezzo.core.request import Request, options_about, usual_settings
-from mezzo.deciding.recording import describe_step
-from mezzo.folders import converting
-from mezzo.report.text import settings_line
+from mezzo.api.folders import converting
+from mezzo.cli.options import options as cli
+from mezzo.cli.options.words import Written, spelled
+from mezzo.contracts.options import keywords
+from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
+from mezzo.contracts.options.option import NAMING_NODES, Form, Scope, about
+from mezzo.contracts.options.request import Request, options_about, usual_settings
+from mezzo.planner.recording import describe_step
+from mezzo.report.text.conversion import settings_line
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>

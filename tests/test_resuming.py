@@ -13,9 +13,9 @@ import pytest
 from random_models import random_feeds, random_model
 
 import mezzo
-from mezzo.core.crew import HERE, Job, working_with
-from mezzo.errors import InputError
-from mezzo.search import tuner
+from mezzo.common.errors import InputError
+from mezzo.contracts.executor import HERE, Job, working_with
+from mezzo.tuning import tuner
 
 
 class Ending:
@@ -220,7 +220,7 @@ def test_a_search_ends_with_the_run_in_which_its_time_does(
 
     monkeypatch.setattr(crew, "team", watching)
     monkeypatch.setattr(tuner, "time", Clock)
-    monkeypatch.setattr("mezzo.verbs.tune.time", Clock)
+    monkeypatch.setattr("mezzo.api.tune.time", Clock)
     with working_with(crew):
         found = mezzo.tune(model, data=data, max_error=3e-4, time_limit_s=float(runs))
     assert found.measured is not None and found.measured.search is not None

@@ -19,10 +19,10 @@ from model_texts import CANCELS, OFFSET
 from test_resuming import Ending
 
 import mezzo
-from mezzo.core.crew import Job, working_with
-from mezzo.errors import InputError
-from mezzo.judging.measuring import Reading
-from mezzo.search.emulating import Trial
+from mezzo.common.errors import InputError
+from mezzo.contracts.executor import Job, working_with
+from mezzo.evaluate.range_measurement import Reading
+from mezzo.tuning.emulation import Trial
 
 EMPTY = '{"format": "mezzo-tuning-state/1", "scores": {}, "of": {}}'
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"

@@ -15,19 +15,19 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.converting.results import open_source
-from mezzo.converting.summaries import summarise_result
-from mezzo.core.timings import Layer, Loading, ProductKernels
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx.lab import OnnxProfiler
-from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.frontends.onnx.profile.runtime_graphs import GraphKernel, find_products
-from mezzo.frontends.onnx.run import native_session
-from mezzo.judging.runtime_answers import Fed, Reference, compare_on_runtime
+from mezzo.common.errors import ContractError
+from mezzo.contracts.timings import Layer, Loading, ProductKernels
+from mezzo.conversion.results import open_source
+from mezzo.conversion.summaries import summarise_result
+from mezzo.evaluate.runtime_answers import Fed, Reference, compare_on_runtime
 from mezzo.numerics.measures import DataSource, Ruling
-from mezzo.report.account import describe_conversion, schema
-from mezzo.report.headline import Standing
-from mezzo.search import runtime_check
+from mezzo.onnx.measure.lab import OnnxProfiler
+from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.profile.runtime_graphs import GraphKernel, find_products
+from mezzo.onnx.run.run import native_session
+from mezzo.report.records.account import describe_conversion, schema
+from mezzo.report.records.headline import Standing
+from mezzo.tuning.repair import runtime_check
 
 pytestmark = pytest.mark.on_runtime
 MODEL = """<ir_version: 10, opset_import: ["" : 20]>

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from mezzo.core.timings import Layer
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.files import runtime_profiles
-from mezzo.files.layer_types import is_conversion, type_called
-from mezzo.files.runtime_profiles import read_profiles, read_trace
+from mezzo.common.errors import InputError
+from mezzo.contracts.timings import Layer
+from mezzo.formats.dtypes import DType
+from mezzo.io import runtime_profiles
+from mezzo.io.layer_types import is_conversion, type_called
+from mezzo.io.runtime_profiles import read_profiles, read_trace
 
 
 def event(name: str, ts: float, dur: float, op: str = "", inputs: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:

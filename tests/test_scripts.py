@@ -54,5 +54,5 @@ def test_a_script_imports_what_the_package_has(path: Path) -> None:
 
 
 def test_what_is_not_there_is_found() -> None:
-    assert [*missing_from("from mezzo.sizes import format_size, no_such")] == ["mezzo.sizes.no_such"]
+    assert [*missing_from("from mezzo.common.sizes import format_size, no_such")] == ["mezzo.common.sizes.no_such"]
     assert [*missing_from("import mezzo.no_such\nfrom mezzo.gone import any")] == ["mezzo.no_such", "mezzo.gone.any"]

@@ -7,9 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
+from mezzo.common.name_matching import (
+    aside,
+    ask_for,
+    did_you_mean,
+    fold,
+    join_with_or,
+    names_meant,
+    nearest,
+    settle,
+    unknown,
+)
 from mezzo.plugins import discovery
-from mezzo.spelling import aside, ask_for, did_you_mean, fold, join_with_or, names_meant, nearest, settle, unknown
 
 _TABLES: Mapping[str, Mapping[str, Any]] = {
     "policy": discovery.policies(),

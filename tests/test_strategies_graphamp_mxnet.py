@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from pairs import side_of, split_of, with_fields
 from problems import Case, cases, perturbed
 
-from mezzo.core.coloring import makers, makes_low, readers
-from mezzo.core.nodes import Kind, Node, Role
-from mezzo.core.policy import Category
-from mezzo.core.problem import Choice, Problem
+from mezzo.contracts.coloring import makers, makes_low, readers
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.plugins.discovery import strategies
+from mezzo.tables.policy import Category
 
 _RANKS = [Category.DENY, Category.INFER, Category.CLEAR, Category.ALLOW]
 

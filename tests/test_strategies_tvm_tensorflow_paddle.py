@@ -7,10 +7,10 @@ import pytest
 from pairs import side_of, with_fields
 from problems import Case, perturbed
 
-from mezzo.core.nodes import Kind, Role
-from mezzo.core.policy import Category
-from mezzo.core.problem import Choice, Problem
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.ir.nodes import Kind, Role
 from mezzo.plugins.discovery import strategies
+from mezzo.tables.policy import Category
 
 _SEEDS = range(60)
 

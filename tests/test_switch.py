@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from random_models import random_feeds, random_model
 from switch_models import differing, is_same, open_and_read, operators, read
 
-from mezzo.core.nodes import Kind
-from mezzo.core.plans import Accumulation
-from mezzo.dtypes import HIGH, LOW_DTYPES, DType
-from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx.run import native_session
-from mezzo.frontends.onnx.runtime import JUDGING
-from mezzo.frontends.onnx.switch import Emulator
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.plans import Accumulation
+from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.runtime import JUDGING
 from mezzo.plugins.discovery import policies, strategies
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -131,7 +131,7 @@ def test_switched_off_the_emulator_gives_the_bits_of_the_plain_model() -> None:
     model = read(f"g (float[4,4] x) => (float[4,4] y) <{_WEIGHT}> {{ a = MatMul(x, w)  b = Erf(a)  y = Add(b, x) }}")
     opened, reading = open_and_read(model)
     got = Emulator(opened, reading, list(LOW_DTYPES.values()), settings=JUDGING).run({"x": _X}, {})
-    from mezzo.frontends.onnx.run import Session
+    from mezzo.onnx.run.run import Session
 
     assert is_same(got["y"], Session(model, model.graph.input, None, JUDGING).run({"x": _X})["y"])
 

@@ -3,12 +3,12 @@
 import pytest
 
 import mezzo
-from mezzo.core.target import Costs, Kernel, Listing, Target
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.files.targetfile import load_target, read_target
-from mezzo.ops import known_operators
+from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import DType
+from mezzo.io.targetfile import load_target, read_target
 from mezzo.plugins import discovery
+from mezzo.tables.ops import known_operators
+from mezzo.tables.target import Costs, Kernel, Listing, Target
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 MODEL = "examples/digits/digits.onnx"

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from mezzo.core.quantized_kernels import COMPOSITES
-from mezzo.core.target import Gain, Kernel, Listing, Refusal, Target, kernels
-from mezzo.dtypes import LEVEL_DTYPES, DType
-from mezzo.ops import op_facts
+from mezzo.formats.dtypes import LEVEL_DTYPES, DType
 from mezzo.plugins import discovery
+from mezzo.tables.ops import op_facts
+from mezzo.tables.quantized_kernels import COMPOSITES
+from mezzo.tables.target import Gain, Kernel, Listing, Refusal, Target, kernels
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 ROW = Refusal(

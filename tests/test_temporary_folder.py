@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mezzo import machine
-from mezzo.machine import find_temporary_folder
+from mezzo.common import machine
+from mezzo.common.machine import find_temporary_folder
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from test_resuming import Ending
 
 import mezzo
-from mezzo.core.crew import Job, working_with
-from mezzo.judging.collecting import CollectingJob
+from mezzo.contracts.executor import Job, working_with
+from mezzo.quantize.collection import CollectingJob
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 ASKED: dict[str, Any] = {"data": DIGITS / "heldout.npz", "labels": ["label"], "batch_size": 45}
@@ -62,7 +62,7 @@ def test_tuning_calibrates_on_what_it_has_time_for(limit: int, tmp_path: Path, m
     crew = Watching(limit)
     state = tmp_path / "state.json"
     with monkeypatch.context() as patched, working_with(crew):
-        for module in ("mezzo.verbs.tune", "mezzo.search.tuner"):
+        for module in ("mezzo.api.tune", "mezzo.tuning.tuner"):
             patched.setattr(f"{module}.time", clock_of(crew))
         found = mezzo.tune(
             DIGITS / "digits.onnx", max_error=0.5, time_limit_s=float(limit), to="int8", resume=state, **ASKED
@@ -88,7 +88,7 @@ def test_tuning_calibrates_on_what_it_has_time_for(limit: int, tmp_path: Path, m
 def test_a_report_ends_with_its_first_row(limit: int, seen: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve batches are measured, nine are calibrated on, and then rows are judged."""
     crew = Watching(limit)
-    monkeypatch.setattr("mezzo.verbs.quantize_report.time", clock_of(crew))
+    monkeypatch.setattr("mezzo.api.quantize_report.time", clock_of(crew))
     with working_with(crew):
         found = mezzo.quantize_report(
             DIGITS / "digits.onnx", calibrators=["minmax", "mse", "entropy"], time_limit_s=float(limit), **ASKED

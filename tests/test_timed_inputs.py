@@ -7,11 +7,11 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.converting.results import open_source
-from mezzo.core.slots import Length, Slot
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.judging.timed_inputs import batch_axis, feed_all
+from mezzo.common.errors import InputError
+from mezzo.conversion.results import open_source
+from mezzo.evaluate.timed_inputs import batch_axis, feed_all
+from mezzo.formats.dtypes import DType
+from mezzo.ir.input_roles import Length, Slot
 
 TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>

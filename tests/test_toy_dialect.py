@@ -6,18 +6,18 @@ import pytest
 import toy_dialect
 from pairs import F16_LINE
 
-import mezzo.deciding.planner
-from mezzo.core.graph import Graph
-from mezzo.core.plans import AddCast, AddCopy, Edit, Retype
-from mezzo.deciding.check import check
-from mezzo.deciding.lower import lower
-from mezzo.deciding.planner import Judged, judge
-from mezzo.deciding.reasons import reasons
-from mezzo.deciding.wishes import Wishes
-from mezzo.dtypes import HIGH, DType
-from mezzo.errors import InputError
-from mezzo.ops import op_facts
+import mezzo.planner.planner
+from mezzo.common.errors import InputError
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.planner.check import check
+from mezzo.planner.lower import lower
+from mezzo.planner.plan_options import Wishes
+from mezzo.planner.planner import Judged, judge
+from mezzo.planner.reasons import reasons
 from mezzo.plugins.discovery import policy, strategies, target
+from mezzo.tables.ops import op_facts
 
 PROGRAM = """
 in x 8
@@ -33,7 +33,7 @@ out p
 @pytest.fixture(autouse=True)
 def _toy_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {toy_dialect.DIALECT: toy_dialect.FACTS}
-    monkeypatch.setattr(mezzo.deciding.planner, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))
+    monkeypatch.setattr(mezzo.planner.planner, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))
 
 
 def decide(graph: Graph, strategy: str) -> tuple[Judged, dict[str, int], tuple[Edit, ...], Wishes]:

@@ -15,7 +15,7 @@ from toy_frontend import ToyProgram, read_program
 
 import mezzo
 from mezzo.cli import main
-from mezzo.dtypes import DType
+from mezzo.formats.dtypes import DType
 from mezzo.numerics.measures import Ruling
 from mezzo.plugins.discovery import targets
 
@@ -308,7 +308,7 @@ def test_broken_front_end_is_named_where_nothing_else_opens_the_source(
     install(tmp_path / "site", "odd", {"mezzo.frontends": {"odd": "toy_frontend:NUMPY"}}, {})
     said = (
         "left out: front end 'odd' of odd 1.0 (toy_frontend:NUMPY) cannot be used: it is a dict, wanted a "
-        "mezzo.core.frontend.Frontend; mend or uninstall odd"
+        "mezzo.contracts.frontend.Frontend; mend or uninstall odd"
     )
     assert refusal_of(3).endswith(said)
     assert precisions(mezzo.plan(saved(tmp_path, program()), target="any"))

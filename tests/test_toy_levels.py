@@ -8,29 +8,29 @@ import pytest
 import toy_dialect
 from toy_dialect import BF16, F16, FP4, FP8, LINES, POLICY, TARGET
 
-import mezzo.deciding.planner
-import mezzo.dtypes
-from mezzo.core.graph import Graph
-from mezzo.core.levels import Line
-from mezzo.core.nodes import Kind
-from mezzo.core.plans import AddCast, AddCopy, Edit, Plan, PlannedNode, Reason, Retype
-from mezzo.core.policy import Category, rule
-from mezzo.core.problem import Choice
-from mezzo.core.strategy import cost
-from mezzo.core.target import Refusal
-from mezzo.deciding.check import check
-from mezzo.deciding.lower import lower
-from mezzo.deciding.options import check_levels
-from mezzo.deciding.planner import Judged, judge
-from mezzo.deciding.reasons import reasons
-from mezzo.deciding.recording import category_of, precision_of
-from mezzo.deciding.wishes import ErrorPrice, Wishes
-from mezzo.dtypes import HIGH, DType
-from mezzo.errors import InputError
-from mezzo.files.planfile import load_plan, save_plan, to_json
-from mezzo.ops import op_facts
+import mezzo.formats.dtypes
+import mezzo.planner.planner
+from mezzo.common.errors import InputError
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Plan, PlannedNode, Reason, Retype
+from mezzo.contracts.problem import Choice
+from mezzo.contracts.strategy import cost
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.precision_line import Line
+from mezzo.io.planfile import load_plan, save_plan, to_json
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
+from mezzo.planner.check import check
+from mezzo.planner.lower import lower
+from mezzo.planner.options import check_levels
+from mezzo.planner.plan_options import ErrorPrice, Wishes
+from mezzo.planner.planner import Judged, judge
+from mezzo.planner.reasons import reasons
+from mezzo.planner.recording import category_of, precision_of
 from mezzo.plugins.discovery import strategies
-from mezzo.views.picture import draw
+from mezzo.report.views.picture import draw
+from mezzo.tables.ops import op_facts
+from mezzo.tables.policy import Category, rule
+from mezzo.tables.target import Refusal
 
 PROGRAM = """
 in x 4194304
@@ -52,9 +52,9 @@ EVERY_LINE = pytest.mark.parametrize("line", LINES.values(), ids=map(str, LINES)
 @pytest.fixture(autouse=True)
 def _toy_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {toy_dialect.DIALECT: toy_dialect.FACTS}
-    monkeypatch.setattr(mezzo.deciding.planner, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))
+    monkeypatch.setattr(mezzo.planner.planner, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))
     for dtype, held in toy_dialect.FORMATS.items():
-        monkeypatch.setitem(mezzo.dtypes.FORMATS, dtype, held)
+        monkeypatch.setitem(mezzo.formats.dtypes.FORMATS, dtype, held)
 
 
 def asked(line: Line, strategy: str = "mincut", **changes: object) -> Wishes:

@@ -13,18 +13,18 @@ import pytest
 from random_models import random_feeds, random_model
 
 import mezzo
-from mezzo.converting.results import open_source
-from mezzo.core.request import Request
-from mezzo.core.strategy import cost
-from mezzo.deciding.options import read_options
-from mezzo.errors import InputError
-from mezzo.frontends.onnx.run import emulated_session, native_session
-from mezzo.judging.data import open_model_data
-from mezzo.numerics.frontier import trace
-from mezzo.numerics.splits import cut
-from mezzo.search.goals import Goal, Memory, score
-from mezzo.search.rig import Rig, units_of
-from mezzo.search.tuner import Limits, Tuner
+from mezzo.common.errors import InputError
+from mezzo.contracts.options.request import Request
+from mezzo.contracts.strategy import cost
+from mezzo.conversion.results import open_source
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.numerics.data.splits import cut
+from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.planner.options import read_options
+from mezzo.tuning.evaluator import Rig, units_of
+from mezzo.tuning.frontier import trace
+from mezzo.tuning.goals import Goal, Memory, score
+from mezzo.tuning.tuner import Limits, Tuner
 
 _MLP = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,16] x) => (float[N,4] y) {

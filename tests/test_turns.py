@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mezzo.core.timings import Layer, ProductKernels
-from mezzo.errors import ContractError
-from mezzo.judging.turns import LEAST_ROUNDS, Taken, Turning, order_of, take_turns
+from mezzo.common.errors import ContractError
+from mezzo.contracts.timings import Layer, ProductKernels
+from mezzo.tuning.timing.interleaved_timing import LEAST_ROUNDS, Taken, Turning, order_of, take_turns
 
 
 @dataclass

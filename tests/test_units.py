@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from problems import graph_of, shuffled, with_unique_names
 from random_models import random_model
 
-from mezzo.core.graph import Graph
-from mezzo.core.levels import line_of
-from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Value
-from mezzo.dtypes import HIGH, DType
-from mezzo.ops import op_facts
-from mezzo.units import every_pattern, kernels_of
-from mezzo.units.order import level_nodes, rank_nodes
-from mezzo.units.partition import partition
-from mezzo.units.selector import Free, Make
-from mezzo.units.unit import Constraint, Inside, Kernel, Partition
-from mezzo.units.uses import NO_UNIT, kernels_of_units, number_nodes, uses_inside, values_inside
-from mezzo.units.view import View
+from mezzo.analysis.fusion import every_pattern, kernels_of
+from mezzo.analysis.fusion.order import level_nodes, rank_nodes
+from mezzo.analysis.fusion.partition import partition
+from mezzo.analysis.fusion.selector import Free, Make
+from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Partition
+from mezzo.analysis.fusion.uses import NO_UNIT, kernels_of_units, number_nodes, uses_inside, values_inside
+from mezzo.analysis.fusion.view import View
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.precision_line import line_of
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Value
+from mezzo.tables.ops import op_facts
 
 _TARGETS = sorted({kernel.target for pattern in every_pattern() for kernel in pattern.kernels})
 _SEEDS = st.integers(0, 2**32 - 1)

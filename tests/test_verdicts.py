@@ -10,9 +10,9 @@ import pytest
 from random_models import random_feeds, random_model
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.reach import find_reached
+from mezzo.formats.dtypes import DType
 from mezzo.numerics.measures import Comparison, Ruling
+from mezzo.onnx.measure.reach import find_reached
 
 HEAD = '<ir_version: 10, opset_import: ["" : 18]>'
 DENSE = """g (float[N,4] x) => (float[N,3] y) <float[4,3] w = {1,2,3,4,5,6,7,8,9,1,2,3.5}>

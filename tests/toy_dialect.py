@@ -6,13 +6,13 @@ It knows two formats more than mezzo converts to, FP8 and a four-bit one, and wh
 `FORMATS`, of a policy, of a target, and of what its schema allows.
 """
 
-from mezzo.core.facts import Cost, Function, Risk, facts
-from mezzo.core.graph import ConstantFacts, Graph
-from mezzo.core.levels import Line, line_of, uniform
-from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Value
-from mezzo.core.policy import Category, Policy, rule
-from mezzo.core.target import Refusal, Target
-from mezzo.dtypes import HIGH, DType, Format
+from mezzo.formats.dtypes import HIGH, DType, Format
+from mezzo.formats.precision_line import Line, line_of, uniform
+from mezzo.ir.graph import ConstantFacts, Graph
+from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Value
+from mezzo.tables.facts import Cost, Function, Risk, facts
+from mezzo.tables.policy import Category, Policy, rule
+from mezzo.tables.target import Refusal, Target
 
 DIALECT = "toy"
 F16, BF16, FP8, FP4 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT4E2M1

@@ -23,17 +23,17 @@ import numpy as np
 import numpy.typing as npt
 import toy_dialect
 
-from mezzo.core.corrections import Correction
-from mezzo.core.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record, Words
-from mezzo.core.fused import Fused
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Signature
-from mezzo.core.plans import AddCast, AddCopy, Edit, Retype
-from mezzo.core.reading import Reading as AnyReading
-from mezzo.core.target import Respelling
-from mezzo.dtypes import HIGH, LOW_DTYPES, DType
-from mezzo.errors import InputError, ModelError
-from mezzo.places import write_file
+from mezzo.common.errors import InputError, ModelError
+from mezzo.common.safe_paths import write_file
+from mezzo.contracts.corrections import Correction
+from mezzo.contracts.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record, Words
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype
+from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Signature
+from mezzo.tables.fused_operators import Fused
+from mezzo.tables.target import Respelling
 
 if TYPE_CHECKING:
     from toy_lab import ToyLab

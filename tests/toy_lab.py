@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from toy_frontend import NUMPY, Array, Reading, ToyModel, ToyProgram, digest_of, round_to
 
-from mezzo.core.graph import Graph
-from mezzo.core.lab import Answers, Feeds, Layers, MeasuredValue, Reached, Records, Run, Running, Shown
-from mezzo.core.nodes import Kind
-from mezzo.core.plans import Accumulation
-from mezzo.core.quantized import NO_PORTS, QuantizedPorts
-from mezzo.core.reading import Reading as AnyReading
-from mezzo.core.slots import Slot
-from mezzo.dtypes import HIGH, DType
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
+from mezzo.contracts.lab import Answers, Feeds, Layers, MeasuredValue, Reached, Records, Run, Running, Shown
+from mezzo.contracts.plans import Accumulation
+from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
+from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.input_roles import Slot
+from mezzo.ir.nodes import Kind
 
 _OPERATORS: Mapping[str, Callable[..., Array]] = {
     "blur": lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + np.float32(1e-5)),

@@ -11,9 +11,9 @@ from typing import Any
 
 from generated import keep
 
-from mezzo.report.account import schema
-from mezzo.report.calibrations import calibrations_schema
-from mezzo.report.timings import bench_schema
+from mezzo.report.records.account import schema
+from mezzo.report.text.measured.calibrations import calibrations_schema
+from mezzo.report.text.measured.timings import bench_schema
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "account.md"
 BENCH_PAGE = PAGE.with_name("bench.md")
@@ -21,7 +21,8 @@ CALIBRATIONS_PAGE = PAGE.with_name("quantize-report.md")
 HEAD = """\
 # The account as data
 
-<!-- Written by tools/account_page.py from src/mezzo/report/account.schema.json: change that, then run the script. -->
+<!-- Written by tools/account_page.py from src/mezzo/report/records/account.schema.json: change that, then run
+the script. -->
 
 `mezzo convert`, `compare`, `ranges`, `sensitivity` and `tune` print the same JSON document with `--json`. A report can
 draw everything from it without running anything again: what was decided about every node and why, what values hold on
@@ -42,13 +43,13 @@ mezzo convert model.onnx model.fp16.onnx --json > account.json
   values for four formats, 39 MB with layers, sensitivity and costs too.
 - A field is never removed nor its meaning changed without another number at the end of `format`.
 
-The schema is JSON Schema 2020-12; in Python, `mezzo.report.account.schema()` reads it.
+The schema is JSON Schema 2020-12; in Python, `mezzo.report.records.account.schema()` reads it.
 
 ```python
 import json
 import jsonschema
-from mezzo.report.account import schema
-from mezzo.report.calibrations import calibrations_schema
+from mezzo.report.records.account import schema
+from mezzo.report.text.measured.calibrations import calibrations_schema
 
 jsonschema.validate(json.load(open("account.json")), schema())
 ```
@@ -58,7 +59,8 @@ jsonschema.validate(json.load(open("account.json")), schema())
 BENCH_HEAD = """\
 # Times as data
 
-<!-- Written by tools/account_page.py from src/mezzo/report/bench.schema.json: change that, then run the script. -->
+<!-- Written by tools/account_page.py from src/mezzo/report/records/bench.schema.json: change that, then run
+the script. -->
 
 `mezzo bench --json` prints one JSON document: what was timed on what and with which care, every turn of every file, how
 their times stand beside each other, and what a runtime's profile says where one was asked for or read.
@@ -68,15 +70,15 @@ mezzo bench model.onnx model.fp16.onnx --runs 10 --json > times.json
 ```
 
 Times are in ns. Numbers, names and the order are spelled as in [the account](account.md). The schema is JSON Schema
-2020-12; in Python, `mezzo.report.timings.bench_schema()` reads it.
+2020-12; in Python, `mezzo.report.text.measured.timings.bench_schema()` reads it.
 """
 
 
 CALIBRATIONS_HEAD = """\
 # Calibrators as data
 
-<!-- Written by tools/account_page.py from src/mezzo/report/quantize-report.schema.json: change that, then run the
-script. -->
+<!-- Written by tools/account_page.py from src/mezzo/report/records/quantize-report.schema.json: change that,
+then run the script. -->
 
 `mezzo quantize-report --json` prints one JSON document: what each calibrator makes of a model's answers, on which data,
 and what it takes.
@@ -86,7 +88,7 @@ mezzo quantize-report model.onnx --data calib.npz --calibrators minmax,mse --jso
 ```
 
 Numbers, names and the order are spelled as in [the account](account.md). The schema is JSON Schema 2020-12; in Python,
-`mezzo.report.calibrations.calibrations_schema()` reads it.
+`mezzo.report.text.measured.calibrations.calibrations_schema()` reads it.
 """
 
 

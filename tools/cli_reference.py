@@ -10,7 +10,7 @@ import typer
 from generated import keep
 
 from mezzo.cli.app import make_app
-from mezzo.cli.examples import EXAMPLES, TOP_EXAMPLES
+from mezzo.cli.hints.examples import EXAMPLES, TOP_EXAMPLES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "cli.md"
 HEAD = """\

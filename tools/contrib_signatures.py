@@ -1,4 +1,4 @@
-"""Print the rows of `mezzo/frontends/onnx/contrib.py` from the schemas that the installed ONNX Runtime registers: those
+"""Print the rows of `mezzo/onnx/schema/contrib.py` from the schemas that the installed ONNX Runtime registers: those
 of its own domain, and those that it adds to ONNX's.
 
 Run it when a new ONNX Runtime adds operators, and paste the rows.

@@ -1,4 +1,4 @@
-"""Writes src/mezzo/core/keyword_types.py: the options of a request as type checkers read them, from its fields.
+"""Writes src/mezzo/contracts/options/keyword_types.py: the options of a request as type checkers read them.
 
 python tools/option_keywords.py           # writes the file
 python tools/option_keywords.py --check   # ends with 1 if the file differs from the request
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from generated import keep
 
-from mezzo.core.option import about
-from mezzo.core.request import Request
+from mezzo.contracts.options.option import about
+from mezzo.contracts.options.request import Request
 
-_CORE = Path(__file__).resolve().parents[1] / "src" / "mezzo" / "core"
+_OPTIONS = Path(__file__).resolve().parents[1] / "src" / "mezzo" / "contracts" / "options"
 _HEAD = '''\
 """The options of a request as type checkers and editors read them: keywords of the verbs, None as good as left out.
 
@@ -25,8 +25,8 @@ Written by tools/option_keywords.py from the fields of `Request`: change those, 
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from mezzo.core.format_words import FormatLike
-from mezzo.core.request import IO, PolicyLike, TargetLike
+from mezzo.formats.format_words import FormatLike
+from mezzo.contracts.options.request import IO, PolicyLike, TargetLike
 
 
 class PlanOptions(TypedDict, total=False):
@@ -50,7 +50,7 @@ def spell_types() -> str:
 
 def _types() -> Iterator[tuple[str, str]]:
     """The fields of a request, each with its type as it is written."""
-    tree = ast.parse((_CORE / "request.py").read_text(encoding="utf-8"))
+    tree = ast.parse((_OPTIONS / "request.py").read_text(encoding="utf-8"))
     request = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Request")
     for line in request.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
@@ -62,4 +62,4 @@ def _spell(names: list[str], types: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(keep({_CORE / "keyword_types.py": spell_types()}, "the request", __doc__))
+    sys.exit(keep({_OPTIONS / "keyword_types.py": spell_types()}, "the request", __doc__))

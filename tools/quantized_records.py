@@ -9,11 +9,11 @@ runtime's reason. The tests hold the targets' rows against these files.
 import sys
 from pathlib import Path
 
-from mezzo.frontends.onnx.probe.ask_quantized import ways, write
-from mezzo.frontends.onnx.probe.children import Child
-from mezzo.frontends.onnx.probe.quantized_cases import quantized_forms
-from mezzo.frontends.onnx.probe.runtimes import RUNTIMES, Runtime
-from mezzo.machine import find_machine
+from mezzo.common.machine import find_machine
+from mezzo.onnx.probe.ask_quantized import ways, write
+from mezzo.onnx.probe.children import Child
+from mezzo.onnx.probe.quantized_cases import quantized_forms
+from mezzo.onnx.probe.runtimes import RUNTIMES, Runtime
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "onnx" / "quantized_records"
 

@@ -24,7 +24,7 @@ def imports(package: Path) -> Graph:
     found: Graph = {}
     for module, tree in trees.items():
         names = {name.removeprefix(f"{package.name}.") for name in _named(tree) if name.startswith(f"{package.name}.")}
-        # `from mezzo.core import graph` names a module, `from mezzo.core.graph import Graph` something inside one.
+        # `from mezzo.contracts import graph` names a module, `from mezzo.ir.graph import Graph` something inside one.
         found[module] = {name if name in trees else name.rpartition(".")[0] for name in names} & trees.keys() - {module}
     return found
 

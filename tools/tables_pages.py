@@ -13,15 +13,15 @@ from typing import TypeVar
 
 from generated import keep
 
-from mezzo.core import facts
-from mezzo.core.policy import Lifting, Policy, Rule
-from mezzo.core.rows import EVERY_VERSION
-from mezzo.core.target import Listing, Refusal, Target
-from mezzo.ops import dialects, op_facts
+from mezzo.analysis.structure import rules_of, structure_rules
 from mezzo.plugins import discovery
 from mezzo.plugins.entries import BUILT_IN
-from mezzo.report.catalogue import quantized_rows
-from mezzo.structure import rules_of, structure_rules
+from mezzo.report.text.catalogue import quantized_rows
+from mezzo.tables import facts
+from mezzo.tables.ops import dialects, op_facts
+from mezzo.tables.policy import Lifting, Policy, Rule
+from mezzo.tables.rows import EVERY_VERSION
+from mezzo.tables.target import Listing, Refusal, Target
 
 T = TypeVar("T")
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"

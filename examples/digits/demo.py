@@ -15,18 +15,18 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 import mezzo
-from mezzo.converting.results import Converted
-from mezzo.dtypes import LOW_DTYPES
-from mezzo.frontends.onnx.run import native_session
-from mezzo.machine import find_machine
-from mezzo.report.account import describe_tuning, with_graph
-from mezzo.report.frontier import plot_frontier, scale_of
+from mezzo.common.machine import find_machine
+from mezzo.common.sizes import format_size
+from mezzo.conversion.results import Converted
+from mezzo.formats.dtypes import LOW_DTYPES
+from mezzo.onnx.run.run import native_session
 from mezzo.report.html import render
-from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.picture import report_picture
-from mezzo.report.text import report_next_steps
-from mezzo.report.tuning import report_outcome
-from mezzo.sizes import format_size
+from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.records.account import describe_tuning, with_graph
+from mezzo.report.text.conversion import report_next_steps
+from mezzo.report.text.measured.frontier import plot_frontier, scale_of
+from mezzo.report.text.measured.tuning import report_outcome
+from mezzo.report.text.picture import report_picture
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE / "digits.onnx"

@@ -24,12 +24,12 @@ from torch.nn import functional
 
 import mezzo
 import mezzo.torch
-from mezzo.converting.results import Converted
-from mezzo.core.plans import Plan
-from mezzo.machine import find_machine
-from mezzo.report.layout import Layout, blank, heading
-from mezzo.sizes import format_size
-from mezzo.torch.accounts import GraphAccount
+from mezzo.common.machine import find_machine
+from mezzo.common.sizes import format_size
+from mezzo.contracts.plans import Plan
+from mezzo.conversion.results import Converted
+from mezzo.report.layout.layout import Layout, blank, heading
+from mezzo.torch.inspect.accounts import GraphAccount
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "examples" / "digits" / "digits.onnx"

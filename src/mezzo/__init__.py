@@ -3,33 +3,33 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mezzo.errors import ContractError, InputError, ListError, MezzoError, ModelError
-from mezzo.packages import VERSION as __version__
+from mezzo.common.errors import ContractError, InputError, ListError, MezzoError, ModelError
+from mezzo.common.packages import VERSION as __version__
 
 if TYPE_CHECKING:
+    from mezzo.api.bench import bench
+    from mezzo.api.compare import compare
+    from mezzo.api.convert import convert, plan, show
+    from mezzo.api.curves import curves
+    from mezzo.api.emulate import emulate
+    from mezzo.api.explain import explain
+    from mezzo.api.folders.converting import ConvertedFolder, convert_folder
+    from mezzo.api.lists import convert_lists
+    from mezzo.api.partition import Extracted, FusedUnit, Split, extract, partition
+    from mezzo.api.quantize_report import quantize_report
+    from mezzo.api.ranges import ranges
+    from mezzo.api.sensitivity import sensitivity
+    from mezzo.api.strategies import compare_strategies
+    from mezzo.api.tune import tune
     from mezzo.clusters.opening import cluster
-    from mezzo.converting.results import Converted, Summary
-    from mezzo.core.memory import memory
-    from mezzo.core.plans import Plan
-    from mezzo.files.planfile import load_plan, save_plan
-    from mezzo.folders.converting import ConvertedFolder, convert_folder
+    from mezzo.common.memory import memory
+    from mezzo.contracts.plans import Plan
+    from mezzo.conversion.results import Converted, Summary
+    from mezzo.io.planfile import load_plan, save_plan
     from mezzo.numerics.calibrations import Calibrations
-    from mezzo.numerics.curves import Curves
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
+    from mezzo.numerics.statistics.training_curves import Curves
     from mezzo.numerics.timings import FileTimes, Timings
-    from mezzo.verbs.bench import bench
-    from mezzo.verbs.compare import compare
-    from mezzo.verbs.convert import convert, plan, show
-    from mezzo.verbs.curves import curves
-    from mezzo.verbs.emulate import emulate
-    from mezzo.verbs.explain import explain
-    from mezzo.verbs.lists import convert_lists
-    from mezzo.verbs.partition import Extracted, FusedUnit, Split, extract, partition
-    from mezzo.verbs.quantize_report import quantize_report
-    from mezzo.verbs.ranges import ranges
-    from mezzo.verbs.sensitivity import sensitivity
-    from mezzo.verbs.strategies import compare_strategies
-    from mezzo.verbs.tune import tune
 
 __all__ = [
     "Calibrations",
@@ -80,41 +80,41 @@ __all__ = [
 _HOMES = {
     "Calibrations": "mezzo.numerics.calibrations",
     "Comparison": "mezzo.numerics.measures",
-    "Converted": "mezzo.converting.results",
-    "ConvertedFolder": "mezzo.folders.converting",
-    "Curves": "mezzo.numerics.curves",
-    "Extracted": "mezzo.verbs.partition",
+    "Converted": "mezzo.conversion.results",
+    "ConvertedFolder": "mezzo.api.folders.converting",
+    "Curves": "mezzo.numerics.statistics.training_curves",
+    "Extracted": "mezzo.api.partition",
     "FileTimes": "mezzo.numerics.timings",
-    "FusedUnit": "mezzo.verbs.partition",
+    "FusedUnit": "mezzo.api.partition",
     "Measured": "mezzo.numerics.measures",
-    "Plan": "mezzo.core.plans",
+    "Plan": "mezzo.contracts.plans",
     "Ranges": "mezzo.numerics.measures",
     "Ruling": "mezzo.numerics.measures",
     "Sensitivity": "mezzo.numerics.measures",
-    "Split": "mezzo.verbs.partition",
-    "Summary": "mezzo.converting.results",
+    "Split": "mezzo.api.partition",
+    "Summary": "mezzo.conversion.results",
     "Timings": "mezzo.numerics.timings",
-    "bench": "mezzo.verbs.bench",
+    "bench": "mezzo.api.bench",
     "cluster": "mezzo.clusters.opening",
-    "compare": "mezzo.verbs.compare",
-    "compare_strategies": "mezzo.verbs.strategies",
-    "convert": "mezzo.verbs.convert",
-    "convert_folder": "mezzo.folders.converting",
-    "convert_lists": "mezzo.verbs.lists",
-    "curves": "mezzo.verbs.curves",
-    "emulate": "mezzo.verbs.emulate",
-    "explain": "mezzo.verbs.explain",
-    "extract": "mezzo.verbs.partition",
-    "load_plan": "mezzo.files.planfile",
-    "memory": "mezzo.core.memory",
-    "partition": "mezzo.verbs.partition",
-    "plan": "mezzo.verbs.convert",
-    "quantize_report": "mezzo.verbs.quantize_report",
-    "ranges": "mezzo.verbs.ranges",
-    "save_plan": "mezzo.files.planfile",
-    "sensitivity": "mezzo.verbs.sensitivity",
-    "show": "mezzo.verbs.convert",
-    "tune": "mezzo.verbs.tune",
+    "compare": "mezzo.api.compare",
+    "compare_strategies": "mezzo.api.strategies",
+    "convert": "mezzo.api.convert",
+    "convert_folder": "mezzo.api.folders.converting",
+    "convert_lists": "mezzo.api.lists",
+    "curves": "mezzo.api.curves",
+    "emulate": "mezzo.api.emulate",
+    "explain": "mezzo.api.explain",
+    "extract": "mezzo.api.partition",
+    "load_plan": "mezzo.io.planfile",
+    "memory": "mezzo.common.memory",
+    "partition": "mezzo.api.partition",
+    "plan": "mezzo.api.convert",
+    "quantize_report": "mezzo.api.quantize_report",
+    "ranges": "mezzo.api.ranges",
+    "save_plan": "mezzo.io.planfile",
+    "sensitivity": "mezzo.api.sensitivity",
+    "show": "mezzo.api.convert",
+    "tune": "mezzo.api.tune",
 }
 
 

@@ -19,7 +19,7 @@ from both_voices import Call
 
 import mezzo
 from mezzo.cli import main
-from mezzo.errors import MezzoError
+from mezzo.common.errors import MezzoError
 
 
 class _TorchDtype:

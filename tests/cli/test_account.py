@@ -11,7 +11,7 @@ import onnx
 import pytest
 from test_terminal import DIGITS, run_in_terminal
 
-from mezzo.report.account import schema
+from mezzo.report.records.account import schema
 
 HOSTILE = "a\x1b[31mb[bold]c[/nope]\u202ed\r\n"
 DATA = ("--data", "data.npz")

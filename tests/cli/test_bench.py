@@ -17,16 +17,16 @@ from conftest import Run
 from rich.console import Console
 
 import mezzo
-from mezzo.core.timings import Layer
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.files import runtime_profiles
-from mezzo.machine import Machine
+from mezzo.common.errors import InputError
+from mezzo.common.machine import Machine
+from mezzo.contracts.timings import Layer
+from mezzo.formats.dtypes import DType
+from mezzo.io import runtime_profiles
 from mezzo.numerics.measures import Comparison, DataSource, Interval, Ruling, Verdict
-from mezzo.numerics.speeds import Difference, Spread
+from mezzo.numerics.statistics.speeds import Difference, Spread
 from mezzo.numerics.timings import FileTimes, Timings
-from mezzo.report.layout import Layout
-from mezzo.report.timings import bench_schema, describe_timings, report_timings
+from mezzo.report.layout.layout import Layout
+from mezzo.report.text.measured.timings import bench_schema, describe_timings, report_timings
 
 QUICK = ("--runs", "4", "--starts", "2")
 OPEN = """

@@ -12,12 +12,12 @@ import onnx.parser
 import pytest
 from conftest import DIGITS
 
-from mezzo.cli.choices import complete_formats
-from mezzo.cli.completing import join_words, names_in
-from mezzo.core.format_words import read_formats
-from mezzo.core.option import about
-from mezzo.core.request import Request
-from mezzo.deciding.options import read_options
+from mezzo.cli.hints.completion import join_words, names_in
+from mezzo.cli.options.choices import complete_formats
+from mezzo.contracts.options.option import about
+from mezzo.contracts.options.request import Request
+from mezzo.formats.format_words import read_formats
+from mezzo.planner.options import read_options
 
 HOSTILE = (
     "$(touch pwned)",

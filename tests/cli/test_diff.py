@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from mezzo.files.planfile import load_plan
-from mezzo.views.plandiff import Change, compare_plans
+from mezzo.io.planfile import load_plan
+from mezzo.report.views.plandiff import Change, compare_plans
 
 REPORT = """\
 a.json <-> b.json

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mezzo import packages
-from mezzo.frontends.onnx.doctor import children, examine
-from mezzo.frontends.onnx.doctor.findings import State
-from mezzo.machine import find_gpus, find_memory
+from mezzo.common import packages
+from mezzo.common.machine import find_gpus, find_memory
+from mezzo.onnx.doctor import children, examine
+from mezzo.onnx.doctor.findings import State
 
 BROKEN = "raise ImportError('libsomething.so.7: no such file')"
 CRASHES = "import os; print('{not json', flush=True); os.abort()"

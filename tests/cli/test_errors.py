@@ -11,9 +11,9 @@ import sys
 import onnx
 import pytest
 
-from mezzo.errors import ContractError, ModelError
+from mezzo.api import convert as pipeline
+from mezzo.common.errors import ContractError, ModelError
 from mezzo.plugins.discovery import policies, strategies
-from mezzo.verbs import convert as pipeline
 
 CONVERT = ("convert", "small.onnx", "out.onnx")
 CASES = [
@@ -245,8 +245,8 @@ def test_tune_and_sensitivity_take_the_policy_that_is_given(run, folder, monkeyp
         seen.append(options["policy"])
         raise ModelError("enough")
 
-    monkeypatch.setattr("mezzo.verbs.tune.tune", note)
-    monkeypatch.setattr("mezzo.verbs.sensitivity.sensitivity", note)
+    monkeypatch.setattr("mezzo.api.tune.tune", note)
+    monkeypatch.setattr("mezzo.api.sensitivity.sensitivity", note)
     for words in ((), ("--policy", "balanced")):
         run("tune", "small.onnx", "out.onnx", "--data", "x.npz", "--max-error", "1e-3", *words)
         run("sensitivity", "small.onnx", "--data", "x.npz", *words)
@@ -305,7 +305,7 @@ def test_no_words_print_the_help_and_fail(run):
 def test_signals_end_the_program_quietly(folder, unignored, number, code, told):
     script = (
         "import os, signal, sys\n"
-        "from mezzo.verbs import convert as pipeline\n"
+        "from mezzo.api import convert as pipeline\n"
         "from mezzo.cli import main\n"
         f"pipeline.convert = lambda *a, **o: (os.kill(os.getpid(), {int(number)}), signal.pause())\n"
         "sys.exit(main(['convert', 'small.onnx', 'out.onnx']))\n"

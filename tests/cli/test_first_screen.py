@@ -20,8 +20,8 @@ from test_terminal import run_in_terminal
 
 import mezzo
 from mezzo.cli import main
-from mezzo.machine import Machine
-from mezzo.report.headline import Headline
+from mezzo.common.machine import Machine
+from mezzo.report.records.headline import Headline
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("*.txt"))
 # Lines of a first screen: a title, verdict, risk, up to four of gains, a command with what it is for, how to see more.
@@ -71,10 +71,10 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def set_machine(monkeypatch: pytest.MonkeyPatch, machine: Machine, installed: tuple[str, ...]) -> None:
     """Let commands run on another machine, with only these runtimes beside ONNX Runtime's."""
-    for module in ("mezzo.deciding.options", "mezzo.converting.summaries"):
+    for module in ("mezzo.planner.options", "mezzo.conversion.summaries"):
         monkeypatch.setattr(f"{module}.find_machine", lambda: machine)
     known = {"onnxruntime", *installed}
-    monkeypatch.setattr("mezzo.deciding.gaining.find_version", lambda name: "1" if name in known else None)
+    monkeypatch.setattr("mezzo.planner.choices.gains.find_version", lambda name: "1" if name in known else None)
 
 
 def masked(text: str) -> str:
@@ -130,7 +130,7 @@ def test_v_tells_all_that_stands_in_the_report(run: Run, here: Path, verb: str) 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
 def test_a_headline_says_each_thing_once(seed: int, size: int) -> None:
     """Of any model: its sentences are one line each, differ, and hold no empty word."""
-    from mezzo.converting.summaries import summarise_plan, summarise_result
+    from mezzo.conversion.summaries import summarise_plan, summarise_result
 
     model = random_model(random.Random(seed), size)
     converted = mezzo.convert(model)

@@ -17,10 +17,10 @@ import onnx
 import pytest
 from conftest import Run
 
+from mezzo.api.folders.staging import FolderStaging
 from mezzo.cli import main
 from mezzo.cli.interrupts import Interrupts
-from mezzo.folders.staging import FolderStaging
-from mezzo.staging import Staging
+from mezzo.common.staging import Staging
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals"),
@@ -223,7 +223,7 @@ def test_what_an_interrupt_makes_of_an_import_is_an_interrupt(
         except KeyboardInterrupt as error:
             raise ImportError("numpy failed to import", name="numpy") from error
 
-    monkeypatch.setattr("mezzo.verbs.convert.convert", fail)
+    monkeypatch.setattr("mezzo.api.convert.convert", fail)
     ran = run("convert", "small.onnx", "out.onnx")
     assert (ran.code, ran.err) == (130, _TOLD)
 

@@ -9,8 +9,8 @@ import onnx.parser
 import pytest
 from conftest import Run
 
-from mezzo.core.memory import Memory
-from mezzo.report.account import schema
+from mezzo.common.memory import Memory
+from mezzo.report.records.account import schema
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_accounts_say_into_how_many_segments_a_model_was_cut(run: Run, monkeypat
 def test_what_cannot_be_is_one_line(
     words: tuple[str, ...], expected: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mezzo.cli.spreading.check_spread", lambda *_: None)  # Ray need not be here
+    monkeypatch.setattr("mezzo.cli.options.cluster_options.check_spread", lambda *_: None)  # Ray need not be here
     ran = run("ranges", "model.onnx", "--data", "data.npz", *words)
     assert (ran.code, ran.out, ran.err) == (2, "", expected)
 

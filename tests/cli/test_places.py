@@ -14,9 +14,9 @@ import onnx.parser
 import pytest
 from conftest import Run
 
-from mezzo import places
-from mezzo.errors import InputError
-from mezzo.staging import Staging
+from mezzo.common import safe_paths
+from mezzo.common.errors import InputError
+from mezzo.common.staging import Staging
 
 _WAIT_S = 60  # far above what any case takes, and the end of one that hangs
 
@@ -156,7 +156,7 @@ def test_input_that_is_no_file_is_refused_without_reading(run: Run, folder: Path
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/dev/new"])
 def test_folders_of_devices_hold_no_results(path: str) -> None:
     with pytest.raises(InputError, match="cannot write") as caught:
-        places.check_destination(path)
+        safe_paths.check_destination(path)
     assert str(caught.value).endswith(("name a file", "holds devices; name a file in another folder"))
 
 
@@ -228,11 +228,11 @@ def test_file_that_turns_into_a_fifo_before_it_is_opened_is_not_waited_for(
     place = tmp_path / "in"
     os.mkfifo(place)
     real = os.stat(__file__)
-    monkeypatch.setattr(places.os, "stat", lambda _: real)  # what it was when it was looked at
+    monkeypatch.setattr(safe_paths.os, "stat", lambda _: real)  # what it was when it was looked at
 
     def call() -> None:
         with pytest.raises(InputError, match="is a FIFO"):
-            places.open_regular(place)
+            safe_paths.open_regular(place)
 
     _ends(call)
 

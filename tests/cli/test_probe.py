@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from mezzo.core.target import Refusal, Target
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.probe import runtimes
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.probe import runtimes
 from mezzo.plugins import discovery
+from mezzo.tables.target import Refusal, Target
 
 CPU = discovery.targets()["onnxruntime-cpu"]
 FALSE_ROW = Refusal(

@@ -18,14 +18,14 @@ from conftest import Run
 from rich.console import Console
 
 import mezzo
-from mezzo.judging import calibrating
-from mezzo.judging.collecting import collect
 from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
 from mezzo.numerics.measures import DataSource, Interval, Ruling, Verdict
 from mezzo.plugins.discovery import calibrators
-from mezzo.quant.collector import Collector
-from mezzo.report.calibrations import calibrations_schema, report_calibrations
-from mezzo.report.layout import Layout
+from mezzo.quantize import calibration
+from mezzo.quantize.collection import collect
+from mezzo.quantize.observers.collector import Collector
+from mezzo.report.layout.layout import Layout
+from mezzo.report.text.measured.calibrations import calibrations_schema, report_calibrations
 
 CLASSIFIER = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -145,7 +145,7 @@ def test_values_are_collected_once_for_all(classifier: Path, monkeypatch: pytest
         passes.append(dataset.name)
         return collect(model, planned, dataset, *more)
 
-    monkeypatch.setattr(calibrating, "collect", count)
+    monkeypatch.setattr(calibration, "collect", count)
     mezzo.quantize_report("model.onnx", "calib.npz", labels=["label"])
     assert len(passes) == 1
 

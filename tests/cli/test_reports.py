@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx.parser
 import pytest
 
-from mezzo.ops import dialects, op_facts
 from mezzo.plugins import discovery
+from mezzo.tables.ops import dialects, op_facts
 
 # What stands below the first screen, with -v.
 CONVERSION = """\

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from mezzo.errors import InputError, bound_line
+from mezzo.common.errors import InputError, bound_line
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 

@@ -67,7 +67,7 @@ def test_library_that_was_imported_before_is_told_nothing_of_models(private: Map
     code = (
         "import onnxruntime, mezzo, sys\n"
         "mezzo.compare('digits.onnx', 'digits.onnx', data='x.npz')\n"
-        "from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime\n"
+        "from mezzo.onnx.run.runtime_libraries import load_onnxruntime\n"
         "assert load_onnxruntime() is onnxruntime\n"
     )
     done = subprocess.run([sys.executable, "-c", code], env=private, capture_output=True, check=False, text=True)

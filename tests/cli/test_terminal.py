@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mezzo.cli.examples import EXAMPLES
+from mezzo.cli.hints.examples import EXAMPLES
 from mezzo.cli.progress import Patience
 
 pty = pytest.importorskip("pty", reason="needs pseudo-terminals")

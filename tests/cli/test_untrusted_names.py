@@ -5,7 +5,7 @@ import json
 import onnx
 import pytest
 
-from mezzo.report.names import clean, clean_lines, join_some, quote
+from mezzo.report.layout.names import clean, clean_lines, join_some, quote
 
 HOSTILE = "a\x1b[31mb[bold]c[/nope]\u202ed\r\ne\x9b2J:smile:"
 SHOWN = "a\\x1b[31mb[bold]c[/nope]\\u202ed\\r\\ne\\x9b2J:smile:"

@@ -3,13 +3,13 @@
 import pytest
 import toy_dialect
 
-import mezzo.deciding.planner
-import mezzo.deciding.rules
-from mezzo.ops import op_facts
+import mezzo.planner.planner
+import mezzo.planner.verdicts.rules
+from mezzo.tables.ops import op_facts
 
 
 @pytest.fixture(autouse=True)
 def _toy_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {toy_dialect.DIALECT: toy_dialect.FACTS}
-    for module in (mezzo.deciding.planner, mezzo.deciding.rules):
+    for module in (mezzo.planner.planner, mezzo.planner.verdicts.rules):
         monkeypatch.setattr(module, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))

@@ -7,13 +7,13 @@ import pytest
 import toy_dialect
 from pairs import pair_problem, side_of, with_fields
 
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Role, Use
-from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.core.problem import Choice, Problem
-from mezzo.deciding.check import check
-from mezzo.deciding.lower import lower
-from mezzo.dtypes import HIGH, DType
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Role, Use
+from mezzo.planner.check import check
+from mezzo.planner.lower import lower
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 TEXT = "in x 8\nconst w 8\nh = product x w\ne = explode h\nout e"

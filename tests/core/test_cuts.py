@@ -7,9 +7,9 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow
 
-from mezzo.core.columns import Bools, Ints
-from mezzo.core.cuts import SINK, SOURCE, farthest_cut
-from mezzo.core.parts import parts, reached
+from mezzo.ir.columns import Bools, Ints
+from mezzo.ir.components import parts, reached
+from mezzo.ir.maxflow import SINK, SOURCE, farthest_cut
 
 Edges = tuple[Ints, Ints, Ints]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from test_structure_rules import view
 
-from mezzo.core.policy import Category, Evidence, Lift, NamedFinding, Policy, Verdict
-from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, notes_on_estimates
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
+from mezzo.analysis.structure import View
+from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import DType
+from mezzo.planner.verdicts.findings import check_assumed, deny_measured, deny_suspected, notes_on_estimates
 from mezzo.plugins.discovery import policy
-from mezzo.structure import View
+from mezzo.tables.policy import Category, Evidence, Lift, NamedFinding, Policy, Verdict
 
 _PLAIN = Verdict(category=Category.ALLOW, rule="otherwise", because="nothing said")
 _SOFTMAX = "in x 8\na = add x x\ne = exp a\nt = sum e\ny = div e t\nz = log y\nout z"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzo import dtypes
-from mezzo.core.format_words import plain_word, read_format, read_formats, spell_formats
-from mezzo.core.request import Request
-from mezzo.dtypes import FORMATS, LEVEL_DTYPES, DType, Format
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
+from mezzo.contracts.options.request import Request
+from mezzo.formats import dtypes
+from mezzo.formats.dtypes import FORMATS, LEVEL_DTYPES, DType, Format
+from mezzo.formats.format_words import plain_word, read_format, read_formats, spell_formats
 
 _WORDS = [(word, written) for word, dtype in LEVEL_DTYPES.items() for written in FORMATS[dtype].words]
 

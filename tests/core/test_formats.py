@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from mezzo.dtypes import FLOATING, FORMATS, HIGH, LOW_DTYPES, QUANTIZED, DType, Format, size_bits
+from mezzo.formats.dtypes import FLOATING, FORMATS, HIGH, LOW_DTYPES, QUANTIZED, DType, Format, size_bits
 
 _ONNX = {DType.FLOAT64: onnx.TensorProto.DOUBLE, DType.FLOAT32: onnx.TensorProto.FLOAT}
 _NUMPY = {

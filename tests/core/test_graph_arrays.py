@@ -7,10 +7,10 @@ import pytest
 import toy_dialect
 from pairs import F16_LINE
 
-from mezzo.core.columns import ANY, FIXED, GROUP
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Node, Role, Scope, Use
-from mezzo.dtypes import HIGH, DType
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.columns import ANY, FIXED, GROUP
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node, Role, Scope, Use
 
 F16 = DType.FLOAT16
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import toy_dialect
 
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Scope
-from mezzo.views.grouping import Group, find_repeats, group_nodes
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Scope
+from mezzo.report.views.grouping import Group, find_repeats, group_nodes
 
 
 def named(*names: str, modules: dict[int, str] | None = None, text: str | None = None) -> Graph:

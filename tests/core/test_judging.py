@@ -8,18 +8,18 @@ import toy_dialect
 from pairs import BF16_LINE, F16_LINE, pair_costs, side_of
 from toy_wishes import TEXT, changed, choices, notes_of, told, why, wishes
 
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Use
-from mezzo.core.plans import Reason
-from mezzo.core.policy import GRANTED, Category, NamedFinding, Policy, Verdict, rule
-from mezzo.core.problem import Choice
-from mezzo.core.target import Refusal, Target
-from mezzo.deciding.choosing import refusal_of
-from mezzo.deciding.planner import judge, matcher, rows_of
-from mezzo.deciding.wishes import ErrorPrice
-from mezzo.dtypes import HIGH, DType
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
+from mezzo.contracts.plans import Reason
+from mezzo.contracts.problem import Choice
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Use
+from mezzo.planner.choices.choosing import refusal_of
+from mezzo.planner.plan_options import ErrorPrice
+from mezzo.planner.planner import judge, matcher, rows_of
 from mezzo.plugins.discovery import policy, target
+from mezzo.tables.policy import GRANTED, Category, NamedFinding, Policy, Verdict, rule
+from mezzo.tables.target import Refusal, Target
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import toy_dialect
 from pairs import pair_problem
 
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Role, Use
-from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.core.problem import Choice
-from mezzo.deciding.lower import lower
-from mezzo.dtypes import HIGH, DType
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.contracts.problem import Choice
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Role, Use
+from mezzo.planner.lower import lower
 
 F16 = DType.FLOAT16
 

@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.search.goals import Goal, Score
+from mezzo.tuning.goals import Goal, Score
 
 _SCALED = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,2] x) => (float[N,2] y) <float[2,2] u = {1,0,0,1}, float[2,2] v = {0.001,0,0,0.001}> {

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mezzo.core.memory import Memory, NoRoom, is_out_of_memory, memory, memory_at_hand
-from mezzo.errors import InputError
-from mezzo.machine import data_bounded, find_private_bytes
-from mezzo.sizes import read_size
-from mezzo.voices import Voice, speaking_to
+from mezzo.common.errors import InputError
+from mezzo.common.machine import data_bounded, find_private_bytes
+from mezzo.common.memory import Memory, NoRoom, is_out_of_memory, memory, memory_at_hand
+from mezzo.common.message_style import Voice, speaking_to
+from mezzo.common.sizes import read_size
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_lower_bound_from_outside_stays(tmp_path: Path) -> None:
     script = tmp_path / "bounded.py"
     script.write_text(
         "import resource\n"
-        "from mezzo.core.memory import memory\n"
+        "from mezzo.common.memory import memory\n"
         "kind = resource.RLIMIT_DATA\n"
         "resource.setrlimit(kind, (10**9, 2 * 10**9))\n"
         "with memory('6GB'):\n"

@@ -2,10 +2,10 @@
 
 from pairs import F16_LINE
 
-from mezzo.core.levels import Precision, uniform
-from mezzo.core.plans import AddCopy, Plan, PlannedNode, Retype
-from mezzo.core.policy import Category
-from mezzo.dtypes import HIGH, DType
+from mezzo.contracts.plans import AddCopy, Plan, PlannedNode, Retype
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.precision_line import Precision, uniform
+from mezzo.tables.policy import Category
 
 F16 = DType.FLOAT16
 LINE = PlannedNode("a", "Exp", "op", uniform(F16), Category.ALLOW, "rule", "why", None)

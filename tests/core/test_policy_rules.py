@@ -4,10 +4,10 @@ from dataclasses import fields
 
 import pytest
 
-from mezzo.core.facts import Cost, Function, OpFacts, Risk, facts
-from mezzo.core.policy import GRANTED, Category, Lifting, Missing, Policy, Rule, Verdict, rule
-from mezzo.core.selectors import ByAttribute, ByName, ByRegion, Tier
-from mezzo.dtypes import HIGH, DType
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.selectors import ByAttribute, ByName, ByRegion, Tier
+from mezzo.tables.facts import Cost, Function, OpFacts, Risk, facts
+from mezzo.tables.policy import GRANTED, Category, Lifting, Missing, Policy, Rule, Verdict, rule
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 KEY = "onnx", "Exp"

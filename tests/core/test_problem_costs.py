@@ -6,14 +6,14 @@ import pytest
 import toy_dialect
 from pairs import pair_costs, pair_problem, side_of, with_fields
 
-from mezzo.core.facts import Cost
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Role, Scope
-from mezzo.core.policy import GRANTED, Category
-from mezzo.core.problem import Choice, Problem
-from mezzo.core.strategy import casts_of, cost
-from mezzo.core.target import Costs
-from mezzo.dtypes import HIGH, DType
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.contracts.strategy import casts_of, cost
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Role, Scope
+from mezzo.tables.facts import Cost
+from mezzo.tables.policy import GRANTED, Category
+from mezzo.tables.target import Costs
 
 F16 = DType.FLOAT16
 LAUNCH, FACTOR = 1000, 10

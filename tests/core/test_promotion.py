@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Role
-from mezzo.core.policy import GRANTED, Category, Verdict
-from mezzo.core.problem import Choice
-from mezzo.deciding.planner import rows_of
-from mezzo.deciding.promotion import UNTROUBLED, untroubled
-from mezzo.dtypes import HIGH, DType
+from mezzo.contracts.problem import Choice
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Role
+from mezzo.planner.planner import rows_of
+from mezzo.planner.verdicts.promotion import UNTROUBLED, untroubled
+from mezzo.tables.policy import GRANTED, Category, Verdict
 
 F16 = DType.FLOAT16
 CHAIN = "in x 8\na = plus x x\nb = plus a a\nc = move b\nout c"

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from mezzo.core.quantized_kernels import COMPOSITES, Hands, Operand, QuantizedKernel, Storage
-from mezzo.core.target import Refusal, Target
-from mezzo.dtypes import DType
-from mezzo.units.quantized import storage_of
+from mezzo.analysis.fusion.quantized import storage_of
+from mezzo.formats.dtypes import DType
+from mezzo.tables.quantized_kernels import COMPOSITES, Hands, Operand, QuantizedKernel, Storage
+from mezzo.tables.target import Refusal, Target
 
 Q8, F16, U8, S8 = DType.QUANTIZED8, DType.FLOAT16, DType.UINT8, DType.INT8
 CONV = QuantizedKernel(

@@ -6,15 +6,15 @@ import pytest
 import toy_dialect
 from toy_wishes import TEXT, changed, notes_of, told, why, wishes
 
-from mezzo.core.nodes import Kind, Role
-from mezzo.core.plans import Reason
-from mezzo.core.policy import Category, Missing, Policy, Rule, rule
-from mezzo.core.selectors import ByAttribute, ByName, ByRegion
-from mezzo.deciding.planner import judge
-from mezzo.deciding.wishes import ErrorPrice
-from mezzo.dtypes import HIGH, DType
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
+from mezzo.contracts.plans import Reason
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.nodes import Kind, Role
+from mezzo.ir.selectors import ByAttribute, ByName, ByRegion
+from mezzo.planner.plan_options import ErrorPrice
+from mezzo.planner.planner import judge
 from mezzo.plugins.discovery import strategies
+from mezzo.tables.policy import Category, Missing, Policy, Rule, rule
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 

@@ -8,10 +8,10 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.core.plans import Plan
-from mezzo.frontends.onnx.checking import Standing
-from mezzo.frontends.onnx.model import OnnxModel, suspects
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.contracts.plans import Plan
+from mezzo.onnx.edit.checking import Standing
+from mezzo.onnx.model import OnnxModel, suspects
+from mezzo.onnx.opening import open_model
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,2] x) => (float[N,2] y) <float[2,2] u = {1,2,3,4}, float[2,2] v = {1,2,3,4}, float[2,2] w = {1,2,3,4}> {
@@ -186,5 +186,5 @@ def test_plan_whose_result_is_refused_is_an_error_and_not_repaired(monkeypatch: 
     ],
 )
 def test_suspects_are_named_by_node_or_by_operator(fault: str, expected: set[str]) -> None:
-    graph = open_model(onnx.parser.parse_model(TEXT)).read(mezzo.dtypes.DType.FLOAT16).graph
+    graph = open_model(onnx.parser.parse_model(TEXT)).read(mezzo.formats.dtypes.DType.FLOAT16).graph
     assert {graph.nodes[number].name for number in suspects(graph, fault)} == expected

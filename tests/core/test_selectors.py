@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 
-from mezzo.core.graph import ConstantFacts, Graph
-from mezzo.core.selectors import (
+from mezzo.ir.graph import ConstantFacts, Graph
+from mezzo.ir.selectors import (
     ByAttribute,
     ByConstant,
     ByFunction,

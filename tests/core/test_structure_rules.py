@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 
-from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
-from mezzo.core.nodes import Kind, Node, Role
-from mezzo.core.policy import Finding
-from mezzo.dtypes import FORMATS, DType
-from mezzo.structure import View, structure_rules
-from mezzo.structure.masks import mask_limits
+from mezzo.analysis.structure import View, structure_rules
+from mezzo.analysis.structure.masks import mask_limits
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from mezzo.tables.policy import Finding
 
 F16 = DType.FLOAT16
 MAX = 65504.0

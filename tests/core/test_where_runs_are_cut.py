@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mezzo.core.segments import Course, Misfit, Segment, Step, crossing_bytes, cut_course
+from mezzo.contracts.segments import Course, Misfit, Segment, Step, crossing_bytes, cut_course
 
 # A step a line: what it reads, what it makes, the weights it takes, each with its size in MB, and `+4` for scratch. `!`
 # after a value: it cannot leave memory. `x` is given, `y` the result.

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import toy_dialect
 
-from mezzo.core.facts import Cost, Function, Risk
-from mezzo.core.nodes import Kind, Role, Signature
-from mezzo.core.policy import Category, Missing
-from mezzo.core.problem import Choice
+from mezzo.contracts.problem import Choice
+from mezzo.ir.nodes import Kind, Role, Signature
+from mezzo.tables.facts import Cost, Function, Risk
+from mezzo.tables.policy import Category, Missing
 
 WORDS = {
     Category: "allow infer clear deny",

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from pairs import F16_LINE, side_of
 
-from mezzo.core.graph import Graph
-from mezzo.core.plans import Reason
-from mezzo.core.policy import Verdict
-from mezzo.core.problem import Choice
-from mezzo.deciding.planner import Judged, judge
-from mezzo.deciding.reasons import reasons
-from mezzo.deciding.wishes import Wishes
+from mezzo.contracts.plans import Reason
+from mezzo.contracts.problem import Choice
+from mezzo.ir.graph import Graph
+from mezzo.planner.plan_options import Wishes
+from mezzo.planner.planner import Judged, judge
+from mezzo.planner.reasons import reasons
 from mezzo.plugins.discovery import policy, strategies, target
+from mezzo.tables.policy import Verdict
 
 TEXT = "in x 8\nconst w 64\nh = product x w\nm = move h\ne = explode m\np = plus m e\nout p"
 

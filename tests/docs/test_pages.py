@@ -234,9 +234,12 @@ def test_part_of_an_output_is_shown_with_a_sign_for_what_is_left_out():
     [
         ("`mezzo convrt a b`", "mezzo convrt: no such command"),
         ("`mezzo plan a --nodez`", "mezzo plan --nodez: no such option"),
-        ("`mezzo.frontends.onnx.gone`", "mezzo.frontends.onnx.gone: no such name"),
+        ("`mezzo.onnx.gone`", "mezzo.onnx.gone: no such name"),
         ("`mezzo.torch.keep` and `mezzo.torch.gone`", "mezzo.torch.gone: no such name"),
-        ("`mezzo.torch.regions.marking`, `mezzo.torch.regions.gone`", "mezzo.torch.regions.gone: no such name"),
+        (
+            "`mezzo.torch.compiler.regions.marking`, `mezzo.torch.compiler.regions.gone`",
+            "mezzo.torch.compiler.regions.gone: no such name",
+        ),
         ("`tests/test_gone.py`", "tests/test_gone.py: no such file"),
         ("`frontends/onnx/gone.py`", "frontends/onnx/gone.py: no such file"),
         ("`make gone`", "make gone: no such target"),

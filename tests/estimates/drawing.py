@@ -17,12 +17,12 @@ import onnx.numpy_helper
 import onnx.parser
 from onnx.reference import ReferenceEvaluator
 
-from mezzo.core.graph import Graph
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType, Format
-from mezzo.estimates import Estimates, estimate
-from mezzo.estimates.moments import Moments
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.analysis.estimates import Estimates, estimate
+from mezzo.analysis.estimates.moments import Moments
+from mezzo.formats.dtypes import FORMATS, DType, Format
+from mezzo.ir.graph import Graph
+from mezzo.onnx.opening import open_model
+from mezzo.planner.planner import rows_of
 
 Array = npt.NDArray[np.float64]
 ROWS, COLUMNS = 512, 64

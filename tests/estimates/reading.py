@@ -6,13 +6,13 @@ import onnx
 import onnx.numpy_helper
 import onnx.parser
 
-from mezzo.core.graph import Graph
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType, Format
-from mezzo.estimates import Estimates, estimate
-from mezzo.estimates.backward import Coarse
-from mezzo.estimates.moments import Moments
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.analysis.estimates import Estimates, estimate
+from mezzo.analysis.estimates.backward import Coarse
+from mezzo.analysis.estimates.moments import Moments
+from mezzo.formats.dtypes import FORMATS, DType, Format
+from mezzo.ir.graph import Graph
+from mezzo.onnx.opening import open_model
+from mezzo.planner.planner import rows_of
 
 _CONSTANTS = (
     "int64[1] last = {-1}, int64 axis = {1}, float one = {1}, float two = {2}, float half = {0.5}, float zero = {0}, "

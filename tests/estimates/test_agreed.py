@@ -6,11 +6,11 @@ import onnx.parser
 import pytest
 from reading import read
 
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType
-from mezzo.estimates import estimate
-from mezzo.estimates.moments import HARD, INTEGER, LOST, MASKED, POSITIVE, RARE, TOUCHING, UNIT
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.analysis.estimates import estimate
+from mezzo.analysis.estimates.moments import HARD, INTEGER, LOST, MASKED, POSITIVE, RARE, TOUCHING, UNIT
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.onnx.opening import open_model
+from mezzo.planner.planner import rows_of
 
 _BYTES = 48.0  # spread of eight-bit numbers that hold data
 _WHOLE = INTEGER | POSITIVE

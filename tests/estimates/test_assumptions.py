@@ -4,12 +4,12 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType
-from mezzo.estimates import estimate
-from mezzo.estimates.inputs import Assumption
-from mezzo.estimates.moments import INTEGER, POSITIVE, TOUCHING, UNIT
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.analysis.estimates import estimate
+from mezzo.analysis.estimates.inputs import Assumption
+from mezzo.analysis.estimates.moments import INTEGER, POSITIVE, TOUCHING, UNIT
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.onnx.opening import open_model
+from mezzo.planner.planner import rows_of
 
 _CONSTANTS = (
     "int64[1] last = {-1}, float one = {1}, float two = {2}, float zero = {0}, float lots = {10000}, "

@@ -5,16 +5,16 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, HIGH, DType, integer_span
-from mezzo.estimates import LAWS, estimate
-from mezzo.estimates.forward import Forward
-from mezzo.estimates.inputs import LARGEST_INTEGER
-from mezzo.estimates.loops import OPEN_TRIPS, find_loops
-from mezzo.estimates.moments import UNKNOWN
-from mezzo.estimates.site import Site
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.run import native_session
+from mezzo.analysis.estimates import LAWS, estimate
+from mezzo.analysis.estimates.forward import Forward
+from mezzo.analysis.estimates.inputs import LARGEST_INTEGER
+from mezzo.analysis.estimates.loops import OPEN_TRIPS, find_loops
+from mezzo.analysis.estimates.moments import UNKNOWN
+from mezzo.analysis.estimates.site import Site
+from mezzo.formats.dtypes import FORMATS, HIGH, DType, integer_span
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.run.run import native_session
+from mezzo.planner.planner import rows_of
 
 _HEAD = (
     '<ir_version: 10, opset_import: ["" : 21]> g (float[2,3,4,8] x) => (float[N] y) <int64[1] one = {1}, '

@@ -4,15 +4,15 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo.core.nodes import Kind
-from mezzo.core.policy import Category, Evidence, Finding, Lifting, Verdict
-from mezzo.deciding.findings import lift_rules
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.analysis.structure import View
+from mezzo.analysis.structure.estimated import RULES, coarse, notes_of, overflows
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.opening import open_model
+from mezzo.planner.planner import rows_of
+from mezzo.planner.verdicts.findings import lift_rules
 from mezzo.plugins.discovery import policy
-from mezzo.structure import View
-from mezzo.structure.estimated import RULES, coarse, notes_of, overflows
+from mezzo.tables.policy import Category, Evidence, Finding, Lifting, Verdict
 
 _X = "float[4,4] x"
 _OFFSET = "[off] c = Add(x, hundred) [mid] m = ReduceMean(c, last) [sub] y = Sub(c, m)"

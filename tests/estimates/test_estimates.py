@@ -11,16 +11,16 @@ import pytest
 from random_models import random_model
 
 import mezzo
-from mezzo.core.facts import Transfer
-from mezzo.core.graph import Graph
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType
-from mezzo.estimates import LAWS, Estimates, estimate
-from mezzo.estimates.backward import rounded
-from mezzo.estimates.moments import LOST, rms
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.run import native_session
-from mezzo.ops import dialects, op_facts
+from mezzo.analysis.estimates import LAWS, Estimates, estimate
+from mezzo.analysis.estimates.backward import rounded
+from mezzo.analysis.estimates.moments import LOST, rms
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.ir.graph import Graph
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.run.run import native_session
+from mezzo.planner.planner import rows_of
+from mezzo.tables.facts import Transfer
+from mezzo.tables.ops import dialects, op_facts
 
 _SEEDS = range(40)
 # A law may take dependent numbers for independent ones; what it says of size is then off, but by no more than this on

@@ -5,7 +5,7 @@ import math
 import pytest
 from reading import read
 
-from mezzo.estimates.moments import HARD, INTEGER, MASKED, POSITIVE, UNIT
+from mezzo.analysis.estimates.moments import HARD, INTEGER, MASKED, POSITIVE, UNIT
 
 _SPREAD = 1.0  # of an input of unit scale
 _AXES = "k0 = Constant<value_ints = [0]>() k1 = Constant<value_ints = [1]>() "

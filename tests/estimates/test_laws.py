@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from drawing import NEVER_FINE, Draw, draw, rms_of
 
-from mezzo.estimates.moments import INTEGER, POSITIVE, UNIT, rms
+from mezzo.analysis.estimates.moments import INTEGER, POSITIVE, UNIT, rms
 
 _SEEDS = 2
 # An output may be off by this share of its worth where the format is as coarse as NEVER_FINE.

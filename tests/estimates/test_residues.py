@@ -5,8 +5,8 @@ import math
 import pytest
 from reading import read
 
-from mezzo.dtypes import FORMATS, DType
-from mezzo.estimates.moments import HARD, INTEGER, LOST, RARE, UNIT
+from mezzo.analysis.estimates.moments import HARD, INTEGER, LOST, RARE, UNIT
+from mezzo.formats.dtypes import FORMATS, DType
 
 _BF16 = FORMATS[DType.BFLOAT16]
 _WHOLE = "int64[4,4] i"

@@ -9,9 +9,9 @@ import pytest
 from drawing import NEVER_FINE
 from reading import read
 
-from mezzo.dtypes import FORMATS, DType
-from mezzo.estimates.backward import Coarse
-from mezzo.estimates.moments import rms
+from mezzo.analysis.estimates.backward import Coarse
+from mezzo.analysis.estimates.moments import rms
+from mezzo.formats.dtypes import FORMATS, DType
 
 _T = 0.02  # what an output may be off by, as a share of its worth, where the format is as coarse as NEVER_FINE
 _SPREAD = 4 / math.sqrt(12)  # of numbers spread evenly between -1 and 3

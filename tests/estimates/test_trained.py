@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType
-from mezzo.estimates import estimate
-from mezzo.estimates.moments import rms
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.analysis.estimates import estimate
+from mezzo.analysis.estimates.moments import rms
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.onnx.opening import open_model
+from mezzo.planner.planner import rows_of
 
 SIDE, WIDTH = 8, 16
 

@@ -9,9 +9,9 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.converting.results import open_source
-from mezzo.judging import batch_sizes
-from mezzo.judging.data import open_model_data
+from mezzo.conversion.results import open_source
+from mezzo.evaluate import batch_sizes
+from mezzo.evaluate.model_data import open_model_data
 
 _ALONE = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N,64] x) => (float[N,64] y) { h = Relu(x)  y = Tanh(h) }"""

@@ -9,10 +9,10 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx import pairs
+from mezzo.api.compare import compare
+from mezzo.common.errors import ContractError, InputError
 from mezzo.numerics.measures import Ruling
-from mezzo.verbs.compare import compare
+from mezzo.onnx.measure import pairs
 
 HEAD = '<ir_version: 10, opset_import: ["" : 18]>'
 SCALE = """g (float[N,8] x) => (float[N,8] y) <float a = {900}, float b = {900}, float c = {0.00001}>

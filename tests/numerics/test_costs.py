@@ -7,20 +7,21 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from mezzo.converting.judged_model import judge_model
-from mezzo.core.nodes import Kind
-from mezzo.core.problem import Problem
-from mezzo.core.profiles import CastTime, Effort, NodeTimes
-from mezzo.core.request import Request
-from mezzo.core.strategy import casts_of
-from mezzo.deciding.options import Options, read_options
-from mezzo.dtypes import DType
-from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.profile import nodes
-from mezzo.judging.calibrating import without_data
-from mezzo.numerics.costs import (
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.options.request import Request
+from mezzo.contracts.problem import Problem
+from mezzo.contracts.profiles import CastTime, Effort, NodeTimes
+from mezzo.contracts.strategy import casts_of
+from mezzo.conversion.judged_model import judge_model
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.profile import nodes
+from mezzo.planner.options import Options, read_options
+from mezzo.quantize.calibration import without_data
+from mezzo.tuning import measured_costs as measuring
+from mezzo.tuning.costs import (
     CastLine,
     CastSample,
     Ran,
@@ -33,7 +34,6 @@ from mezzo.numerics.costs import (
     predict_ns,
     table_weights,
 )
-from mezzo.search import costs as measuring
 
 CHAIN = """<ir_version: 9, opset_import: ["": 17]>
     g (float[64,256] x, float[256,256] w) => (float[64,256] y) {

@@ -10,12 +10,12 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from mezzo.errors import InputError
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.judging.data import open_model_data
-from mezzo.numerics import npz
-from mezzo.numerics.datasets import open_data
-from mezzo.numerics.npz import NpzFile
+from mezzo.common.errors import InputError
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.numerics.data import npz
+from mezzo.numerics.data.datasets import open_data
+from mezzo.numerics.data.npz import NpzFile
+from mezzo.onnx.opening import open_model
 
 
 def spelled(data, inputs=("x",), **options):

@@ -4,9 +4,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mezzo.dtypes import FORMATS, DType
-from mezzo.numerics.decisions import Changed, Decisions
-from mezzo.numerics.metrics import Meter
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.numerics.metrics.decisions import Changed, Decisions
+from mezzo.numerics.metrics.metrics import Meter
 from mezzo.numerics.verdicts import choose_budget
 
 Floats = npt.NDArray[np.float32]

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mezzo.numerics.errors import ErrorSum, squares_by_row, squares_of
+from mezzo.numerics.metrics.errors import ErrorSum, squares_by_row, squares_of
 
 
 def error(reference: object, got: object) -> float:

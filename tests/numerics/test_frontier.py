@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from mezzo.numerics.frontier import Candidate, trace
-from mezzo.numerics.search import Outcome, search
+from mezzo.tuning.budget_search import Outcome, search
+from mezzo.tuning.frontier import Candidate, trace
 
 Items = list[tuple[int, int]]  # cost forgone by staying high, squared error of running low
 

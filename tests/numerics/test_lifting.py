@@ -7,11 +7,11 @@ import onnx.parser
 import pytest
 from held_values import held, held_masked
 
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.numerics.lifting import can_tell, lifts
+from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics.measures import ValueRange
+from mezzo.numerics.ranges.range_evidence import can_tell, lifts
+from mezzo.onnx.opening import open_model
+from mezzo.planner.planner import rows_of
 
 _CHAIN = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[4,4] x, float[4,4] b) => (float[4,4] y) {

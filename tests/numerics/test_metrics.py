@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mezzo.dtypes import FORMATS, DType
-from mezzo.errors import InputError
-from mezzo.numerics.custom import MetricTally, load_metric
+from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.numerics.data.data_checks import MOST_NOISE, Unknown, judge_noise
 from mezzo.numerics.measures import Deviation, Interval, Ruling
-from mezzo.numerics.metrics import Meter
-from mezzo.numerics.noise import Shaker
-from mezzo.numerics.statistics import LONE_FACTOR, root_ratio, weighted_mean, wilson
-from mezzo.numerics.telling import MOST_NOISE, Unknown, judge_noise
+from mezzo.numerics.metrics.metrics import Meter
+from mezzo.numerics.metrics.user_metric import MetricTally, load_metric
+from mezzo.numerics.statistics.intervals import LONE_FACTOR, root_ratio, weighted_mean, wilson
+from mezzo.numerics.statistics.noise import Shaker
 from mezzo.numerics.verdicts import choose_budget, judge, judge_output, read_drop
 
 F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mezzo.numerics.noise import Shaker
+from mezzo.numerics.statistics.noise import Shaker
 
 
 def test_half_of_the_numbers_move_by_one_unit_up_or_down() -> None:

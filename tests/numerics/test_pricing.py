@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import pytest
 from random_problems import can_be_kept, legal_assignments, random_problem
 
-from mezzo.core.nodes import Kind
-from mezzo.core.problem import Problem
-from mezzo.core.strategy import cost
-from mezzo.numerics.frontier import trace
-from mezzo.numerics.pricing import UnitSquares, solve, with_prices
+from mezzo.contracts.problem import Problem
+from mezzo.contracts.strategy import cost
+from mezzo.ir.nodes import Kind
 from mezzo.plugins.discovery import strategies
+from mezzo.tuning.error_prices import UnitSquares, solve, with_prices
+from mezzo.tuning.frontier import trace
 
 MINCUT = strategies()["mincut"]
 COUNTS = pytest.mark.parametrize("count", [2, 3, 4])

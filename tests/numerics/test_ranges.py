@@ -13,14 +13,14 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo.core.lab import Records
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.judging import keeping
-from mezzo.numerics.formats import beyond_from, smallest_normal, vanishing_up_to
+from mezzo.api.ranges import ranges
+from mezzo.common.errors import InputError
+from mezzo.contracts.lab import Records
+from mezzo.evaluate import resume_file
+from mezzo.formats.dtypes import DType
+from mezzo.formats.rounding import beyond_from, smallest_normal, vanishing_up_to
 from mezzo.numerics.measures import ValueRange
-from mezzo.numerics.ranges import Accumulator, ValueName
-from mezzo.verbs.ranges import ranges
+from mezzo.numerics.ranges.ranges import Accumulator, ValueName
 
 _TYPES = {
     DType.FLOAT16: np.float16,
@@ -201,7 +201,7 @@ def test_an_interrupt_while_adding_up_keeps_the_last_whole_batch(
         if int(self.state["count"].max()) > 5000:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(keeping, "_SAVE_EVERY_S", -1.0)  # after every batch
+    monkeypatch.setattr(resume_file, "_SAVE_EVERY_S", -1.0)  # after every batch
     monkeypatch.setattr(Accumulator, "_add_samples", stop)
     with pytest.raises(KeyboardInterrupt):
         ranges(model(), data, resume=state)

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from mezzo.numerics.ranks import Classes, are_among, find_classes
+from mezzo.numerics.metrics.label_accuracy import Classes, are_among, find_classes
 
 SCORES = np.array([[1.0, 3.0, 2.0], [5.0, 5.0, 1.0], [0.0, np.nan, 1.0]], np.float32)
 

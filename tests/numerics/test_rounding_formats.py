@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from mezzo.dtypes import DType
-from mezzo.numerics.formats import RANGED, beyond_from, limits_of, round_through, smallest_normal, vanishing_up_to
+from mezzo.formats.dtypes import DType
+from mezzo.formats.rounding import RANGED, beyond_from, limits_of, round_through, smallest_normal, vanishing_up_to
 
 F16, BF16, E4M3, E5M2 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mezzo.numerics.sensitivity import Probing, probe_units
+from mezzo.tuning.sensitivity import Probing, probe_units
 
 
 class Toy:

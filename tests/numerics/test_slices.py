@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mezzo.dtypes import FORMATS, DType
-from mezzo.numerics.decisions import Changed
+from mezzo.api.compare import compare
+from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics.measures import Ruling
-from mezzo.numerics.metrics import Array, Meter
-from mezzo.numerics.slices import Lost
-from mezzo.verbs.compare import compare
+from mezzo.numerics.metrics.decisions import Changed
+from mezzo.numerics.metrics.metrics import Array, Meter
+from mezzo.numerics.metrics.slices import Lost
 
 F16, BF16, INT8 = DType.FLOAT16, DType.BFLOAT16, DType.QUANTIZED8
 FORMATS_OF_RESULTS = (F16, BF16, INT8)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mezzo.numerics.measures import Interval
-from mezzo.numerics.speeds import Difference, judge_speed, speed, spread_of
+from mezzo.numerics.statistics.speeds import Difference, judge_speed, speed, spread_of
 
 _TRIALS = 400
 # Of so many trials with the error allowed, 5 %, more are wrong once in a thousand times: three standard errors.

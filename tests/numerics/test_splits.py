@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mezzo.numerics.datasets import Dataset, open_data
-from mezzo.numerics.splits import cut, split
+from mezzo.numerics.data.datasets import Dataset, open_data
+from mezzo.numerics.data.splits import cut, split
 
 
 def numbers(data: Dataset) -> list[int]:

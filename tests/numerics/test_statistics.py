@@ -7,8 +7,8 @@ import pytest
 from scipy.special import stdtrit
 
 from mezzo.numerics.measures import Interval
-from mezzo.numerics.statistics import CONFIDENCE, LONE_FACTOR, root_ratio, weighted_mean, wilson
-from mezzo.numerics.student import student_quantile
+from mezzo.numerics.statistics.intervals import CONFIDENCE, LONE_FACTOR, root_ratio, weighted_mean, wilson
+from mezzo.numerics.statistics.student import student_quantile
 
 
 @pytest.mark.parametrize(

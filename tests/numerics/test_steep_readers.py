@@ -4,10 +4,10 @@ import onnx.parser
 import pytest
 from held_values import held
 
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.numerics.protection import protections
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.numerics.ranges.protection import protections
+from mezzo.onnx.opening import open_model
+from mezzo.planner.planner import rows_of
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ import pytest
 import toy_dialect
 from pairs import pair_costs, pair_problem, with_fields
 
-from mezzo.core.facts import Cost
-from mezzo.core.nodes import Kind
-from mezzo.core.policy import Category
-from mezzo.core.problem import Choice, Problem
-from mezzo.core.target import Costs
-from mezzo.numerics.costs import (
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.ir.nodes import Kind
+from mezzo.numerics.measures import CostTable, NodeCost
+from mezzo.tables.facts import Cost
+from mezzo.tables.policy import Category
+from mezzo.tables.target import Costs
+from mezzo.tuning.costs import (
     CastLine,
     CastSample,
     Ran,
@@ -28,7 +29,6 @@ from mezzo.numerics.costs import (
     table_weights,
     without_gains,
 )
-from mezzo.numerics.measures import CostTable, NodeCost
 
 TEXT = "in x 8\nconst w 4\nh = product x w\nm = move h\nout m"
 H, M = 2, 3  # nodes; their values are 2 and 3 too

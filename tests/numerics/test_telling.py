@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzo.numerics.telling import AnswerWatch, DataWatch, Unknown, judge_noise
+from mezzo.numerics.data.data_checks import AnswerWatch, DataWatch, Unknown, judge_noise
 
 _NONE = ("the data holds no sample",)
 _NAN, _INF = float("nan"), float("inf")

@@ -7,13 +7,13 @@ import onnx.parser
 import pytest
 from held_values import held_masked
 
-from mezzo.deciding.planner import rows_of
-from mezzo.dtypes import FORMATS, DType
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics import measures
-from mezzo.numerics.frontier import Candidate, trace
-from mezzo.numerics.protection import protections
-from mezzo.numerics.search import Outcome, search
+from mezzo.numerics.ranges.protection import protections
+from mezzo.onnx.opening import open_model
+from mezzo.planner.planner import rows_of
+from mezzo.tuning.budget_search import Outcome, search
+from mezzo.tuning.frontier import Candidate, trace
 
 RECORDS = [held for held in vars(measures).values() if dataclasses.is_dataclass(held) and isinstance(held, type)]
 

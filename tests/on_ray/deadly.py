@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mezzo.clusters.crew import RayCrew
-from mezzo.core.frontend import Model
-from mezzo.errors import InputError
+from mezzo.clusters.executor import RayCrew
+from mezzo.common.errors import InputError
+from mezzo.contracts.frontend import Model
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from deadly import Doubling, Killer
 from random_models import random_feeds, random_model
 
 import mezzo
-from mezzo.clusters.crew import RayCrew
-from mezzo.clusters.holding import tidy_up
+from mezzo.clusters.executor import RayCrew
+from mezzo.clusters.scratch_dirs import tidy_up
 from mezzo.clusters.tasks import MOST_DEATHS
-from mezzo.core.crew import HERE, crew_at_work, in_turn, working_with
-from mezzo.errors import InputError, MezzoError
-from mezzo.machine import find_temporary_folder
-from mezzo.voices import Voice, speaking_to
+from mezzo.common.errors import InputError, MezzoError
+from mezzo.common.machine import find_temporary_folder
+from mezzo.common.message_style import Voice, speaking_to
+from mezzo.contracts.executor import HERE, crew_at_work, in_turn, working_with
 
 pytest.importorskip("ray", reason="needs mezzo[ray]")
 
@@ -207,7 +207,7 @@ def test_int8_is_the_same_calibrated_by_a_cluster(crew: RayCrew, tmp_path: Path)
 def test_a_path_that_workers_do_not_see_is_no_fault(
     crew: RayCrew, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mezzo.clusters import orders as module
+    from mezzo.clusters import jobs as module
 
     model, data = model_and_data(tmp_path, 6, 4)
 

@@ -10,13 +10,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from switch_models import is_same
 
-from mezzo.core.memory import Memory
-from mezzo.core.segments import Course, Segment, crossing_bytes
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx import segmented
-from mezzo.frontends.onnx.run import Engine, Session
-from mezzo.frontends.onnx.runtime import EMULATING, JUDGING, MEASURING, NATIVE, Settings
-from mezzo.frontends.onnx.segmented import Uncuttable, cut_model
+from mezzo.common.errors import ContractError
+from mezzo.common.memory import Memory
+from mezzo.contracts.segments import Course, Segment, crossing_bytes
+from mezzo.onnx.run import segmented
+from mezzo.onnx.run.run import Engine, Session
+from mezzo.onnx.run.runtime import EMULATING, JUDGING, MEASURING, NATIVE, Settings
+from mezzo.onnx.run.segmented import Uncuttable, cut_model
 
 WAYS = (JUDGING, NATIVE, EMULATING, MEASURING)
 Feeds = Mapping[str, Any]

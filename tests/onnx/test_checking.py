@@ -9,10 +9,10 @@ import pytest
 from loading import loads
 
 import mezzo
-from mezzo.errors import ModelError
-from mezzo.frontends.onnx import checking
-from mezzo.frontends.onnx.files import from_proto
-from mezzo.frontends.onnx.opening import open_model
+from mezzo.common.errors import ModelError
+from mezzo.onnx.edit import checking
+from mezzo.onnx.files.files import from_proto
+from mezzo.onnx.opening import open_model
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 _ONE = "g (float[2,4] x) => (float[2,4] y)"

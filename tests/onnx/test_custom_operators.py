@@ -11,12 +11,12 @@ from loading import loads
 from onnx import TensorProto, helper
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.errors import ModelError
-from mezzo.files.targetfile import read_target
-from mezzo.frontends.onnx.contrib import CONTRIB
-from mezzo.frontends.onnx.custom_operators import is_undefined, with_private_domain
-from mezzo.frontends.onnx.types import TO_ONNX, parse_type_string
+from mezzo.common.errors import ModelError
+from mezzo.formats.dtypes import DType
+from mezzo.io.targetfile import read_target
+from mezzo.onnx.schema.contrib import CONTRIB
+from mezzo.onnx.schema.custom_operators import is_undefined, with_private_domain
+from mezzo.onnx.schema.types import TO_ONNX, parse_type_string
 from mezzo.plugins import discovery
 
 _OPSET = 13

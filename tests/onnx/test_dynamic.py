@@ -13,17 +13,17 @@ from onnx.reference import ReferenceEvaluator
 from quantized_cases import make_sparse, open_model
 
 import mezzo
-from mezzo.converting.conversion import convert_model
-from mezzo.converting.judged_model import judge_model
-from mezzo.converting.results import lab_of
-from mezzo.core.request import Request
-from mezzo.deciding.options import read_options
-from mezzo.deciding.quantizing import quantized_ports
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.profile.variants import label_of
-from mezzo.judging.calibrating import without_data
-from mezzo.quant.arithmetic import quantize
-from mezzo.quant.kernels import Style, dynamic_product
+from mezzo.contracts.options.request import Request
+from mezzo.conversion.conversion import convert_model
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.results import lab_of
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.profile.variants import label_of
+from mezzo.planner.choices.quantizing import quantized_ports
+from mezzo.planner.options import read_options
+from mezzo.quantize.arithmetic.arithmetic import quantize
+from mezzo.quantize.arithmetic.kernels import Style, dynamic_product
+from mezzo.quantize.calibration import without_data
 
 TARGET = "onnxruntime-cpu"
 # A kernel that adds to a product as it scales it rounds once where the file rounds twice.

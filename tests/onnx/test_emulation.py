@@ -9,17 +9,17 @@ import pytest
 from onnx import parser
 
 import mezzo
-from mezzo.core.levels import uniform
-from mezzo.core.nodes import Kind
-from mezzo.core.plans import Plan
-from mezzo.dtypes import HIGH, DType
-from mezzo.errors import ContractError, InputError
-from mezzo.files import planfile
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.run import Engine, check_fp8_survives, emulated_session, native_session
-from mezzo.frontends.onnx.runtime import JUDGING
-from mezzo.frontends.onnx.switch import Emulator
-from mezzo.verbs.emulate import emulate
+from mezzo.api.emulate import emulate
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.plans import Plan
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.precision_line import uniform
+from mezzo.io import planfile
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.run.run import Engine, check_fp8_survives, emulated_session, native_session
+from mezzo.onnx.run.runtime import JUDGING
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 _NUMPY = {

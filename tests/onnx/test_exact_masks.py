@@ -11,9 +11,9 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.core.plans import PlannedNode
-from mezzo.core.policy import Category
-from mezzo.dtypes import DType
+from mezzo.contracts.plans import PlannedNode
+from mezzo.formats.dtypes import DType
+from mezzo.tables.policy import Category
 
 _SIZE = 8
 _NUMBERS = (

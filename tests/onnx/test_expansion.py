@@ -9,7 +9,7 @@ import onnx.helper as h
 import pytest
 
 import mezzo
-from mezzo.errors import ModelError
+from mezzo.common.errors import ModelError
 
 _IMPORTS = [h.make_opsetid("", 21), h.make_opsetid("f", 1)]
 _DATA = {"x": np.ones((2, 2), np.float32)}

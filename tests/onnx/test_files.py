@@ -13,11 +13,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx import files, save, wire
-from mezzo.frontends.onnx.files import Source, from_proto, load
-from mezzo.frontends.onnx.save import External, materialize, without_payloads
+from mezzo.common.errors import ContractError, InputError
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.files import files, save, wire
+from mezzo.onnx.files.files import Source, from_proto, load
+from mezzo.onnx.files.save import External, materialize, without_payloads
 
 RNG = np.random.default_rng(7)
 LARGE = RNG.standard_normal((600, 700)).astype(np.float32)
@@ -343,10 +343,10 @@ def test_memory_is_bounded_by_pieces_not_by_the_model(tmp_path: Path) -> None:
     onnx.save(helper.make_model(helper.make_graph([], "g", [], [], weights)), tmp_path / "in.onnx")
     script = (
         "import resource, sys\n"
-        "from mezzo.dtypes import DType\n"
-        "from mezzo.frontends.onnx.files import load\n"
-        "from mezzo.frontends.onnx.magnitudes import facts\n"
-        "from mezzo.frontends.onnx.save import save\n"
+        "from mezzo.formats.dtypes import DType\n"
+        "from mezzo.onnx.files.files import load\n"
+        "from mezzo.onnx.files.magnitudes import facts\n"
+        "from mezzo.onnx.files.save import save\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "source = load(sys.argv[1])\n"
         "for tensor in source.model.graph.initializer:\n"

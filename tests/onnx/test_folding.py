@@ -14,16 +14,16 @@ from onnx import TensorProto, helper
 from quantized_cases import open_model
 
 import mezzo
-from mezzo.converting.fusing import fuse
-from mezzo.core.frontend import Model
-from mezzo.core.request import Request
-from mezzo.deciding.options import read_options
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.frontends.onnx.factors import Factors
-from mezzo.frontends.onnx.run import native_session
-from mezzo.judging.data import open_model_data
-from mezzo.search.protecting import check
+from mezzo.common.errors import InputError
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.options.request import Request
+from mezzo.conversion.fusing import fuse
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.files.factors import Factors
+from mezzo.onnx.run.run import native_session
+from mezzo.planner.options import read_options
+from mezzo.tuning.repair.overflow_protection import check
 
 Array = npt.NDArray[np.float32]
 

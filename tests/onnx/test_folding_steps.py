@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 from quantized_cases import open_model
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.run import native_session
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.run.run import native_session
 
 Array = npt.NDArray[np.float32]
 

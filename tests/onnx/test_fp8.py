@@ -16,17 +16,17 @@ import pytest
 from quantized_cases import open_model
 
 import mezzo
-from mezzo.converting.results import lab_of
-from mezzo.core.plans import PlannedNode
-from mezzo.core.quantization import Quantization
-from mezzo.core.request import Request
-from mezzo.deciding.options import read_options
-from mezzo.deciding.planner import judge
-from mezzo.deciding.quantizing import quantized_ports
-from mezzo.dtypes import FORMATS, DType
-from mezzo.frontends.onnx.lowcast import least_opset
-from mezzo.frontends.onnx.run import Engine, emulated_session, native_session
-from mezzo.quant.arithmetic import round_trip
+from mezzo.contracts.options.request import Request
+from mezzo.contracts.plans import PlannedNode
+from mezzo.conversion.results import lab_of
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.formats.quantization import Quantization
+from mezzo.onnx.protos.lowcast import least_opset
+from mezzo.onnx.run.run import Engine, emulated_session, native_session
+from mezzo.planner.choices.quantizing import quantized_ports
+from mezzo.planner.options import read_options
+from mezzo.planner.planner import judge
+from mezzo.quantize.arithmetic.arithmetic import round_trip
 
 Array = np.ndarray
 Change = Callable[[dict[str, Any]], None]

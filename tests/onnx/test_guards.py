@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mezzo
-from mezzo.frontends.onnx.run import emulated_session, native_session
+from mezzo.onnx.run.run import emulated_session, native_session
 
 ROWS, WIDTH = 4, 8
 

@@ -11,13 +11,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mezzo
-from mezzo.dtypes import FLOATING
-from mezzo.errors import InputError, ModelError
-from mezzo.frontends.onnx import files, wire
-from mezzo.frontends.onnx.files import Source, from_proto, load
-from mezzo.frontends.onnx.magnitudes import facts
-from mezzo.frontends.onnx.save import materialize, save
-from mezzo.frontends.onnx.types import FROM_ONNX
+from mezzo.common.errors import InputError, ModelError
+from mezzo.formats.dtypes import FLOATING
+from mezzo.onnx.files import files, wire
+from mezzo.onnx.files.files import Source, from_proto, load
+from mezzo.onnx.files.magnitudes import facts
+from mezzo.onnx.files.save import materialize, save
+from mezzo.onnx.schema.types import FROM_ONNX
 
 WEIGHT = np.arange(6000, dtype=np.float32)
 

@@ -5,11 +5,11 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo.dtypes import DType
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx import instruments
+from mezzo.api.ranges import ranges
+from mezzo.common.errors import ContractError
+from mezzo.formats.dtypes import DType
 from mezzo.numerics.measures import Ranges, ValueRange
-from mezzo.verbs.ranges import ranges
+from mezzo.onnx.measure import instruments
 
 
 def one(result: Ranges, value: str) -> ValueRange:
@@ -244,7 +244,7 @@ def test_an_unknown_operator_is_refused_in_one_line() -> None:
 
 def test_what_comes_out_does_not_grow_with_the_tensors() -> None:
     model = parse('<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) { y = Exp(x) }')
-    from mezzo.frontends.onnx.opening import open_model
+    from mezzo.onnx.opening import open_model
 
     x = np.zeros(1_000_000, np.float32)
     measured = instruments.Instruments(open_model(model), {"x": x})

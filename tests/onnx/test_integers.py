@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from mezzo.core.quantized_kernels import Bias, Storage
-from mezzo.core.target import Target
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.probe.ask import Findings
-from mezzo.frontends.onnx.probe.ask_quantized import ask_quantized, with_quantized
-from mezzo.frontends.onnx.probe.children import Child
-from mezzo.frontends.onnx.probe.integers import ask_onnxruntime, refuse_float_layers, refuse_wrong
-from mezzo.frontends.onnx.probe.quantized_cases import quantized_forms
-from mezzo.frontends.onnx.probe.quantized_forms import Form, Port, Way, build, run_plainly
-from mezzo.frontends.onnx.probe.runtimes import RUNTIMES, Runtime
-from mezzo.frontends.onnx.profile.runtime_graphs import GraphKernel
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.probe.ask import Findings
+from mezzo.onnx.probe.ask_quantized import ask_quantized, with_quantized
+from mezzo.onnx.probe.children import Child
+from mezzo.onnx.probe.integers import ask_onnxruntime, refuse_float_layers, refuse_wrong
+from mezzo.onnx.probe.quantized_cases import quantized_forms
+from mezzo.onnx.probe.quantized_forms import Form, Port, Way, build, run_plainly
+from mezzo.onnx.probe.runtimes import RUNTIMES, Runtime
+from mezzo.onnx.profile.runtime_graphs import GraphKernel
 from mezzo.plugins import discovery
+from mezzo.tables.quantized_kernels import Bias, Storage
+from mezzo.tables.target import Target
 
 U8, S8 = Storage(DType.UINT8), Storage(DType.INT8, is_symmetric=True)
 DATA = Port(shape=(1, 4, 6, 6), storage=U8)

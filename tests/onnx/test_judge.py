@@ -9,10 +9,10 @@ import pytest
 from judge_models import ALL, EACH_LOW, ELEMENT, LOW, assert_same_bits, judge, read, rounded
 from onnx import helper, numpy_helper
 
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx.run import Engine, check_rounding_survives, emulated_session, native_session
-from mezzo.frontends.onnx.twin import twin
-from mezzo.frontends.onnx.value_types import value_types
+from mezzo.common.errors import ContractError
+from mezzo.onnx.emulate.fp32_simulation import twin
+from mezzo.onnx.run.run import Engine, check_rounding_survives, emulated_session, native_session
+from mezzo.onnx.schema.value_types import value_types
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # overflow is what these tests are about
 

@@ -9,16 +9,16 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.converting.judged_model import judge_model
-from mezzo.converting.results import open_source
-from mezzo.core.frontend import Model
-from mezzo.core.profiles import Effort
-from mezzo.core.request import Request
-from mezzo.deciding.options import Options, read_options
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx import files, save, whole
-from mezzo.numerics.costs import table_costs
-from mezzo.search.costs import Measurement, measure
+from mezzo.common.errors import ContractError
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.options.request import Request
+from mezzo.contracts.profiles import Effort
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.results import open_source
+from mezzo.onnx.files import files, runnable_model, save
+from mezzo.planner.options import Options, read_options
+from mezzo.tuning.costs import table_costs
+from mezzo.tuning.measured_costs import Measurement, measure
 
 _TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[16,64] x) => (float[16,64] y)
@@ -42,7 +42,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     onnx.save(model, path, save_as_external_data=True, location="model.data", size_threshold=0)
     for module in (save, files):
         monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", _LIMIT_BYTES)
-    monkeypatch.setattr(whole, "MAPPED_FROM", 0)
+    monkeypatch.setattr(runnable_model, "MAPPED_FROM", 0)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -81,7 +81,7 @@ def test_costs_of_operators_are_measured(large: Path) -> None:
 
 
 def test_tune_times_the_result_beside_fp32_and_what_convert_gives(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mezzo.verbs.tune.measure_target", by_table)
+    monkeypatch.setattr("mezzo.api.tune.measure_target", by_table)
     result = large.with_name("tuned.onnx")
     found = mezzo.tune(
         large, result, data=batches(8), max_error=0.05, measure=True, target="onnxruntime-cpu", to="fp16"

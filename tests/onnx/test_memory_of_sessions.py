@@ -12,9 +12,10 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.converting.results import lab_of, open_source
-from mezzo.frontends.onnx import run, whole
-from mezzo.frontends.onnx.runtime import load_runtime
+from mezzo.conversion.results import lab_of, open_source
+from mezzo.onnx.files import runnable_model
+from mezzo.onnx.run import run
+from mezzo.onnx.run.runtime import load_runtime
 
 _SIDE = 2048  # a weight of 16 MiB
 
@@ -22,7 +23,7 @@ _SIDE = 2048  # a weight of 16 MiB
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two products whose weights are mapped."""
-    monkeypatch.setattr(whole, "MAPPED_FROM", 0)
+    monkeypatch.setattr(runnable_model, "MAPPED_FROM", 0)
     parsed = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 17]>
         g (float[N,{_SIDE}] x) => (float[N,{_SIDE}] y) {{ h = MatMul(x, w) r = Relu(h) y = MatMul(r, v) }}""")
     numbers = (np.random.default_rng(0).standard_normal((_SIDE, _SIDE)) / 45).astype(np.float32)

@@ -5,9 +5,9 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.converting.results import lab_of, open_source
-from mezzo.core.nodes import Kind
-from mezzo.dtypes import DType
+from mezzo.conversion.results import lab_of, open_source
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Kind
 
 _DEFAULT = np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)
 

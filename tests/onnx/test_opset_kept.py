@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.onnx.model import OnnxModel
 
 # Sin in BF16 needs opset 22; MatMul does at 17.
 _TEXT = """

@@ -12,13 +12,13 @@ from onnx import TensorProto, helper
 from opset_cases import CASES, Case
 
 import mezzo
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx.opset import default_opset, reach, reachable_opset, set_opset
-from mezzo.frontends.onnx.opset_steps.table import STEPS
-from mezzo.frontends.onnx.opset_steps.upgrade import keeps_meaning
-from mezzo.frontends.onnx.run import native_session
-from mezzo.machine import find_machine
-from mezzo.report.headlines import head_plan
+from mezzo.common.errors import ContractError
+from mezzo.common.machine import find_machine
+from mezzo.onnx.edit.opset import default_opset, reach, reachable_opset, set_opset
+from mezzo.onnx.opset_steps.table import STEPS
+from mezzo.onnx.opset_steps.upgrade import keeps_meaning
+from mezzo.onnx.run.run import native_session
+from mezzo.report.records.headlines import head_plan
 
 # The newest opset that ONNX Runtime 1.31 and 1.32 load.
 _NEWEST = 25

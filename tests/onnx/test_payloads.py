@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from mezzo.dtypes import FORMATS, DType
-from mezzo.frontends.onnx.files import from_proto
-from mezzo.frontends.onnx.magnitudes import facts
-from mezzo.frontends.onnx.rounding import round_few, round_to
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.onnx.files.files import from_proto
+from mezzo.onnx.files.magnitudes import facts
+from mezzo.onnx.protos.rounding import round_few, round_to
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])

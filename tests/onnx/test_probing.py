@@ -7,11 +7,11 @@ import onnx
 import onnx.checker
 import pytest
 
-from mezzo.frontends.onnx.probe.cases import onnx_questions
-from mezzo.frontends.onnx.probe.children import Child
-from mezzo.frontends.onnx.probe.contrib_cases import contrib_questions
-from mezzo.machine import Machine, find_machine
-from mezzo.ops import op_facts
+from mezzo.common.machine import Machine, find_machine
+from mezzo.onnx.probe.cases import onnx_questions
+from mezzo.onnx.probe.children import Child
+from mezzo.onnx.probe.contrib_cases import contrib_questions
+from mezzo.tables.ops import op_facts
 
 # What no question is about, and why. The ONNX project has a test model of every other operator.
 CONTROL = {"If", "Loop", "Scan"}

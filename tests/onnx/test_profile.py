@@ -12,15 +12,15 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
-from mezzo.core.profiles import Effort
-from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx.profile import jobs
-from mezzo.frontends.onnx.profile.attribution import groups_of, share_out
-from mezzo.frontends.onnx.profile.feedfiles import read_feeds, write_feeds
-from mezzo.frontends.onnx.profile.jobs import Kernel
-from mezzo.frontends.onnx.profile.nodes import profile_models, profile_nodes, time_model
-from mezzo.frontends.onnx.profile.prepare import Prepared, prepare
-from mezzo.frontends.onnx.run import Engine, native_session
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.profiles import Effort
+from mezzo.onnx.profile import jobs
+from mezzo.onnx.profile.attribution import groups_of, share_out
+from mezzo.onnx.profile.feedfiles import read_feeds, write_feeds
+from mezzo.onnx.profile.jobs import Kernel
+from mezzo.onnx.profile.nodes import profile_models, profile_nodes, time_model
+from mezzo.onnx.profile.prepare import Prepared, prepare
+from mezzo.onnx.run.run import Engine, native_session
 
 FEW = Effort(runs=4, calls=2, pause_s=0.0)
 LAYER = """<ir_version: 9, opset_import: ["": 17]>

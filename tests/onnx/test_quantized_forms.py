@@ -19,8 +19,8 @@ import pytest
 from quantized_cases import carry_out, make_sparse
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.run import Engine, native_session
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.run.run import Engine, native_session
 
 _FOLDER = Path(__file__).parent / "quantized"
 

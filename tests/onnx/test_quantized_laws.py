@@ -13,13 +13,13 @@ from onnx import helper
 from quantized_cases import Q8, open_model
 from random_models import random_feeds, random_model
 
-from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Role, Use
-from mezzo.core.plans import Edit, Quantize, Rewire
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import HIGH, DType
-from mezzo.frontends.onnx.quantized_payloads import payload_of
-from mezzo.frontends.onnx.reading import own
+from mezzo.contracts.plans import Edit, Quantize, Rewire
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.quantization import Quantization
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Role, Use
+from mezzo.onnx.files.quantized_payloads import payload_of
+from mezzo.onnx.read.reading import own
 
 _Array = np.ndarray
 

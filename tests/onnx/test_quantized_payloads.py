@@ -13,14 +13,14 @@ from onnx import helper
 from quantized_cases import carry_out, open_model
 
 import mezzo
-from mezzo.core.plans import Edit, Quantize, Rewire
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType, integer_span
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx.blobs import CHUNK_BYTES
-from mezzo.frontends.onnx.quantized_payloads import payload_of, read_payload
-from mezzo.frontends.onnx.run import Engine, native_session
-from mezzo.quant.arithmetic import quantize
+from mezzo.common.errors import ContractError
+from mezzo.contracts.plans import Edit, Quantize, Rewire
+from mezzo.formats.dtypes import DType, integer_span
+from mezzo.formats.quantization import Quantization
+from mezzo.onnx.files.blobs import CHUNK_BYTES
+from mezzo.onnx.files.quantized_payloads import payload_of, read_payload
+from mezzo.onnx.run.run import Engine, native_session
+from mezzo.quantize.arithmetic.arithmetic import quantize
 
 _I8, _U8, _I32 = DType.INT8, DType.UINT8, DType.INT32
 _F8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E5M2)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mezzo.frontends.onnx.probe.ask_quantized import claiming, ways
-from mezzo.frontends.onnx.probe.quantized_cases import quantized_forms
-from mezzo.frontends.onnx.probe.quantized_forms import Form, Way
+from mezzo.onnx.probe.ask_quantized import claiming, ways
+from mezzo.onnx.probe.quantized_cases import quantized_forms
+from mezzo.onnx.probe.quantized_forms import Form, Way
 from mezzo.plugins import discovery
 
 FOLDER = Path(__file__).parent / "quantized_records"

@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.dtypes import FORMATS, DType
+from mezzo.formats.dtypes import FORMATS, DType
 
 _NUMBERS = (
     "float c = {0.044715}, float s = {0.7978846}, float twice = {1.5957691}, float one = {1}, float half = {0.5}, "

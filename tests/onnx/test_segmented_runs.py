@@ -19,14 +19,15 @@ from segment_models import (
 from switch_models import read
 
 import mezzo
-from mezzo.core.memory import Memory, NoRoom
-from mezzo.core.memory import memory as memory_of
-from mezzo.frontends.onnx import files, segmented, whole
-from mezzo.frontends.onnx.run import Engine, Session
-from mezzo.frontends.onnx.runtime import JUDGING, NATIVE, Settings
-from mezzo.frontends.onnx.segmented import Segmented, cut_model
-from mezzo.frontends.onnx.weights import let_go
-from mezzo.machine import find_private_bytes, give_back_memory
+from mezzo.common.machine import find_private_bytes, give_back_memory
+from mezzo.common.memory import Memory, NoRoom
+from mezzo.common.memory import memory as memory_of
+from mezzo.onnx.files import files, runnable_model
+from mezzo.onnx.files.weights import let_go
+from mezzo.onnx.run import segmented
+from mezzo.onnx.run.run import Engine, Session
+from mezzo.onnx.run.runtime import JUDGING, NATIVE, Settings
+from mezzo.onnx.run.segmented import Segmented, cut_model
 
 
 def cut_into(bound_bytes: int, *, is_asked: bool = False) -> tuple[Segmented, Memory]:
@@ -180,8 +181,8 @@ def test_verbs_say_the_same(is_mapped: bool, tmp_path: Path, monkeypatch: pytest
     """Weights in files and in memory;"""
     if is_mapped:
         monkeypatch.setattr(files, "_SMALL_BYTES", 0)
-        monkeypatch.setattr(whole, "_LEAST_BYTES", 0)
-        monkeypatch.setattr(whole, "MAPPED_FROM", 0)
+        monkeypatch.setattr(runnable_model, "_LEAST_BYTES", 0)
+        monkeypatch.setattr(runnable_model, "MAPPED_FROM", 0)
     path, low = tmp_path / "model.onnx", tmp_path / "low.onnx"
     onnx.save(network(3), path, save_as_external_data=True, location="w", size_threshold=1000)
     mezzo.convert(path, low)
@@ -236,12 +237,12 @@ def test_without_a_bound_large_models_are_cut_by_what_is_free_and_never_refused(
     path, data = tmp_path / "model.onnx", [{"x": np.ones((4, 3, 16, 16), np.float32)}]
     onnx.save(network(3), path, save_as_external_data=True, location="w", size_threshold=1000)
     for name, most in (("_LEAST_BYTES", 0), ("MAPPED_FROM", 0)):
-        monkeypatch.setattr(whole, name, most)
+        monkeypatch.setattr(runnable_model, name, most)
     monkeypatch.setattr(files, "_SMALL_BYTES", 0)
     expected = mezzo.ranges(path, data)
     assert not caplog.records, "it fits in what is free"
-    monkeypatch.setattr("mezzo.core.memory.find_memory", lambda: (1 << 40, free_bytes))
-    with caplog.at_level("INFO", logger="mezzo.core.memory"):
+    monkeypatch.setattr("mezzo.common.memory.find_memory", lambda: (1 << 40, free_bytes))
+    with caplog.at_level("INFO", logger="mezzo.common.memory"):
         found = mezzo.ranges(path, data)
     assert every_field(found) == every_field(expected)
     assert "runs in segments to fit in memory: " in caplog.text

@@ -17,9 +17,9 @@ from segment_models import (
 )
 from switch_models import read
 
-from mezzo.core.memory import Memory
-from mezzo.frontends.onnx.runtime import JUDGING, MEASURING, Settings
-from mezzo.frontends.onnx.segmented import cut_model
+from mezzo.common.memory import Memory
+from mezzo.onnx.run.runtime import JUDGING, MEASURING, Settings
+from mezzo.onnx.run.segmented import cut_model
 
 
 @settings(max_examples=60, deadline=None)

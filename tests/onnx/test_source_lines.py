@@ -4,10 +4,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo.core.nodes import SourceLine
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.views.outline import OutlinedNode, outline
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import SourceLine
+from mezzo.onnx.opening import open_model
+from mezzo.report.views.outline import OutlinedNode, outline
 
 _TRACE = "pkg.torch.onnx.stack_trace"
 _SCOPES = "pkg.torch.onnx.name_scopes"

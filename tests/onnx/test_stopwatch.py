@@ -13,12 +13,12 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo.core.timings import Loading
-from mezzo.dtypes import DType
-from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx.profile import runtimes
-from mezzo.frontends.onnx.profile.runtimes import timed_on
-from mezzo.frontends.onnx.profile.stopwatch import OnnxRunner, OnnxStopwatch
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.timings import Loading
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.profile import runtimes
+from mezzo.onnx.profile.runtimes import timed_on
+from mezzo.onnx.profile.stopwatch import OnnxRunner, OnnxStopwatch
 
 MODEL = """<ir_version: 9, opset_import: ["": 17]>
     g (float[N,4] x, float[4,4] w) => (float[N,4] y)
@@ -173,7 +173,7 @@ def test_answers_may_have_other_sizes_than_what_was_timed(path: Path, target: st
 def test_what_a_runtime_prints_is_no_answer(path: Path, tmp_path: Path) -> None:
     """The child keeps its first stdout for itself; whatever prints there goes to stderr."""
     code = (
-        "import os, sys; from pathlib import Path; from mezzo.frontends.onnx.profile import runner\n"
+        "import os, sys; from pathlib import Path; from mezzo.onnx.profile import runner\n"
         "load = runner._load\n"
         "def noisy(*given):\n    os.write(1, b'printed by a library')\n    return load(*given)\n"
         "runner._load = noisy; runner.main(Path(sys.argv[1]))"
@@ -219,7 +219,7 @@ def test_runtime_without_the_provider_is_the_wrong_package(monkeypatch: pytest.M
 
 def test_openvino_layers_leave_the_first_runs_out() -> None:
     """It tells the mean of all runs so far: after runs of 100, 10, 20 and 30 us the last two took 25 each."""
-    from mezzo.frontends.onnx.profile.openvino import _Loaded
+    from mezzo.onnx.profile.openvino import _Loaded
 
     class Op:
         def get_friendly_name(self) -> str:
@@ -239,7 +239,7 @@ def test_openvino_layers_leave_the_first_runs_out() -> None:
 
 def test_openvino_calls_take_what_their_part_of_them_took() -> None:
     """The first call took 900 us and all others 50: no call but those beside the first has a part in it."""
-    from mezzo.frontends.onnx.profile.openvino import _Loaded
+    from mezzo.onnx.profile.openvino import _Loaded
 
     loaded = _Loaded.__new__(_Loaded)
     loaded._runs = [{0: ((900.0 + 50.0 * number) / (number + 1) * 1e3, 1)} for number in range(32)]

@@ -8,11 +8,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from mezzo.core.plans import Accumulation
-from mezzo.dtypes import DType
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx.run import Engine, Session, emulated_session
-from mezzo.frontends.onnx.runtime import JUDGING
+from mezzo.common.errors import ContractError
+from mezzo.contracts.plans import Accumulation
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.run.run import Engine, Session, emulated_session
+from mezzo.onnx.run.runtime import JUDGING
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 _NUMPY = {DType.FLOAT16: np.dtype(np.float16), DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16)}

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mezzo
-from mezzo.dtypes import DType
+from mezzo.formats.dtypes import DType
 
 DEPTH, WIDTH = 12, 16
 

@@ -18,18 +18,19 @@ from random_models import random_feeds, random_model, seeds
 from switch_models import is_same, operators
 
 import mezzo
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
-from mezzo.errors import InputError, ModelError
-from mezzo.frontends.onnx import files, run, weights, whole
-from mezzo.frontends.onnx.blobs import CHUNK_BYTES, Blobs
-from mezzo.frontends.onnx.marks import mark_quantized, mark_rounded, mark_widened
-from mezzo.frontends.onnx.opening import Opened, open_model
-from mezzo.frontends.onnx.quantized_payloads import payload_of
-from mezzo.frontends.onnx.rounding import STORAGE, round_through
-from mezzo.frontends.onnx.runtime import JUDGING, Settings
-from mezzo.frontends.onnx.switch import Emulator
-from mezzo.numerics.noise import Shaker
+from mezzo.common.errors import InputError, ModelError
+from mezzo.formats.dtypes import DType
+from mezzo.formats.quantization import Quantization
+from mezzo.numerics.statistics.noise import Shaker
+from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.files import files, runnable_model, weights
+from mezzo.onnx.files.blobs import CHUNK_BYTES, Blobs
+from mezzo.onnx.files.marks import mark_quantized, mark_rounded, mark_widened
+from mezzo.onnx.files.quantized_payloads import payload_of
+from mezzo.onnx.opening import Opened, open_model
+from mezzo.onnx.protos.rounding import STORAGE, round_through
+from mezzo.onnx.run import run
+from mezzo.onnx.run.runtime import JUDGING, Settings
 
 # Matrices are of more than stays in a model, and products of so few numbers that engines sum them in one piece: of more
 # they sum repacked weights in other pieces.
@@ -48,8 +49,8 @@ def in_files() -> Iterator[None]:
 
 
 def _map_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(whole, "_LEAST_BYTES", 0)
-    patch.setattr(whole, "MAPPED_FROM", 0)
+    patch.setattr(runnable_model, "_LEAST_BYTES", 0)
+    patch.setattr(runnable_model, "MAPPED_FROM", 0)
 
 
 def matrix(scale: float = 0.05, dtype: Any = np.float32) -> np.ndarray:
@@ -273,7 +274,7 @@ def test_any_assignment_of_a_random_model_runs_the_same(in_files: None, pair: tu
         limits = {v: 1000.0 for v in range(len(reading.graph.values)) if rng.random() < 0.2}
         mapped = Emulator(opened, reading, formats, limits=limits, settings=JUDGING)
         found = [mapped.run(feeds, low) for low in (chosen, {}, chosen)]
-        patch.setattr(whole, "MAPPED_FROM", 1 << 60)
+        patch.setattr(runnable_model, "MAPPED_FROM", 1 << 60)
         held = Emulator(opened, opened.read(DType.FLOAT16), formats, limits=limits, settings=JUDGING)
         expected = [held.run(feeds, low) for low in (chosen, {}, chosen)]
     for wanted, answers in zip(expected, found, strict=True):
@@ -289,7 +290,7 @@ def test_a_model_and_what_it_is_converted_to_are_run_alike(tmp_path: Path, monke
     assert both[1].size_bytes < 0.7 * both[0].size_bytes
     assert max(numbers) < 1.3 * min(numbers), "weights that some read in FP32 are there twice"
     for least, is_mapped in ((min(numbers), True), (max(numbers) + 1, False)):
-        monkeypatch.setattr(whole, "MAPPED_FROM", least)
+        monkeypatch.setattr(runnable_model, "MAPPED_FROM", least)
         assert [opened.runnable(opened.original).weights is not None for opened in both] == [is_mapped] * 2
 
 
@@ -363,10 +364,10 @@ if not sys.platform.startswith("linux"):
 import numpy as np, onnx
 from onnx import TensorProto, helper
 import mezzo
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.switch import Emulator
+from mezzo.formats.quantization import Quantization
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.opening import open_model
+from mezzo.onnx.emulate.switch import Emulator
 
 def private_kb():
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mezzo
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
 
 STORED = {TensorProto.FLOAT16: np.float16, TensorProto.BFLOAT16: ml_dtypes.bfloat16}
 WIDTH = 32

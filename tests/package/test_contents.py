@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from building import LEFT_BEHIND, ROOT, Built, build
 
-from mezzo import packages
+from mezzo.common import packages
 
 SOURCES = ROOT / "src" / "mezzo"
 # Folders that are loaded only where what an extra brings is at hand; test_architecture.py holds that.
@@ -39,7 +39,7 @@ def test_wheel_holds_every_file_of_the_package_and_nothing_else(built, names):
     sources = built.sources / "src"
     files = (path for path in sources.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     assert package == {path.relative_to(sources).as_posix() for path in files}
-    assert {"mezzo/py.typed", "mezzo/report/account.schema.json"} <= package
+    assert {"mezzo/py.typed", "mezzo/report/records/account.schema.json"} <= package
 
 
 def test_sdist_builds_the_same_wheel(built):
@@ -116,8 +116,8 @@ def test_table_of_packages_agrees_with_the_metadata():
 
 
 def test_runtimes_that_are_asked_and_timed_are_those_of_the_table():
-    from mezzo.frontends.onnx.probe.runtimes import RUNTIMES
-    from mezzo.frontends.onnx.profile import jobs
+    from mezzo.onnx.probe.runtimes import RUNTIMES
+    from mezzo.onnx.profile import jobs
 
     table = {package.target: package.name for package in packages.PACKAGES.values() if package.target is not None}
     variants = {variant for package in packages.PACKAGES.values() for variant in package.variants}

@@ -69,7 +69,9 @@ def try_out(environment: Environment) -> None:
     assert 0 < (environment.folder / "digits.fp16.onnx").stat().st_size < DIGITS.stat().st_size
     found = json.loads(environment.run([environment.mezzo, "doctor", "--json"]))
     assert found["format"] == "mezzo-doctor/1" and found["is_sound"] and found["faults"] == []
-    account = environment.run([environment.python, "-c", "from mezzo.report.account import schema; print(schema())"])
+    account = environment.run(
+        [environment.python, "-c", "from mezzo.report.records.account import schema; print(schema())"]
+    )
     assert "mezzo-account" in account
 
 

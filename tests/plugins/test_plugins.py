@@ -26,7 +26,7 @@ NPU = """
     because = "no kernel"
 """
 TABLE = """
-    from mezzo.core.target import Target
+    from mezzo.tables.target import Target
 
     TARGET = Target(name="{}", summary="made in Python")
 """
@@ -68,7 +68,7 @@ def test_target_that_a_package_ships_as_toml_decides_and_is_told(site: Path) -> 
 def test_policy_and_strategy_of_a_package_are_used(site: Path) -> None:
     policy = 'base = "off"\n[[rule]]\nop = "Softmax"\ngives = "allow"\n'
     strategy = """
-        from mezzo.strategies.mincut import MinCut
+        from mezzo.planner.strategies.mincut import MinCut
 
         class Ours(MinCut):
             name = "ours"
@@ -94,7 +94,7 @@ def test_policy_of_a_package_may_be_a_function_of_a_node(site: Path) -> None:
 
 
 def test_metric_of_a_package_is_found_by_its_name(site: Path) -> None:
-    from mezzo.numerics.custom import load_metric
+    from mezzo.numerics.metrics.user_metric import load_metric
 
     install(site, "acme", {"mezzo.metrics": {"flat": "acme:flat"}}, {"__init__.py": "def flat(o, l): return 1.0\n"})
     assert load_metric("flat")({}, {}) == 1.0  # type: ignore[operator]
@@ -103,7 +103,7 @@ def test_metric_of_a_package_is_found_by_its_name(site: Path) -> None:
 
 
 def test_metric_that_is_no_function_or_stands_twice_is_named(site: Path) -> None:
-    from mezzo.numerics.custom import load_metric
+    from mezzo.numerics.metrics.user_metric import load_metric
 
     points = {"mezzo.metrics": {"odd": "acme:odd", "twice": "acme:odd"}}
     install(site, "acme", points, {"__init__.py": "odd = 3\n"})
@@ -118,7 +118,7 @@ def test_metric_that_is_no_function_or_stands_twice_is_named(site: Path) -> None
 def test_listing_says_where_each_comes_from(command: str, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {
         "__init__.py": "", "npu.toml": NPU, "soft.toml": 'deny = ["Softmax"]',
-        "strategy.py": "from mezzo.strategies.mincut import MinCut\n\nclass Ours(MinCut):\n    name = 'acme'\n",
+        "strategy.py": "from mezzo.planner.strategies.mincut import MinCut\n\nclass Ours(MinCut):\n    name = 'acme'\n",
     }  # fmt: skip
     places = {"targets": "npu.toml", "policies": "soft.toml", "strategies": "strategy:Ours"}
     place = f"acme.{places[command]}" if command == "strategies" else f"acme:{places[command]}"
@@ -142,11 +142,11 @@ BROKEN = {
     "no module": ("nowhere_at_all:TARGET", {}, "No module named 'nowhere_at_all'"),
     "no object": ("acme:TARGET", {"__init__.py": ""}, "has no attribute 'TARGET'"),
     "no place": ("acme", {"__init__.py": ""}, "'acme' is no place; write module:object"),
-    "another type": ("acme:TARGET", {"__init__.py": "TARGET = 3"}, "it is a int, wanted a mezzo.core.target.Target"),
+    "another type": ("acme:TARGET", {"__init__.py": "TARGET = 3"}, "it is a int, wanted a mezzo.tables.target.Target"),
     "another name": ("acme:TARGET", {"__init__.py": TABLE.format("other")}, "it calls itself 'other'"),
     "wrong inside": (
         "acme:TARGET",
-        {"__init__.py": "from mezzo.core.target import Target\nTARGET = Target(name='npu', summary='s', refusals=3)"},
+        {"__init__.py": "from mezzo.tables.target import Target\nTARGET = Target(name='npu', summary='s', refusals=3)"},
         "TypeError",
     ),
     "no file": ("acme:npu.toml", {"__init__.py": ""}, "FileNotFoundError"),
@@ -268,7 +268,7 @@ def _source() -> Path:
 
 
 CALIBRATORS = """
-    from mezzo.core.calibrator import Calibrator, Range
+    from mezzo.contracts.calibrator import Calibrator, Range
 
     class Half(Calibrator):
         name = "half"
@@ -289,11 +289,11 @@ CALIBRATORS = """
 
 
 def test_calibrator_of_a_package_chooses_ranges(site: Path) -> None:
-    from mezzo.core.calibrator import Grid, Range
-    from mezzo.dtypes import DType
-    from mezzo.quant.choosing import choose_range
-    from mezzo.quant.collector import Collector
-    from mezzo.quant.reading import calibrator_of
+    from mezzo.contracts.calibrator import Grid, Range
+    from mezzo.formats.dtypes import DType
+    from mezzo.quantize.arithmetic.choosing import choose_range
+    from mezzo.quantize.calibrator_names import calibrator_of
+    from mezzo.quantize.observers.collector import Collector
 
     points = {"half": "acme:Half", "odd": "acme:Nameless", "unmade": "acme:Unmade", "number": "acme:CALIBRATORS"}
     install(site, "acme", {"mezzo.calibrators": points}, {"__init__.py": CALIBRATORS})

@@ -9,10 +9,10 @@ import torch
 from torch import fx, nn
 from torch._inductor.compile_fx import compile_fx
 
-from mezzo.torch.backend import Backend
-from mezzo.torch.compiled import wrap
-from mezzo.torch.reducing import reduce_in
-from mezzo.torch.settings import read_settings
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.compiled import wrap
+from mezzo.torch.compiler.settings import read_settings
+from mezzo.torch.train.gradient_reduction import reduce_in
 
 BF16_EPS = 2.0**-8
 

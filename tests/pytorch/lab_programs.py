@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as f
 
-from mezzo.frontends.torch.model import TorchModel
-from mezzo.frontends.torch.opening import open_model
+from mezzo.aten.model import TorchModel
+from mezzo.aten.opening import open_model
 
 WIDTH, LENGTH, HEADS = 16, 6, 2
 

@@ -18,11 +18,11 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from mezzo.deciding.options import Options
-from mezzo.frontends.torch.marks import KEY
-from mezzo.frontends.torch.program import Held, Program
-from mezzo.torch.rewriting import rewrite
-from mezzo.torch.settings import read_settings
+from mezzo.aten.marks import KEY
+from mezzo.aten.program import Held, Program
+from mezzo.planner.options import Options
+from mezzo.torch.compiler.rewriting import rewrite
+from mezzo.torch.compiler.settings import read_settings
 
 tree_flatten, tree_map = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_map
 LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -20,8 +20,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._higher_order_ops import while_loop
 from torch.fx.traceback import annotate
 
-from mezzo.dtypes import DType
-from mezzo.frontends.torch.marks import Mark, marks_in
+from mezzo.aten.marks import Mark, marks_in
+from mezzo.formats.dtypes import DType
 from mezzo.torch import keep, precision
 
 WORDS = {

@@ -11,12 +11,12 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from mezzo.core.nodes import Kind
-from mezzo.dtypes import HIGH
-from mezzo.frontends.torch.marks import KEY
-from mezzo.frontends.torch.program import Program, attribute_of
-from mezzo.frontends.torch.retype import fake_mode_of, run_fake
-from mezzo.torch.rewriting import Planned
+from mezzo.aten.marks import KEY
+from mezzo.aten.program import Program, attribute_of
+from mezzo.aten.read.retype import fake_mode_of, run_fake
+from mezzo.formats.dtypes import HIGH
+from mezzo.ir.nodes import Kind
+from mezzo.torch.compiler.rewriting import Planned
 
 tree_leaves = torch.utils._pytree.tree_leaves
 

@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional
 
 import mezzo.torch
-from mezzo.errors import InputError
-from mezzo.torch import accumulating, tiles
-from mezzo.torch.compiled import account
+from mezzo.common.errors import InputError
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.train.sums import accumulating, tiles
 
 _ALL = 1 << 20
 _AFTER = 64  # ones are no longer seen in BF16 beside 256
@@ -117,7 +117,9 @@ def test_what_a_machine_sums_in_fp32_stays_as_it_is(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(accumulating, "sums_are_wide", lambda low, device: False)
     called: list[int] = []
     plain: Any = accumulating.sum_in_tiles
-    monkeypatch.setattr("mezzo.torch.passes.sum_in_tiles", lambda *given: called.append(given[-1]) or plain(*given))
+    monkeypatch.setattr(
+        "mezzo.torch.compiler.passes.sum_in_tiles", lambda *given: called.append(given[-1]) or plain(*given)
+    )
     emulated = compiled(model, accumulate="fp32")(x)
     assert called == [1 << 31]
     assert error_of(emulated.detach(), native.detach()) < 4 * BF16_EPS  # sums in another order round elsewhere

@@ -17,11 +17,11 @@ from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import mezzo.torch
-from mezzo.torch import attention, attention_formulas
-from mezzo.torch.backend import Backend
-from mezzo.torch.compiled import account, wrap
-from mezzo.torch.settings import read_settings
-from mezzo.torch.two_passes import TWO_SUMS, in_two_passes, sums_in_two_passes
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.compiled import account, wrap
+from mezzo.torch.compiler.settings import read_settings
+from mezzo.torch.train import attention, attention_formulas
+from mezzo.torch.train.sums.split_bf16_sums import TWO_SUMS, in_two_passes, sums_in_two_passes
 
 _ATEN: Any = torch.ops.aten
 # Both round the same numbers, but in other orders: of some hundred roundings one draw has a tenth more than another.

@@ -16,8 +16,8 @@ from torch import fx
 from torch._inductor import config
 
 import mezzo.torch
-import mezzo.torch.backend
-from mezzo.errors import InputError
+import mezzo.torch.compiler.backend
+from mezzo.common.errors import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ def test_a_pass_of_the_users_runs_before_the_plan(how: str) -> None:
 def test_caches_know_the_users_pass() -> None:
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
-    from mezzo.torch.passes import PlanningPass
+    from mezzo.torch.compiler.passes import PlanningPass
 
     class Told(CustomGraphPass):
         def __call__(self, graph: fx.Graph) -> None: ...
@@ -196,7 +196,7 @@ def test_an_error_of_the_users_stays_the_error() -> None:
 
 
 def test_what_a_policy_refuses_is_told_in_one_line() -> None:
-    from mezzo.core.policy import Policy
+    from mezzo.tables.policy import Policy
 
     def fails(*_: object) -> None:
         raise RuntimeError("no idea")

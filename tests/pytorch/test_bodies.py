@@ -15,7 +15,7 @@ from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.map import map as map_over
 
 import mezzo.torch
-from mezzo.core.plans import Plan
+from mezzo.contracts.plans import Plan
 
 # At most six products stand one behind the other; each rounds its operands and its result once.
 _TOLERANCE = 18 * BF16_EPS
@@ -142,9 +142,9 @@ def _bodies_of(run: Any) -> list[Any]:
         found.extend(one for name, one in module.named_modules() if name and hasattr(one, "graph"))
         return module.forward
 
-    from mezzo.torch.backend import Backend
-    from mezzo.torch.compiled import wrap
-    from mezzo.torch.settings import read_settings
+    from mezzo.torch.compiler.backend import Backend
+    from mezzo.torch.compiler.compiled import wrap
+    from mezzo.torch.compiler.settings import read_settings
 
     torch._dynamo.reset()
     with torch.no_grad():

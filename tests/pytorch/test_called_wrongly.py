@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import mezzo.torch
-from mezzo.errors import MezzoError
+from mezzo.common.errors import MezzoError
 
 _MODEL: Any = nn.Linear(4, 4)
 _X: Any = torch.ones(2, 4)

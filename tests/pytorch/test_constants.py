@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="needs mezzo[torch]")
 import numpy as np
 import torch
 
-from mezzo.frontends.torch.constants import describe, describe_sample
+from mezzo.aten.read.constants import describe, describe_sample
 
 HELD: dict[str, Callable[[], torch.Tensor]] = {
     "normal": lambda: torch.randn(37, 53),

@@ -13,15 +13,15 @@ from driving import compiled, dump, without_code
 from torch import fx, nn
 
 import mezzo.torch
-from mezzo.core.selectors import Site
-from mezzo.torch.accounts import GraphAccount
-from mezzo.torch.backend import Backend
-from mezzo.torch.compiled import account, wrap
-from mezzo.torch.handing_on import Way
-from mezzo.torch.kernels import layout_of
-from mezzo.torch.reducing import reduce_in
-from mezzo.torch.settings import read_settings
-from mezzo.torch.wide import CONVOLUTION_INPUT, CONVOLUTION_WEIGHT
+from mezzo.ir.selectors import Site
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.compiled import account, wrap
+from mezzo.torch.compiler.settings import read_settings
+from mezzo.torch.inspect.accounts import GraphAccount
+from mezzo.torch.onednn.kernels import layout_of
+from mezzo.torch.train.gradient_reduction import reduce_in
+from mezzo.torch.train.sums.exact_products import CONVOLUTION_INPUT, CONVOLUTION_WEIGHT
+from mezzo.torch.train.sums.fp32_accumulator_outputs import Way
 
 _BACKWARD: Any = torch.ops.aten.convolution_backward.default
 _FP32 = 2.0**-24  # half its eps: what one rounding errs by

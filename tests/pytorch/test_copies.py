@@ -18,7 +18,7 @@ from torch import nn
 from update_cases import MAKERS, TOLERANCE, far, make_steps, make_weights
 
 import mezzo.torch
-from mezzo.torch import updating
+from mezzo.torch.train.optimizer import updates
 
 _AGAIN = pytest.mark.parametrize(
     "again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))], ids=["copy", "pickle"]
@@ -75,8 +75,8 @@ def test_copies_sum_gradients_in_the_format_too(again: Callable[[Any], Any]) -> 
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """One entry for each update that is compiled."""
     calls: list[object] = []
-    plain = updating.compile_step
-    monkeypatch.setattr(updating, "compile_step", lambda *given: calls.append(1) or plain(*given))
+    plain = updates.compile_step
+    monkeypatch.setattr(updates, "compile_step", lambda *given: calls.append(1) or plain(*given))
     return calls
 
 

@@ -12,8 +12,8 @@ import driving  # needs torch
 import torch
 
 import mezzo.torch
-import mezzo.torch.backend
-from mezzo.errors import InputError
+import mezzo.torch.compiler.backend
+from mezzo.common.errors import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_instances_of_modules_are_compiled_by_a_decorator() -> None:
     model = driving.Net().train()
     run: Any = mezzo.torch.compile(to="bf16", weight_grad_reduce="bf16")(model)
     run(torch.randn(4, 32)).sum().backward()
-    assert type(run) is mezzo.torch.compiled.CompiledModule
+    assert type(run) is mezzo.torch.compiler.compiled.CompiledModule
     assert run._orig_mod is model
     assert len(run.plans) == 1
     assert model.up.weight.grad is not None and model.up.weight.grad.dtype is torch.bfloat16

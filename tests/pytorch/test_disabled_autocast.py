@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import mezzo
 import mezzo.torch
-import mezzo.torch.regions
+import mezzo.torch.compiler.regions
 
 
 class _Careful(nn.Module):
@@ -118,7 +118,7 @@ def test_disabled_autocast_stays_in_fp32_in_exported_programs(strict: bool) -> N
 def test_parts_of_exported_programs_keep_their_marks_modules_and_answers(strict: bool) -> None:
     torch.manual_seed(0)
     model, x = _Parted().eval(), torch.randn(8, 32)
-    with torch.no_grad(), mezzo.torch.regions.marking():
+    with torch.no_grad(), mezzo.torch.compiler.regions.marking():
         program = torch.export.export(model, (x,), strict=strict)
     before = str(program)
     plan = mezzo.plan(program, to="bf16")

@@ -17,10 +17,10 @@ from driving import BF16_EPS, compiled, error_of
 from torch import nn
 
 import mezzo.torch
-from mezzo.errors import InputError
-from mezzo.torch.compiled import account
-from mezzo.torch.recipes import LowCopy
-from mezzo.torch.weights import SHADOWS, Shadows
+from mezzo.common.errors import InputError
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.weights.weight_layouts import LowCopy
+from mezzo.torch.weights.weights import SHADOWS, Shadows
 
 # Up to four products stand one behind the other; each rounds its operands and its result once.
 _TOLERANCE = 12 * BF16_EPS
@@ -238,7 +238,7 @@ def test_a_changed_weight_is_cast_again(change: Callable[[Any], None]) -> None:
 
 @pytest.mark.parametrize("asked", ["all", "module", "function"])
 def test_refresh_casts_again_what_nobody_saw_change(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mezzo.torch.weights._sample_of", lambda weight: None)  # as of a weight on a GPU
+    monkeypatch.setattr("mezzo.torch.weights.weights._sample_of", lambda weight: None)  # as of a weight on a GPU
     model = driving.Net().eval()
     run, x = compiled(model), torch.randn(5, 32)
     with torch.no_grad():
@@ -370,7 +370,7 @@ def test_what_was_not_compiled_has_no_account() -> None:
     ("version", "said"), [(None, "which is not installed; install it: pip"), ("2.10.1+cpu", "works with 2.11 to 2.13")]
 )
 def test_an_unfit_pytorch_is_told_in_one_line(monkeypatch: Any, version: str | None, said: str) -> None:
-    from mezzo.torch import versions
+    from mezzo.torch.compiler import versions
 
     monkeypatch.setattr(versions, "find_version", lambda name: version)
     with pytest.raises(InputError) as caught:
@@ -383,7 +383,7 @@ def test_torch_finds_the_backend_by_name() -> None:
 
 
 def test_a_graph_that_cannot_be_planned_runs_as_it_is(monkeypatch: Any) -> None:
-    from mezzo.torch import rewriting
+    from mezzo.torch.compiler import rewriting
 
     def fail(*given: object, **named: object) -> None:
         raise KeyError("no such row")

@@ -16,8 +16,8 @@ import torch
 from driving import BF16_EPS, error_of
 
 import mezzo.torch
-from mezzo.torch.compiled import account
-from mezzo.torch.kernels import packs
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.onednn.kernels import packs
 
 pytestmark = pytest.mark.slow
 _TOLERANCE = 12 * BF16_EPS  # as where no code is generated

@@ -10,16 +10,16 @@ import driving  # needs torch
 import torch
 from torch import fx, nn
 
-from mezzo.converting.conversion import convert_model
-from mezzo.core.frontend import Fault
-from mezzo.dtypes import DType
-from mezzo.frontends.torch import apply
-from mezzo.frontends.torch.handed import HandedModel
-from mezzo.frontends.torch.model import TorchModel
-from mezzo.frontends.torch.program import Program
-from mezzo.frontends.torch.retype import as_dtype, dtypes_of, fake_mode_of
-from mezzo.frontends.torch.unpacking import program_of
-from mezzo.torch.settings import read_settings
+from mezzo.aten import apply
+from mezzo.aten.handed import HandedModel
+from mezzo.aten.model import TorchModel
+from mezzo.aten.program import Program
+from mezzo.aten.read.retype import as_dtype, dtypes_of, fake_mode_of
+from mezzo.aten.unpacking import program_of
+from mezzo.contracts.frontend import Fault
+from mezzo.conversion.conversion import convert_model
+from mezzo.formats.dtypes import DType
+from mezzo.torch.compiler.settings import read_settings
 
 _MODELS = [
     (driving.Net, torch.randn(2, 32)),

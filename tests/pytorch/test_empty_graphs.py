@@ -14,9 +14,9 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mezzo
-from mezzo.frontends.torch.program import Program
-from mezzo.torch.rewriting import rewrite
-from mezzo.torch.settings import read_settings
+from mezzo.aten.program import Program
+from mezzo.torch.compiler.rewriting import rewrite
+from mezzo.torch.compiler.settings import read_settings
 
 
 def _rewritten(result: Callable[[fx.Node, fx.Node], Any]) -> fx.GraphModule:

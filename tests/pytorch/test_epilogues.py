@@ -13,8 +13,8 @@ from driving import BF16_EPS, compiled, error_of
 from torch import nn
 from torch.nn import functional as F
 
-from mezzo.torch import passes
-from mezzo.torch.kernels import packs
+from mezzo.torch.compiler import passes
+from mezzo.torch.onednn.kernels import packs
 
 pytestmark = pytest.mark.skipif(not packs(torch.bfloat16), reason="oneDNN packs no BF16 weights on this machine")
 Activation = Callable[[torch.Tensor], torch.Tensor]
@@ -152,7 +152,7 @@ def test_sums_are_not_rounded_before_an_activation(monkeypatch: Any) -> None:
     for is_known in (True, False):
         with monkeypatch.context() as patch:
             if not is_known:
-                patch.setattr("mezzo.torch.epilogues._activations", dict)
+                patch.setattr("mezzo.torch.onednn.epilogues._activations", dict)
             count, found, wanted = _answers(model, x, monkeypatch)
         assert count == is_known
         squares.append(float((found - wanted).square().mean()))

@@ -15,9 +15,9 @@ from torch.export import Dim, ExportedProgram, export
 from torch.nn import functional
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.frontends.torch.program import TORCH_DTYPES
+from mezzo.aten.program import TORCH_DTYPES
+from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import DType
 
 SEEDS = range(24)
 W = 8
@@ -296,7 +296,7 @@ class Counting(nn.Module):
 
 
 def test_ports_are_inputs_and_outputs_in_their_types() -> None:
-    from mezzo.frontends.torch.opening import open_model
+    from mezzo.aten.opening import open_model
 
     program = exported(Counting(), data(0), torch.ones(3, dtype=torch.bool))
     model = open_model(program, progress=None)

@@ -13,9 +13,9 @@ import torch
 from driving import BF16_EPS, compiled, error_of
 from torch import nn
 
-from mezzo.torch import frozen
-from mezzo.torch.compiled import account
-from mezzo.torch.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, PACK_FILTER, PACK_MATRIX, packs
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, PACK_FILTER, PACK_MATRIX, packs
+from mezzo.torch.weights import frozen
 
 pytestmark = pytest.mark.skipif(not packs(torch.bfloat16), reason="oneDNN packs no BF16 weights on this machine")
 # Weights, inputs, and answers are rounded to half an eps each, in up to three products in a row.

@@ -15,8 +15,8 @@ from driving import BF16_EPS, compiled
 from torch import nn
 
 import mezzo.torch
-from mezzo.errors import InputError
-from mezzo.torch.gradient_ranges import linear
+from mezzo.common.errors import InputError
+from mezzo.torch.inspect.gradient_ranges import linear
 
 
 @pytest.fixture(autouse=True)

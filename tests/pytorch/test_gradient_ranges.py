@@ -19,8 +19,8 @@ from torch.nn import functional
 from torch.utils import checkpoint
 
 import mezzo.torch
-from mezzo.errors import InputError
-from mezzo.numerics.gradient_ranges import LOSS_ALLOWED
+from mezzo.common.errors import InputError
+from mezzo.numerics.ranges.gradient_ranges import LOSS_ALLOWED
 
 HOSTILE = "</td><script>alert(1)</script>\x1b[31m"
 FP16_SMALLEST, FP16_NORMAL, FP16_BEYOND = 2.0**-24, 2.0**-14, 65520.0

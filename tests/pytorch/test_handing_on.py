@@ -17,14 +17,14 @@ from random_modules import WIDTH, RandomModule
 from torch import fx, nn
 
 import mezzo.torch
-from mezzo.core.selectors import Site
-from mezzo.torch import handing_on
-from mezzo.torch.backend import Backend
-from mezzo.torch.compiled import account, wrap
-from mezzo.torch.handing_on import Way, hands_on_sums
-from mezzo.torch.kernels import layout_of
-from mezzo.torch.settings import read_settings
-from mezzo.torch.wide import PRODUCT
+from mezzo.ir.selectors import Site
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.compiled import account, wrap
+from mezzo.torch.compiler.settings import read_settings
+from mezzo.torch.onednn.kernels import layout_of
+from mezzo.torch.train.sums import fp32_accumulator_outputs
+from mezzo.torch.train.sums.exact_products import PRODUCT
+from mezzo.torch.train.sums.fp32_accumulator_outputs import Way, hands_on_sums
 
 _ATEN: Any = torch.ops.aten
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
@@ -147,7 +147,7 @@ def test_without_being_asked_for_results_are_rounded_as_before_and_that_is_told(
         page = mezzo.torch.explain(run, "up/addmm")._repr_html_()
         assert "it is rounded before it is FP32, as nothing here hands on its sums" in page
         torch._dynamo.reset()
-        monkeypatch.setattr("mezzo.torch.passes.way_for", lambda *about: None)
+        monkeypatch.setattr("mezzo.torch.compiler.passes.way_for", lambda *about: None)
         assert torch.equal(found, compiled(model, policy=_products_in_fp32)(x))
 
 
@@ -256,7 +256,9 @@ def test_no_product_of_a_random_program_is_rounded_on_its_way_to_fp32(seed: int)
     widened = [
         node.args[0].target
         for node in graph.nodes
-        if node.target is handing_on.CAST and node.args[1] is torch.float32 and isinstance(node.args[0], fx.Node)
+        if node.target is fp32_accumulator_outputs.CAST
+        and node.args[1] is torch.float32
+        and isinstance(node.args[0], fx.Node)
     ]
     packets = {getattr(target, "overloadpacket", None) for target in widened}
     assert packets.isdisjoint({_ATEN.mm, _ATEN.bmm, _ATEN.addmm}), f"seed {seed}"

@@ -13,9 +13,9 @@ import torch
 from driving import compiled
 from torch import fx, nn
 
-from mezzo.errors import InputError
-from mezzo.torch import joint, keeping
-from mezzo.torch.compiled import account
+from mezzo.common.errors import InputError
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.train import joint, rematerialization
 
 _WEIGHTS = (0.0, 0.3, 0.6, 0.8, 0.9, 1.0)
 
@@ -120,8 +120,8 @@ def test_nothing_is_cheaper(function: Any, weight: float) -> None:
     """Of all ways to have what the backward reads the cut is the cheapest: each node kept, made again, or neither."""
     graph, weights = _joint(function)
     late = joint.backward_of(graph)
-    problem = keeping._Problem(graph=graph, late=late, free=weights, low=torch.bfloat16)
-    prices = keeping.Prices(weight, problem.wide_bytes / 8)
+    problem = rematerialization._Problem(graph=graph, late=late, free=weights, low=torch.bfloat16)
+    prices = rematerialization.Prices(weight, problem.wide_bytes / 8)
     found = problem.solve(prices)
     low, whole, again = set(found.low), set(found.whole), set(found.again)
     assert _price(problem, prices, whole, again, low) == pytest.approx(_cheapest(problem, prices))
@@ -137,14 +137,14 @@ def test_only_a_low_form_that_the_backward_reads_makes_keeping_low_free(other: t
         return (converted @ converted).float() + made * x
 
     graph, weights = _joint(function)
-    problem = keeping._Problem(graph=graph, late=joint.backward_of(graph), free=weights, low=torch.bfloat16)
+    problem = rematerialization._Problem(graph=graph, late=joint.backward_of(graph), free=weights, low=torch.bfloat16)
     made = next(node for node in problem.nodes if node.target is torch.ops.aten.mm.default)
-    (converted,) = [user for user in made.users if user.target is keeping.CAST]
-    found = problem.solve(keeping.Prices(0.3, 0.0))
+    (converted,) = [user for user in made.users if user.target is rematerialization.CAST]
+    found = problem.solve(rematerialization.Prices(0.3, 0.0))
     assert found.low == [made]
     assert converted in found.whole
     whole = [node for node in found.whole if node not in weights]
-    assert found.kept_bytes == sum(map(keeping.bytes_of, whole)) + extra * made.meta["val"].numel()
+    assert found.kept_bytes == sum(map(rematerialization.bytes_of, whole)) + extra * made.meta["val"].numel()
 
 
 def _cheapest(problem: Any, prices: Any) -> float:
@@ -162,7 +162,7 @@ def _cheapest(problem: Any, prices: Any) -> float:
 
 def _choices(problem: Any, prices: Any, node: fx.Node) -> list[str]:
     found = ["none"]
-    if problem._keep_price(node, prices) < keeping._NEVER:
+    if problem._keep_price(node, prices) < rematerialization._NEVER:
         found.append("whole")
     if problem._may_be_again(node):
         found.append("again")
@@ -196,7 +196,7 @@ def _joint(function: Any) -> tuple[fx.Graph, frozenset[fx.Node]]:
 
     x, w = torch.randn(4, 4, requires_grad=True), nn.Parameter(torch.randn(4, 4))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mezzo.torch.passes.advise_partitioner", advise)
+        patch.setattr("mezzo.torch.compiler.passes.advise_partitioner", advise)
         compiled(lambda x, w: function(x, w), policy="off")(x, w)
     assert seen is joint.advise_partitioner
     (graph,) = held

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import mezzo.torch
-from mezzo.torch import as_written
-from mezzo.torch.compiled import account
+from mezzo.torch.compiler import as_written
+from mezzo.torch.compiler.compiled import account
 
 _W = torch.randn(32, 32, generator=torch.Generator().manual_seed(1))
 

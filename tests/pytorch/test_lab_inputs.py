@@ -9,9 +9,9 @@ import ml_dtypes
 import torch
 from lab_programs import opened
 
-from mezzo.core.slots import Part
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import DType
+from mezzo.ir.input_roles import Part
 
 
 class Embedded(torch.nn.Module):

@@ -17,10 +17,10 @@ from lab_programs import (
 )
 
 import mezzo
-from mezzo.core.lab import EMULATED, Running
-from mezzo.dtypes import DType
-from mezzo.errors import ContractError, InputError
-from mezzo.frontends.torch.lab.runner import run_in_float64
+from mezzo.aten.lab.runner import run_in_float64
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.lab import EMULATED, Running
+from mezzo.formats.dtypes import DType
 
 NATIVE = Running(is_emulated=False, accumulation=None, names=("the reference", "the model"))
 

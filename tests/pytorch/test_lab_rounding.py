@@ -12,12 +12,12 @@ import torch
 from lab_programs import Perceptron, exported, opened, random_feeds, random_network
 
 import mezzo
-from mezzo.core.nodes import Kind
-from mezzo.core.plans import Accumulation
-from mezzo.dtypes import HIGH, DType
-from mezzo.errors import ContractError, InputError
-from mezzo.frontends.torch.lab.arrays import array_of, tensor_from
-from mezzo.frontends.torch.lab.rounding import round_through
+from mezzo.aten.lab.arrays import array_of, tensor_from
+from mezzo.aten.lab.rounding import round_through
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.plans import Accumulation
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.nodes import Kind
 
 NUMPY = {
     DType.FLOAT16: np.float16,

@@ -12,8 +12,8 @@ from torch import nn
 from torch._inductor.utils import fresh_cache, run_fw_bw_and_get_code
 
 import mezzo.torch
-from mezzo.torch.kernels import is_laid_out_last
-from mezzo.torch.weights import SHADOWS
+from mezzo.torch.onednn.kernels import is_laid_out_last
+from mezzo.torch.weights.weights import SHADOWS
 
 
 class _Pictures(nn.Module):

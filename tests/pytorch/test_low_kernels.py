@@ -12,7 +12,7 @@ from driving import compiled
 
 import mezzo
 from mezzo.torch import precision
-from mezzo.torch.regions import marking
+from mezzo.torch.compiler.regions import marking
 
 
 @pytest.fixture(autouse=True)

@@ -12,15 +12,15 @@ import torch
 from driving import Net, compiled
 from torch import nn
 
-from mezzo.core.facts import HEAVY
-from mezzo.core.graph import Graph
-from mezzo.core.plans import Plan
-from mezzo.core.policy import Category, Policy, rule
-from mezzo.dtypes import HIGH, DType
-from mezzo.ops import op_facts
+from mezzo.contracts.plans import Plan
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
 from mezzo.plugins.discovery import policies
-from mezzo.torch.compiled import account
-from mezzo.torch.sketches import Sketch
+from mezzo.tables.facts import HEAVY
+from mezzo.tables.ops import op_facts
+from mezzo.tables.policy import Category, Policy, rule
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.inspect.graph_snapshots import Sketch
 
 _GRAPHAMP = ("graphamp-aggressive", "graphamp-balanced", "graphamp-conservative")
 

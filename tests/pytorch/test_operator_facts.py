@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from mezzo.core.facts import Function, OpFacts
-from mezzo.frontends.torch.attributes import operand_order
-from mezzo.ops import op_facts
+from mezzo.aten.read.attributes import operand_order
+from mezzo.tables.facts import Function, OpFacts
+from mezzo.tables.ops import op_facts
 
 pytest.importorskip("torch", reason="needs mezzo[torch]")
 

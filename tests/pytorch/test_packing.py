@@ -13,10 +13,10 @@ import torch
 from driving import BF16_EPS, compiled, error_of
 from torch import nn
 
-from mezzo.torch import backend
-from mezzo.torch.compiled import account
-from mezzo.torch.kernels import packs
-from mezzo.torch.weights import SHADOWS
+from mezzo.torch.compiler import backend
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.onednn.kernels import packs
+from mezzo.torch.weights.weights import SHADOWS
 
 pytestmark = pytest.mark.skipif(not packs(torch.bfloat16), reason="oneDNN packs no BF16 weights on this machine")
 # Weights, inputs, and answers are rounded to half an eps each, and FP32 sums in other orders are far less; two layers.

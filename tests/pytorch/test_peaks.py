@@ -16,11 +16,11 @@ from driving import dump, spell_type, without_code
 from torch import fx, nn
 
 import mezzo.torch
-from mezzo.frontends.torch.retype import CAST
-from mezzo.torch import passes
-from mezzo.torch.backend import Backend
-from mezzo.torch.compiled import wrap
-from mezzo.torch.settings import read_settings
+from mezzo.aten.read.retype import CAST
+from mezzo.torch.compiler import passes
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.compiled import wrap
+from mezzo.torch.compiler.settings import read_settings
 
 _SUM: Any = torch.ops.aten.sum.dim_IntList
 

@@ -13,9 +13,9 @@ from driving import without_code
 from torch import fx, nn
 
 from mezzo.torch import account, precision
-from mezzo.torch.backend import Backend
-from mezzo.torch.compiled import wrap
-from mezzo.torch.settings import read_settings
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.compiled import wrap
+from mezzo.torch.compiler.settings import read_settings
 
 
 @pytest.fixture(autouse=True)

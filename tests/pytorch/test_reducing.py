@@ -19,10 +19,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import mezzo.torch
-from mezzo.errors import InputError
-from mezzo.torch.backend import Backend
-from mezzo.torch.compiled import account
-from mezzo.torch.settings import read_settings
+from mezzo.common.errors import InputError
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.compiler.settings import read_settings
 
 _WORKERS = 2
 _DYNAMOS_OWN = "_is_torch_compile"  # what torch.compile leaves on every module

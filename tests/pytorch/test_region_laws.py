@@ -19,7 +19,7 @@ from region_programs import (
     traced,
 )
 
-from mezzo.torch.regions import marking
+from mezzo.torch.compiler.regions import marking
 
 _SEEDS = range(10)
 _FEWER = range(100, 104)

@@ -22,11 +22,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import get_current_meta
 from torch.overrides import _get_current_function_mode_stack
 
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.frontends.torch.marks import Mark, marks_in
+from mezzo.aten.marks import Mark, marks_in
+from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import DType
 from mezzo.torch import keep, precision
-from mezzo.torch.regions import Region, marking
+from mezzo.torch.compiler.regions import Region, marking
 
 _KEPT, _FP32 = Mark(None, is_exact=True), Mark(DType.FLOAT32)
 _BF16, _FP16 = Mark(DType.BFLOAT16), Mark(DType.FLOAT16)

@@ -15,11 +15,11 @@ from region_programs import graphs_of
 from torch import Tensor, nn
 
 import mezzo
-from mezzo.dtypes import DType
-from mezzo.frontends.torch.marks import Mark, marks_in
+from mezzo.aten.marks import Mark, marks_in
+from mezzo.formats.dtypes import DType
 from mezzo.plugins.discovery import frontend_of
 from mezzo.torch import keep
-from mezzo.torch.regions import marking
+from mezzo.torch.compiler.regions import marking
 
 _KEPT = Mark(None, is_exact=True)
 _PRODUCTS = ("matmul", "mm")

@@ -20,7 +20,7 @@ from driving import compiled as interpreted
 from torch import nn
 
 import mezzo.torch
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

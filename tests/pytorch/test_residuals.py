@@ -15,8 +15,8 @@ from driving import BF16_EPS, compiled, error_of
 from torch import nn
 
 import mezzo.torch
-from mezzo.torch import passes
-from mezzo.torch.kernels import packs
+from mezzo.torch.compiler import passes
+from mezzo.torch.onednn.kernels import packs
 
 pytestmark = pytest.mark.skipif(not packs(torch.bfloat16), reason="oneDNN packs no BF16 weights on this machine")
 # Weights, inputs, biases and answers are rounded to half an eps each, in up to four convolutions in a row.

@@ -16,12 +16,12 @@ from random_programs import Program as RandomProgram
 from random_programs import planned
 from rewritten_laws import disobeyed, stale
 
-import mezzo.torch.bodies
-import mezzo.torch.passes
-from mezzo.deciding.options import Options
-from mezzo.frontends.torch.program import Program
+import mezzo.torch.compiler.passes
+import mezzo.torch.compiler.subgraphs
+from mezzo.aten.program import Program
+from mezzo.planner.options import Options
 from mezzo.torch import precision
-from mezzo.torch.rewriting import Planned, rewrite
+from mezzo.torch.compiler.rewriting import Planned, rewrite
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +53,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
         found.disobeyed += [] if program.path else disobeyed(made)
         return made
 
-    monkeypatch.setattr(mezzo.torch.passes, "rewrite", noting)
-    monkeypatch.setattr(mezzo.torch.bodies, "rewrite", noting)
+    monkeypatch.setattr(mezzo.torch.compiler.passes, "rewrite", noting)
+    monkeypatch.setattr(mezzo.torch.compiler.subgraphs, "rewrite", noting)
     return found
 
 

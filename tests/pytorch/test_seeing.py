@@ -14,11 +14,11 @@ from driving import compiled as interpreted
 from torch import nn
 
 import mezzo.torch
-from mezzo.errors import InputError
-from mezzo.torch.accounts import NOTHING
-from mezzo.torch.backend import mezzo as backend
-from mezzo.torch.compiled import backend_of as interpreted_backend
-from mezzo.torch.layers import LayerWatch
+from mezzo.common.errors import InputError
+from mezzo.torch.compiler.backend import mezzo as backend
+from mezzo.torch.compiler.compiled import backend_of as interpreted_backend
+from mezzo.torch.inspect.accounts import NOTHING
+from mezzo.torch.inspect.layers import LayerWatch
 
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -215,7 +215,7 @@ def test_each_lane_has_state_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     model = Tied().eval()
     ids = torch.randint(0, 50, (4, 8))
     whole = mezzo.torch.compare(model, interpreted(model, fullgraph=False), [ids, ids], layers="operators")
-    monkeypatch.setattr("mezzo.torch.layers._ROOM_BYTES", 1)
+    monkeypatch.setattr("mezzo.torch.inspect.layers._ROOM_BYTES", 1)
     parts = mezzo.torch.compare(model, interpreted(model, fullgraph=False), [ids, ids], layers="operators")
     assert whole.layers == parts.layers and len(whole.layers) > 20
 

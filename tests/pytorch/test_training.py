@@ -18,8 +18,8 @@ from torch.utils import checkpoint
 from training_laws import distance, judge_training
 
 import mezzo.torch
-from mezzo.dtypes import DType
-from mezzo.torch.compiled import account
+from mezzo.formats.dtypes import DType
+from mezzo.torch.compiler.compiled import account
 
 # Forward and backward are up to eight products in a row; each rounds its operands and its result once.
 _TOLERANCE = 24 * BF16_EPS

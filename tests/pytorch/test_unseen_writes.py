@@ -9,8 +9,8 @@ pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 import torch
 from torch import Tensor, nn
 
-from mezzo.torch.recipes import LowCopy
-from mezzo.torch.weights import SHADOWS, Feed
+from mezzo.torch.weights.weight_layouts import LowCopy
+from mezzo.torch.weights.weights import SHADOWS, Feed
 
 
 def _weight(*shape: int) -> nn.Parameter:

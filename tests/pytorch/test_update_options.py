@@ -22,11 +22,11 @@ def _anew() -> None:
 
 @pytest.mark.parametrize("name", ["momentum", "AdamW", "RMSprop", "NAdam"])
 def test_schedules_move_rates_and_momenta_in_one_update(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mezzo.torch import updating
+    from mezzo.torch.train.optimizer import updates
 
     calls: list[int] = []
-    plain_compile = updating.compile_step
-    monkeypatch.setattr(updating, "compile_step", lambda *given: calls.append(1) or plain_compile(*given))
+    plain_compile = updates.compile_step
+    monkeypatch.setattr(updates, "compile_step", lambda *given: calls.append(1) or plain_compile(*given))
     found, wanted = make_weights(), make_weights()
     optimizer, plain = mezzo.torch.compile_update(MAKERS[name](found)), MAKERS[name](wanted)
     with warnings.catch_warnings():

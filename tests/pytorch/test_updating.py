@@ -19,8 +19,8 @@ from torch._inductor.utils import fresh_cache, run_and_get_code
 from update_cases import MAKERS, TOLERANCE, far, give_gradients, make_steps, make_weights
 
 import mezzo.torch
-from mezzo.torch.update_graphs import _as_compiling
-from mezzo.torch.weights import SHADOWS
+from mezzo.torch.train.optimizer.update_graphs import _as_compiling
+from mezzo.torch.weights.weights import SHADOWS
 
 
 @pytest.fixture(autouse=True)

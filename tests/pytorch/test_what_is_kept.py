@@ -13,7 +13,7 @@ import driving  # needs torch
 import torch
 from torch import fx, nn
 
-from mezzo.torch.compiled import account
+from mezzo.torch.compiler.compiled import account
 
 _STRANGERS = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, type)
 

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from quant_laws import LAW
 
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
-from mezzo.quant.arithmetic import dequantize, quantize, round_trip
+from mezzo.formats.dtypes import DType
+from mezzo.formats.quantization import Quantization
+from mezzo.quantize.arithmetic.arithmetic import dequantize, quantize, round_trip
 
 _TYPES = {
     DType.UINT8: TensorProto.UINT8, DType.INT8: TensorProto.INT8, DType.UINT16: TensorProto.UINT16,

@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quant_laws import LAW
 
-from mezzo.core.calibrator import Grid, Range, Summary
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
+from mezzo.contracts.calibrator import Grid, Range, Summary
+from mezzo.formats.dtypes import DType
 from mezzo.plugins.discovery import calibrator
-from mezzo.quant.arithmetic import round_trip
-from mezzo.quant.calibrators.entropy import divergences
-from mezzo.quant.choosing import choose_range
-from mezzo.quant.collector import Collector
-from mezzo.quant.density import Density, density_of
-from mezzo.quant.parameters import parameters_for
-from mezzo.quant.squares import squared_errors
+from mezzo.quantize.arithmetic.arithmetic import round_trip
+from mezzo.quantize.arithmetic.choosing import choose_range
+from mezzo.quantize.arithmetic.parameters import parameters_for
+from mezzo.quantize.arithmetic.squares import squared_errors
+from mezzo.quantize.calibrators.entropy import divergences
+from mezzo.quantize.observers.collector import Collector
+from mezzo.quantize.observers.density import Density, density_of
 
 U8, S8 = Grid(dtype=DType.UINT8), Grid(dtype=DType.INT8, is_symmetric=True)
 F8 = Grid(dtype=DType.FLOAT8E4M3FN, is_symmetric=True)

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quant_laws import LAW
 
-from mezzo.core.calibrator import Calibrator, Grid, Range, Summary
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
+from mezzo.contracts.calibrator import Calibrator, Grid, Range, Summary
+from mezzo.formats.dtypes import DType
 from mezzo.plugins.discovery import calibrator, calibrators
-from mezzo.quant.choosing import align, choose_range
-from mezzo.quant.collector import TENSOR_BINS, Collector
+from mezzo.quantize.arithmetic.choosing import align, choose_range
+from mezzo.quantize.observers.collector import TENSOR_BINS, Collector
 
 U8, S8 = Grid(dtype=DType.UINT8), Grid(dtype=DType.INT8, is_symmetric=True)
 F8 = Grid(dtype=DType.FLOAT8E4M3FN, is_symmetric=True)

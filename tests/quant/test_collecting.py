@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from quant_laws import LAW
 
-from mezzo.core.calibrator import Range
-from mezzo.errors import InputError
-from mezzo.quant import collector as collecting
-from mezzo.quant.collector import Collector
-from mezzo.quant.histogram import Histogram, exponents_for
-from mezzo.quant.sampling import sampling_step, split_sample
+from mezzo.common.errors import InputError
+from mezzo.contracts.calibrator import Range
+from mezzo.quantize.observers import collector as collecting
+from mezzo.quantize.observers.collector import Collector
+from mezzo.quantize.observers.histogram import Histogram, exponents_for
+from mezzo.quantize.observers.sampling import sampling_step, split_sample
 
 _ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
 _USUAL = st.floats(-8, 8, width=32)

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from quant_laws import LAW
 
-from mezzo.core.calibrator import Grid, Range
-from mezzo.dtypes import DType
-from mezzo.quant.arithmetic import dequantize, round_trip
-from mezzo.quant.correction import corrected_bias, smoothing_scales
-from mezzo.quant.parameters import parameters_for
-from mezzo.quant.weights import quantize_weights, weight_parameters
+from mezzo.contracts.calibrator import Grid, Range
+from mezzo.formats.dtypes import DType
+from mezzo.quantize.arithmetic.arithmetic import dequantize, round_trip
+from mezzo.quantize.arithmetic.correction import corrected_bias, smoothing_scales
+from mezzo.quantize.arithmetic.parameters import parameters_for
+from mezzo.quantize.arithmetic.weights import quantize_weights, weight_parameters
 
 LARGEST = arrays(np.float32, 5, elements=st.floats(2.0**-20, 2.0**20, width=32))
 GRID = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)

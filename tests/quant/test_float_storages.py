@@ -11,16 +11,16 @@ from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from quant_laws import LAW
 
-from mezzo.core.calibrator import Grid, Range
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
+from mezzo.contracts.calibrator import Grid, Range
+from mezzo.formats.dtypes import DType
+from mezzo.formats.quantization import Quantization
 from mezzo.plugins.discovery import calibrator
-from mezzo.quant.arithmetic import dequantize, quantize, round_trip
-from mezzo.quant.choosing import choose_range
-from mezzo.quant.collector import Collector
-from mezzo.quant.floats import squared_error_to
-from mezzo.quant.parameters import parameters_for
-from mezzo.quant.weights import weight_parameters
+from mezzo.quantize.arithmetic.arithmetic import dequantize, quantize, round_trip
+from mezzo.quantize.arithmetic.choosing import choose_range
+from mezzo.quantize.arithmetic.floats import squared_error_to
+from mezzo.quantize.arithmetic.parameters import parameters_for
+from mezzo.quantize.arithmetic.weights import weight_parameters
+from mezzo.quantize.observers.collector import Collector
 
 _ONNX = {DType.FLOAT8E4M3FN: TensorProto.FLOAT8E4M3FN, DType.FLOAT8E5M2: TensorProto.FLOAT8E5M2}
 _NUMPY = {DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn, DType.FLOAT8E5M2: ml_dtypes.float8_e5m2}

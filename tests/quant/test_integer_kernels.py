@@ -7,8 +7,16 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from mezzo.dtypes import DType
-from mezzo.quant.kernels import Style, Window, conv_sums, dynamic_quantize, factor, matmul_sums, requantize
+from mezzo.formats.dtypes import DType
+from mezzo.quantize.arithmetic.kernels import (
+    Style,
+    Window,
+    conv_sums,
+    dynamic_quantize,
+    factor,
+    matmul_sums,
+    requantize,
+)
 
 _ELEMENTS = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8,
              np.dtype(np.int32): TensorProto.INT32, np.dtype(np.float32): TensorProto.FLOAT}  # fmt: skip

@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from quant_laws import LAW
 
-from mezzo.core.calibrator import Grid, Range
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
-from mezzo.quant.arithmetic import dequantize, quantize, round_trip
-from mezzo.quant.parameters import (
+from mezzo.contracts.calibrator import Grid, Range
+from mezzo.formats.dtypes import DType
+from mezzo.formats.quantization import Quantization
+from mezzo.quantize.arithmetic.arithmetic import dequantize, quantize, round_trip
+from mezzo.quantize.arithmetic.parameters import (
     bias_parameters,
     guarded_weights,
     parameters_for,
     quantize_bias,
 )
-from mezzo.quant.weights import quantize_weights, weight_parameters
+from mezzo.quantize.arithmetic.weights import quantize_weights, weight_parameters
 
 U8, S8 = Grid(dtype=DType.UINT8), Grid(dtype=DType.INT8, is_symmetric=True)
 NARROW = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mezzo.core.calibrator import Grid, Range, Summary
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.quant.choosing import choose_range
-from mezzo.quant.collector import Collector
-from mezzo.quant.reading import calibrator_of
+from mezzo.common.errors import InputError
+from mezzo.contracts.calibrator import Grid, Range, Summary
+from mezzo.formats.dtypes import DType
+from mezzo.quantize.arithmetic.choosing import choose_range
+from mezzo.quantize.calibrator_names import calibrator_of
+from mezzo.quantize.observers.collector import Collector
 
 U8 = Grid(dtype=DType.UINT8)
 OURS = """

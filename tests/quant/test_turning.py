@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from mezzo.core.calibrator import Grid
-from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
-from mezzo.frontends.onnx.quantized_payloads import payload_of, read_payload
-from mezzo.quant import turning
-from mezzo.quant.arithmetic import round_trip
-from mezzo.quant.kernels import Window, conv_sums
-from mezzo.quant.products import Convolution, Matrix, Moments, Product
-from mezzo.quant.turning import turned_weights, weighted_scales
-from mezzo.quant.weights import weight_parameters
+from mezzo.contracts.calibrator import Grid
+from mezzo.formats.dtypes import DType
+from mezzo.formats.quantization import Quantization
+from mezzo.onnx.files.quantized_payloads import payload_of, read_payload
+from mezzo.quantize.arithmetic import gptq
+from mezzo.quantize.arithmetic.arithmetic import round_trip
+from mezzo.quantize.arithmetic.gptq import turned_weights, weighted_scales
+from mezzo.quantize.arithmetic.kernels import Window, conv_sums
+from mezzo.quantize.arithmetic.products import Convolution, Matrix, Moments, Product
+from mezzo.quantize.arithmetic.weights import weight_parameters
 
 GRID = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
 CONVOLUTIONS = [
@@ -141,8 +141,8 @@ def test_feedback_is_the_factor_of_the_inverse(size: int) -> None:
     """U'U times the damped moments is one, and U is upper."""
     rows = np.random.default_rng(size).standard_normal((max(size // 3, 2), size)) * np.linspace(0.1, 9, size)
     square = rows.T @ rows / len(rows)
-    upper = turning._feedback(square)
-    damped = square / (turning._DAMPING * np.trace(square) / size) + np.eye(size)
+    upper = gptq._feedback(square)
+    damped = square / (gptq._DAMPING * np.trace(square) / size) + np.eye(size)
     assert not np.tril(upper, -1).any()
     # Each entry sums as many products, of a matrix whose condition is at most its trace over the damping.
     reach = size * np.finfo(np.float64).eps * np.linalg.cond(damped)

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from mezzo.converting.results import Summary
-from mezzo.core.levels import Precision, line_of, uniform
-from mezzo.core.plans import Plan, PlannedNode
-from mezzo.core.policy import Category
-from mezzo.dtypes import DType
+from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.conversion.results import Summary
+from mezzo.formats.dtypes import DType
+from mezzo.formats.precision_line import Precision, line_of, uniform
 from mezzo.numerics.measures import (
     Comparison,
     CostTable,
@@ -30,6 +29,7 @@ from mezzo.numerics.measures import (
     ValueRange,
     Verdict,
 )
+from mezzo.tables.policy import Category
 
 F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32
 DATA = DataSource("calib.npz", 4, 128)

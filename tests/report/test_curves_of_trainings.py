@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import mezzo
-from mezzo.core.curves import Training
-from mezzo.errors import InputError
-from mezzo.files import curvefile
-from mezzo.files.curvefile import read_curves, read_rows
-from mezzo.numerics.curves import TEST, Curves, Ending, judge_curves, judge_ends
-from mezzo.report.curves import describe_curves, rows_of_curves, thinned
+from mezzo.common.errors import InputError
+from mezzo.contracts.training_curves import Training
+from mezzo.io import curvefile
+from mezzo.io.curvefile import read_curves, read_rows
+from mezzo.numerics.statistics.training_curves import TEST, Curves, Ending, judge_curves, judge_ends
 from mezzo.report.html import render_curves
+from mezzo.report.text.training.curves import describe_curves, rows_of_curves, thinned
 
 HOSTILE = '</svg><script>alert(1)</script><img src=x onerror="alert(2)">\x1b[31m'
 

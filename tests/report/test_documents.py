@@ -19,10 +19,10 @@ from samples import (
     make_plan,
 )
 
-from mezzo.core.plans import Accumulation
-from mezzo.dtypes import DType
+from mezzo.contracts.plans import Accumulation
+from mezzo.formats.dtypes import DType
 from mezzo.numerics import measures
-from mezzo.report.account import (
+from mezzo.report.records.account import (
     describe_comparison,
     describe_conversion,
     describe_ranges,
@@ -30,8 +30,8 @@ from mezzo.report.account import (
     describe_tuning,
     schema,
 )
-from mezzo.report.documents import to_json
-from mezzo.report.sections import number
+from mezzo.report.records.documents import to_json
+from mezzo.report.records.sections import number
 
 NAMES = ("in.onnx", "out.onnx")
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from samples import SAME, show
 
-import mezzo.numerics.figures as room
-from mezzo.dtypes import DType
-from mezzo.numerics.metrics import Meter
-from mezzo.report.account import describe_comparison, schema
-from mezzo.report.comparison import report_comparison
-from mezzo.report.layout import Layout
-from mezzo.report.sections import number
+import mezzo.numerics.metrics.figures as room
+from mezzo.formats.dtypes import DType
+from mezzo.numerics.metrics.metrics import Meter
+from mezzo.report.layout.layout import Layout
+from mezzo.report.records.account import describe_comparison, schema
+from mezzo.report.records.sections import number
+from mezzo.report.text.measured.comparison import report_comparison
 
 NAMES = "in.onnx", "out.onnx"
 _FILE = """
-from mezzo.numerics.figures import Figure
+from mezzo.numerics.metrics.figures import Figure
 
 class _Bias:
     def __init__(self):
@@ -41,7 +41,7 @@ def with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bias.py").write_text(_FILE)
     monkeypatch.setattr(room, "__path__", [*room.__path__, str(tmp_path)])
     monkeypatch.setattr(room, "figures", room.figures.__wrapped__)
-    monkeypatch.setattr("mezzo.numerics.metrics.figures", room.figures)
+    monkeypatch.setattr("mezzo.numerics.metrics.metrics.figures", room.figures)
 
 
 def test_figures_are_found_by_their_files() -> None:

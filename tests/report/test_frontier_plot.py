@@ -7,9 +7,9 @@ import pytest
 from samples import FRONTIER, show
 
 from mezzo.numerics.measures import FrontierPoint
-from mezzo.report.figures import spell_cosine, spell_error, spell_share, spell_time
-from mezzo.report.frontier import plot_frontier, report_frontier
-from mezzo.report.layout import Layout
+from mezzo.report.layout.layout import Layout
+from mezzo.report.layout.numbers import spell_cosine, spell_error, spell_share, spell_time
+from mezzo.report.text.measured.frontier import plot_frontier, report_frontier
 
 
 def plotted(points, budget: float = 1e-3, high: float | None = 1.0) -> list[str]:

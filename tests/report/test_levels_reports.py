@@ -6,18 +6,18 @@ import jsonschema
 import pytest
 from samples import SUMMARY, make_plan, planned, show
 
-from mezzo.core.levels import Line, uniform
-from mezzo.core.plans import Plan
-from mezzo.dtypes import DType
-from mezzo.report.account import describe_conversion, schema
-from mezzo.report.chain import report_chain, suggest_change
-from mezzo.report.freeing import free
-from mezzo.report.groups import count_before, count_precisions
-from mezzo.report.layout import Layout
-from mezzo.report.picture import Bar, report_picture
-from mezzo.report.text import report_counts, report_high_nodes, report_plan
-from mezzo.views.picture import Island, Picture, Share
-from mezzo.views.plandiff import compare_plans
+from mezzo.contracts.plans import Plan
+from mezzo.formats.dtypes import DType
+from mezzo.formats.precision_line import Line, uniform
+from mezzo.report.layout.layout import Layout
+from mezzo.report.records.account import describe_conversion, schema
+from mezzo.report.records.groups import count_before, count_precisions
+from mezzo.report.records.suggestions import free
+from mezzo.report.text.chain import report_chain, suggest_change
+from mezzo.report.text.conversion import report_counts, report_high_nodes, report_plan
+from mezzo.report.text.picture import Bar, report_picture
+from mezzo.report.views.picture import Island, Picture, Share
+from mezzo.report.views.plandiff import compare_plans
 
 BF16, F32, F16, FP8 = DType.BFLOAT16, DType.FLOAT32, DType.FLOAT16, DType.FLOAT8E4M3FN
 LINE = Line((uniform(BF16), uniform(F32), uniform(FP8)), base=1)

@@ -23,14 +23,14 @@ from samples import (
     value_range,
 )
 
-from mezzo.dtypes import DType
+from mezzo.formats.dtypes import DType
 from mezzo.numerics.measures import FormatRange, Measured, Prediction, Ruling
-from mezzo.report.comparison import find_beginning, report_comparison
-from mezzo.report.layout import Layout
-from mezzo.report.ranges import report_ranges
-from mezzo.report.sensitivity import report_sensitivity
-from mezzo.report.text import report_conversion
-from mezzo.report.tuning import report_tuning
+from mezzo.report.layout.layout import Layout
+from mezzo.report.text.conversion import report_conversion
+from mezzo.report.text.measured.comparison import find_beginning, report_comparison
+from mezzo.report.text.measured.ranges import report_ranges
+from mezzo.report.text.measured.sensitivity import report_sensitivity
+from mezzo.report.text.measured.tuning import report_tuning
 
 NAMES = ("in.onnx", "out.onnx")
 COMPARISON = """\

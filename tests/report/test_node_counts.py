@@ -11,11 +11,11 @@ import pytest
 from random_models import random_model
 
 import mezzo
-from mezzo.converting.summaries import summarise_result
-from mezzo.machine import find_machine
-from mezzo.report.account import describe_conversion, with_graph
-from mezzo.report.groups import count_precisions
-from mezzo.verbs.convert import tell_origin
+from mezzo.api.convert import tell_origin
+from mezzo.common.machine import find_machine
+from mezzo.conversion.summaries import summarise_result
+from mezzo.report.records.account import describe_conversion, with_graph
+from mezzo.report.records.groups import count_precisions
 
 _CASES = [
     {"to": "fp16"},

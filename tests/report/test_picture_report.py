@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from mezzo.cli.progress import spell_progress
-from mezzo.dtypes import DType
-from mezzo.report.names import shorten
-from mezzo.report.picture import Bar
+from mezzo.formats.dtypes import DType
+from mezzo.report.layout.names import shorten
+from mezzo.report.text.picture import Bar
 
 F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from samples import BROKEN, DATA, LAYERS, SAME, deviation, interval, value_range
 
-from mezzo.core.levels import Precision, line_of, uniform
-from mezzo.core.plans import Plan, PlannedNode
-from mezzo.dtypes import DType
-from mezzo.machine import Machine
+from mezzo.common.machine import Machine
+from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.formats.dtypes import DType
+from mezzo.formats.precision_line import Precision, line_of, uniform
 from mezzo.numerics.measures import Comparison, Measured, MetricResult, Ranges, Ruling
-from mezzo.report.headline import Standing, expect_speed
-from mezzo.report.headlines import head_comparison
-from mezzo.report.trust import judge, risk_on_data
+from mezzo.report.records.headline import Standing, expect_speed
+from mezzo.report.records.headlines import head_comparison
+from mezzo.report.records.trust import judge, risk_on_data
 
 MACHINE = Machine("x86_64", ("avx2",))
 RANDOM = replace(DATA, name="random (seed 3)", seed=3)

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import onnx.parser
 
-from mezzo.report.account import describe_conversion, with_graph
-from mezzo.verbs import convert as pipeline
+from mezzo.api import convert as pipeline
+from mezzo.report.records.account import describe_conversion, with_graph
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -15,13 +15,13 @@ import onnx.parser
 import pytest
 from report_pages import HOSTILE, TEXT, account_of, blocks, named
 
+from mezzo.api import convert as pipeline
+from mezzo.api.outlines import outline_model, outline_strategies
 from mezzo.cli import main
-from mezzo.report.account import describe_conversion, describe_strategies, schema, with_graph
 from mezzo.report.html import render
 from mezzo.report.html.page import MARK
-from mezzo.verbs import convert as pipeline
-from mezzo.verbs.outlines import outline_model, outline_strategies
-from mezzo.views.grouping import find_repeats
+from mezzo.report.records.account import describe_conversion, describe_strategies, schema, with_graph
+from mezzo.report.views.grouping import find_repeats
 
 
 def unpack(page: str) -> dict[str, object]:

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 
 import mezzo
-from mezzo.dtypes import HIGH
-from mezzo.frontends.onnx.run import emulated_session, native_session
+from mezzo.formats.dtypes import HIGH
+from mezzo.onnx.run.run import emulated_session, native_session
 from spellings.cases import SAMPLES, Case
 
 Answers = list[dict[str, Any]]

@@ -5,8 +5,8 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx.run import Engine, native_session
+from mezzo.common.errors import ContractError
+from mezzo.onnx.run.run import Engine, native_session
 from spellings.cases import SAMPLES, Case
 from spellings.judging import Answers, distance, reference
 

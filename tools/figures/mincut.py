@@ -15,13 +15,13 @@ import onnx.numpy_helper
 import onnx.parser
 from svg import CUT, GREY, HIGH, INK, LOW, Drawing
 
-from mezzo.converting.judged_model import judge_model
-from mezzo.converting.results import open_source
-from mezzo.core.nodes import Kind
-from mezzo.core.problem import Choice, Problem
-from mezzo.core.request import Request
-from mezzo.core.strategy import casts_of, cost
-from mezzo.deciding.options import read_options
+from mezzo.contracts.options.request import Request
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.contracts.strategy import casts_of, cost
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.results import open_source
+from mezzo.ir.nodes import Kind
+from mezzo.planner.options import read_options
 from mezzo.plugins.discovery import strategies
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "min-cut.svg"

@@ -30,20 +30,24 @@ from trying import FLAGS, Result, Spare, Trial
 
 EQUIVALENTS = Path(__file__).with_name("equivalent.toml")
 CORE = (
-    *sorted(path.relative_to(SOURCE).with_suffix("").as_posix() for path in (SOURCE / "core").glob("*.py")),
-    "deciding/check", "deciding/choosing", "deciding/lower", "deciding/planner", "deciding/promotion",
-    "deciding/reasons", "deciding/rules", "deciding/wishes", "dtypes", "views/grouping",
+    *sorted(path.relative_to(SOURCE).with_suffix("").as_posix() for path in (SOURCE / "contracts").rglob("*.py")),
+    *sorted(path.relative_to(SOURCE).with_suffix("").as_posix() for path in (SOURCE / "ir").glob("*.py")),
+    *sorted(path.relative_to(SOURCE).with_suffix("").as_posix() for path in (SOURCE / "tables").glob("*.py")),
+    "planner/check", "planner/choices/choosing", "planner/lower", "planner/planner", "planner/verdicts/promotion",
+    "planner/reasons", "planner/verdicts/rules", "planner/plan_options", "report/views/grouping",
+    "formats/dtypes", "formats/format_words", "formats/precision_line", "formats/quantization",
 )  # fmt: skip
 # What a plan and a result say of themselves: what was found and lifted, how it was made, where it is written.
 TELLING = (
-    "converting/version_steps", "converting/recalling", "deciding/findings", "deciding/recalled", "deciding/recording",
-    "files/provenance", "judging/standards", "places", "search/alike", "search/protecting",
+    "conversion/version_steps", "conversion/recall", "planner/verdicts/findings", "planner/recalled",
+    "planner/recording", "io/provenance", "evaluate/standards", "common/safe_paths", "tuning/repeated_blocks",
+    "tuning/repair/overflow_protection",
 )  # fmt: skip
 FOLDERS = {
     "core": tuple(SOURCE / f"{name}.py" for name in CORE),
     **{
-        name: tuple(sorted((SOURCE / name).glob("*.py")))
-        for name in ("strategies", "structure", "numerics", "estimates")
+        name.rpartition("/")[2]: tuple(sorted((SOURCE / name).rglob("*.py")))
+        for name in ("planner/strategies", "analysis/structure", "numerics", "analysis/estimates")
     },
     "telling": tuple(SOURCE / f"{name}.py" for name in TELLING),
 }

@@ -51,7 +51,7 @@ def _missing_in_words(quoted: str) -> Iterator[str]:
 
 
 def _missing_file(path: str) -> Iterator[str]:
-    """A path of the checkout, or of a room of the package (`core/frontend.py`), that leads nowhere."""
+    """A path of the checkout, or of a room of the package (`contracts/frontend.py`), that leads nowhere."""
     first = path.partition("/")[0]
     place = ROOT if first in _FOLDERS else SOURCE if first and (SOURCE / first).is_dir() else None
     if place and not (place / path).exists():

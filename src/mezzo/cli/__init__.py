@@ -74,7 +74,7 @@ def _start(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
         # Without these there is no command line that could say it better.
         if (error.name or "").partition(".")[0] not in ("rich", "typer"):
             raise
-        from mezzo.packages import spell_install
+        from mezzo.common.packages import spell_install
 
         print(f"mezzo: {error.name} is not installed; {spell_install(error.name or '')}", file=sys.stderr)
         return 1

@@ -5,23 +5,23 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli.bench import bench
-from mezzo.cli.compare import compare
-from mezzo.cli.convert import convert
-from mezzo.cli.curves import curves
-from mezzo.cli.diff import diff
-from mezzo.cli.doctor import doctor
-from mezzo.cli.examples import TOP_EXAMPLES, examples_of
-from mezzo.cli.explain import explain
-from mezzo.cli.partition import partition
-from mezzo.cli.planning import plan
-from mezzo.cli.probe import probe
-from mezzo.cli.quantize_report import quantize_report
-from mezzo.cli.ranges import ranges
-from mezzo.cli.sensitivity import sensitivity
-from mezzo.cli.show import show
-from mezzo.cli.tables import ops, policies, strategies, targets
-from mezzo.cli.tune import tune
+from mezzo.cli.commands.bench import bench
+from mezzo.cli.commands.compare import compare
+from mezzo.cli.commands.convert import convert
+from mezzo.cli.commands.curves import curves
+from mezzo.cli.commands.diff import diff
+from mezzo.cli.commands.doctor import doctor
+from mezzo.cli.commands.explain import explain
+from mezzo.cli.commands.partition import partition
+from mezzo.cli.commands.plan import plan
+from mezzo.cli.commands.probe import probe
+from mezzo.cli.commands.quantize_report import quantize_report
+from mezzo.cli.commands.ranges import ranges
+from mezzo.cli.commands.sensitivity import sensitivity
+from mezzo.cli.commands.show import show
+from mezzo.cli.commands.tables import ops, policies, strategies, targets
+from mezzo.cli.commands.tune import tune
+from mezzo.cli.hints.examples import TOP_EXAMPLES, examples_of
 from mezzo.cli.version import print_versions
 
 _COMMANDS = (

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mezzo.errors import InputError, bound_line
-from mezzo.report.documents import to_json
-from mezzo.report.names import clean, clean_lines
+from mezzo.common.errors import InputError, bound_line
+from mezzo.report.layout.names import clean, clean_lines
+from mezzo.report.records.documents import to_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from mezzo.report.headline import Headline
-    from mezzo.report.layout import Layout
+    from mezzo.report.layout.layout import Layout
+    from mezzo.report.records.headline import Headline
 
 # In a pipe a line is as long as what it says: the reader is another program, or a pager that wraps.
 _UNBOUNDED = 10_000
@@ -37,7 +37,7 @@ def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
     """Print the parts of a report below each other."""
     from rich.console import Console
 
-    from mezzo.report.layout import Layout
+    from mezzo.report.layout.layout import Layout
 
     if layout is Layout.TERMINAL:
         console = Console(markup=False, highlight=False, emoji=False)
@@ -57,8 +57,8 @@ def print_first_screen(
     headline: "Headline", rest: "Iterable[RenderableType]", layout: "Layout", *, has_all: bool, more: str
 ) -> None:
     """Print a headline, and where all is wanted the rest below it, set apart; else say how to see it, with `more`."""
-    from mezzo.report.first_screen import report_headline
-    from mezzo.report.layout import blank
+    from mezzo.report.layout.layout import blank
+    from mezzo.report.text.first_screen import report_headline
 
     parts = report_headline(headline, "" if has_all else more)
     print_report([*parts, *([blank(), *rest] if has_all else [])], layout)
@@ -66,7 +66,7 @@ def print_first_screen(
 
 def output_layout() -> "Layout":
     """Find out where stdout goes."""
-    from mezzo.report.layout import Layout
+    from mezzo.report.layout.layout import Layout
 
     return Layout.TERMINAL if sys.stdout.isatty() else Layout.PLAIN
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from mezzo.report.names import clean, shorten
-from mezzo.sizes import format_size
+from mezzo.common.sizes import format_size
+from mezzo.report.layout.names import clean, shorten
 
 _PATIENCE_S = 1.0
 _LONGEST_STAGE = 24

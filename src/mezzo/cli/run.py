@@ -9,13 +9,13 @@ import typer
 
 from mezzo.cli import INTERRUPTED
 from mezzo.cli.app import make_app
-from mezzo.cli.completing import answer_bash, is_asked_by_bash
 from mezzo.cli.console import print_error
+from mezzo.cli.hints.completion import answer_bash, is_asked_by_bash
 from mezzo.cli.interrupts import Interrupts
 from mezzo.cli.usage import check_said_once, explain_usage
-from mezzo.errors import ContractError, MezzoError
-from mezzo.telemetry import opt_out_of_telemetry
-from mezzo.voices import Voice, speaking_to
+from mezzo.common.errors import ContractError, MezzoError
+from mezzo.common.message_style import Voice, speaking_to
+from mezzo.common.telemetry import opt_out_of_telemetry
 
 REFUSED = 1
 BAD_INPUT = 2
@@ -74,7 +74,7 @@ def _tell(error: Exception, words: Sequence[str]) -> int | None:
 
 def _package_of(error: ImportError) -> str | None:
     """The package mezzo stands on that cannot be imported; None where the fault is mezzo's own."""
-    from mezzo.packages import BASE
+    from mezzo.common.packages import BASE
 
     module = error.name or ""
     return next((p.name for p in BASE if module == p.module or module.startswith(f"{p.module}.")), None)

@@ -5,12 +5,12 @@ from dataclasses import fields
 from typing import Protocol
 
 from mezzo.cli.console import print_error, print_help
-from mezzo.core.format_words import plain_word
-from mezzo.core.option import about, spell_option
-from mezzo.core.request import Request
-from mezzo.dtypes import LOW_DTYPES
-from mezzo.errors import InputError
-from mezzo.spelling import aside, ask_for, names_meant, nearest
+from mezzo.common.errors import InputError
+from mezzo.common.name_matching import aside, ask_for, names_meant, nearest
+from mezzo.contracts.options.option import about, spell_option
+from mezzo.contracts.options.request import Request
+from mezzo.formats.dtypes import LOW_DTYPES
+from mezzo.formats.format_words import plain_word
 
 _BAD_INPUT = 2
 # What people and other tools call commands and options that have another name here. Those of a request stand in it.

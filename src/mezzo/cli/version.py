@@ -12,7 +12,7 @@ def print_versions(is_wanted: bool) -> None:
         return
     import platform
 
-    from mezzo.packages import BASE, OPTIONAL, find_installed
+    from mezzo.common.packages import BASE, OPTIONAL, find_installed
 
     lines = [f"mezzo {__version__}", f"{platform.python_implementation()} {platform.python_version()}"]
     for package in BASE:

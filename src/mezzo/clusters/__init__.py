@@ -1,1 +1,5 @@
-"""Work spread over processes and machines by Ray: how models get there, who does what, and what if one dies."""
+"""Work spread over processes and machines by Ray; the only package that imports it, late.
+
+Imports: `conversion` and below.
+A new message between driver and worker is a method of `worker.py` and of `worker_pool.py`.
+"""

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mezzo.clusters.holding import tidy_up
-from mezzo.core.crew import working_with
-from mezzo.errors import InputError
-from mezzo.machine import count_cores
-from mezzo.packages import find_version, missing
-from mezzo.voices import option, setting
+from mezzo.clusters.scratch_dirs import tidy_up
+from mezzo.common.errors import InputError
+from mezzo.common.machine import count_cores
+from mezzo.common.message_style import option, setting
+from mezzo.common.packages import find_version, missing
+from mezzo.contracts.executor import working_with
 
 if TYPE_CHECKING:
-    from mezzo.clusters.crew import RayCrew
+    from mezzo.clusters.executor import RayCrew
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def cluster(
     # Late: it takes a second, and nobody else needs it.
     import ray
 
-    from mezzo.clusters.crew import RayCrew
+    from mezzo.clusters.executor import RayCrew
 
     say = tell or _log.warning
     is_ours = not ray.is_initialized()

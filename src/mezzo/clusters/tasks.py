@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mezzo.clusters.worker import KINDS, Reply
-from mezzo.errors import MezzoError
+from mezzo.common.errors import MezzoError
 
 # A task that so many workers died of is at fault itself.
 MOST_DEATHS = 6

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mezzo.clusters.holding import Holding, tidy_up
-from mezzo.clusters.sending import Bundle, Source, open_bundle, open_by_path
-from mezzo.core.crew import Job
-from mezzo.core.frontend import Model
-from mezzo.errors import ContractError, InputError, MezzoError, ModelError
-from mezzo.machine import Machine, find_machine
-from mezzo.packages import VERSION
-from mezzo.voices import Voice, speaking_to
+from mezzo.clusters.model_transfer import Bundle, Source, open_bundle, open_by_path
+from mezzo.clusters.scratch_dirs import Holding, tidy_up
+from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError
+from mezzo.common.machine import Machine, find_machine
+from mezzo.common.message_style import Voice, speaking_to
+from mezzo.common.packages import VERSION
+from mezzo.contracts.executor import Job
+from mezzo.contracts.frontend import Model
 
 # So many models stay open, and so many jobs ready; those asked for last.
 _MODELS, _JOBS = 3, 3

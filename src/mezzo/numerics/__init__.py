@@ -1,1 +1,5 @@
-"""What a precision costs in accuracy: data, ranges, errors, sensitivity and the search. Knows no IR and no runtime."""
+"""Numbers without models: data sets, error metrics, ranges, statistics, verdicts. Knows no IR and no runtime.
+
+Imports: `contracts` and below.
+A figure of an error is one file of `metrics/figures/`.
+"""

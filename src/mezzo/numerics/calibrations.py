@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mezzo.core.shown import Shown
+from mezzo.ir.display import Shown
 from mezzo.numerics.measures import DataSource, Interval, Ruling, Verdict
 
 

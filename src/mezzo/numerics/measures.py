@@ -4,9 +4,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mezzo.core.shown import Shown
-from mezzo.core.target import Gain
-from mezzo.dtypes import DType
+from mezzo.formats.dtypes import DType
+from mezzo.ir.display import Shown
+from mezzo.tables.target import Gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Deviation:
     An output has a budget and FP32 noise of its own, and a `ruling`; `unknown` says why it cannot be judged, `worry`
     what a part of it lost that does not make it wrong, `doubt` what of that leaves open whether it is right. A layer
     has none of them. `worst`: the relative L2 of the sample
-    that differs most, `worst_at` its number from 0. `figures` are those of `mezzo.numerics.figures`, by name.
+    that differs most, `worst_at` its number from 0. `figures` are those of `mezzo.numerics.metrics.figures`, by name.
     """
 
     name: str

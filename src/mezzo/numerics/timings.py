@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mezzo.core.shown import Shown
-from mezzo.core.timings import Layer
-from mezzo.machine import Machine
+from mezzo.common.machine import Machine
+from mezzo.contracts.timings import Layer
+from mezzo.ir.display import Shown
 from mezzo.numerics.measures import Comparison, DataSource, Interval
-from mezzo.numerics.speeds import Difference, Spread
+from mezzo.numerics.statistics.speeds import Difference, Spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

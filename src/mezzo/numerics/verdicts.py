@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mezzo.dtypes import FORMATS, DType
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
+from mezzo.common.message_style import option
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.numerics.data.data_checks import MOST_NOISE, Unknown
 from mezzo.numerics.measures import Deviation, Interval, Ruling, Verdict
-from mezzo.numerics.telling import MOST_NOISE, Unknown
-from mezzo.voices import option
 
 # One rounding is off by 0.2 eps in root mean square, and independent ones add up like their square root: 8 eps are
 # 1,600 roundings in a row, more than the deepest paths of today's networks have. An overflow gives far more.

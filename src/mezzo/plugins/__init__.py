@@ -1,1 +1,5 @@
-"""What comes with mezzo and what other packages add, found by name."""
+"""Finds plug-ins by name: mezzo's own files and the entry points of other packages.
+
+Imports: `tables`, `contracts`, `io` and below; plug-ins themselves are imported by name, when asked for.
+A new kind of plug-in is a `_Kind` in `discovery.py` and a group in `entries.py`.
+"""

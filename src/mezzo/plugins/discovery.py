@@ -15,20 +15,20 @@ from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import Generic, TypeVar
 
-from mezzo.core.calibrator import NO_CALIBRATOR, Calibrator
-from mezzo.core.facts import OpFacts
-from mezzo.core.frontend import Frontend
-from mezzo.core.policy import Policy
-from mezzo.core.policy_function import policy_of
-from mezzo.core.strategy import Strategy
-from mezzo.core.target import Target
-from mezzo.dtypes import DType
-from mezzo.errors import InputError
-from mezzo.files.policyfile import read_policy
-from mezzo.files.targetfile import read_target
-from mezzo.ops import op_facts as built_in_facts
+from mezzo.common.errors import InputError
+from mezzo.common.name_matching import settle
+from mezzo.contracts.calibrator import NO_CALIBRATOR, Calibrator
+from mezzo.contracts.frontend import Frontend
+from mezzo.contracts.strategy import Strategy
+from mezzo.formats.dtypes import DType
+from mezzo.io.policyfile import read_policy
+from mezzo.io.targetfile import read_target
 from mezzo.plugins.entries import BUILT_IN, Entry, Origin, entries
-from mezzo.spelling import settle
+from mezzo.tables.facts import OpFacts
+from mezzo.tables.ops import op_facts as built_in_facts
+from mezzo.tables.policy import Policy
+from mezzo.tables.policy_function import policy_of
+from mezzo.tables.target import Target
 
 _log = logging.getLogger(__name__)
 
@@ -55,11 +55,13 @@ class Table(Mapping[str, _T]):
         return len(self.things)
 
 
-class _Folder(Mapping[str, _T]):
-    """The plug-ins of a folder of mezzo's by name, in order; a module is imported when its plug-in is asked for."""
+class _BuiltIn(Mapping[str, _T]):
+    """Plug-ins of mezzo's own by name, in order. `list_modules`: the module of each, which is imported when its plug-in
+    is asked for.
+    """
 
-    def __init__(self, package: str, read: Callable[[ModuleType, str], _T]) -> None:
-        self._package = package
+    def __init__(self, list_modules: Callable[[], Mapping[str, str]], read: Callable[[ModuleType, str], _T]) -> None:
+        self._list_modules = list_modules
         self._read = read
         self._read_ones: dict[str, _T] = {}
 
@@ -80,8 +82,17 @@ class _Folder(Mapping[str, _T]):
 
     @cached_property
     def _modules(self) -> Mapping[str, str]:
-        folder = importlib.import_module(self._package).__path__
-        return {m.name.replace("_", "-"): f"{self._package}.{m.name}" for m in pkgutil.iter_modules(folder)}
+        return self._list_modules()
+
+
+def _files_of(package: str) -> Callable[[], Mapping[str, str]]:
+    """Lists the modules of a package by the names of their plug-ins."""
+
+    def list_modules() -> Mapping[str, str]:
+        folder = importlib.import_module(package).__path__
+        return {m.name.replace("_", "-"): f"{package}.{m.name}" for m in pkgutil.iter_modules(folder)}
+
+    return list_modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +196,9 @@ def _load_policy(entry: Entry, find: _Find[Policy]) -> Policy:
         function = loaded
         loaded = _try_out(entry, lambda: policy_of(function, find("balanced"), entry.name))
     if not isinstance(loaded, Policy):
-        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.core.policy.Policy or a function of a node")
+        raise entry.fault(
+            f"it is a {type(loaded).__name__}, wanted a mezzo.tables.policy.Policy or a function of a node"
+        )
     _try_out(entry, lambda: loaded.judge(("onnx", "Add"), None, DType.FLOAT16))
     return _check_texts(entry, loaded, loaded.name, loaded.summary)
 
@@ -193,7 +206,7 @@ def _load_policy(entry: Entry, find: _Find[Policy]) -> Policy:
 def _load_target(entry: Entry, find: _Find[Target]) -> Target:
     loaded = _load_file(entry, read_target, find) if entry.is_file else entry.load()
     if not isinstance(loaded, Target):
-        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.core.target.Target")
+        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.tables.target.Target")
     _try_out(entry, lambda: loaded.refusal("onnx", "Add", 1, {}, DType.FLOAT16))
     return _check_texts(entry, loaded, loaded.name, loaded.summary)
 
@@ -201,7 +214,7 @@ def _load_target(entry: Entry, find: _Find[Target]) -> Target:
 def _load_strategy(entry: Entry, find: _Find[Strategy]) -> Strategy:
     loaded = entry.load()
     if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
-        raise entry.fault("it is no class that derives from mezzo.core.strategy.Strategy")
+        raise entry.fault("it is no class that derives from mezzo.contracts.strategy.Strategy")
     made = _try_out(entry, loaded)
     return _check_texts(entry, made, *_try_out(entry, lambda: (made.name, made.summary, made.because)))
 
@@ -209,7 +222,7 @@ def _load_strategy(entry: Entry, find: _Find[Strategy]) -> Strategy:
 def _load_calibrator(entry: Entry, find: _Find[Calibrator]) -> Calibrator:
     loaded = entry.load()
     if not (isinstance(loaded, type) and issubclass(loaded, Calibrator)):
-        raise entry.fault("it is no class that derives from mezzo.core.calibrator.Calibrator")
+        raise entry.fault("it is no class that derives from mezzo.contracts.calibrator.Calibrator")
     made = _try_out(entry, loaded)
     return _check_texts(entry, made, *_try_out(entry, lambda: (made.name, made.summary)))
 
@@ -217,7 +230,7 @@ def _load_calibrator(entry: Entry, find: _Find[Calibrator]) -> Calibrator:
 def _load_frontend(entry: Entry, find: _Find[Frontend]) -> Frontend:
     loaded = entry.load()
     if not isinstance(loaded, Frontend):
-        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.core.frontend.Frontend")
+        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.contracts.frontend.Frontend")
     _try_out(entry, lambda: (loaded.opens(None), loaded.suffixes, loaded.words.sources))
     return _check_texts(entry, loaded, loaded.name, loaded.dialect)
 
@@ -247,23 +260,25 @@ def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
     return loaded
 
 
-_POLICIES = _Kind("policy", _Folder("mezzo.policies", _policy_of), _load_policy, "a .toml file")
-_TARGETS = _Kind("target", _Folder("mezzo.targets", _target_of), _load_target, "a .toml file")
-_STRATEGIES = _Kind("strategy", _Folder("mezzo.strategies", _strategy_of), _load_strategy)
+# The package of each front end; its dialect is what its operators are called by.
+_FRONTEND_PACKAGES: Mapping[str, str] = MappingProxyType({"onnx": "mezzo.onnx", "torch": "mezzo.aten"})
+_POLICIES = _Kind("policy", _BuiltIn(_files_of("mezzo.tables.policies"), _policy_of), _load_policy, "a .toml file")
+_TARGETS = _Kind("target", _BuiltIn(_files_of("mezzo.tables.targets"), _target_of), _load_target, "a .toml file")
+_STRATEGIES = _Kind("strategy", _BuiltIn(_files_of("mezzo.planner.strategies"), _strategy_of), _load_strategy)
 _CALIBRATORS = _Kind(
     "calibrator",
-    _Folder("mezzo.quant.calibrators", _calibrator_of),
+    _BuiltIn(_files_of("mezzo.quantize.calibrators"), _calibrator_of),
     _load_calibrator,
     words=(NO_CALIBRATOR,),
 )
-_FRONTENDS = _Kind("front end", _Folder("mezzo.frontends", _frontend_of), _load_frontend)
+_FRONTENDS = _Kind("front end", _BuiltIn(lambda: _FRONTEND_PACKAGES, _frontend_of), _load_frontend)
 _KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator]"] = MappingProxyType(
     {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS)}
 )
 
 
 def policies() -> Table[Policy]:
-    """Presets: the POLICY of each module of `mezzo.policies`, and what packages add as "mezzo.policies".
+    """Presets: the POLICY of each module of `mezzo.tables.policies`, and what packages add as "mezzo.policies".
 
     Raises InputError: a name is taken twice. The same holds for `targets`, `strategies` and `calibrators`.
     """
@@ -271,7 +286,7 @@ def policies() -> Table[Policy]:
 
 
 def targets() -> Table[Target]:
-    """Targets: the TARGET of each module of `mezzo.targets`, and what packages add as "mezzo.targets"."""
+    """Targets: the TARGET of each module of `mezzo.tables.targets`, and what packages add as "mezzo.targets"."""
     return _TARGETS.table()
 
 
@@ -281,17 +296,19 @@ def built_in_targets() -> Mapping[str, Target]:
 
 
 def strategies() -> Table[Strategy]:
-    """Strategies: the subclasses in each module of `mezzo.strategies`, and what packages add as "mezzo.strategies"."""
+    """Strategies: the subclasses in each module of `mezzo.planner.strategies`, and what packages add
+    as "mezzo.strategies".
+    """
     return _STRATEGIES.table()
 
 
 def calibrators() -> Table[Calibrator]:
-    """Calibrators: those in each module of `mezzo.quant.calibrators`, and what packages add as "mezzo.calibrators"."""
+    """Calibrators: those of `mezzo.quantize.calibrators`, and what packages add as "mezzo.calibrators"."""
     return _CALIBRATORS.table()
 
 
 def frontends() -> Table[Frontend]:
-    """Front ends: the FRONTEND of each package in `mezzo.frontends`, and what packages add as "mezzo.frontends"."""
+    """Front ends: the FRONTEND of `mezzo.onnx` and `mezzo.aten`, and what packages add as "mezzo.frontends"."""
     return _FRONTENDS.table()
 
 

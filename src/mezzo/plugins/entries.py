@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
 
 # The group of entry points of each kind of plug-in.
 GROUPS = {

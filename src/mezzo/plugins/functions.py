@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mezzo.errors import InputError
+from mezzo.common.errors import InputError
 
 
 def load_function(place: str, what: str, of: str) -> Callable[..., Any]:

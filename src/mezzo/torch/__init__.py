@@ -3,21 +3,21 @@
 It imports torch; `import mezzo` does not.
 """
 
-from mezzo.torch.versions import check_torch
+from mezzo.torch.compiler.versions import check_torch
 
 check_torch()
 
-from mezzo.torch.backend import register  # noqa: E402  # not before PyTorch is known to be there
-from mezzo.torch.comparing import compare  # noqa: E402
-from mezzo.torch.compiled import account, compile, refresh  # noqa: E402
-from mezzo.torch.explaining import explain  # noqa: E402
-from mezzo.torch.exporting import export  # noqa: E402
-from mezzo.torch.gradient_ranges import gradient_ranges  # noqa: E402
-from mezzo.torch.gradients import compare_gradients  # noqa: E402
-from mezzo.torch.optimizers import watch_steps  # noqa: E402
-from mezzo.torch.regions import Region, keep, precision  # noqa: E402
-from mezzo.torch.reporting import report  # noqa: E402
-from mezzo.torch.updating import compile_update  # noqa: E402
+from mezzo.torch.compiler.backend import register  # noqa: E402  # not before PyTorch is known to be there
+from mezzo.torch.compiler.compiled import account, compile, refresh  # noqa: E402
+from mezzo.torch.compiler.exporting import export  # noqa: E402
+from mezzo.torch.compiler.regions import Region, keep, precision  # noqa: E402
+from mezzo.torch.inspect.comparing import compare  # noqa: E402
+from mezzo.torch.inspect.explaining import explain  # noqa: E402
+from mezzo.torch.inspect.gradient_ranges import gradient_ranges  # noqa: E402
+from mezzo.torch.inspect.gradients import compare_gradients  # noqa: E402
+from mezzo.torch.inspect.reporting import report  # noqa: E402
+from mezzo.torch.train.optimizer.optimizers import watch_steps  # noqa: E402
+from mezzo.torch.train.optimizer.updates import compile_update  # noqa: E402
 
 __all__ = [
     "Region",

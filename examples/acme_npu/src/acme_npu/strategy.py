@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from mezzo.core.coloring import ColouringStrategy
-from mezzo.core.problem import Choice, Split
+from mezzo.contracts.coloring import ColouringStrategy
+from mezzo.contracts.problem import Choice, Split
 
 
 class Everything(ColouringStrategy):

@@ -1,7 +1,7 @@
 """A target as an object: what a row of TOML cannot say is said in Python."""
 
-from mezzo.core.target import Listing, Target, kernels
-from mezzo.dtypes import DType
+from mezzo.formats.dtypes import DType
+from mezzo.tables.target import Listing, Target, kernels
 
 _SINCE = "SDK 1.4"
 

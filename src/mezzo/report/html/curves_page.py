@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from itertools import groupby
 
-from mezzo.numerics.curves import Curve, Curves
-from mezzo.report.curves import COLUMNS, LONGEST_NAME, rows_of_curves, tell_unknown, thinned, title_of
+from mezzo.numerics.statistics.training_curves import Curve, Curves
 from mezzo.report.html.page import MARK
-from mezzo.report.names import clean, shorten
+from mezzo.report.layout.names import clean, shorten
+from mezzo.report.text.training.curves import COLUMNS, LONGEST_NAME, rows_of_curves, tell_unknown, thinned, title_of
 
 MOST_NETWORKS = 32
 MOST_DRAWN = 12  # ways in one drawing

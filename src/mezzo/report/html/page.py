@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
-from mezzo.report.names import clean
+from mezzo.report.layout.names import clean
 
 # The first line of every page, by which `--report` knows what it may replace.
 MARK = "<!DOCTYPE html><!-- mezzo-report/1 -->"

@@ -1,0 +1,170 @@
+"""Whole numbers that a graph makes of shapes and constants: sizes, axes, trip counts.
+
+They are known entry by entry, None where one is open: of a shape with an open length everything else is known.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+
+from mezzo.analysis.estimates.moments import INTEGER, POSITIVE, Moments, moments
+from mezzo.analysis.estimates.site import Entries, Site
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Node
+
+# Values that hold counts; nothing else is asked.
+COUNTING = frozenset({DType.INT64, DType.INT32, DType.BOOL})
+# A value of more entries is data.
+_LONGEST = 16
+# Counts past this are none: INT64_MAX stands for "to the end".
+_LARGEST = 1 << 40
+
+Rule = Callable[[Site, Node, Sequence[Entries | None]], Entries | None]
+
+
+def note_entries(site: Site, node: Node) -> None:
+    """Work out what a node's first result holds where shapes and constants tell, and make that its estimate."""
+    result, rule = node.outputs[0], _RULES.get(node.signature.op)
+    if result is None or rule is None:
+        return
+    shape = site.shape(result)
+    if shape is None or len(shape) > 1:
+        return
+    try:
+        entries = rule(site, node, [site.entries(value) for value in node.inputs])
+    except (IndexError, TypeError, ValueError, ZeroDivisionError):  # models that contradict themselves
+        return
+    length = shape[0] if shape else 1
+    if entries is None or len(entries) > _LONGEST or length not in (None, len(entries)):
+        return
+    site.note_entries(result, entries)
+    numbers = [entry for entry in entries if entry is not None]
+    if numbers and len(numbers) == len(entries):
+        site.held[result] = of_integers(numbers)
+
+
+def of_integers(numbers: Sequence[int]) -> Moments:
+    """The estimate of whole numbers that are known."""
+    middle = sum(numbers) / len(numbers)
+    std = math.sqrt(sum((n - middle) ** 2 for n in numbers) / len(numbers))
+    flags = INTEGER | (POSITIVE if min(numbers) >= 0 else 0)
+    return moments(middle, std, float(min(numbers)), float(max(numbers)), flags)
+
+
+def _shape(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    shape = site.shape(node.inputs[0])
+    start, end = (node.attributes.get(name) for name in ("start", "end"))
+    bounds = [bound if isinstance(bound, int) else None for bound in (start, end)]
+    return None if shape is None else shape[slice(*bounds)]
+
+
+def _size(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    shape = site.shape(node.inputs[0])
+    return None if shape is None else (_product(shape),)
+
+
+def _product(entries: Entries) -> int | None:
+    return None if None in entries else math.prod(entry for entry in entries if entry is not None)
+
+
+def _same(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    return operands[0]
+
+
+def _concat(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    parts: list[int | None] = []
+    for value, entries in zip(node.inputs, operands, strict=True):
+        length = site.length(value, 0)
+        if entries is None and (length is None or length > _LONGEST):
+            return None
+        parts += (None,) * (length or 0) if entries is None else entries
+    return tuple(parts)
+
+
+def _gather(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    data, places = operands
+    if data is None or places is None:
+        return None
+    return tuple(None if place is None else data[place] for place in places)
+
+
+def _slice(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    data = operands[0]
+    bounds: list[int | None] = []
+    for name, index in (("starts", 1), ("ends", 2), ("steps", 4)):
+        stated = node.attributes.get(name)
+        entries = operands[index] if index < len(operands) else tuple(stated) if isinstance(stated, tuple) else (1,)
+        if entries is None or len(entries) != 1 or entries[0] is None:
+            return None
+        bounds.append(entries[0])
+    return None if data is None else data[slice(*bounds)]
+
+
+def _expand(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    data, shape = operands
+    if data is None or shape is None or len(shape) != 1 or shape[0] is None or shape[0] > _LONGEST:
+        return None
+    return data * shape[0] if len(data) == 1 else data if shape[0] in (1, len(data)) else None
+
+
+def _range(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    ends = [None if entries is None else entries[0] for entries in operands]
+    start, limit, step = ends
+    if start is None or limit is None or not step or abs(limit - start) > _LONGEST * abs(step):
+        return None
+    return tuple(range(start, limit, step))
+
+
+def _select(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    condition, first, second = operands
+    if condition is None or first is None or second is None:
+        return None
+    rows = _aligned([condition, first, second])
+    return None if rows is None else tuple(None if c is None else a if c else b for c, a, b in rows)
+
+
+def _elementwise(f: Callable[..., int]) -> Rule:
+    def rule(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+        known = [entries for entries in operands if entries is not None]
+        rows = _aligned(known) if len(known) == len(operands) else None
+        return None if rows is None else tuple(_worked_out(f, row) for row in rows)
+
+    return rule
+
+
+def _worked_out(f: Callable[..., int], row: Sequence[int | None]) -> int | None:
+    number = None if None in row else f(*row)
+    return None if number is None or abs(number) >= _LARGEST else number
+
+
+def _aligned(operands: Sequence[Entries]) -> list[tuple[int | None, ...]] | None:
+    """Rows of entries that belong together; one entry goes with all."""
+    length = max(map(len, operands))
+    if any(len(entries) not in (1, length) for entries in operands):
+        return None
+    return list(zip(*(entries * length if len(entries) == 1 else entries for entries in operands), strict=True))
+
+
+def _reduced(f: Callable[[Sequence[int]], int]) -> Rule:
+    def rule(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+        entries = operands[0]
+        numbers = [entry for entry in entries or () if entry is not None]
+        return None if entries is None or len(numbers) < len(entries) else (f(numbers),)
+
+    return rule
+
+
+def _quotient(a: int, b: int) -> int:
+    """Integer division as ONNX does it: towards zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_RULES: Mapping[str, Rule] = {
+    "Abs": _elementwise(abs), "Add": _elementwise(operator.add), "Cast": _same, "Concat": _concat,
+    "Div": _elementwise(_quotient), "Equal": _elementwise(operator.eq), "Expand": _expand,
+    "Flatten": _same, "Gather": _gather, "Identity": _same, "Max": _elementwise(max), "Min": _elementwise(min),
+    "Mul": _elementwise(operator.mul), "Neg": _elementwise(operator.neg), "Range": _range,
+    "ReduceMax": _reduced(max), "ReduceMin": _reduced(min), "ReduceProd": _reduced(math.prod),
+    "ReduceSum": _reduced(sum), "Reshape": _same, "Shape": _shape, "Size": _size, "Slice": _slice,
+    "Squeeze": _same, "Sub": _elementwise(operator.sub), "Unsqueeze": _same, "Where": _select,
+}  # fmt: skip

@@ -1,0 +1,280 @@
+"""The forward walk: an estimate of every value, in the order of the graph."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mezzo.analysis.estimates.counts import COUNTING, note_entries, of_integers
+from mezzo.analysis.estimates.evidence import correct
+from mezzo.analysis.estimates.inputs import Assumption, assume
+from mezzo.analysis.estimates.laws.law import Law
+from mezzo.analysis.estimates.loops import Loops, note_trips
+from mezzo.analysis.estimates.moments import (
+    BELIEVABLE,
+    HIDDEN,
+    INTEGER,
+    LOST,
+    POSITIVE,
+    UNKNOWN,
+    Moments,
+    flagged,
+    hull,
+    largest,
+    moments,
+)
+from mezzo.analysis.estimates.shapes import derive_shape
+from mezzo.analysis.estimates.site import Site
+from mezzo.formats.dtypes import integer_span
+from mezzo.ir.graph import ConstantFacts
+from mezzo.ir.nodes import Kind, Node
+from mezzo.tables.facts import Transfer
+
+# Reductions whose results others are recognised by.
+# What needs no operand to be made.
+_FROM_NOTHING = frozenset({Transfer.FILL, Transfer.RANDOM, Transfer.RANGE})
+_REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})
+# What may be another in each sweep; of sources, casts of integers.
+_REPEATED = frozenset({Kind.OP, Kind.TIE, Kind.CAST, Kind.SOURCE})
+# Sizes below this fit in every format.
+_PEAK = 1e4
+_MOVING = frozenset({Transfer.MOVE, Transfer.KEEP})
+_EVIDENT = frozenset({Transfer.GIVEN_STATISTICS, Transfer.CONTRACT, Transfer.ADD})
+_TRACED = _REMEMBERED | _MOVING
+
+
+@dataclass(kw_only=True)
+class Forward:
+    """What the walk found. `peaks`: what was large in the first trips of loops. `blown`: values that pass belief
+    although what is known of their operands does not.
+    """
+
+    site: Site
+    laws: Mapping[Transfer, Law]
+    given: Mapping[str, tuple[float, float]]
+    loops: Loops
+    assumptions: dict[int, Assumption] = field(default_factory=dict)
+    blown: dict[int, float] = field(default_factory=dict)
+    peaks: dict[int, float] = field(default_factory=dict)
+    entering: dict[int, list[int]] = field(default_factory=dict)  # by call: values that enter it without a tie
+    counting: dict[int, int] = field(default_factory=dict)  # by loop: what its body takes as the number of the trip
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)  # by operator and operands: a result
+    strangers: dict[str, int] = field(default_factory=dict)  # operators that no law follows, with their number
+    countable: set[int] = field(default_factory=set)  # values of types that counts have
+
+    def walk(self) -> None:
+        """Estimate every value; models with loops are walked again until their state is known."""
+        nodes = self.site.graph.nodes
+        graph = self.site.graph
+        for value in graph.entered:
+            self.entering.setdefault(graph.values[value].producer, []).append(value)
+        self.counting = self.loops.counters(self.site)
+        self.countable = set(graph.columns.holds(*COUNTING).nonzero()[0].tolist())
+        self._visit(nodes)
+        for _ in range(self.loops.sweeps):
+            self._note_peaks()
+            self.loops.advance(self.site)
+            self.blown.clear()
+            self.known.clear()
+            self.site.begin_sweep()
+            self._visit([node for node in nodes if node.kind in _REPEATED and (node.inputs or node.kind is Kind.OP)])
+
+    def _visit(self, nodes: Sequence[Node]) -> None:
+        visits = {
+            Kind.OP: self._operator,
+            Kind.SOURCE: self._source,
+            Kind.TIE: self._tie,
+            Kind.INPUT: self._input,
+            Kind.CAST: self._cast,
+        }
+        for node in nodes:
+            visit = visits.get(node.kind)
+            if visit is not None:
+                visit(node)
+
+    def _input(self, node: Node) -> None:
+        value = node.outputs[0]
+        if value is None:
+            return
+        graph = self.site.graph
+        is_asked = graph.values[value].name in self.given
+        default, numbers = graph.constants.get(value), graph.integers.get(value)
+        if default is not None and not is_asked:  # what a caller may feed, and mostly does not
+            self.site.held[value] = of_constant(default)
+        elif numbers and not is_asked:
+            self.site.held[value] = of_integers(numbers)
+        else:
+            assumed = self.assumptions[value] = assume(self.site, node, self.given)
+            self.site.held[value] = assumed.held
+
+    def _cast(self, node: Node) -> None:
+        site, source, result = self.site, node.inputs[0], node.outputs[0]
+        assert source is not None and result is not None, "a Cast has both"
+        site.held[result], site.origin[result] = site.held[source], site.origin[source]
+        site.kept[result] = site.kept[source]
+
+    def _operator(self, node: Node) -> None:
+        site = self.site
+        transfer = site.transfers[node.id]
+        if transfer is None:
+            self._stranger(node)
+            return
+        _, _, _, signature, _, inputs, outputs, attributes = node
+        held, kept = site.held, site.kept
+        xs: list[Moments] = []
+        same: list[object] = [signature.op]  # what makes the same numbers: the operator, and its operands
+        for value in inputs:  # two comprehensions would take a quarter of the walk
+            xs.append(UNKNOWN if value is None else held[value])
+            same.append(None if value is None else kept[value])
+        try:
+            y = self.laws[transfer].forward(site, node, xs) if xs or transfer in _FROM_NOTHING else UNKNOWN
+        except (OverflowError, ZeroDivisionError, ValueError, IndexError):
+            y = UNKNOWN  # hostile numbers and shapes: the estimate gives up, the model is converted all the same
+        result = outputs[0] if outputs else None
+        if result is None:
+            return
+        if not -BELIEVABLE < y.low <= y.high < BELIEVABLE:
+            y = self._past_belief(result, xs, y)
+        held[result] = y if result not in site.masks else HIDDEN
+        if transfer in _EVIDENT:
+            correct(site, node, xs)
+        if len(outputs) > 1:
+            other = y if transfer in _MOVING else UNKNOWN  # parts of a Split are alike; statistics are not followed
+            for value in outputs[1:]:
+                if value is not None:
+                    held[value] = other
+        if not attributes:  # worked out before: the same numbers again
+            kept[result] = self.known.setdefault(tuple(same), result)
+        if transfer in _TRACED and inputs and inputs[0] is not None:
+            self._trace(transfer, inputs[0], result)
+        if not inputs:
+            return
+        # The front end tells most shapes; what was worked out here adds to that only where it is among the operands.
+        if result in site.shapeless or not site.worked_out.isdisjoint(inputs):
+            derive_shape(site, node)
+        if result in self.countable:
+            note_entries(site, node)
+
+    def _past_belief(self, result: int, xs: Sequence[Moments], y: Moments) -> Moments:
+        """A result past belief: as large as is believed where all its numbers are large, as the inverse of a tiny
+        variance, so that what reads it is followed; otherwise track is lost.
+        """
+        if any(x.flags & LOST for x in xs):
+            return UNKNOWN
+        self.blown[result] = largest(y)
+        if not all(largest(x) < BELIEVABLE for x in xs) or (y.low < _PEAK and y.high > -_PEAK):
+            return UNKNOWN
+        low, high = max(min(y.low, 0.5 * BELIEVABLE), -BELIEVABLE), min(max(y.high, -0.5 * BELIEVABLE), BELIEVABLE)
+        return moments(min(max(y.mean, low), high), y.std, low, high, y.flags)
+
+    def _note_peaks(self) -> None:
+        """Remember what is large while a state is still what it starts with."""
+        for number, x in enumerate(self.site.held):
+            size = largest(x)
+            if size > _PEAK and not x.flags & LOST and number not in self.site.graph.constants:
+                self.peaks[number] = max(size, self.peaks.get(number, 0.0))
+
+    def _trace(self, transfer: Transfer, source: int, result: int) -> None:
+        """Note of which value a result is a part, or the same numbers, or which one it reduces."""
+        site = self.site
+        if transfer in _REMEMBERED:
+            site.reduced[result] = (transfer, site.origin[source])
+            return
+        site.origin[result] = site.origin[source]
+        if transfer is Transfer.KEEP:
+            site.kept[result] = site.kept[source]
+        by = site.reduced.get(source)
+        if by is not None:
+            site.reduced[result] = by
+
+    def _stranger(self, node: Node) -> None:
+        if node.signature.dtype is not None:
+            self.strangers[node.op] = self.strangers.get(node.op, 0) + 1
+        if node.op == "Loop":
+            note_trips(self.site, node)
+        for value in node.outputs:
+            if value is not None:
+                self.site.held[value] = UNKNOWN
+        if node.id in self.counting:
+            self.site.held[self.counting[node.id]] = self.loops.counted(self.site, node)
+        for value in self.entering.get(node.id, ()):
+            self._enter(value)
+
+    def _enter(self, value: int) -> None:
+        """An operand of a function that no tie carries, an integer: the value itself."""
+        site, outer = self.site, self.site.graph.entered[value]
+        site.held[value], site.origin[value] = site.held[outer], site.origin[outer]
+        site.kept[value] = site.kept[outer]
+        shape, entries = site.shape(outer), site.entries(outer)
+        if shape is not None:
+            site.note_shape(value, shape)
+        if entries is not None:
+            site.note_entries(value, entries)
+
+    def _tie(self, node: Node) -> None:
+        site = self.site
+        state = self.loops.state(node)
+        if state is None:
+            operands = node.inputs[:1] if self.loops.is_loop(node) else node.inputs
+            parts = [site.held[value] for value in operands if value is not None]
+            state = (hull(parts) if parts else UNKNOWN,) * 2
+        for value in node.outputs:
+            if value is not None:
+                site.held[value] = state[site.graph.values[value].scope == node.scope]
+        if len(node.inputs) == 1 and node.inputs[0] is not None:
+            for value in node.outputs:
+                if value is not None:
+                    site.origin[value] = site.origin[node.inputs[0]]
+                    if site.graph.scopes[site.graph.values[value].scope].repeats == 1:  # a Scan's slices are parts
+                        site.kept[value] = site.kept[node.inputs[0]]
+                    if node.inputs[0] in site.reduced:
+                        site.reduced[value] = site.reduced[node.inputs[0]]
+        if node.outputs and node.inputs:
+            note_trips(site, node)
+            derive_shape(site, node)
+
+    def _source(self, node: Node) -> None:
+        value = node.outputs[0]
+        if value is not None:
+            self.site.held[value] = x = self._stored(node, value)
+            if x.low == x.high and not x.flags & LOST:  # one number is one number, wherever it is stored
+                self.site.kept[value] = self.known.setdefault((x.low,), value)
+
+    def _stored(self, node: Node, value: int) -> Moments:
+        site = self.site
+        if node.inputs and node.inputs[0] is not None:  # a Cast from an integer or another float
+            x = site.held[node.inputs[0]]
+            site.origin[value] = site.origin[node.inputs[0]]
+            site.kept[value] = site.kept[node.inputs[0]]
+            dtype = site.graph.values[node.inputs[0]].dtype
+            if dtype is not None and integer_span(dtype) is not None and not x.flags & LOST:
+                return flagged(x, x.flags | INTEGER)
+            return x
+        facts = site.constant(value)
+        if facts is not None:
+            if value in site.masks:
+                return HIDDEN
+            return UNKNOWN if value in site.clamped else of_constant(facts)
+        numbers = site.graph.integers.get(value)
+        if numbers:
+            return of_integers(numbers)
+        return UNKNOWN
+
+
+def of_constant(facts: ConstantFacts) -> Moments:
+    """The estimate of a constant: exact, masks left out."""
+    if facts.rms is None:  # not measured: as large as its largest, half of that on the whole
+        low = -facts.largest if facts.has_negative else 0.0
+        return moments(0.0, facts.largest / 2, low, facts.largest, 0 if facts.has_negative else POSITIVE)
+    if facts.elements > 1 and (facts.has_infinity or facts.minimum <= -1e3) and facts.maximum <= 1.0:
+        return HIDDEN
+    flags = 0
+    if facts.minimum >= 0.0 and not facts.has_infinity:
+        flags |= POSITIVE
+    if facts.is_whole and facts.largest < 1e15:
+        flags |= INTEGER
+    std = math.sqrt(max(facts.rms**2 - facts.mean**2, 0.0))
+    if facts.minimum == facts.maximum:
+        std = 0.0
+        if abs(facts.minimum) < 1e15 and facts.minimum.is_integer():
+            flags |= INTEGER
+    return Moments(facts.mean, std, facts.minimum, facts.maximum, flags)

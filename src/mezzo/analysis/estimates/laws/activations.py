@@ -1,0 +1,376 @@
+"""Laws of activation functions, bounds and steps."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from mezzo.analysis.estimates.laws.law import LEAST_SHARE, Demand, Law, Laws, eased, passed, tolerated
+from mezzo.analysis.estimates.moments import (
+    HARD,
+    INTEGER,
+    LOST,
+    MASKED,
+    POSITIVE,
+    RARE,
+    STEP_SPREAD,
+    TOUCHING,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    largest,
+    moments,
+    rms,
+    sampled,
+    share_between,
+    slope,
+    steepness_of_step,
+)
+from mezzo.analysis.estimates.patterns.gates import share_where_steep
+from mezzo.analysis.estimates.site import Site
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Transfer
+
+Curve = Callable[[float], float]
+# The largest finite number stands for "no bound".
+_NO_BOUND = 3.0e38
+
+
+def _sigmoid(t: float) -> float:
+    return 1.0 / (1.0 + math.exp(-t)) if t > -300.0 else 0.0
+
+
+def _gelu(t: float) -> float:
+    return 0.5 * t * (1.0 + math.erf(t / math.sqrt(2.0)))
+
+
+def _silu(t: float) -> float:
+    return t * _sigmoid(t)
+
+
+def _softplus(t: float) -> float:
+    return t if t > 30.0 else math.log1p(math.exp(t))
+
+
+def _relu(t: float) -> float:
+    return t if t > 0.0 else 0.0
+
+
+def _hard_sigmoid(t: float) -> float:
+    return min(max(0.2 * t + 0.5, 0.0), 1.0)
+
+
+# By no more standard deviations the mean of a layer lies below zero.
+_SILENT = 1.0
+# Between this and its negative they are steep.
+_STEEP = 3.0
+# Past this the functions that saturate are within 1e-4 of their bounds.
+_SATURATED = 9.0
+
+
+def _curve(f: Curve, flags: int = 0) -> Law:
+    """The law of a smooth function of one operand: an error counts by the slope where data lies."""
+
+    def forward(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+        x = xs[0]
+        if x.flags & LOST:
+            return Moments(0.5, 0.3, 0.0, 1.0, flags) if flags & UNIT else UNKNOWN
+        y = sampled(f, x, flags)
+        if flags & HARD and largest(x) > _SATURATED:  # both ends are reached
+            bottom = 0.0 if flags & UNIT else -1.0
+            low, high = (bottom if x.low < -_SATURATED else y.low), (1.0 if x.high > _SATURATED else y.high)
+            y = y._replace(low=low, high=high, flags=flags | (TOUCHING if flags & UNIT else 0))
+        return y
+
+    def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+        # What saturates is off, and so is its complement, by no larger share of itself than its operand is in all.
+        steepness = slope(f, xs[0])
+        if flags & HARD:
+            steepness = min(steepness, steepness_of_step(f, xs[0], _STEEP))
+            steepness *= share_where_steep(site, node, xs[0], -_STEEP, _STEEP)
+        floor = 0.5 * site.tolerance if flags & HARD and largest(xs[0]) > _SATURATED else 0.0
+        return (tolerated(xs[0], max(demand.absolute / max(steepness, 1e-3), floor)),)
+
+    return Law(forward, backward)
+
+
+def relu(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST:
+        return x
+    touching = TOUCHING if x.low < 0.0 else 0
+    return sampled(_relu, _alive(x), POSITIVE | touching | x.flags & (INTEGER | UNIT))
+
+
+def _alive(x: Moments) -> Moments:
+    """A layer that all but never passes anything on is none: some of its channels do, which lie far from the mean."""
+    if x.mean >= -_SILENT * x.std or x.flags & HARD:
+        return x
+    size = rms(x)
+    std = size / math.hypot(1.0, _SILENT)
+    return moments(-_SILENT * std, std, min(x.low, -size), max(x.high, 2.0 * std), x.flags)
+
+
+def _kept(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """An error of what becomes zero or a bound is gone: of its mean square, the share that passes is left. Deep nets
+    with weights of He's size double the squares of errors in every product, and halve them here.
+    """
+    x = xs[0]
+    if x.flags & LOST or not x.std or demand.absolute == math.inf:
+        return passed(site, node, xs, y, demand)
+    low = y.low if y.low > x.low else -math.inf
+    high = y.high if y.high < x.high else math.inf
+    asked = eased(demand, x, low, high)
+    if node.id in site.gated:
+        steep = share_where_steep(site, node, x, max(low, x.low), min(high, x.high))
+        asked = Demand(asked.absolute / max(steep, LEAST_SHARE**2), asked.relative)
+    return (asked, *[demand] * (len(xs) - 1))
+
+
+def _bent_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """What is made smaller takes its error along."""
+    x = xs[0]
+    if x.flags & (LOST | POSITIVE) or not x.std or not rms(x) or demand.absolute == math.inf:
+        return passed(site, node, xs, y, demand)
+    above = max(share_between(x, 0.0, math.inf), LEAST_SHARE)
+    below = 1.0 - above
+    if node.op.lower() in _EXPONENTIAL:  # the mean of exp(2x) over what lies below zero
+        square = x.std**2
+        below = min(math.exp(min(2.0 * (x.mean + square), 300.0)) * share_between(x, -math.inf, -2.0 * square), below)
+    steepness = math.sqrt(above + _leak(node, xs) ** 2 * below)
+    return (Demand(demand.absolute / steepness, demand.relative), *[demand] * (len(xs) - 1))
+
+
+def _kept_of_one(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """The same of a number beside constants; of several numbers any may be the one that is handed on."""
+    spread = [x for x in xs if x.std or x.flags & LOST]
+    if len(spread) != 1:
+        return passed(site, node, xs, y, demand)
+    (asked, *_) = _kept(site, node, spread, y, demand)
+    return tuple(asked if x is spread[0] else demand for x in xs)
+
+
+def bent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """Numbers above zero stay, those below are made smaller, their sign stays."""
+    x = xs[0]
+    if x.flags & (LOST | POSITIVE):
+        return x
+    return sampled(_bend(node, xs), x)
+
+
+# Names are those of any dialect, in small letters.
+_EXPONENTIAL = frozenset({"elu", "celu", "selu"})
+
+
+def _bend(node: Node, xs: Sequence[Moments]) -> Curve:
+    alpha = _leak(node, xs)
+    if node.op.lower() in _EXPONENTIAL:
+        return lambda t: t if t > 0.0 else alpha * math.expm1(t)
+    return lambda t: t if t > 0.0 else alpha * t
+
+
+def _leak(node: Node, xs: Sequence[Moments]) -> float:
+    """The slope below zero."""
+    if node.op.lower() == "prelu":
+        return xs[1].mean
+    stated = node.attributes.get("alpha") if node.attributes else None
+    return stated if isinstance(stated, float) else _LEAK if node.op in _LEAKY else 1.0
+
+
+_LEAK = 0.01
+_LEAKY = frozenset({"LeakyRelu", "leaky_relu"})
+
+
+def sign(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    if xs[0].flags & POSITIVE:
+        return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)
+    return Moments(0.0, 1.0, -1.0, 1.0, INTEGER | HARD)
+
+
+def _periodic(f: Curve) -> Law:
+    """The law of a sine or cosine: of small angles a curve like others, of large ones anything between -1 and 1."""
+
+    def forward(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+        x = xs[0]
+        if x.flags & LOST or largest(x) > 1.5:
+            return Moments(0.0, math.sqrt(0.5), -1.0, 1.0, HARD)
+        return sampled(f, x)
+
+    return Law(forward, _angle_demands)
+
+
+def _angle_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    x = xs[0]
+    if x.flags & LOST or largest(x) > 1.5:
+        return (tolerated(x, demand.absolute * math.sqrt(2.0)),)
+    steepness = slope(math.cos if y.mean > 0.8 else math.sin, x)
+    return (tolerated(x, demand.absolute / max(steepness, 1e-3)),)
+
+
+def clip(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    least, most = _bound(site, node, 1, "min"), _bound(site, node, 2, "max")
+    x = xs[0]
+    if x.flags & LOST:
+        if least is None or most is None:
+            return x
+        x = Moments((least + most) / 2, (most - least) / 4, least, most, 0)
+    return _between(x, least, most)
+
+
+def _bound(site: Site, node: Node, operand: int, attribute: str) -> float | None:
+    value = site.operand(node, operand)
+    if value is not None:
+        number = site.number(value)
+    else:
+        stated = node.attributes.get(attribute) if node.attributes else None
+        number = stated if isinstance(stated, float) else None
+    return None if number is None or abs(number) >= _NO_BOUND else number
+
+
+def _between(x: Moments, least: float | None, most: float | None) -> Moments:
+    low = x.low if least is None else max(x.low, least)
+    high = x.high if most is None else min(x.high, most)
+    rare = 0
+    if least is not None and 0.0 < least < 1e-3 and x.low <= max(least, 0.0) + (1e-2 if x.flags & UNIT else 0.0):
+        low = least  # a guard: whoever set it expects that it is met
+        if x.flags & INTEGER:  # by no count but zero, where nothing was counted
+            rare = RARE
+    if most is not None and 0.0 < 1.0 - most < 1e-3 and x.flags & UNIT:
+        high = most
+    if low > high:
+        low = high = least if least is not None and x.high < least else high
+    flags = x.flags & (INTEGER | MASKED | POSITIVE | UNIT | TOUCHING)
+    if low > 0.0:
+        flags &= ~TOUCHING
+    if low == 0.0 and x.low < 0.0:
+        flags |= TOUCHING
+    if low >= 0.0 and least is not None and least >= 0.0:
+        flags |= POSITIVE
+        if most is not None and most <= 1.0:
+            flags |= UNIT
+    flags |= rare
+    if (low == least or x.flags & HARD) and (high == most or x.flags & HARD):
+        flags |= HARD
+    if low == x.low and high == x.high:
+        return Moments(x.mean, x.std, low, high, flags)
+    bounded = sampled(lambda t: min(max(t, low), high), x, flags)
+    return moments(bounded.mean, bounded.std, low, high, flags)
+
+
+def maximum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _extreme(xs, is_largest=True)
+
+
+def minimum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _extreme(xs, is_largest=False)
+
+
+def _extreme(xs: Sequence[Moments], *, is_largest: bool) -> Moments:
+    fixed = [x.mean for x in xs if not x.std and not x.flags & LOST]
+    others = [x for x in xs if x.std or x.flags & LOST]
+    if not others:
+        number = max(fixed) if is_largest else min(fixed)
+        return Moments(number, 0.0, number, number, POSITIVE if number >= 0.0 else 0)
+    result = others[0]
+    for x in others[1:]:
+        result = _join(result, x, 1.0 if is_largest else -1.0)
+    for number in fixed:
+        if result.flags & LOST:
+            return UNKNOWN
+        result = _between(result, number, None) if is_largest else _between(result, None, number)
+    return result
+
+
+def _join(a: Moments, b: Moments, sign: float) -> Moments:
+    """The larger of two numbers, or with a sign of -1 the smaller one, by Clark (1961), who takes them for normal."""
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT)
+    one, other, width = sign * a.mean, sign * b.mean, math.hypot(a.std, b.std)
+    above = (one - other) / width
+    share = 0.5 * (1.0 + math.erf(above * math.sqrt(0.5)))
+    density = width * math.exp(-0.5 * above * above) / math.sqrt(2.0 * math.pi)
+    mean = one * share + other * (1.0 - share) + density
+    square = (one * one + a.std**2) * share + (other * other + b.std**2) * (1.0 - share) + (one + other) * density
+    outer = max if sign > 0.0 else min
+    std = math.sqrt(max(square - mean * mean, 0.0))
+    return moments(sign * mean, std, outer(a.low, b.low), outer(a.high, b.high), flags)
+
+
+def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST:
+        return x
+    if x.flags & INTEGER:
+        return x
+    # What is cut off is anything between 0 and 1.
+    cut, drift = _STEPS.get(node.op.lower(), (round, 0.0))
+    low, high = float(cut(x.low)), float(cut(x.high))
+    return moments(x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
+
+
+# How a step cuts numbers off, and by how much it moves them on the whole.
+_STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {"ceil": (math.ceil, 0.5), "floor": (math.floor, -0.5)}
+
+
+def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
+
+
+def threshold_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """Numbers beside a threshold change sides: a share of the spread, and whole numbers must be right. Of a threshold
+    that they do not come near, they may be off by what lies between.
+    """
+    spread = max((x.std for x in xs), default=0.0)
+    own = [0.25 if x.flags & INTEGER else site.tolerance * spread for x in xs]
+    if len(xs) == 2:
+        own = [max(error, _gap(site, x, node.inputs[1 - k])) for k, (x, error) in enumerate(zip(xs, own, strict=True))]
+    return tuple(tolerated(x, error) for x, error in zip(xs, own, strict=True))
+
+
+def _no_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """No rounding makes a number infinite or none at all; what is past the range is another finding."""
+    return ()
+
+
+def _gap(site: Site, x: Moments, threshold: int | None) -> float:
+    """How far numbers of x stay away from a constant."""
+    facts = site.constant(threshold)
+    if facts is not None and facts.elements == 1 and facts.has_infinity:
+        return math.inf
+    number = site.number(threshold)
+    return 0.0 if number is None else max(number - x.high, x.low - number, 0.0)
+
+
+def _step_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """An error moves as large a share of the numbers past a step, each by one: of that the root is the mean error."""
+    (asked,) = threshold_demands(site, node, xs, y, demand)
+    if asked is None or xs[0].flags & INTEGER or demand.absolute >= 1.0:
+        return (asked,)
+    return (tolerated(xs[0], min(asked.absolute, demand.absolute**2)),)
+
+
+LAWS: Laws = {
+    Transfer.RELU: Law(relu, _kept),
+    Transfer.BENT: Law(bent, _bent_demands),
+    Transfer.GELU: _curve(_gelu),
+    Transfer.SILU: _curve(_silu),
+    Transfer.SIGMOID: _curve(_sigmoid, POSITIVE | UNIT | HARD),
+    Transfer.HARD_SIGMOID: _curve(_hard_sigmoid, POSITIVE | UNIT | HARD),
+    Transfer.SOFTPLUS: _curve(_softplus, POSITIVE),
+    Transfer.ERROR_FUNCTION: _curve(math.erf, HARD),
+    Transfer.TANH: _curve(math.tanh, HARD),
+    Transfer.SINE: _periodic(math.sin),
+    Transfer.COSINE: _periodic(math.cos),
+    Transfer.CLIP: Law(clip, _kept),
+    Transfer.MAXIMUM: Law(maximum, _kept_of_one),
+    Transfer.MINIMUM: Law(minimum, _kept_of_one),
+    Transfer.SIGN: Law(sign, threshold_demands),
+    Transfer.STEP: Law(step, _step_demands),
+    Transfer.ABOVE: Law(truth, threshold_demands),
+    Transfer.BELOW: Law(truth, threshold_demands),
+    Transfer.TRUTH: Law(truth, threshold_demands),
+    Transfer.FINITE: Law(truth, _no_demands),
+}

@@ -1,0 +1,357 @@
+"""Laws of products, quotients, powers and their inverses, number by number."""
+
+import math
+from collections.abc import Sequence
+
+from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, passed, share, tolerated
+from mezzo.analysis.estimates.moments import (
+    BELIEVABLE,
+    HARD,
+    HIDDEN,
+    INTEGER,
+    LOST,
+    MASKED,
+    POSITIVE,
+    RARE,
+    STEP_SPREAD,
+    TOUCHING,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    crosses_zero,
+    exactly,
+    is_singular,
+    largest,
+    moments,
+    nearest_zero,
+    rms,
+    sampled,
+    scaled,
+)
+from mezzo.analysis.estimates.patterns.gates import note_gates
+from mezzo.analysis.estimates.patterns.running_totals import note_scaled, shared
+from mezzo.analysis.estimates.site import Site
+from mezzo.formats.dtypes import FLOATING
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Transfer
+
+# Zeros and ones.
+_COUNT = UNIT | INTEGER
+# Where a guard is met the numerator mostly vanishes too; quotients are judged by divisors this small beside their size.
+_RARELY = 1e-3
+# Numbers spread less than this beside their mean are all of one size.
+_NARROW = 0.5
+# Exponents spread so widely say little by their mean.
+_BROAD = 8.0
+
+
+def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    a, b = xs
+    if site.is_same(node):
+        return square(a)
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    if not b.std or not a.std:
+        data, factor, total = (a, b.mean, node.inputs[0]) if not b.std else (b, a.mean, node.inputs[1])
+        if site.chains and total is not None and node.outputs[0] is not None:
+            note_scaled(site, total, node.outputs[0])
+        return _by_constant(data, factor)
+    mean = a.mean * b.mean
+    size_a, size_b = rms(a), rms(b)
+    size = size_a * size_b
+    ends = a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high
+    most = max(2.0 * largest(a) * size_b, 2.0 * largest(b) * size_a, 8.0 * size)
+    flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT | HARD) | (a.flags | b.flags) & (MASKED | TOUCHING)
+    if a.flags & _COUNT == _COUNT or b.flags & _COUNT == _COUNT:
+        flags |= TOUCHING  # what it hides becomes zero
+    std = math.sqrt(max(size * size - mean * mean, 0.0))
+    return moments(mean, std, max(min(ends), -most), min(max(ends), most), flags)
+
+
+def _by_constant(x: Moments, factor: float) -> Moments:
+    if x.flags & UNIT and x.flags & INTEGER and factor <= -1e3:
+        return HIDDEN
+    return scaled(x, factor)
+
+
+def square(x: Moments) -> Moments:
+    """Of numbers that are normal as far as one knows: the fourth moment is that of a normal distribution."""
+    if x.flags & LOST:
+        return UNKNOWN
+    m, s = x.mean * x.mean, x.std * x.std
+    low = 0.0 if crosses_zero(x) else min(x.low * x.low, x.high * x.high)
+    flags = POSITIVE | x.flags & (INTEGER | UNIT | HARD | TOUCHING)
+    return moments(m + s, math.sqrt(2.0 * s * s + 4.0 * m * s), low, largest(x) ** 2, flags)
+
+
+def _product_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    a, b = xs
+    if site.chains:
+        demand = shared(site, node, demand)
+    if site.is_same(node):
+        return (_square_demand(a, demand),) * 2
+    note_gates(site, node)
+    return (
+        Demand(demand.absolute / (rms(b) or 1.0), demand.relative),
+        Demand(demand.absolute / (rms(a) or 1.0), demand.relative),
+    )
+
+
+def _square_demand(x: Moments, demand: Demand) -> Demand:
+    return Demand(demand.absolute / (2.0 * rms(x) or 1.0), demand.relative / 2.0)
+
+
+def divide(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    a, b = xs
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    first, second = node.inputs
+    assert first is not None and second is not None, "both operands are there"
+    if site.are_same(first, second):
+        return exactly(1.0)
+    if not b.std:
+        return _over_constant(site, node, a, b.mean) if b.mean else UNKNOWN
+    by = site.reduced.get(site.origin[second])
+    if by is not None and by[1] == site.origin[first] and by[0] is Transfer.SUM and a.flags & POSITIVE:
+        mean = a.mean / b.mean if b.mean else 0.0
+        spread = mean * a.std / a.mean if a.mean else 0.0
+        return moments(mean, min(spread, math.sqrt(mean * max(1.0 - mean, 0.0))), 0.0, 1.0, POSITIVE | UNIT | HARD)
+    return _quotient(a, b)
+
+
+def _over_constant(site: Site, node: Node, x: Moments, divisor: float) -> Moments:
+    result = node.outputs[0]
+    dtype = None if result is None else site.graph.values[result].dtype
+    y = scaled(x, 1.0 / divisor)
+    return y if dtype is None or dtype in FLOATING or divisor == 1.0 else _cut_off(y)
+
+
+def _cut_off(x: Moments) -> Moments:
+    """What integer division leaves: whole numbers, towards zero."""
+    drift = -0.5 if x.low >= 0.0 else 0.0
+    low, high = float(math.trunc(x.low)), float(math.trunc(x.high))
+    return moments(x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
+
+
+def _quotient(a: Moments, b: Moments) -> Moments:
+    near, size = nearest_zero(b), rms(b)
+    if not near:
+        return UNKNOWN
+    typical = max(abs(b.mean), 0.5 * size)
+    if b.flags & RARE:
+        near = max(near, _RARELY * typical)
+    sign = -1.0 if b.high < 0.0 else 1.0
+    mean, spread = sign * a.mean / typical, min(b.std / typical, 1.0)
+    std = math.hypot(a.std, spread * rms(a)) / typical
+    most = largest(a) / near
+    low = 0.0 if a.low >= 0.0 and sign > 0.0 and not crosses_zero(b) else -most
+    if a.low > 0.0 and not low:
+        low = a.low / largest(b)
+    flags = a.flags & b.flags & POSITIVE | a.flags & MASKED
+    return moments(mean, std, low, most, flags)
+
+
+def _quotient_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    b = xs[1]
+    size = rms(y)
+    relative = max(demand.relative, demand.absolute / size if size else 0.0)
+    size = _size_that_counts(b)
+    return Demand(demand.absolute * size, demand.relative), Demand(relative * size, relative)
+
+
+def _size_that_counts(x: Moments, power: float = 1.0) -> float:
+    """By what size of a divisor, a root's or a logarithm's operand an error counts, where the slope falls with this
+    power of it: its usual one, a smaller one where its numbers are spread, its smallest where it may vanish.
+    """
+    typical = max(abs(x.mean), 0.5 * rms(x))
+    if x.flags & RARE:
+        return typical
+    if is_singular(x):
+        return nearest_zero(x)
+    if x.low <= 0.0 or x.std < _NARROW * x.mean:
+        return typical
+    return min(typical, math.pow(rms(sampled(lambda t: math.pow(t, -power), x)), -1.0 / power))
+
+
+def reciprocal(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST:
+        return UNKNOWN
+    if not x.std:
+        return exactly(1.0 / x.mean) if x.mean else UNKNOWN
+    return _quotient(exactly(1.0, POSITIVE), x)
+
+
+def _reciprocal_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    size = rms(y)
+    relative = max(demand.relative, demand.absolute / size if size else 0.0)
+    return (Demand(relative * _size_that_counts(xs[0]), relative),)
+
+
+def square_root(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _power(xs[0], 0.5)
+
+
+def squared(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return square(xs[0])
+
+
+def _squared_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (_square_demand(xs[0], demand),)
+
+
+def reciprocal_root(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _power(xs[0], -0.5)
+
+
+def _power(x: Moments, exponent: float) -> Moments:
+    """x to a constant power."""
+    if x.flags & LOST:
+        return UNKNOWN
+    if exponent == 2.0:
+        return square(x)
+    if exponent == 1.0:
+        return x
+    if exponent == -1.0:
+        return _quotient(exactly(1.0, POSITIVE), x) if x.std else exactly(1.0 / x.mean) if x.mean else UNKNOWN
+    is_whole = exponent == int(exponent) and abs(exponent) < 64
+    if exponent > 0 and is_whole:
+        flags = POSITIVE if int(exponent) % 2 == 0 or x.flags & POSITIVE else 0
+        return sampled(lambda t: max(min(t**exponent, 1e300), -1e300), x, flags | x.flags & (INTEGER | UNIT))
+    # Roots and poles: the operand is positive, or the model gives NaN in FP32 too.
+    least = max(nearest_zero(x), 1e-30)
+    if exponent > 0 and x.low <= 0.0 and x.flags & TOUCHING:
+        least = 0.0
+    positive = moments(max(x.mean, least), x.std, least, max(x.high, least), POSITIVE)
+    rare = x.flags & RARE if exponent > 0 else 0
+    if exponent < 0 and x.flags & RARE:
+        positive = positive._replace(low=max(least, min(_RARELY * rms(x), x.mean)))
+    return sampled(lambda t: math.exp(min(exponent * math.log(max(t, 1e-38)), 300.0)), positive, POSITIVE | rare)
+
+
+def power(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x, p = xs
+    if (x.flags | p.flags) & LOST:
+        return UNKNOWN
+    if not p.std:
+        return _power(x, p.mean)
+    if not x.std and x.mean > 0.0:  # a number to the power of data: an exponential
+        rate = math.log(x.mean)
+        return sampled(lambda t: math.exp(max(min(rate * t, 300.0), -300.0)), p, POSITIVE)
+    return UNKNOWN
+
+
+def _power_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    x, p = xs
+    if not p.std:
+        return (_root_demand(x, p.mean, demand),)
+    error = max(demand.relative, demand.absolute / (rms(y) or 1.0))
+    rate = abs(math.log(x.mean)) if not x.std and x.mean > 0.0 else 1.0
+    base = share(x, error / (largest(p) or 1.0))  # an error of the base counts as often as it is a factor
+    return base, tolerated(p, error / (rate or 1.0))
+
+
+def _root_demand(x: Moments, exponent: float, demand: Demand) -> Demand:
+    steepness = abs(exponent) or 1.0
+    relative = demand.relative / steepness
+    if exponent >= 1.0:
+        slope = rms(sampled(lambda t: min(abs(t) ** (exponent - 1.0), BELIEVABLE), x))
+        return Demand(demand.absolute / (steepness * slope or 1.0), relative)
+    near = _size_that_counts(x, 1.0 - exponent)
+    if not near:
+        return Demand(0.0, relative)
+    change = min(max(near ** (1.0 - exponent), 1e-30), 1e30)
+    return Demand(demand.absolute * change / steepness, relative)
+
+
+def _square_root_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (_root_demand(xs[0], 0.5, demand),)
+
+
+def _reciprocal_root_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (_root_demand(xs[0], -0.5, demand),)
+
+
+def exponential(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST:
+        return UNKNOWN
+    y = sampled(lambda t: math.exp(max(min(t, 300.0), -300.0)), x, POSITIVE)
+    if x.std < _BROAD:
+        return y
+    share = 1.0 / (x.high - x.low)  # of so broad a range only the numbers at its top count: a decay by distance
+    return moments(max(y.mean, share * y.high), max(y.std, math.sqrt(0.5 * share) * y.high), y.low, y.high, y.flags)
+
+
+def _exponential_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    size = rms(y)
+    return (tolerated(xs[0], max(demand.relative, demand.absolute / size if size else 0.0)),)
+
+
+def logarithm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST or x.high <= 0.0:
+        return UNKNOWN
+    least = max(nearest_zero(x) if x.low <= 0.0 else x.low, 1e-38)
+    return sampled(lambda t: math.log(max(t, least)), x)
+
+
+def _logarithm_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (Demand(demand.absolute * _size_that_counts(xs[0]), demand.absolute),)
+
+
+def negate(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return scaled(xs[0], -1.0)
+
+
+def absolute(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & (LOST | POSITIVE):
+        return x
+    y = sampled(abs, x, POSITIVE | x.flags & (INTEGER | TOUCHING))
+    return y._replace(low=0.0) if crosses_zero(x) else y
+
+
+def steep(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """Between -3 and 3 but for the pole, which nobody's data reaches."""
+    return Moments(0.0, 1.0, -8.0, 8.0, 0)
+
+
+def _steep_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (tolerated(xs[0], 0.01 * demand.absolute),)
+
+
+LAWS: Laws = {
+    Transfer.MULTIPLY: Law(multiply, _product_demands),
+    Transfer.DIVIDE: Law(divide, _quotient_demands),
+    Transfer.RECIPROCAL: Law(reciprocal, _reciprocal_demands),
+    Transfer.RECIPROCAL_ROOT: Law(reciprocal_root, _reciprocal_root_demands),
+    Transfer.SQUARE: Law(squared, _squared_demands),
+    Transfer.SQUARE_ROOT: Law(square_root, _square_root_demands),
+    Transfer.POWER: Law(power, _power_demands),
+    Transfer.EXPONENTIAL: Law(exponential, _exponential_demands),
+    Transfer.LOGARITHM: Law(logarithm, _logarithm_demands),
+    Transfer.NEGATE: Law(negate, passed),
+    Transfer.ABSOLUTE: Law(absolute, passed),
+    Transfer.STEEP: Law(steep, _steep_demands),
+}

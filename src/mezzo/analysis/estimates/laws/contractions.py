@@ -1,0 +1,195 @@
+"""Laws of products summed over an axis: matrix products, convolutions, Einsum, attention, recurrences."""
+
+import math
+from collections.abc import Sequence
+
+from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, absolute_of, share, tolerated
+from mezzo.analysis.estimates.laws.reductions import sum_of_squares, summed
+from mezzo.analysis.estimates.moments import (
+    CENTRED,
+    INTEGER,
+    LOST,
+    POSITIVE,
+    SIGMA,
+    UNKNOWN,
+    Moments,
+    low_of_sum,
+    moments,
+    rms,
+    scaled,
+    shifted,
+)
+from mezzo.analysis.estimates.site import OPEN_LENGTH, Site, is_convolution, is_transposed
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Transfer
+
+
+def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments:
+    """The sum of so many products of numbers of a and b."""
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    mean_a, mean_b, std_a, std_b = a.mean, b.mean, a.std, b.std
+    mean = terms * mean_a * mean_b
+    square_a, square_b = mean_a * mean_a + std_a * std_a, mean_b * mean_b + std_b * std_b
+    std = math.sqrt(max(terms * (square_a * square_b - mean_a * mean_a * mean_b * mean_b), 0.0))
+    low, high = mean - SIGMA * std, mean + SIGMA * std
+    flags = a.flags & b.flags & INTEGER
+    if a.flags & b.flags & POSITIVE or (a.flags & POSITIVE and b.low >= 0.0) or (b.flags & POSITIVE and a.low >= 0.0):
+        flags |= POSITIVE
+        low = low_of_sum(mean, std, terms, terms * max(a.low, 0.0) * max(b.low, 0.0))
+    if is_same:  # with itself: the sum of squares is among the results
+        high = max(high, sum_of_squares(a, terms).high)
+    return moments(mean, std, low, high, flags)
+
+
+def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    terms = site.contracted(node)
+    a, b = xs[0], xs[1]
+    if a.flags & CENTRED and b.mean and not is_convolution(node) and not node.attributes.get("transA"):
+        b = shifted(b, -b.mean)  # what all weights have in common meets numbers that sum to zero
+    y = _products(a, b, terms, is_same=site.is_moved(node))
+    if a.mean and is_convolution(node):
+        y = _filtered(site, node, a, b, y, terms)
+    if node.attributes and node.op != "MatMul":
+        alpha = node.attributes.get("alpha")
+        if isinstance(alpha, float) and alpha != 1.0 and not y.flags & LOST:
+            y = scaled(y, alpha)
+    if len(xs) > 2 and node.inputs[2] is not None and not (y.flags | xs[2].flags) & LOST:
+        y = _plus(y, xs[2])
+    return y
+
+
+def _filtered(site: Site, node: Node, x: Moments, kernel: Moments, y: Moments, terms: float) -> Moments:
+    """What a kernel leaves of a level signal: nothing, if its weights sum to zero."""
+    facts = site.constant(node.inputs[1])
+    if facts is None or facts.level_gain is None or is_transposed(node) or y.flags & (LOST | POSITIVE):
+        return y
+    level = max(facts.level_gain**2 - (terms * kernel.mean) ** 2, 0.0)
+    std = math.sqrt(terms * x.std**2 * (kernel.mean**2 + kernel.std**2) + x.mean**2 * level)
+    if std >= y.std:
+        return y
+    return moments(y.mean, std, y.mean - SIGMA * std, y.mean + SIGMA * std, y.flags)
+
+
+def _plus(y: Moments, bias: Moments) -> Moments:
+    mean = y.mean + bias.mean
+    high = mean + math.hypot(y.high - y.mean, bias.high - bias.mean)
+    low = mean - math.hypot(y.mean - y.low, bias.mean - bias.low)
+    return moments(mean, math.hypot(y.std, bias.std), low, high, y.flags & bias.flags & (INTEGER | POSITIVE))
+
+
+def _contract_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    error = absolute_of(demand, y)
+    alpha = node.attributes.get("alpha") if node.attributes and node.op != "MatMul" else None
+    factor = abs(alpha) if isinstance(alpha, float) and alpha else 1.0
+    own = error * site.inflated.get(node.id, 1.0) / factor
+    return (*_factor_demands(xs, y, demand, own, site.contracted(node)), tolerated_bias(xs, error))
+
+
+def tolerated_bias(xs: Sequence[Moments], error: float) -> Demand | None:
+    return tolerated(xs[2], error) if len(xs) > 2 else None
+
+
+def _factor_demands(
+    xs: Sequence[Moments], y: Moments, demand: Demand, error: float, terms: float
+) -> tuple[Demand, Demand]:
+    size_a, size_b, root = rms(xs[0]), rms(xs[1]), math.sqrt(terms)
+    least = demand.relative if y.flags & POSITIVE else 0.0
+    return _factor_demand(error, size_b * root, size_a, least), _factor_demand(error, size_a * root, size_b, least)
+
+
+def _factor_demand(error: float, weight: float, size: float, least: float) -> Demand:
+    if not weight:
+        return Demand(math.inf, math.inf)
+    own = error / weight
+    relative = own / (size or 1.0)
+    return Demand(own, relative if relative > least else least)
+
+
+def einsum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    labels = _labels(site, node)
+    if labels is None or len(xs) > 3:
+        return UNKNOWN
+    terms, operands = labels
+    if len(xs) == 1:
+        return summed(xs[0], terms) if terms > 1 else xs[0]
+    if len(xs) == 2:
+        if site.is_same(node) and len(set(operands)) == 1:
+            return sum_of_squares(xs[0], terms)
+        return _products(xs[0], xs[1], terms, is_same=site.is_moved(node))
+    first = _products(xs[0], xs[1], 1.0, is_same=False)
+    return _products(first, xs[2], terms, is_same=False)
+
+
+def _labels(site: Site, node: Node) -> tuple[float, list[str]] | None:
+    """How many products one number of the result sums, and the subscripts of the operands."""
+    equation = node.attributes.get("equation") if node.attributes else None
+    if not isinstance(equation, str):
+        return None
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    operands = left.split(",")
+    if not arrow:
+        right = "".join(sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1))
+    sizes: dict[str, int | None] = {}
+    for value, subscript in zip(node.inputs, operands, strict=False):
+        shape = site.shape(value)
+        if shape is None:
+            continue
+        before, dots, after = subscript.partition("...")
+        pairs = [*zip(before, shape, strict=False)]
+        pairs += [*zip(reversed(after), reversed(shape), strict=False)] if dots else []
+        sizes |= {letter: size for letter, size in pairs if size is not None}
+    summed_over = set(left) - set(right) - set(",.")
+    terms = math.prod(sizes.get(letter) or OPEN_LENGTH for letter in sorted(summed_over))
+    return max(float(terms), 1.0), operands
+
+
+def _einsum_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    labels = _labels(site, node)
+    if labels is None:
+        return ()
+    error, terms = absolute_of(demand, y), labels[0]
+    if len(xs) == 1:
+        return (tolerated(xs[0], error / math.sqrt(terms)),)
+    if len(xs) == 2:
+        asked = _factor_demands(xs, y, demand, error, terms)
+        if site.is_same(node):  # both are off at once
+            return tuple(Demand(wish.absolute / 2.0, wish.relative / 2.0) for wish in asked)
+        return asked
+    sizes = [rms(x) for x in xs]
+    whole = math.prod(sizes) * math.sqrt(terms)
+    return tuple(tolerated(x, error * size / whole if whole else math.inf) for x, size in zip(xs, sizes, strict=True))
+
+
+def attention(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """Weighted means of the values."""
+    return xs[2] if len(xs) > 2 else xs[0]
+
+
+def _attention_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    asked: list[Demand | None] = [share(x, site.tolerance) for x in xs[:2]]
+    return (*asked, *(tolerated(x, demand.absolute) for x in xs[2:3]))
+
+
+def recurrent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return Moments(0.0, 0.5, -1.0, 1.0, 0)
+
+
+def _recurrent_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return tuple(share(x, site.tolerance) for x in xs[:3])
+
+
+LAWS: Laws = {
+    Transfer.CONTRACT: Law(contract, _contract_demands),
+    Transfer.EINSUM: Law(einsum, _einsum_demands),
+    Transfer.ATTENTION: Law(attention, _attention_demands),
+    Transfer.RECURRENT: Law(recurrent, _recurrent_demands),
+}

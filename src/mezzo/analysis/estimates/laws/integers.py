@@ -1,0 +1,81 @@
+"""Laws of casts and of quantized arithmetic: where integers become floats."""
+
+import math
+from collections.abc import Sequence
+
+from mezzo.analysis.estimates.laws.activations import threshold_demands
+from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, nothing, tolerated
+from mezzo.analysis.estimates.moments import (
+    INTEGER,
+    LOST,
+    POSITIVE,
+    SIGMA,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    flagged,
+    moments,
+    rms,
+    scaled,
+)
+from mezzo.analysis.estimates.site import Site
+from mezzo.formats.dtypes import integer_span
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Transfer
+
+# Eight-bit integers that hold data: half of their range is the size of most.
+_QUANTIZED = Moments(0.0, 48.0, -128.0, 127.0, INTEGER)
+_LARGEST_PRODUCT = 127.0 * 127.0
+
+
+def cast(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    result = node.outputs[0]
+    dtype = None if result is None else site.graph.values[result].dtype
+    if str(dtype) == "bool":
+        return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT)
+    x = xs[0]
+    span = None if dtype is None else integer_span(dtype)
+    if span is None or x.flags & LOST:
+        return x
+    flags = x.flags | INTEGER
+    if x.low >= span[0] and x.high <= span[1]:
+        return flagged(x, flags)
+    low, high = (float(min(max(end, span[0]), span[1])) for end in (x.low, x.high))
+    return moments(x.mean, x.std, low, high, flags)
+
+
+def _cast_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    result = node.outputs[0]
+    dtype = None if result is None else site.graph.values[result].dtype
+    if dtype is None or integer_span(dtype) is None:
+        return (demand,)
+    # Whole numbers must be right; others only where a rounding moves them past the next one.
+    x = xs[0]
+    return (tolerated(x, 0.25 if x.flags & INTEGER else max(0.05, 0.02 * x.std)),)
+
+
+def quantized_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    terms = site.contracted(node)
+    std = _QUANTIZED.std * _QUANTIZED.std * math.sqrt(terms)
+    high = min(max(SIGMA * std, std), terms * _LARGEST_PRODUCT)
+    return moments(0.0, std, -high, high, INTEGER)
+
+
+def quantized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _QUANTIZED
+
+
+def dequantized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    scale = xs[1] if len(xs) > 1 else UNKNOWN
+    if scale.flags & LOST or not rms(scale):
+        return UNKNOWN
+    y = scaled(_QUANTIZED, rms(scale))
+    return flagged(y, 0)
+
+
+LAWS: Laws = {
+    Transfer.CAST: Law(cast, _cast_demands),
+    Transfer.QUANTIZED_SUM: Law(quantized_sum, nothing),
+    Transfer.QUANTIZE: Law(quantized, threshold_demands),
+    Transfer.DEQUANTIZE: Law(dequantized, nothing),
+}

@@ -1,0 +1,186 @@
+"""Laws of softmax and of operators that bring their input to one size."""
+
+import math
+from collections.abc import Sequence
+
+from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, tolerated
+from mezzo.analysis.estimates.moments import LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, largest, moments, rms
+from mezzo.analysis.estimates.site import OPEN_LENGTH, Site
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Transfer
+
+# Logits further apart than this are ramps, whose neighbours are not.
+_WIDEST = 30.0
+
+
+def softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    count = _width(site, node)
+    mean = 1.0 / count
+    spread = min(math.expm1(min(xs[0].std ** 2, 50.0)), count) if not xs[0].flags & LOST else 1.0
+    return moments(mean, mean * math.sqrt(spread), 0.0, 1.0, POSITIVE | UNIT)
+
+
+def _width(site: Site, node: Node) -> float:
+    axis = node.attributes.get("axis", -1) if node.attributes else -1
+    return float(max(site.length(node.inputs[0], axis if isinstance(axis, int) else -1) or OPEN_LENGTH, 1))
+
+
+def _softmax_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """An error of the logits is a share of the probabilities, less so where one of them outdoes the others.
+
+    Half of what an output may be off by is never the matter: layers behind it would ask for ever less.
+    """
+    size = rms(y)
+    share = max(demand.relative, demand.absolute / size if size else 0.0, 0.5 * site.tolerance)
+    return (tolerated(xs[0], share * math.sqrt(1.0 + min(xs[0].std, _WIDEST))),)
+
+
+def log_softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x, above = xs[0], math.log(_width(site, node))
+    if x.flags & LOST:
+        return UNKNOWN
+    return moments(-above, x.std, x.low - x.high - above, 0.0)
+
+
+def _log_softmax_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (tolerated(xs[0], demand.absolute),)
+
+
+def standardized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """Unit size times the gain, plus the bias, which are operands."""
+    gain = _known(xs, 1, 1.0)
+    bias = xs[2] if len(xs) > 2 and not xs[2].flags & LOST else Moments(0.0, 0.0, 0.0, 0.0, 0)
+    size = math.hypot(rms(gain), bias.std)
+    reach = max(SIGMA * size, largest(gain) * SIGMA)
+    return moments(bias.mean, size, bias.mean - reach + min(bias.low - bias.mean, 0.0),
+                   bias.mean + reach + max(bias.high - bias.mean, 0.0))  # fmt: skip
+
+
+def _known(xs: Sequence[Moments], index: int, otherwise: float) -> Moments:
+    if len(xs) > index and not xs[index].flags & LOST:
+        return xs[index]
+    return Moments(otherwise, 0.0, otherwise, otherwise, 0)
+
+
+def _epsilon(node: Node) -> float:
+    stated = node.attributes.get("epsilon") if node.attributes else None
+    return stated if isinstance(stated, float) else 1e-5
+
+
+def _norm_demands(xs: Sequence[Moments], node: Node, demand: Demand, spread: float) -> Sequence[Demand | None]:
+    size = math.sqrt(spread * spread + _epsilon(node))
+    gain = rms(_known(xs, 1, 1.0)) or 1.0
+    asked: list[Demand | None] = [tolerated(xs[0], demand.absolute * size / gain)]
+    return (*asked, *(tolerated(x, demand.absolute) for x in xs[1:3]))
+
+
+def _standard_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return _norm_demands(xs, node, demand, xs[0].std)
+
+
+def _size_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    if node.op == "LpNormalization":
+        return (tolerated(xs[0], demand.absolute * rms(xs[0]) / _unit(site, node)),)
+    return _norm_demands(xs, node, demand, rms(xs[0]))
+
+
+def unit_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    if node.op == "LpNormalization":
+        return moments(0.0, _unit(site, node), -1.0, 1.0)
+    return standardized(site, node, xs[:2])
+
+
+def _unit(site: Site, node: Node) -> float:
+    """Size of numbers of which so many make up one, by their squares or by their magnitudes."""
+    count = _width(site, node)
+    is_first = bool(node.attributes) and node.attributes.get("p") == 1
+    return min(_OF_MAGNITUDES / count, 1.0) if is_first else 1.0 / math.sqrt(count)
+
+
+# Size of normal numbers over their mean magnitude.
+_OF_MAGNITUDES = math.sqrt(0.5 * math.pi)
+
+
+def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """(x - mean) / sqrt(variance) * gain + bias. Statistics that were gathered tell what the input is like."""
+    if len(xs) < 5:
+        return UNKNOWN
+    if is_overestimated(site, node, xs):  # each channel is of unit size before its gain
+        return standardized(site, node, xs[:3])
+    slope, _ = _slope(xs, node)
+    x, bias, mean = believed_input(xs), xs[2], xs[3]
+    if x.flags & LOST:
+        return standardized(site, node, xs[:3])
+    middle = (x.mean - mean.mean) * slope + bias.mean
+    # What channels' means do not explain of the spread is theirs; the gathered variance says so where little is left.
+    least = 0.25 * x.std**2
+    if site.constant(node.inputs[4]) is not None:
+        least = min(least, max(xs[4].mean, 0.0))
+    std = math.hypot(max(x.std**2 - mean.std**2, least) ** 0.5 * slope, bias.std)
+    reach = SIGMA * std + max(bias.high - bias.mean, 0.0)
+    return moments(middle, std, middle - reach, middle + reach)
+
+
+# An estimate so many times as large as what was gathered from data is none.
+_FAR = 3.0
+
+
+def is_overestimated(site: Site, node: Node, xs: Sequence[Moments]) -> bool:
+    """Whether a batch normalization's statistics were gathered from data, another for each channel, and say that its
+    input is far smaller than it was estimated.
+    """
+    facts = site.constant(node.inputs[4]) if len(node.inputs) > 4 else None
+    if facts is None or facts.rms is None or not 0.0 <= facts.minimum < facts.maximum or xs[0].flags & LOST:
+        return False
+    return rms(xs[0]) > _FAR * rms(gathered_input(xs))
+
+
+def gathered_input(xs: Sequence[Moments]) -> Moments:
+    """What a batch normalization's own statistics say of its input."""
+    mean, spread = xs[3], math.sqrt(max(xs[4].mean, 0.0))
+    std = math.hypot(spread, mean.std)
+    return moments(mean.mean, std, min(mean.low, mean.mean) - SIGMA * spread, mean.high + SIGMA * spread)
+
+
+def believed_input(xs: Sequence[Moments]) -> Moments:
+    """What a batch normalization's own statistics say of its input, where they are far from what was estimated."""
+    x, mean, variance = xs[0], xs[3], xs[4]
+    if (mean.flags | variance.flags) & LOST:
+        return x
+    spread = math.sqrt(max(variance.mean, 0.0))
+    if not x.flags & LOST and abs(x.mean - mean.mean) < 8.0 * max(spread, x.std):
+        return x
+    return gathered_input(xs)
+
+
+def _slope(xs: Sequence[Moments], node: Node) -> tuple[float, float]:
+    gain, variance = xs[1], xs[4]
+    if (gain.flags | variance.flags) & LOST:
+        return 1.0, 1.0
+    spread = math.sqrt(max(variance.mean, 0.0) + _epsilon(node))
+    return (rms(gain) or 1e-6) / spread, spread
+
+
+def _statistics_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    if len(xs) < 5:
+        return ()
+    slope, _ = _slope(xs, node)
+    error = demand.absolute / slope
+    return tolerated(xs[0], error), tolerated(xs[1], demand.absolute), tolerated(xs[2], demand.absolute)
+
+
+LAWS: Laws = {
+    Transfer.SOFTMAX: Law(softmax, _softmax_demands),
+    Transfer.LOG_SOFTMAX: Law(log_softmax, _log_softmax_demands),
+    Transfer.STANDARDIZE: Law(standardized, _standard_demands),
+    Transfer.NORMALIZE_SIZE: Law(unit_norm, _size_demands),
+    Transfer.GIVEN_STATISTICS: Law(given_statistics, _statistics_demands),
+}

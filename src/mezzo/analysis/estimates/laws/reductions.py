@@ -1,0 +1,276 @@
+"""Laws of sums, means, extremes and running sums along axes."""
+
+import math
+from collections.abc import Sequence
+
+from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, absolute_of, passed, tolerated
+from mezzo.analysis.estimates.moments import (
+    INTEGER,
+    LOST,
+    MASKED,
+    POSITIVE,
+    SIGMA,
+    SINGULAR_SIGMA,
+    TOUCHING,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    flagged,
+    is_singular,
+    largest,
+    low_of_sum,
+    moments,
+    nearest_zero,
+    rms,
+    sampled,
+    scaled,
+    shifted,
+)
+from mezzo.analysis.estimates.site import OPEN_POSITIONS, Site
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Transfer
+
+
+def summed(x: Moments, terms: float) -> Moments:
+    """The sum of so many numbers of x."""
+    if x.flags & LOST:
+        return UNKNOWN
+    mean, std = x.mean * terms, x.std * math.sqrt(terms)
+    low, high = mean - SIGMA * std, mean + SIGMA * std
+    if x.flags & POSITIVE:
+        low = low_of_sum(mean, std, terms, terms * x.low)
+        if x.flags & TOUCHING and mean < 2.0 * std:  # few enough to be zero together
+            return moments(mean, std, 0.0, min(high, terms * x.high), POSITIVE | TOUCHING | x.flags & INTEGER)
+    if x.flags & UNIT and x.flags & INTEGER:  # a count: all of them may be one
+        return moments(mean, std, 0.0, terms, POSITIVE | INTEGER)
+    low, high = max(low, terms * x.low), min(max(high, x.high), terms * x.high) if terms > 1 else x.high
+    return moments(mean, std, min(low, mean), max(high, mean), x.flags & (INTEGER | POSITIVE))
+
+
+def total(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return summed(xs[0], site.terms(node))
+
+
+def mean(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    terms = site.terms(node)
+    y = scaled(summed(xs[0], terms), 1.0 / terms)
+    return y if y.flags & LOST else flagged(y, y.flags & ~INTEGER | xs[0].flags & UNIT)
+
+
+def pool(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x, terms = xs[0], _window(node)
+    if x.flags & LOST or terms <= 1.0:
+        return x
+    y = scaled(summed(x, terms), 1.0 / terms)
+    return flagged(y, y.flags & ~INTEGER | x.flags & UNIT)
+
+
+def _window(node: Node) -> float:
+    """How many numbers a pool's window holds."""
+    sizes = node.attributes.get("kernel_shape")
+    return float(math.prod(sizes)) if isinstance(sizes, tuple) and sizes else 1.0
+
+
+def _pool_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    return (_share_of_sum(xs[0], y, demand, 1.0 / math.sqrt(max(_window(node), 1.0))),)
+
+
+def sum_of_squares(x: Moments, terms: float) -> Moments:
+    if x.flags & LOST:
+        return UNKNOWN
+    m, s = x.mean * x.mean, x.std * x.std
+    expected = terms * (m + s)
+    std = math.sqrt(terms * (2.0 * s * s + 4.0 * m * s))
+    high = min(expected + SIGMA * std, terms * largest(x) ** 2)
+    return moments(expected, std, low_of_sum(expected, std, terms, 0.0), max(high, expected), POSITIVE)
+
+
+def squares(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return sum_of_squares(xs[0], site.terms(node))
+
+
+def variance(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST:
+        return UNKNOWN
+    terms = max(site.terms(node), 2.0)
+    return scaled(sum_of_squares(shifted(x, -x.mean), terms), 1.0 / terms)
+
+
+def _variance_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """Errors of many numbers average out, and only what lies beside the mean is squared."""
+    x = xs[0]
+    own = absolute_of(demand, y) * math.sqrt(max(site.terms(node), 1.0)) / (2.0 * (x.std or 1.0))
+    return (tolerated(x, own),)
+
+
+def l2_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    y = sum_of_squares(xs[0], site.terms(node))
+    return y if y.flags & LOST else sampled(lambda t: math.sqrt(max(t, 0.0)), y, POSITIVE)
+
+
+def l1_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    return x if x.flags & LOST else summed(sampled(abs, x, POSITIVE), site.terms(node))
+
+
+def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    return (_share_of_sum(xs[0], y, demand, math.sqrt(site.terms(node))),)
+
+
+def _mean_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    return (_share_of_sum(xs[0], y, demand, 1.0 / math.sqrt(site.terms(node))),)
+
+
+def _share_of_sum(x: Moments, y: Moments, demand: Demand, growth: float) -> Demand:
+    own = absolute_of(demand, y) / growth
+    relative = own / (rms(x) or 1.0)
+    return Demand(own, max(relative, demand.relative) if x.flags & POSITIVE else relative)
+
+
+def _squares_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    x = xs[0]
+    own = absolute_of(demand, y) / (2.0 * (rms(x) or 1.0) * math.sqrt(site.terms(node)))
+    return (Demand(own, demand.relative / 2.0),)
+
+
+def _norm_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    return (Demand(absolute_of(demand, y), demand.relative),)
+
+
+def extreme(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST:
+        return x
+    reach = math.sqrt(2.0 * math.log(max(site.terms(node), 1.0)))
+    sign = -1.0 if "min" in node.op.lower() else 1.0
+    flags = x.flags & (INTEGER | POSITIVE | UNIT | MASKED)
+    middle, std = x.mean + sign * reach * x.std, x.std / (1.0 + reach)
+    low, high = x.low, x.high
+    if reach > 1.0 and not x.flags & (INTEGER | TOUCHING):  # the largest of many is not small
+        width = SINGULAR_SIGMA * std
+        low, high = (max(low, middle - width), high) if sign > 0.0 else (low, min(high, middle + width))
+    return moments(middle, std, low, high, flags)
+
+
+def product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x, terms = xs[0], site.terms(node)
+    if x.flags & LOST:
+        return x
+    if x.low > 0.0:
+        return _product_of_positive(x, terms)
+    try:
+        high = max(largest(x), 1e-30) ** terms
+    except OverflowError:
+        high = math.inf
+    low = 0.0 if x.flags & POSITIVE else -high
+    size = min(max(rms(x), 1e-30) ** min(terms, 1e3), high) if high < math.inf else high
+    return UNKNOWN if high == math.inf else moments(0.0, size, low, high, x.flags & (POSITIVE | UNIT | INTEGER))
+
+
+def _product_of_positive(x: Moments, terms: float) -> Moments:
+    """Logarithms add up: of many numbers near one the product is near one, and what it lacks is what they lack."""
+    logs = summed(sampled(math.log, x), terms)
+    y = sampled(lambda t: math.exp(min(max(t, -_DEEPEST_LOG), _DEEPEST_LOG)), logs, POSITIVE)
+    return flagged(y, POSITIVE | x.flags & UNIT)
+
+
+# exp of this is as large, and of its negative as small, as FP32 holds.
+_DEEPEST_LOG = 87.0
+
+
+def _product_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    size = rms(y)
+    relative = max(demand.relative, demand.absolute / size if size else 0.0) / math.sqrt(site.terms(node))
+    return (Demand(relative * rms(xs[0]), relative),)
+
+
+def log_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    y = summed(xs[0], site.terms(node))
+    if y.flags & LOST or y.high <= 0.0:
+        return UNKNOWN
+    least = max(nearest_zero(y), 1e-38)
+    return sampled(lambda t: math.log(max(t, least)), y)
+
+
+def _log_sum_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    inside = summed(xs[0], site.terms(node))
+    error = (
+        demand.absolute * (nearest_zero(inside) if is_singular(inside) else rms(inside)) / math.sqrt(site.terms(node))
+    )
+    return (Demand(error, max(demand.absolute, error / (rms(xs[0]) or 1.0))),)
+
+
+def log_sum_exp(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x, terms = xs[0], site.terms(node)
+    if x.flags & LOST:
+        return x
+    above = math.log(max(terms, 1.0))
+    return moments(x.mean + above, x.std, x.low, x.high + above)
+
+
+def _logit_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """Each operand counts by its share of the sum of powers: all alike average out, one outdoes the others."""
+    share = math.sqrt(min(math.exp(min(xs[0].std ** 2, _BROADEST)) / max(site.terms(node), 1.0), 1.0))
+    return (tolerated(xs[0], demand.absolute / share),)
+
+
+# Logits spread so widely leave one that outdoes all others.
+_BROADEST = 50.0
+
+
+def running_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """After half of the axis on the whole, after all of it at its largest."""
+    x, terms = xs[0], _axis_length(site, node)
+    if x.flags & LOST:
+        return x
+    whole = summed(x, terms)
+    low, high = min(x.low, whole.low), max(x.high, whole.high)
+    flags = x.flags & (INTEGER | POSITIVE)
+    return moments(whole.mean / 2, math.hypot(whole.mean / 4, whole.std), 0.0 if flags & POSITIVE else low, high, flags)
+
+
+def _axis_length(site: Site, node: Node) -> float:
+    stated = node.attributes.get("axis") if node.attributes else None
+    axis = (stated,) if isinstance(stated, int) else site.integers(site.operand(node, 1))
+    length = site.length(node.inputs[0], axis[0]) if axis else None
+    return float(length or OPEN_POSITIONS)
+
+
+def _running_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """What is summed up may be the same number again and again, so its errors may be, too: a phase by its steps."""
+    return (_share_of_sum(xs[0], y, demand, _axis_length(site, node)),)
+
+
+def running_product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    return moments(x.mean, x.std, min(x.low, 0.0), x.high, x.flags & (POSITIVE | UNIT | LOST))
+
+
+LAWS: Laws = {
+    Transfer.SUM: Law(total, _sum_demands),
+    Transfer.MEAN: Law(mean, _mean_demands),
+    Transfer.POOL: Law(pool, _pool_demands),
+    Transfer.SUM_OF_SQUARES: Law(squares, _squares_demands),
+    Transfer.VARIANCE: Law(variance, _variance_demands),
+    Transfer.L2_NORM: Law(l2_norm, _norm_demands),
+    Transfer.L1_NORM: Law(l1_norm, _sum_demands),
+    Transfer.EXTREME: Law(extreme, passed),
+    Transfer.PRODUCT: Law(product, _product_demands),
+    Transfer.LOG_SUM: Law(log_sum, _log_sum_demands),
+    Transfer.LOG_SUM_EXP: Law(log_sum_exp, _logit_demands),
+    Transfer.RUNNING_SUM: Law(running_sum, _running_demands),
+    Transfer.RUNNING_PRODUCT: Law(running_product, passed),
+}

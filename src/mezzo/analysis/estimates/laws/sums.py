@@ -1,0 +1,250 @@
+"""Laws of sums and differences, number by number."""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, absolute_of, tolerated
+from mezzo.analysis.estimates.moments import (
+    CENTRED,
+    INTEGER,
+    LOST,
+    MASKED,
+    POSITIVE,
+    RARE,
+    SIGMA,
+    TOUCHING,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    exactly,
+    flagged,
+    hull,
+    moments,
+    rms,
+    scaled,
+    shifted,
+)
+from mezzo.analysis.estimates.patterns.likeness import apart
+from mezzo.analysis.estimates.patterns.running_totals import note_sum, shared
+from mezzo.analysis.estimates.patterns.tangents import cancelled, is_complement
+from mezzo.analysis.estimates.site import Site
+from mezzo.formats.dtypes import integer_span
+from mezzo.ir.nodes import Kind, Node
+from mezzo.tables.facts import Transfer
+
+# A constant this small beside a value that may vanish is there for the case that it does.
+_GUARD = 1e-3
+# By less than this the distance of neighbours may be off.
+_NEIGHBOURS = 0.25
+
+
+def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    if len(xs) != 2:
+        total = xs[0]
+        for x in xs[1:]:
+            total = _sum(total, x)
+        return total
+    a, b = xs
+    first, second = node.inputs
+    if first is None or second is None:
+        return _sum(a, b)
+    if (a.flags | b.flags) & LOST:
+        return _beside_unknown(site, first, second)
+    one, other = site.kept[first], site.kept[second]
+    if one == other and site.pairs_up(first, second):
+        return scaled(a, 2.0)
+    if site.made_by[first] in _TURNING or site.made_by[second] in _TURNING:
+        taken = _taken_off(site, first, second)
+        if taken is not None:
+            return _less(site, *taken)
+    blended = _blend(site, one, other) if site.made_by[one] in _TURNING and site.made_by[other] in _TURNING else None
+    if blended is not None:
+        return blended
+    if node.outputs[0] is not None:
+        site.sums.add(node.outputs[0])
+    total = _sum(a, b)
+    if node.outputs[0] is not None:
+        note_sum(site, (first, second), total, node.outputs[0])
+    left = cancelled(site, first, second, 1.0, total) if a.std and b.std else None
+    return total if left is None or not site.pairs_up(first, second) else left
+
+
+def _beside_unknown(site: Site, first: int, second: int) -> Moments:
+    """A sum of which one term is unknown: an integer constant is a bias, which makes no size of its own, and so is
+    whatever integer products are summed with, as it is made for their scale.
+    """
+    for unknown, other in ((first, second), (second, first)):
+        dtype = site.graph.values[unknown].dtype
+        if dtype is None or integer_span(dtype) is None or not site.held[unknown].flags & LOST:
+            continue
+        is_stored = site.producer(unknown).kind is Kind.SOURCE
+        if is_stored or site.made_by[site.kept[other]] is Transfer.QUANTIZED_SUM:
+            return site.held[other]
+    return UNKNOWN
+
+
+def _rest(site: Site, first: int, second: int) -> Moments | None:
+    """What a difference of sums leaves: (a + b) - a, and a - (a + b)."""
+    left = site.without_part(first, second)
+    if left is not None:
+        return left
+    taken = site.without_part(second, first)
+    return None if taken is None else scaled(taken, -1.0)
+
+
+def _taken_off(site: Site, first: int, second: int) -> tuple[int, int] | None:
+    """The two values of a sum that is a difference: one operand is a negative."""
+    for plain, value in ((first, second), (second, first)):
+        maker = site.producer(value)
+        if site.made_by[value] is Transfer.NEGATE and maker.inputs[0] is not None:
+            return plain, maker.inputs[0]
+        if site.made_by[value] is Transfer.MULTIPLY:
+            for k in range(2):
+                other = site.operand(maker, k)
+                if site.number(site.operand(maker, 1 - k)) == -1.0 and other is not None:
+                    return plain, other
+    return None
+
+
+_TURNING = frozenset({Transfer.NEGATE, Transfer.MULTIPLY})
+
+
+def _blend(site: Site, *terms: int | None) -> Moments | None:
+    """What m a + (1 - m) b holds where m is a mask: numbers of a and numbers of b."""
+    made = [site.producer(site.kept[value]) for value in terms if value is not None]
+    if any(site.transfer(maker) is not Transfer.MULTIPLY for maker in made):
+        return None
+    for one, other in product(_masked(site, made[0]), _masked(site, made[1])):
+        if is_complement(site, one[0], other[0]):
+            return hull([site.held[one[1]], site.held[other[1]]])
+    return None
+
+
+def _masked(site: Site, node: Node) -> list[tuple[int, int]]:
+    """The factors of a product by a mask: the mask, and what it hides."""
+    first, second = node.inputs
+    if first is None or second is None:
+        return []
+    pairs = (first, second), (second, first)
+    return [pair for pair in pairs if site.held[pair[0]].flags & (UNIT | INTEGER) == UNIT | INTEGER]
+
+
+def _sum(a: Moments, b: Moments) -> Moments:
+    mean_a, std_a, low_a, high_a, flags_a = a
+    mean_b, std_b, low_b, high_b, flags_b = b
+    either, both = flags_a | flags_b, flags_a & flags_b
+    if either & LOST:
+        return UNKNOWN
+    mean = mean_a + mean_b
+    flags = both & (INTEGER | POSITIVE) | either & MASKED
+    if not std_b:
+        if not _guarded(a, mean_b):
+            y = shifted(a, mean_b)
+            return flagged(y, y.flags | MASKED) if flags_b & MASKED else y
+        rare = 0 if flags_a & TOUCHING else RARE
+        return moments(mean, std_a, mean_b, high_a + mean_b, flags | rare | flags_a & (UNIT | POSITIVE))
+    if not std_a:
+        return _sum(b, a)
+    std = math.sqrt(std_a * std_a + std_b * std_b)
+    high = mean + math.hypot(high_a - mean_a, high_b - mean_b)
+    low = mean - math.hypot(mean_a - low_a, mean_b - low_b)
+    if flags & POSITIVE:
+        low = low_a + low_b if either & TOUCHING else max(low, low_a + low_b)
+        flags |= both & TOUCHING
+    return moments(mean, std, low, high, flags)
+
+
+def _guarded(x: Moments, constant: float) -> bool:
+    """Whether a constant is added for the case that x vanishes: whoever wrote it expects that."""
+    return 0.0 < constant < _GUARD and bool(x.flags & (UNIT | POSITIVE)) and x.low <= constant
+
+
+def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    first, second = node.inputs
+    assert first is not None and second is not None, "both operands are there"
+    return _less(site, first, second)
+
+
+def _less(site: Site, first: int, second: int) -> Moments:
+    """One value less another, however the difference is written."""
+    a, b = site.held[first], site.held[second]
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    if site.are_same(first, second):
+        return exactly(0.0)
+    if site.kept[first] == site.kept[second] and a.flags & INTEGER:  # positions from one another
+        reach = a.high - a.low
+        return moments(0.0, math.sqrt(2.0) * a.std, -reach, reach, INTEGER)
+    by = site.reduced.get(site.origin[second])
+    if by is not None and by[1] == site.origin[first]:
+        if by[0] is Transfer.EXTREME:
+            return moments(a.mean - b.mean, a.std, a.low - a.high, a.high - b.mean if b.mean < a.mean else 0.0)
+        if by[0] is Transfer.MEAN:
+            return moments(0.0, a.std, a.low - a.mean, a.high - a.mean, CENTRED if _is_of_rows(site, second) else 0)
+    negated = site.producer(site.kept[second])
+    blended = _blend(site, first, *negated.inputs) if site.transfer(negated) is Transfer.NEGATE else None
+    if blended is not None:
+        return blended
+    step = site.step_of_running_sum(first, second)
+    if step is not None:  # neighbours in a running sum differ by what was added
+        return step
+    rest = _rest(site, first, second)
+    if rest is not None:
+        return rest
+    y = _sum(a, scaled(b, -1.0))
+    return _difference(site, first, second, y) if a.std and b.std else y
+
+
+def _is_of_rows(site: Site, mean: int) -> bool:
+    """Whether a mean is over the last axis."""
+    node = site.producer(site.origin[mean])
+    shape, axes = site.shape(node.inputs[0]), site.reduced_axes(node)
+    return axes == (-1,) or (shape is not None and axes == (len(shape) - 1,))
+
+
+def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
+    """What two values leave of one another; `y` takes them for independent."""
+    left = cancelled(site, first, second, -1.0, y)
+    size = apart(site, first, second)
+    if (size is None and left is None) or not site.pairs_up(first, second):
+        return y
+    if size is None or (left is not None and left.std <= size):
+        return left or y
+    mean = min(max(y.mean, -size), size)
+    return moments(mean, size, max(y.low, mean - SIGMA * size), min(y.high, mean + SIGMA * size), y.flags)
+
+
+def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    if site.chains:
+        demand = shared(site, node, demand)
+    error = absolute_of(demand, y)
+    times = site.times(node)
+    if times is not None:
+        return tuple(tolerated(x, error / count) for x, count in zip(xs, times, strict=True))
+    if y.flags & POSITIVE and all(x.flags & POSITIVE for x in xs):
+        return tuple(Demand(error, max(demand.relative, error / (rms(x) or 1.0))) for x in xs)
+    return [tolerated(x, error) for x in xs]
+
+
+def _difference_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """What is left of a difference may be small beside its operands, so no share of theirs will do. Of positions from
+    one another those of neighbours have to be right.
+    """
+    error = absolute_of(demand, y)
+    if y.flags & INTEGER and site.kept[node.inputs[0] or 0] == site.kept[node.inputs[1] or 0]:
+        error = min(error, _NEIGHBOURS)
+    return [tolerated(x, error) for x in xs]
+
+
+def average(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return scaled(add(site, node, xs), 1.0 / len(xs))
+
+
+LAWS: Laws = {
+    Transfer.ADD: Law(add, _sum_demands),
+    Transfer.AVERAGE: Law(average, _sum_demands),
+    Transfer.SUBTRACT: Law(subtract, _difference_demands),
+}

@@ -1,0 +1,77 @@
+"""Gates of a value by itself: x times a sigmoid, a clipped or an error function of x, however that is spelled.
+
+A gate is steep only where it has not saturated, which is where x is small: an error of what it is made of is multiplied
+by that x, and not by one of the usual size. Deep nets would ask for less error in each layer without this.
+"""
+
+import math
+
+from mezzo.analysis.estimates.moments import Moments, rms
+from mezzo.analysis.estimates.site import Site
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Transfer
+
+# Operators between x and its gate; exporters write six.
+_LONGEST = 8
+
+
+def note_gates(site: Site, node: Node) -> None:
+    """Note of a product which operators make one of its factors of the other and saturate, and what that is."""
+    first, second = node.inputs
+    if first is not None and second is not None:
+        for gate, value in ((first, second), (second, first)):
+            for number in _saturating(site, gate, _unscaled(site, value)):
+                site.gated[number] = value
+
+
+def share_where_steep(site: Site, node: Node, x: Moments, low: float, high: float) -> float:
+    """By what share of its usual size the gated value is multiplied where the operand, x, lies between two ends."""
+    gated = site.gated.get(node.id)
+    if gated is None or not x.std:
+        return 1.0
+    value = site.held[gated]
+    slope = value.std / x.std
+    ends = [value.mean + slope * (end - x.mean) for end in (low, high)]
+    inside = math.sqrt((ends[0] ** 2 + ends[0] * ends[1] + ends[1] ** 2) / 3.0)  # of numbers spread evenly
+    size = rms(value)
+    return min(inside / size, 1.0) if size else 1.0
+
+
+def _saturating(site: Site, gate: int, source: int) -> list[int]:
+    """Operators that saturate on the way from a value to its gate; none where the gate is made of anything else."""
+    steep: list[int] = []
+    value = gate
+    for _ in range(_LONGEST):
+        if site.kept[value] == source:
+            return steep
+        node, transfer = site.producer(value), site.made_by[value]
+        if transfer in _SATURATING:
+            steep.append(node.id)
+        elif transfer not in _PASSING:
+            return []
+        moving = [operand for operand in node.inputs if operand is not None and site.held[operand].std]
+        if len(moving) != 1:
+            return []
+        value = moving[0]
+    return []
+
+
+def _unscaled(site: Site, value: int) -> int:
+    """The value of which another is a multiple."""
+    for _ in range(_LONGEST):
+        value = site.kept[value]
+        if site.made_by[value] not in _SCALING:
+            break
+        moving = [operand for operand in site.producer(value).inputs if operand is not None and site.held[operand].std]
+        if len(moving) != 1:
+            break
+        value = moving[0]
+    return value
+
+
+_SCALING = frozenset({Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.NEGATE})
+_SATURATING = frozenset(
+    {Transfer.SIGMOID, Transfer.HARD_SIGMOID, Transfer.TANH, Transfer.ERROR_FUNCTION, Transfer.CLIP, Transfer.MINIMUM,
+     Transfer.MAXIMUM}
+)  # fmt: skip
+_PASSING = _SCALING | {Transfer.ADD, Transfer.SUBTRACT, Transfer.KEEP, Transfer.RELU, Transfer.SOFTPLUS}

@@ -1,0 +1,129 @@
+"""How a value follows others to first order, where a sum of two that follow the same ones nearly cancels.
+
+(a + b) - (a - c), polynomials near a root and the like: each term is large, what they leave is not, and moments that
+take the terms for independent do not see it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from mezzo.analysis.estimates.moments import LOST, SIGMA, Moments, moments
+from mezzo.analysis.estimates.site import Site
+from mezzo.tables.facts import Transfer
+
+# So many steps back a value is followed, to so many others, and only where less than half of what independence says is
+# left. A value follows others if they explain most of its variance.
+_DEEPEST = 8
+_MOST = 6
+_CANCELS = 0.5
+_EXPLAINED = 0.5
+_ROUNDED = 1e-9
+
+Tangent = Mapping[int, float]  # slope by the value that is followed
+
+
+def cancelled(site: Site, first: int, second: int, sign: float, y: Moments) -> Moments | None:
+    """The sum of two values, the second times `sign`, if to first order they cancel; `y` is the estimate that takes
+    them for independent.
+    """
+    if y.flags & LOST or not (site.made_by[first] in _FOLLOWING or site.made_by[second] in _FOLLOWING):
+        return None
+    one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
+    if one.keys().isdisjoint(other):
+        return None
+    joint = {symbol: one.get(symbol, 0.0) + sign * other.get(symbol, 0.0) for symbol in one.keys() | other.keys()}
+    rest = sum(max(site.held[v].std ** 2 - _variance(site, t), 0.0) for v, t in ((first, one), (second, other)))
+    std = math.sqrt(_variance(site, joint) + rest)
+    if std > _CANCELS * y.std:
+        return None
+    return moments(y.mean, std, max(y.mean - SIGMA * std, y.low), min(y.mean + SIGMA * std, y.high), y.flags)
+
+
+def distance(site: Site, first: int, second: int) -> float | None:
+    """Root mean square of the difference of two values that follow the same ones to first order; else None."""
+    one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
+    if not one.keys() & other.keys():
+        return None
+    joint = {symbol: one.get(symbol, 0.0) - other.get(symbol, 0.0) for symbol in one.keys() | other.keys()}
+    a, b = site.held[first], site.held[second]
+    rest = sum(max(x.std**2 - _variance(site, t), 0.0) for x, t in ((a, one), (b, other)))
+    return math.sqrt(_variance(site, joint) + rest + (a.mean - b.mean) ** 2)
+
+
+def is_complement(site: Site, first: int, second: int) -> bool:
+    """Whether one of two values is one less the other."""
+    if abs(site.held[first].mean + site.held[second].mean - 1.0) > _ROUNDED:
+        return False
+    one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
+    return one.keys() == other.keys() and all(abs(one[symbol] + other[symbol]) < _ROUNDED for symbol in one)
+
+
+def _variance(site: Site, tangent: Tangent) -> float:
+    total = 0.0
+    for symbol, slope in sorted(tangent.items()):
+        total += (slope * site.held[symbol].std) ** 2
+    return total
+
+
+def _tangent(site: Site, value: int, depth: int) -> Tangent:
+    """What a value follows by elementwise arithmetic, and the slopes; itself where it follows nothing.
+
+    Worked out once per value, so that all sums together are linear in the graph.
+    """
+    known = site.tangents.get(value)
+    if known is not None:
+        return known
+    transfer = site.made_by[value]
+    if not depth or transfer not in _FOLLOWING:
+        return {site.kept[value]: 1.0}
+    operands = [operand for operand in site.producer(value).inputs[:2] if operand is not None]
+    derived = _derived(site, operands, transfer, depth - 1)
+    if (
+        derived is None
+        or len(derived) > _MOST
+        or not _variance(site, derived) >= _EXPLAINED * site.held[value].std ** 2
+    ):
+        derived = {site.kept[value]: 1.0}
+    site.tangents[value] = derived
+    return derived
+
+
+def _derived(site: Site, operands: Sequence[int], transfer: Transfer, depth: int) -> Tangent | None:
+    """The slopes of a result after those of its operands; None where two of them do not go together."""
+    held = site.held
+    moving = [value for value in operands if held[value].std]
+    if len(moving) == 1 and (len(operands) == 1 or transfer is not Transfer.POWER or moving[0] == operands[0]):
+        fixed = next((held[value].mean for value in operands if not held[value].std), 1.0)
+        factor = _factor(transfer, held[moving[0]].mean, fixed, is_second=moving[0] != operands[0])
+        return {symbol: slope * factor for symbol, slope in _tangent(site, moving[0], depth).items()}
+    if len(moving) != 2 or transfer in (Transfer.POWER, Transfer.DIVIDE):
+        return None
+    weights = 1.0, -1.0 if transfer is Transfer.SUBTRACT else 1.0
+    if transfer is Transfer.MULTIPLY:
+        weights = held[moving[1]].mean, held[moving[0]].mean
+    slopes: dict[int, float] = {}
+    for operand, weight in zip(moving, weights, strict=True):
+        for symbol, slope in _tangent(site, operand, depth).items():
+            slopes[symbol] = slopes.get(symbol, 0.0) + weight * slope
+    return slopes
+
+
+def _factor(transfer: Transfer, at: float, fixed: float, *, is_second: bool) -> float:
+    """The slope of an operator with one moving operand, at its mean."""
+    if transfer is Transfer.MULTIPLY:
+        return fixed
+    if transfer is Transfer.DIVIDE:
+        return 1.0 / fixed if fixed and not is_second else 0.0
+    if transfer is Transfer.ABSOLUTE:
+        return math.copysign(1.0, at)
+    if transfer is Transfer.NEGATE or (transfer is Transfer.SUBTRACT and is_second):
+        return -1.0
+    if transfer is Transfer.POWER:
+        return fixed * math.copysign(abs(at) ** (fixed - 1.0), at if fixed == 2.0 else 1.0) if at else 0.0
+    return 1.0
+
+
+_FOLLOWING = frozenset(
+    {Transfer.ADD, Transfer.SUBTRACT, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.NEGATE, Transfer.POWER,
+     Transfer.ABSOLUTE, Transfer.KEEP, Transfer.STEP, Transfer.CAST}
+)  # fmt: skip

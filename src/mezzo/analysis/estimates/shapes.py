@@ -1,0 +1,292 @@
+"""Shapes that the front end does not know: bodies of functions and loops, and what a graph computes its shapes for."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from mezzo.analysis.estimates.site import Shape, Site
+from mezzo.ir.nodes import Kind, Node
+from mezzo.tables.facts import Transfer
+
+Rule = Callable[[Site, Node, Sequence[Shape | None]], Shape | None]
+
+
+def derive_shape(site: Site, node: Node) -> None:
+    """Work out the shape of a node's first result from its operands' where the front end left something open; leave it
+    open where that takes more than a look. Of a tie, the shapes of all results.
+    """
+    results = node.outputs if node.kind is Kind.TIE else node.outputs[:1]
+    for value in results:
+        if value is not None and _may_tell_more(site, node, value):
+            break
+    else:
+        return
+    shapes = [site.shape(value) for value in node.inputs]
+    try:
+        shape = _shape_of_tie(site, node, shapes) if node.kind is Kind.TIE else _shape_of_result(site, node, shapes)
+    except (IndexError, TypeError, ValueError, ZeroDivisionError):
+        return  # bodies may take a name for another value, whose rank is another
+    for value in results:
+        if value is not None and shape is not None:
+            _note(site, value, shape)
+
+
+def _may_tell_more(site: Site, node: Node, value: int) -> bool:
+    told = site.graph.shapes.get(value)
+    if told is None:
+        return True
+    if None not in told:
+        return False
+    return not site.worked_out.isdisjoint(node.inputs)
+
+
+def _note(site: Site, value: int, shape: Shape) -> None:
+    """Add what was worked out to what the front end told, which goes first."""
+    told = site.graph.shapes.get(value)
+    if told is not None:
+        if len(told) != len(shape):
+            return
+        shape = tuple(own if size is None else size for size, own in zip(told, shape, strict=True))
+        if shape == told:
+            site.derived.pop(value, None)
+            return
+    site.note_shape(value, shape)
+
+
+def _shape_of_tie(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, axis = shapes[0], site.scanned.get(node.id)
+    if axis is None:
+        known = [shape for shape in shapes if shape is not None]
+        if not known or any(len(shape) != len(known[0]) for shape in known):
+            return None
+        return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True))
+    if first is None or axis.has_batches:
+        return None
+    if axis.leaves:
+        place = axis.place % (len(first) + 1)
+        return (*first[:place], site.trips.get(axis.loop), *first[place:])
+    place = axis.place % len(first)
+    return (*first[:place], *first[place + 1 :])
+
+
+def _shape_of_result(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    transfer, rule = site.transfer(node), _RULES.get(node.signature.op)
+    if rule is not None:
+        return rule(site, node, shapes)
+    first = shapes[0] if shapes else None
+    if transfer in _REDUCTIONS:
+        return None if first is None else _reduced(site, node, first)
+    if transfer in _RESHAPING or transfer is None:
+        return None
+    if transfer not in _ELEMENTWISE:
+        return first
+    known = [shape for shape in shapes if shape is not None]
+    return _broadcast(known) if known and len(known) == len(shapes) else None
+
+
+def _broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The common shape of operands that go number by number."""
+    rank = max(map(len, shapes))
+    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    return tuple(_common(column) for column in columns)
+
+
+def _common(sizes: Sequence[int | None]) -> int | None:
+    """The one length that is not 1; None where an open length may be it."""
+    longer = [size for size in sizes if size is not None and size != 1]
+    return longer[0] if longer else None if None in sizes else 1
+
+
+def _reduced(site: Site, node: Node, first: Shape) -> Shape:
+    axes = site.reduced_axes(node)
+    keeps = node.attributes.get("keepdims", 1) if node.attributes else 1
+    if node.op.startswith("Global"):
+        return tuple(1 if k >= 2 else size for k, size in enumerate(first))
+    at = {axis % len(first) for axis in axes} if axes is not None and first else set(range(len(first)))
+    if keeps:
+        return tuple(1 if k in at else size for k, size in enumerate(first))
+    return tuple(size for k, size in enumerate(first) if k not in at)
+
+
+def _product(sizes: Sequence[int | None]) -> int | None:
+    return None if None in sizes else math.prod(size for size in sizes if size is not None)
+
+
+def _matrix_product(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, second = shapes[0], shapes[1]
+    if not first or not second:
+        return None
+    rows = first[-2:-1]
+    columns = second[-1:] if len(second) > 1 else ()
+    return (*_broadcast([first[:-2], second[:-2]]), *rows, *columns)
+
+
+def _convolved(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    """Batch and channels; the other axes stay open."""
+    first, weight = shapes[0], shapes[1]
+    if first is None or weight is None or len(first) != len(weight):
+        return None
+    return (first[0], weight[0], *(None,) * (len(first) - 2))
+
+
+def _transposed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, order = shapes[0], node.attributes.get("perm") if node.attributes else None
+    if first is None:
+        return None
+    return tuple(first[k] for k in order) if isinstance(order, tuple) else tuple(reversed(first))
+
+
+def _reshaped(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, sizes = shapes[0], site.entries(node.inputs[1])
+    if sizes is None:
+        rank = site.length(node.inputs[1], 0)
+        return None if rank is None or rank > _HIGHEST_RANK else (None,) * rank
+    if not node.attributes.get("allowzero", 0):
+        sizes = tuple((first[k] if first is not None else None) if size == 0 else size for k, size in enumerate(sizes))
+    if -1 not in sizes:
+        return sizes
+    whole = None if first is None else _product(first)
+    rest = _product([size for size in sizes if size != -1])
+    left = whole // rest if whole and rest else None
+    return tuple(left if size == -1 else size for size in sizes)
+
+
+def _expanded(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, sizes = shapes[0], site.entries(node.inputs[1])
+    return None if first is None or sizes is None else _broadcast([first, sizes])
+
+
+def _filled(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    return site.entries(node.inputs[0])
+
+
+def _counted(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    ends = [(site.entries(value) or (None,))[0] for value in node.inputs]
+    start, limit, step = ends
+    return (None,) if start is None or limit is None or not step else (len(range(start, limit, step)),)
+
+
+def _tiled(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, times = shapes[0], site.entries(node.inputs[1])
+    if first is None or times is None:
+        return None
+    return tuple(_product(pair) for pair in zip(first, times, strict=True))
+
+
+def _axes(site: Site, node: Node, operand: int) -> tuple[int, ...] | None:
+    """Axes by attribute or by operand."""
+    stated = node.attributes.get("axes")
+    if isinstance(stated, tuple):
+        return stated
+    entries = site.entries(site.operand(node, operand))
+    axes = tuple(axis for axis in entries or () if axis is not None)
+    return axes if entries is not None and len(axes) == len(entries) else None
+
+
+def _unsqueezed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, axes = shapes[0], _axes(site, node, 1)
+    if first is None or axes is None:
+        return None
+    rank = len(first) + len(axes)
+    at, rest = {axis % rank for axis in axes}, iter(first)
+    return tuple(1 if k in at else next(rest) for k in range(rank))
+
+
+def _squeezed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, axes = shapes[0], _axes(site, node, 1)
+    if first is None or (axes is None and None in first):
+        return None
+    at = {k for k, size in enumerate(first) if size == 1} if axes is None else {axis % len(first) for axis in axes}
+    return tuple(size for k, size in enumerate(first) if k not in at)
+
+
+def _gathered(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, places, axis = shapes[0], shapes[1], node.attributes.get("axis", 0)
+    if not first or places is None or not isinstance(axis, int):
+        return None
+    axis %= len(first)
+    return (*first[:axis], *places, *first[axis + 1 :])
+
+
+def _sliced(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first = shapes[0]
+    if first is None:
+        return None
+    bounds = [node.attributes.get(name) for name in ("starts", "ends")]
+    starts, ends = (
+        stated if isinstance(stated, tuple) else site.entries(site.operand(node, k + 1))
+        for k, stated in enumerate(bounds)
+    )
+    count = len(starts or ends or first)
+    has_axes = "axes" in node.attributes or site.operand(node, 3) is not None
+    axes = _axes(site, node, 3) if has_axes else tuple(range(count))
+    steps = site.entries(site.operand(node, 4)) if site.operand(node, 4) is not None else (1,) * count
+    if axes is None:
+        return (None,) * len(first)
+    sizes = list(first)
+    for k, axis in enumerate(axes):
+        size = first[axis]
+        bound = [None if entries is None else entries[k] for entries in (starts, ends, steps)]
+        if size is None or None in bound:
+            sizes[axis] = None
+        else:
+            sizes[axis] = len(range(size)[slice(*bound)])
+    return tuple(sizes)
+
+
+def _joined(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    known = [shape for shape in shapes if shape is not None]
+    axis = node.attributes.get("axis")
+    if not known or not isinstance(axis, int) or any(len(shape) != len(known[0]) for shape in known):
+        return None
+    axis %= len(known[0])
+    parts = [shape[axis] for shape in known]
+    along = sum(size or 0 for size in parts) if None not in parts and len(known) == len(shapes) else None
+    others = [next((s for s in sizes if s is not None), None) for sizes in zip(*known, strict=True)]
+    return (*others[:axis], along, *others[axis + 1 :])
+
+
+def _flattened(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first, axis = shapes[0], node.attributes.get("axis", 1)
+    if first is None or not isinstance(axis, int):
+        return None
+    axis = axis + len(first) if axis < 0 else axis
+    return _product(first[:axis]), _product(first[axis:])
+
+
+def _shape_itself(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    first = shapes[0]
+    bounds = [node.attributes.get(name) for name in ("start", "end")]
+    return None if first is None else (len(first[slice(*(b if isinstance(b, int) else None for b in bounds))]),)
+
+
+def _scalar(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    return ()
+
+
+def _as_first(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+    return shapes[0]
+
+
+_HIGHEST_RANK = 8
+
+_RULES: Mapping[str, Rule] = {
+    "Cast": _as_first, "CastLike": _as_first, "Concat": _joined, "ConstantOfShape": _filled,
+    "Conv": _convolved, "Dropout": _as_first,
+    "Expand": _expanded, "Flatten": _flattened, "Gather": _gathered, "Identity": _as_first, "MatMul": _matrix_product,
+    "MatMulInteger": _matrix_product, "Range": _counted, "Reshape": _reshaped, "Shape": _shape_itself,
+    "Size": _scalar, "Slice": _sliced, "Squeeze": _squeezed, "Tile": _tiled, "Transpose": _transposed,
+    "Unsqueeze": _unsqueezed,
+}  # fmt: skip
+_REDUCTIONS = frozenset(
+    {Transfer.SUM, Transfer.MEAN, Transfer.EXTREME, Transfer.SUM_OF_SQUARES, Transfer.VARIANCE, Transfer.L1_NORM,
+     Transfer.L2_NORM, Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
+)  # fmt: skip
+_RESHAPING = frozenset(
+    {Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.CONTRACT, Transfer.EINSUM, Transfer.INDEX, Transfer.SHAPE,
+     Transfer.RANGE, Transfer.ONE_HOT, Transfer.FILL, Transfer.POOL, Transfer.ATTENTION, Transfer.RECURRENT}
+)  # fmt: skip
+_ELEMENTWISE = frozenset(
+    {Transfer.ADD, Transfer.SUBTRACT, Transfer.AVERAGE, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.POWER,
+     Transfer.MINIMUM, Transfer.MAXIMUM, Transfer.SELECT, Transfer.ABOVE, Transfer.BELOW, Transfer.TRUTH,
+     Transfer.FINITE}
+)  # fmt: skip

@@ -1,0 +1,185 @@
+"""What a runtime joins over conversions: a fusion may take in the Casts at its border, so that two types meet in one
+kernel, and where no kernel has those two the model does not load.
+
+Pure functions over what was found in a graph; no strategy knows of them, they agree as all links do.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mezzo.analysis.fusion.view import View
+from mezzo.contracts.problem import Choice, Problem, Side
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Kind, Node, Role
+
+_Link = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Nodes that a fusion joins whatever Casts stand at its border; its kernel reads and scales by one type alone.
+
+    `core` computes what `tail` scales; a Cast between them is taken in, so that the tail's type is the result's.
+    `makers`: who has the precision of what the core reads, and the operators that hand it on unchanged; a Cast of it
+    that the core alone reads is taken in too. `readers`: who reads it beside the core, in a precision. `is_read_high`:
+    some use beside the core reads it as it is today. `is_certain`: the fusion is known to happen; otherwise another
+    may, that begins inside the core.
+    """
+
+    formats: frozenset[DType]
+    core: tuple[int, ...]
+    tail: tuple[int, ...]
+    makers: tuple[int, ...]
+    readers: tuple[int, ...]
+    is_read_high: bool = False
+    is_certain: bool = True
+
+
+def join_of(
+    view: View,
+    value: int | None,
+    core: Sequence[Node],
+    tail: Sequence[Node],
+    *,
+    formats: frozenset[DType],
+    is_certain: bool,
+) -> Join:
+    """The join of a core that reads a value, with whoever makes that, hands it on, or reads it beside the core.
+
+    `value`: None where no Cast is taken in, as what is read is made inside the core.
+    """
+    makers, readers, is_read_high = ([], [], False) if value is None else _around(view, value, (*core, *tail))
+    return Join(
+        formats=formats,
+        core=tuple(node.id for node in core),
+        tail=tuple(node.id for node in tail),
+        makers=tuple(makers),
+        readers=tuple(sorted(set(readers))),
+        is_read_high=is_read_high,
+        is_certain=is_certain,
+    )
+
+
+def _around(view: View, value: int, members: Sequence[Node]) -> tuple[list[int], list[int], bool]:
+    """Who makes a value and hands it on, who reads it in a precision beside some nodes, and whether as it is today."""
+    graph, origin = view.graph, view.origin(value)
+    maker = graph.nodes[graph.values[origin].producer]
+    has_precision = origin in maker.outputs and maker.signature.outputs[maker.outputs.index(origin)] is Role.GROUP
+    makers = [maker.id] if has_precision and maker.kind is not Kind.SOURCE else []
+    inside = {node.id for node in members}
+    readers, is_read_high, pending = list[int](), False, [origin]
+    while pending:
+        for use in graph.uses[pending.pop()]:
+            reader = graph.nodes[use.node]
+            handed_on = reader.outputs[0] if view.hands_on(reader) and use.operand == 0 else None
+            if handed_on is not None:
+                makers.append(reader.id)
+                pending.append(handed_on)
+            elif reader.id not in inside and reader.kind is not Kind.CAST:
+                role = reader.signature.inputs[use.operand]
+                is_read_high |= role is Role.FIXED
+                readers += [reader.id] if role is Role.GROUP else []
+    return makers, readers, is_read_high
+
+
+def with_joins(problem: Problem, joins: Sequence[Join]) -> Problem:
+    """The problem where what each join reads and what it scales by have one type.
+
+    Where the core stays at the base, as norms do, that type may still be a low one: where those who read the value
+    beside the core follow its maker, the core alone reads the Cast, which is taken in.
+    """
+    line = problem.line
+    for threshold in line.thresholds:
+        if line.base not in (threshold, threshold + 1):
+            continue
+        beyond = threshold if line.base == threshold + 1 else threshold + 1
+        named = [join for join in joins if line.dtypes[beyond] in join.formats]
+        if named:
+            problem = _with_joins_at(problem, named, threshold, beyond)
+    return problem
+
+
+def _with_joins_at(problem: Problem, joins: Sequence[Join], threshold: int, beyond: int) -> Problem:
+    agreeing, links, sent = _Agreeing(problem, threshold, beyond), list[_Link](), set[int]()
+    for join in joins:
+        for groups in _groups(join, agreeing, problem.hands_on_base):
+            group = next((group for group in groups if agreeing.join(group)), ())
+            if agreeing.is_sent(group):
+                sent.update(group)
+            else:
+                links += [(threshold, group[0], node) for node in group[1:]]
+    linked = replace(problem, links=(*problem.links, *links))
+    if not sent:
+        return linked
+
+    def send(level: int, side: Side) -> Iterable[Choice]:
+        at_level = sent if level == beyond else set[int]()
+        return (Choice.LOW if node in at_level else held for node, held in enumerate(side.choices))
+
+    return linked.rechosen(send)
+
+
+class _Agreeing:
+    """Who agrees with whom at a threshold so far, and where those groups may be."""
+
+    def __init__(self, problem: Problem, threshold: int, beyond: int) -> None:
+        self._roots = list(problem.linked[threshold])
+        may_stay, may_cross = problem.allowed[problem.line.base], problem.allowed[beyond]
+        self._bound = [False] * len(self._roots)
+        self._sent = [False] * len(self._roots)
+        for node in range(len(self._roots)):
+            root = self._root(node)
+            self._bound[root] |= bool(may_stay[node] and not may_cross[node])
+            self._sent[root] |= bool(may_cross[node] and not may_stay[node])
+        self._is_absent = problem.is_absent
+
+    def is_bound(self, nodes: Sequence[int]) -> bool:
+        """Whether one of some nodes stays at the base whatever a strategy says."""
+        return any(self._bound[self._root(node)] for node in nodes)
+
+    def is_sent(self, nodes: Sequence[int]) -> bool:
+        """Whether one of some nodes runs beyond whatever a strategy says."""
+        return any(self._sent[self._root(node)] for node in nodes)
+
+    def has_precision(self, node: int) -> bool:
+        return not self._is_absent[node]
+
+    def join(self, nodes: Sequence[int]) -> bool:
+        """Let nodes agree, unless one may only be at the base and another not."""
+        roots = {self._root(node) for node in nodes}
+        is_bound, is_sent = any(self._bound[r] for r in roots), any(self._sent[r] for r in roots)
+        if is_bound and is_sent:
+            return False
+        first = min(roots, default=None)
+        if first is not None:
+            for root in roots:
+                self._roots[root] = first
+            self._bound[first], self._sent[first] = is_bound, is_sent
+        return True
+
+    def _root(self, node: int) -> int:
+        while self._roots[node] != node:
+            self._roots[node] = self._roots[self._roots[node]]
+            node = self._roots[node]
+        return node
+
+
+def _groups(join: Join, agreeing: _Agreeing, hands_on_base: frozenset[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Who agrees with whom: of each tuple of groups, the first that can."""
+    inside = (*join.core, *join.tail)
+    everybody = (*inside, *join.makers)
+    yield (join.core,)
+    if not agreeing.is_bound(join.core) or not join.is_certain:
+        yield everybody, inside
+    elif not join.makers or ((join.is_read_high or agreeing.is_bound(join.readers)) and len(join.makers) == 1):
+        # There is no Cast, or it has other readers too, and stays: the core reads the base.
+        yield (inside,)
+    elif (
+        join.is_read_high
+        or hands_on_base.intersection(join.makers)
+        or agreeing.is_bound((*join.makers, *join.readers, *join.tail))
+    ):
+        yield everybody, inside
+    else:
+        following = (node for node in join.readers if agreeing.has_precision(node) and not agreeing.is_sent([node]))
+        yield (*join.makers, *join.tail, *following), inside

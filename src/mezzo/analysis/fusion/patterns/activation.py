@@ -1,0 +1,103 @@
+"""Activations written out in small operators that one kernel does: GELU with erf and with tanh, SiLU, bias before."""
+
+from collections.abc import Sequence
+
+from mezzo.analysis.fusion.composites import composites_at
+from mezzo.analysis.fusion.selector import Free, Match, shape
+from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
+from mezzo.analysis.fusion.view import View
+from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.ir.nodes import Node
+
+_SINCE = "ONNX Runtime 1.31.1"
+_TARGETS = ("onnxruntime-cpu", "onnxruntime-cuda")
+_EXTENDED = "optimized graphs at level EXTENDED ({})"
+_HALVES = Constraint(formats=HALF_FORMATS)
+_F16 = Constraint(formats=frozenset({DType.FLOAT16}))  # in BF16 graphs of CUDA the same nodes stay apart
+
+
+_UNFUSED_ADD = 13  # the version of Add that ONNX Runtime's fusion of a bias passes over
+
+
+def _composite(*names: str, must_be_usual: bool = False) -> Match:
+    """The nodes of an activation, sought from the node that gives its result.
+
+    `must_be_usual`: only the spelling that every fusion knows counts.
+    """
+
+    def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+        found = composites_at(view).get(seed.id)
+        if found is None or found.name not in names or not view.is_float(seed):
+            return None
+        if must_be_usual and not found.is_usual:
+            return None
+        return [view.graph.nodes[node] for node in sorted(found.nodes)]
+
+    return match
+
+
+def _biased(*names: str) -> Match:
+    """The same, with a bias of one number per channel that nothing else reads."""
+
+    def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+        found = composites_at(view).get(seed.id)
+        if found is not None and found.name in names and found.is_usual:
+            nodes, value = found.nodes, found.value
+        elif view.op(seed) == "Gelu" and seed.inputs and seed.inputs[0] is not None:
+            nodes, value = frozenset({seed.id}), view.origin(seed.inputs[0])
+        else:
+            return None
+        added = view.graph.nodes[view.graph.values[value].producer]
+        is_read_elsewhere = any(reader.id not in nodes for reader, _ in view.readers(value))
+        if is_read_elsewhere or added.scope != seed.scope or not free(added.id) or not _adds_channels(view, added):
+            return None
+        return [added, *(view.graph.nodes[node] for node in sorted(nodes))]
+
+    return match
+
+
+def _adds_channels(view: View, node: Node) -> bool:
+    """A sum with a vector that is constant."""
+    if view.op(node) != "Add" or not view.is_float(node) or node.signature.version == _UNFUSED_ADD:
+        return False
+    return any(
+        view.is_constant(value) and len(view.shape(node, operand) or ()) == 1
+        for operand, value in enumerate(node.inputs)
+    )
+
+
+def _kernels(order: int, match: Match, name: str, asks: Constraint) -> tuple[Kernel, ...]:
+    source = _EXTENDED.format(name)
+    return tuple(
+        Kernel(target=target, order=order, make=shape(match), source=source, since=_SINCE, constraint=constraint)
+        for target, constraint in zip(_TARGETS, (Constraint(), asks), strict=True)
+    )
+
+
+PATTERNS = (
+    Pattern(
+        name="bias-gelu",
+        summary="a bias and GELU in any spelling",
+        kernels=_kernels(40, _biased("gelu-erf", "gelu-tanh"), "BiasGelu, FastGelu", _F16),
+    ),
+    Pattern(
+        name="gelu",
+        summary="GELU written out, with erf or with tanh",
+        kernels=(
+            *_kernels(41, _composite("gelu-erf", "gelu-tanh", must_be_usual=True), "Gelu, FastGelu", _F16),
+            Kernel(
+                target="tensorrt",
+                order=40,
+                make=shape(_composite("gelu-erf", "gelu-tanh")),
+                source="documentation, Layer Fusion Catalog (GELU)",
+                since="TensorRT 10.15",
+                constraint=_HALVES,
+            ),
+        ),
+    ),
+    Pattern(
+        name="silu",
+        summary="x times the sigmoid of x, or of x scaled",
+        kernels=_kernels(42, _composite("silu"), "QuickGelu", _HALVES),
+    ),
+)

@@ -1,0 +1,178 @@
+"""Attention in small operators: product, scale, mask, softmax, product, and the transposes at its ends."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from mezzo.analysis.fusion.selector import Free, shape
+from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
+from mezzo.analysis.fusion.view import View
+from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Function
+
+_SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
+_MOST_BETWEEN = 6  # scales and masks between the first product and the softmax
+_HEADS_FIRST = (0, 2, 1, 3)
+_BF16 = frozenset({DType.BFLOAT16})
+_SOFTMAX = frozenset({Function.SOFTMAX})
+_RANK = 4  # batch, heads, rows, channels
+
+Shape: TypeAlias = tuple[int | None, ...]
+
+
+def _attention(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """All of it around a softmax along the last axis."""
+    if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
+        return None
+    nodes = [seed]
+    scores: Node | None = seed
+    for _ in range(_MOST_BETWEEN):
+        scores = _scores(view, scores, free)
+        if scores is None or view.op(scores) == "MatMul":
+            break
+        nodes.append(scores)
+    weighed = view.sole_reader(seed)
+    if scores is None or view.op(scores) != "MatMul" or weighed is None or not free(weighed.id):
+        return None
+    if view.op(weighed) != "MatMul" or not view.same(weighed.inputs[0], seed.outputs[0]):
+        return None
+    if any(view.is_constant(value) for value in (*scores.inputs, *weighed.inputs)):
+        return None
+    return [*nodes, scores, weighed]
+
+
+def _scores(view: View, reader: Node | None, free: Free) -> Node | None:
+    """What a scale, a mask or the softmax is of: the first operand that only it reads and that is scored or masked."""
+    if reader is None:
+        return None
+    operands = range(1) if view.function(reader) is Function.SOFTMAX else range(len(reader.inputs))
+    for operand in operands:
+        made = view.maker(reader, operand)
+        if made is None or not free(made.id) or view.sole_reader(made) is not reader:
+            continue
+        if view.op(made) == "MatMul" or _scales_or_masks(view, made):
+            return made
+    return None
+
+
+def _scales_or_masks(view: View, node: Node) -> bool:
+    """A product with one number, or a sum with a mask."""
+    function = view.function(node)
+    if function in _SCALING:
+        return any(view.number(node, operand) is not None for operand in range(len(node.inputs)))
+    return function is Function.ADD
+
+
+def _is_along_last(view: View, node: Node) -> bool:
+    axis = node.attributes.get("axis", -1)
+    sizes = view.shape(node, 0)
+    return axis == -1 or (sizes is not None and axis == len(sizes) - 1)
+
+
+def _with_transposes(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """The same with the transposes that bring its operands in and its result out, where nothing else reads them."""
+    found = _attention(view, seed, free)
+    if found is None or len(view.shape(seed, 0) or ()) not in (0, _RANK):
+        return None
+    nodes = list(found)
+    for product in found[-2:]:
+        for operand in range(2):
+            made = view.maker(product, operand)
+            if made is not None and _swaps_heads(view, made) and view.sole_reader(made) is product and free(made.id):
+                nodes.append(made)
+    moved = view.sole_reader(found[-1])
+    if moved is not None and _swaps_heads(view, moved) and free(moved.id):
+        nodes.append(moved)
+    return nodes
+
+
+def _swaps_heads(view: View, node: Node) -> bool:
+    """A transpose between rows by heads and heads by rows; one that turns keys around as well stays out."""
+    return view.op(node) == "Transpose" and view.integers(node, "perm") == _HEADS_FIRST
+
+
+def _alone(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    return [seed] if view.function(seed) is Function.SOFTMAX and view.is_float(seed) else None
+
+
+def _masked_softmax(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """A softmax and the sum before it, whose operands ONNX Runtime knows to fit its kernel."""
+    if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
+        return None
+    added = view.maker(seed, 0)
+    if added is None or view.function(added) is not Function.ADD or not free(added.id):
+        return None
+    is_alone = view.sole_reader(added) is seed
+    return [seed, added] if is_alone and _repeats_in_one_piece(view.shape(added, 0), view.shape(added, 1)) else None
+
+
+def _repeats_in_one_piece(one: Shape | None, other: Shape | None) -> bool:
+    """Whether one operand is repeated along leading axes alone, as far as is known, and known itself from there on.
+
+    So a mask of (1, 1, rows, columns) is, for every batch and head; one of (batch, 1, rows, columns) is not.
+    """
+    return any(
+        small is not None and large is not None and len(small) == len(large) and _is_tail(small, large)
+        for small, large in ((one, other), (other, one))
+    )
+
+
+def _is_tail(small: Shape, large: Shape) -> bool:
+    start = next((axis for axis, size in enumerate(small) if size != 1), len(small))
+    pairs = zip(small[start:], large[start:], strict=True)
+    return all(size is not None and repeated in (None, size) for size, repeated in pairs)
+
+
+PATTERNS = (
+    Pattern(
+        name="attention",
+        summary="product, scale, mask, softmax, product",
+        kernels=(
+            Kernel(
+                target="openvino-cpu",
+                order=5,
+                make=shape(_with_transposes),
+                source="runtime graphs: one Subgraph from Transpose and MatMul over Softmax to MatMul and Transpose",
+                since="OpenVINO 2026.4.1",
+                constraint=Constraint(formats=_BF16, exact=_SOFTMAX),
+            ),
+            Kernel(
+                target="tensorrt",
+                order=5,
+                make=shape(_attention),
+                source="documentation, Fused Attention",
+                since="TensorRT 10.15",
+                constraint=Constraint(formats=HALF_FORMATS),
+            ),
+        ),
+    ),
+    Pattern(
+        name="bias-softmax",
+        summary="a sum and the softmax of it",
+        kernels=(
+            Kernel(
+                target="onnxruntime-cuda",
+                order=50,
+                make=shape(_masked_softmax),
+                source="optimized graphs at level EXTENDED (BiasSoftmax)",
+                since="ONNX Runtime 1.31.1",
+                constraint=Constraint(formats=frozenset({DType.FLOAT16})),
+            ),
+        ),
+    ),
+    Pattern(
+        name="softmax",
+        summary="a softmax in one operator, which computes in FP32 inside",
+        kernels=(
+            Kernel(
+                target="openvino-cpu",
+                order=47,
+                make=shape(_alone),
+                source="measured: what FP32 between Casts gives, bit for bit, for rows of 17 to 1500 numbers",
+                since="OpenVINO 2026.4.1",
+                constraint=Constraint(formats=_BF16, exact=_SOFTMAX),
+                least=1,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,108 @@
+"""Convolutions with what follows them: BatchNormalization or scale and shift, activation, residual sum, activation."""
+
+from mezzo.analysis.fusion import activations
+from mezzo.analysis.fusion.chains import (
+    Stage,
+    adds_residual,
+    chain,
+    is_along,
+    moves_by_constant,
+    normalizes_batch,
+)
+from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
+from mezzo.analysis.fusion.view import View
+from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.ir.nodes import Node
+
+_ORT = "ONNX Runtime 1.31.1"
+_OPENVINO = "OpenVINO 2026.4.1"
+_TENSORRT = "TensorRT 10.15"
+_BLOCK = 8  # channels that ONNX Runtime's blocked kernels take at once, at least
+# A Cast between its nodes takes the kernel apart. It writes floats where it computes in INT8, but a Cast to FP32 behind
+# a BF16 kernel is one of its own.
+_BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
+_HALVES = Constraint(formats=HALF_FORMATS)
+
+
+def _is_conv(view: View, node: Node) -> bool:
+    return view.op(node) == "Conv"
+
+
+def _is_convolution(view: View, node: Node) -> bool:
+    return view.op(node) in ("Conv", "ConvTranspose")
+
+
+def _moves_channels(view: View, node: Node, last: Node) -> bool:
+    """BatchNormalization, or a constant per channel added or multiplied: folded into the weights."""
+    if normalizes_batch(view, node, last):
+        return True
+    value = last.outputs[0]
+    made = None if value is None else view.graph.shapes.get(value)
+    return made is not None and moves_by_constant(view, node, last) and is_along(view, node, len(made) - 1)
+
+
+def _adds_in_blocks(view: View, node: Node, last: Node) -> bool:
+    """A residual sum of images whose channels fill blocks."""
+    made = view.shape(node, 0) or view.shape(node, 1)
+    channels = made[1] if made is not None and len(made) == 4 else None
+    return channels is not None and channels % _BLOCK == 0 and adds_residual(view, node, last)
+
+
+_FOLD = Stage(test=_moves_channels, most=4)
+_RESIDUAL = Stage(test=adds_residual)
+
+_ORT_ACTIVATIONS = frozenset({"Clip", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
+_ORT_AFTER_SUM = frozenset({"Relu", "Sigmoid", "Tanh"})
+_TENSORRT_ACTIVATIONS = frozenset({"Clip", "Gelu", "LeakyRelu", "Relu", "gelu-erf", "gelu-tanh"})
+_OPENVINO_SIMPLE = Stage(activations=activations.OPENVINO, test=_moves_channels, most=8)
+
+PATTERNS = (
+    Pattern(
+        name="convolution",
+        summary="a convolution, BatchNormalization or scale and shift, activation, residual sum, activation",
+        kernels=(
+            Kernel(
+                target="onnxruntime-cpu",
+                order=20,
+                make=chain(
+                    (_FOLD, Stage(activations=_ORT_ACTIVATIONS)),
+                    (_FOLD, Stage(test=_adds_in_blocks), Stage(activations=_ORT_AFTER_SUM)),
+                    seeds=_is_conv,
+                ),
+                source="optimized graphs at levels EXTENDED (FusedConv) and ALL (nchwc.Conv with a sum)",
+                since=_ORT,
+            ),
+            Kernel(
+                target="onnxruntime-cuda",
+                order=20,
+                make=chain((_FOLD,), seeds=_is_conv),
+                source="optimized graphs at level EXTENDED: scales and shifts in the weights; no activation, no sum",
+                since=_ORT,
+                constraint=_HALVES,
+            ),
+            Kernel(
+                target="openvino-cpu",
+                order=20,
+                make=chain(
+                    (_OPENVINO_SIMPLE, _RESIDUAL, _OPENVINO_SIMPLE),
+                    seeds=_is_convolution,
+                ),
+                source="runtime graphs: Convolution with original layers Conv, Add, Relu",
+                since=_OPENVINO,
+                constraint=_BF16,
+            ),
+            Kernel(
+                target="tensorrt",
+                order=20,
+                make=chain(
+                    (_FOLD, Stage(activations=_TENSORRT_ACTIVATIONS)),
+                    (_FOLD, _RESIDUAL, Stage(activations=_TENSORRT_ACTIVATIONS)),
+                    seeds=_is_conv,
+                ),
+                source="documentation, Layer Fusion Catalog (Convolution and activation, scale, element-wise sum)",
+                since=_TENSORRT,
+                constraint=_HALVES,
+            ),
+        ),
+    ),
+)

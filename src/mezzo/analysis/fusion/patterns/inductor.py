@@ -1,0 +1,131 @@
+"""What Inductor writes as one kernel: all that is no product. It computes in FP32 whatever it reads and writes, and
+conversions are part of the pass over memory.
+"""
+
+from mezzo.analysis.fusion.selector import tree
+from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Pattern
+from mezzo.analysis.fusion.view import View
+from mezzo.formats.dtypes import HALF_FORMATS
+from mezzo.ir.nodes import Kind, Node
+from mezzo.tables.facts import HEAVY, Cost, Transfer
+
+_DIALECTS = frozenset({"aten", "prims"})
+_COMPUTED = frozenset({Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION})
+# What makes no copy: it is seen through, and what is converted behind it is converted by the kernel before it.
+_VIEWS = frozenset(
+    {"alias", "as_strided", "detach", "diagonal", "expand", "expand_as", "flatten", "lift", "narrow", "permute"}
+    | {"reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind"}
+    | {"unflatten", "unfold", "unsafe_view", "_unsafe_view", "unsqueeze", "view", "view_as", "view_copy"}
+)  # fmt: skip
+# These make low numbers of low ones exactly; torch.autocast computes them, and sums, in the precision of all they read.
+_EXACT = frozenset({Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.RELU})
+_FOLLOWING = _EXACT | {Transfer.ADD}
+# With statistics of their own, and backward: they give what they scale in its type.
+_BATCH_NORMS = frozenset(
+    {"_native_batch_norm_legit_functional", "_native_batch_norm_legit.no_stats", "native_batch_norm_backward"}
+)
+_GRADIENTS = frozenset(
+    {"elu_backward", "gelu_backward", "hardswish_backward", "leaky_relu_backward", "mish_backward"}
+    | {"sigmoid_backward", "silu_backward", "tanh_backward", "threshold_backward"}
+)  # fmt: skip
+_CONSTRAINT = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, reads_free=HALF_FORMATS, writes_free=HALF_FORMATS)
+
+
+def _is_generated(view: View, node: Node) -> bool:
+    return node.id in view.once(_generated)
+
+
+def _generated(view: View) -> frozenset[int]:
+    """The nodes that stand in kernels of Inductor's own, and what such a kernel's result is only seen through by."""
+    found: set[int] = set()
+    apart = view.once(_stored_low)
+    for node in view.graph.nodes:
+        row = view.rows[node.id]
+        is_traced = node.signature.dialect in _DIALECTS
+        if node.kind is not Kind.OP or row is None or not is_traced or not view.is_float(node):
+            continue
+        if row.cost is Cost.MOVEMENT and node.op in _VIEWS:
+            maker = None if node.inputs[0] is None else view.graph.values[node.inputs[0]].producer
+            is_inside = maker in found
+        else:
+            is_inside = row.cost in _COMPUTED or row.cost is Cost.MOVEMENT
+        if is_inside and node.id not in apart:
+            found.add(node.id)
+    return frozenset(found)
+
+
+def _stored_low(view: View) -> frozenset[int]:
+    """What ends in memory where torch.autocast has it in low precision too: pools of largest numbers, and sums and
+    ReLUs that several read, as in residual networks, and wherever the backward reads them again; gradients of
+    activations, which products read and the gradient of a bias. One low copy serves products and the others; in FP32 it
+    would be written and read beside that. A ReLU of rounded numbers is the rounded ReLU.
+    """
+    low = view.once(_low_in_autocast)
+    sums: set[int] = set()
+    ends: set[int] = set()
+    for node in view.graph.nodes:
+        row, result = view.rows[node.id], node.outputs[0] if node.outputs else None
+        if row is None or result is None or result not in low:
+            continue
+        if row.cost is Cost.REDUCTION:
+            ends.add(node.id)
+        elif row.transfer is Transfer.ADD or (row.transfer in _EXACT and sums.issuperset(_tensors(view, node))):
+            sums.add(result)
+            if len(view.graph.uses[result]) > 1:
+                ends.add(node.id)
+        elif (row.transfer is Transfer.RELU or node.op in _GRADIENTS) and _count_readers(view, result) > 1:
+            ends.add(node.id)
+    return frozenset(ends)
+
+
+def _count_readers(view: View, value: int) -> int:
+    """How many operators read a value, those that only see it through left out."""
+    count = 0
+    for use in view.graph.uses[value]:
+        reader = view.graph.nodes[use.node]
+        seen = reader.outputs[0] if reader.op in _VIEWS and reader.outputs else None
+        count += 1 if seen is None else _count_readers(view, seen)
+    return count
+
+
+def _low_in_autocast(view: View) -> frozenset[int]:
+    """Values that torch.autocast has in low precision: what products make, and what follows the types of those."""
+    low: set[int] = set()
+    for node in view.graph.nodes:
+        row = view.rows[node.id]
+        if node.kind is not Kind.OP or row is None or not view.is_float(node):
+            continue
+        are_low = [value in low for value in _tensors(view, node)]
+        is_following = (row.transfer in _FOLLOWING or node.op in _GRADIENTS) and bool(are_low) and all(are_low)
+        is_scaling = (row.transfer is Transfer.GIVEN_STATISTICS or node.op in _BATCH_NORMS) and any(are_low)
+        if row.cost in HEAVY or is_following or is_scaling:
+            low.update(value for value in node.outputs if value is not None)
+    return frozenset(low)
+
+
+def _tensors(view: View, node: Node) -> list[int]:
+    """Operands but for constant numbers, which have no say in types."""
+    constants = view.graph.constants
+    known = ((value, constants.get(value)) for value in node.inputs if value is not None)
+    return [value for value, held in known if held is None or held.elements != 1]
+
+
+PATTERNS = (
+    Pattern(
+        name="inductor",
+        summary="pointwise work, norms, reductions and moves that Inductor writes as loops",
+        kernels=tuple(
+            Kernel(
+                target=target,
+                order=90,
+                make=tree(_is_generated),
+                source="torch._inductor: low operands of pointwise work and reductions are widened as they are loaded",
+                since="PyTorch 2.13",
+                constraint=_CONSTRAINT,
+                starts_at_end=True,
+                least=1,
+            )
+            for target in ("torch-cpu", "torch-cuda")
+        ),
+    ),
+)

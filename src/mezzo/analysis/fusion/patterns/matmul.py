@@ -1,0 +1,202 @@
+"""Matrix products with what stands around them: bias, activation, scale, transposed operands."""
+
+from collections.abc import Sequence
+
+from mezzo.analysis.fusion import activations
+from mezzo.analysis.fusion.chains import (
+    Stage,
+    adds_constant,
+    chain,
+    is_along,
+    moves_by_constant,
+)
+from mezzo.analysis.fusion.selector import Free, shape
+from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
+from mezzo.analysis.fusion.view import View
+from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Function
+
+_ORT = "ONNX Runtime 1.31.1"
+_OPENVINO = "OpenVINO 2026.4.1"
+_TENSORRT = "TensorRT 10.15"
+# As of a convolution: a Cast inside takes the kernel apart, one to FP32 behind it is a kernel of its own in BF16.
+_BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
+_HALVES = Constraint(formats=HALF_FORMATS)
+_SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
+_ROUNDS = 2  # scales that are taken in, one behind the other
+
+
+def _is_product(view: View, node: Node) -> bool:
+    return view.op(node) in ("MatMul", "Gemm")
+
+
+def _is_weighted(view: View, node: Node) -> bool:
+    return _is_product(view, node) and view.is_constant(node.inputs[1])
+
+
+def _is_gemm(view: View, node: Node) -> bool:
+    return view.op(node) == "Gemm"
+
+
+def _is_flat(view: View, node: Node) -> bool:
+    """A product that ONNX Runtime makes a Gemm: rows by a matrix, of a shape known in full unless they are flat."""
+    left, right = view.shape(node, 0), view.shape(node, 1)
+    if view.op(node) != "MatMul" or right is None or len(right) != 2 or None in right:
+        return False
+    if left is None:
+        return view.has_fixed_inputs
+    return len(left) == 2 or (len(left) > 2 and (view.has_fixed_inputs or None not in left))
+
+
+def _adds_bias(view: View, node: Node, last: Node) -> bool:
+    return adds_constant(view, node, last) and is_along(view, node, 1)
+
+
+def _adds_gemm_bias(view: View, node: Node, last: Node) -> bool:
+    """A bias of as many numbers as the result has columns, which ONNX Runtime makes a Gemm's third operand."""
+    right = view.shape(last, 1)
+    for operand in range(2):
+        sizes = view.shape(node, operand)
+        if sizes is not None and view.is_constant(node.inputs[operand]) and right is not None:
+            return (
+                view.function(node) is Function.ADD
+                and len(sizes) in (1, 2)
+                and sizes[-1] == right[-1]
+                and sizes[:-1] in ((), (1,))
+            )
+    return False
+
+
+def _moves_columns(view: View, node: Node, last: Node) -> bool:
+    return moves_by_constant(view, node, last) and is_along(view, node, 1)
+
+
+def _gemm(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """MatMul and a bias, and an activation where no Reshape has to stand between."""
+    if not view.is_float(seed) or not _is_flat(view, seed):
+        return None
+    added = view.sole_reader(seed)
+    if added is None or not free(added.id) or not _adds_gemm_bias(view, added, seed):
+        return None
+    activation = view.sole_reader(added)
+    left = view.shape(seed, 0)
+    if activation is None or left is None or len(left) != 2 or view.op(activation) not in _ORT_ACTIVATIONS:
+        return [seed, added]
+    return [seed, added, activation] if free(activation.id) else [seed, added]
+
+
+def _scaled(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """MatMul with a number that scales an operand or the result, and operands transposed in their last two axes."""
+    if view.op(seed) != "MatMul" or not view.is_float(seed):
+        return None
+    nodes = [seed]
+    for operand in range(2):
+        reader, place = seed, operand
+        for _ in range(_ROUNDS + 1):
+            made = view.maker(reader, place)
+            if made is None or not free(made.id) or view.sole_reader(made) is not reader:
+                break
+            scaled = _scaled_operand(view, made)
+            if scaled is None and not _swaps_last_axes(view, made):
+                break
+            nodes.append(made)
+            reader, place = made, scaled or 0
+    last = seed
+    for _ in range(_ROUNDS):
+        scale = view.sole_reader(last)
+        if scale is None or not free(scale.id) or _scaled_operand(view, scale) is None:
+            break
+        nodes.append(scale)
+        last = scale
+    return nodes
+
+
+def _scaled_operand(view: View, node: Node) -> int | None:
+    """Which operand a node multiplies with, or divides by, one number; None where it does not."""
+    if view.function(node) not in _SCALING or len(node.inputs) != 2:
+        return None
+    if view.number(node, 1) is not None:
+        return 0
+    return 1 if view.function(node) is Function.MULTIPLY and view.number(node, 0) is not None else None
+
+
+def _swaps_last_axes(view: View, node: Node) -> bool:
+    order = view.integers(node, "perm")
+    swapped = (*range(len(order) - 2), len(order) - 1, len(order) - 2)
+    return view.op(node) == "Transpose" and len(order) >= 2 and order == swapped
+
+
+_BIAS = Stage(test=_adds_bias)
+_ORT_ACTIVATIONS = frozenset(
+    {"Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh"}
+)
+_TENSORRT_ACTIVATIONS = frozenset({"Gelu", "Relu", "Sigmoid", "Tanh", "gelu-erf", "gelu-tanh", "silu"})
+_FUSED_MATMUL = "optimized graphs at level EXTENDED (FusedMatMul)"
+
+PATTERNS = (
+    Pattern(
+        name="matmul",
+        summary="a matrix product with a weight, bias, activation",
+        kernels=(
+            Kernel(
+                target="onnxruntime-cpu",
+                order=10,
+                make=shape(_gemm),
+                source="optimized graphs at level EXTENDED (Gemm, FusedGemm)",
+                since=_ORT,
+            ),
+            Kernel(
+                target="onnxruntime-cuda",
+                order=10,
+                make=shape(_gemm),
+                source="documentation, Graph Optimizations (MatMul Add fusion)",
+                since=_ORT,
+                constraint=_HALVES,
+            ),
+            Kernel(
+                target="openvino-cpu",
+                order=30,
+                make=chain(
+                    (_BIAS, Stage(activations=activations.OPENVINO, test=_moves_columns, most=8)),
+                    seeds=_is_weighted,
+                ),
+                source="runtime graphs: FullyConnected with original layers MatMul, Gelu",
+                since=_OPENVINO,
+                constraint=_BF16,
+            ),
+            Kernel(
+                target="tensorrt",
+                order=30,
+                make=chain((_BIAS, Stage(activations=_TENSORRT_ACTIVATIONS)), seeds=_is_product),
+                source="documentation, Layer Fusion Catalog (PointWise fusion into matrix products)",
+                since=_TENSORRT,
+                constraint=_HALVES,
+            ),
+        ),
+    ),
+    Pattern(
+        name="gemm-activation",
+        summary="a Gemm with the activation that follows it",
+        kernels=(
+            Kernel(
+                target="onnxruntime-cpu",
+                order=11,
+                make=chain((Stage(activations=_ORT_ACTIVATIONS),), seeds=_is_gemm),
+                source="optimized graphs at level EXTENDED (FusedGemm)",
+                since=_ORT,
+            ),
+        ),
+    ),
+    Pattern(
+        name="matmul-scale",
+        summary="a matrix product with one number that scales it, and transposed operands",
+        kernels=tuple(
+            Kernel(target=target, order=60, make=shape(_scaled), source=source, since=_ORT, constraint=constraint)
+            for target, source, constraint in (
+                ("onnxruntime-cpu", _FUSED_MATMUL, Constraint()),
+                ("onnxruntime-cuda", "kernel FusedMatMul in docs/OperatorKernels.md", _HALVES),
+            )
+        ),
+    ),
+)

@@ -1,0 +1,343 @@
+"""Norms: written out in small operators, as one operator, and with the residual sum before them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mezzo.analysis.fusion.joins import Join
+from mezzo.analysis.fusion.norm_joins import joined_norms
+from mezzo.analysis.fusion.selector import Free, Match, shape
+from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Pattern
+from mezzo.analysis.fusion.view import View
+from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Function
+
+_ORT = "ONNX Runtime 1.31.1"
+_OPENVINO = "OpenVINO 2026.4.1"
+_EXTENDED = "optimized graphs at level EXTENDED ({})"
+_BF16 = frozenset({DType.BFLOAT16})
+# ONNX Runtime's CUDA sums the statistics in FP32 whatever the data is. A norm written out is found with Casts before it
+# and before its scale, and takes them in; see `norm_joins`, which says who agrees there. Before an operator none is.
+_IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS)
+_SUM_OF_ONE_TYPE = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=True)
+# OpenVINO's CPU converts what an operator of ONNX's reads to FP32 by itself, and what it makes back: the Casts of a
+# file take those places. A norm written out reads and writes what it is given.
+_OPERATOR = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
+_MVN_ASKS = Constraint(inside=Inside.FLOAT32, formats=_BF16, is_linked=True)
+_BOUNDS = frozenset({"Add", "Clip", "Max"})
+_RANK_OF_SKIP = 3  # batch, rows, channels
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A norm that was found: its nodes, what it normalizes, and the node that gives its result."""
+
+    nodes: tuple[Node, ...]
+    value: int
+    end: Node
+    is_centred: bool
+
+
+def _norm_of(view: View, root: Node, free: Free, *, by_division: bool = True) -> Norm | None:
+    """The norm around a root: mean, difference, squares, their mean, epsilon, root, quotient, scale, shift.
+
+    `by_division`: the root is divided by, not its reciprocal taken.
+    """
+    if view.function(root) not in (Function.SQRT, Function.RSQRT) or not view.is_float(root):
+        return None
+    shifted = view.maker(root, 0)
+    if shifted is None or view.function(shifted) is not Function.ADD:
+        return None
+    averaged = next((m for m in (view.maker(shifted, 0), view.maker(shifted, 1)) if m is not None), None)
+    if averaged is None or view.function(averaged) is not Function.MEAN:
+        return None
+    squared = view.maker(averaged, 0)
+    base = None if squared is None else _squared(view, squared)
+    if squared is None or base is None:
+        return None
+    nodes = [root, shifted, averaged, squared]
+    centred = view.graph.nodes[view.graph.values[base].producer]
+    is_centred = _is_centred(view, centred, free)
+    if is_centred:
+        mean = view.maker(centred, 1)
+        assert mean is not None, "a difference from a mean has one"
+        nodes += [centred, mean]
+    end = _quotient(view, root, base, nodes)
+    if end is None:
+        return None
+    if by_division and any(view.function(node) in (Function.RECIPROCAL, Function.RSQRT) for node in nodes):
+        return None
+    end = _affine(view, end, nodes, free, takes_shift=is_centred)
+    value = centred.inputs[0] if is_centred else base
+    members = {node.id for node in nodes}
+    if value is None or any(not free(node.id) for node in nodes) or len(members) != len(nodes):
+        return None
+    if any(view.escapes(node, members | _handing_on(view, node)) for node in nodes if node is not end):
+        return None
+    return Norm(tuple(nodes), view.origin(value), end, is_centred)
+
+
+def _handing_on(view: View, node: Node) -> set[int]:
+    """Operators that hand on what a node makes; who reads those is asked of the node itself."""
+    found: set[int] = set()
+    pending = [value for value in node.outputs if value is not None]
+    while pending:
+        for use in view.graph.uses[pending.pop()]:
+            reader = view.graph.nodes[use.node]
+            if view.hands_on(reader) and reader.outputs[0] is not None:
+                found.add(reader.id)
+                pending.append(reader.outputs[0])
+    return found
+
+
+def _squared(view: View, node: Node) -> int | None:
+    """The value whose square a node makes."""
+    function = view.function(node)
+    value = node.inputs[0] if node.inputs else None
+    is_power = function is Function.POWER and view.number(node, 1) == 2.0
+    is_product = function is Function.MULTIPLY and len(node.inputs) == 2 and view.same(*node.inputs)
+    is_square = is_power or is_product or function is Function.SQUARE
+    return view.origin(value) if is_square and value is not None else None
+
+
+def _is_centred(view: View, node: Node, free: Free) -> bool:
+    """Whether a node takes from a value its own mean."""
+    if view.function(node) is not Function.SUBTRACT or not free(node.id):
+        return False
+    mean = view.maker(node, 1)
+    return mean is not None and view.function(mean) is Function.MEAN and view.same(mean.inputs[0], node.inputs[0])
+
+
+def _quotient(view: View, root: Node, base: int, nodes: list[Node]) -> Node | None:
+    """The node that divides by the root, in one step or by way of its reciprocal."""
+    reader = view.sole_reader(root)
+    if reader is None:
+        return None
+    inverse = view.function(root) is Function.RSQRT
+    is_reciprocal = view.function(reader) is Function.RECIPROCAL or (
+        view.function(reader) is Function.DIVIDE and view.number(reader, 0) == 1.0
+    )
+    if is_reciprocal and not inverse:
+        nodes.append(reader)
+        following = view.sole_reader(reader)
+        if following is None:
+            return None
+        reader, inverse = following, True
+    if len(reader.inputs) != 2 or not any(view.same(value, base) for value in reader.inputs):
+        return None
+    if view.function(reader) is (Function.MULTIPLY if inverse else Function.DIVIDE):
+        nodes.append(reader)
+        return reader
+    return None
+
+
+def _affine(view: View, end: Node, nodes: list[Node], free: Free, *, takes_shift: bool) -> Node:
+    """The node that scales, or scales and shifts, by constants, if there is one."""
+    for function in (Function.MULTIPLY, Function.ADD) if takes_shift else (Function.MULTIPLY,):
+        reader = view.sole_reader(end)
+        if reader is None or view.function(reader) is not function or not free(reader.id):
+            return end
+        if not any(view.is_constant(value) for value in reader.inputs):
+            return end
+        nodes.append(reader)
+        end = reader
+    return end
+
+
+def _written_out(*, is_centred: bool, needs_scale: bool, by_division: bool) -> Match:
+    def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+        norm = _norm_of(view, seed, free, by_division=by_division)
+        if norm is None or norm.is_centred is not is_centred:
+            return None
+        is_scaled = view.function(norm.end) is (Function.ADD if is_centred else Function.MULTIPLY) and any(
+            view.is_constant(value) for value in norm.end.inputs
+        )
+        return norm.nodes if is_scaled or not needs_scale else None
+
+    return match
+
+
+def _operator(*ops: str) -> Match:
+    def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+        return [seed] if view.op(seed) in ops and view.is_float(seed) else None
+
+    return match
+
+
+def _by_l2(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """A value divided by its own L2 norm, which is bounded from below: norm, bound, maybe Expand, quotient."""
+    if view.function(seed) is not Function.DIVIDE or not view.is_float(seed):
+        return None
+    nodes, last = [seed], view.maker(seed, 1)
+    if last is not None and view.op(last) == "Expand":
+        nodes.append(last)
+        last = view.maker(last, 0)
+    if last is not None and view.op(last) in _BOUNDS:
+        nodes.append(last)
+        last = next((made for made in (view.maker(last, 0), view.maker(last, 1)) if made is not None), None)
+    if last is None or view.op(last) != "ReduceL2" or not view.same(last.inputs[0], seed.inputs[0]):
+        return None
+    nodes.append(last)
+    inner = nodes[1:]
+    is_whole = all(free(node.id) and view.sole_reader(node) is not None for node in inner)
+    return nodes if is_whole else None
+
+
+def _with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """A LayerNormalization, in one operator or written out, and the sum of two activations that it normalizes."""
+    return _operator_with_sum(view, seed, free) or _written_out_with_sum(view, seed, free)
+
+
+def _operator_with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    if view.op(seed) != "LayerNormalization" or not view.is_float(seed):
+        return None
+    is_last = seed.attributes.get("axis", -1) in (-1, _RANK_OF_SKIP - 1)
+    if not is_last or any(view.graph.uses[value] for value in seed.outputs[1:] if value is not None):
+        return None
+    return _joined_by_sum(view, (seed,), seed.inputs[0], free)
+
+
+def _written_out_with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    norm = _norm_of(view, seed, free)
+    if norm is None or not norm.is_centred or view.function(norm.end) is not Function.ADD:
+        return None
+    return _joined_by_sum(view, norm.nodes, norm.value, free)
+
+
+def _joined_by_sum(view: View, nodes: tuple[Node, ...], value: int | None, free: Free) -> Sequence[Node] | None:
+    """A norm and the sum before it. Nothing else reads the sum: ONNX Runtime's CPU leaves one that goes on alone."""
+    if value is None:
+        return None
+    seed = nodes[0]
+    added = view.graph.nodes[view.graph.values[view.origin(value)].producer]
+    if added.scope != seed.scope or not free(added.id) or not _adds_rows(view, added):
+        return None
+    inside = {node.id for node in nodes}
+    if any(reader.id not in inside for reader, _ in view.readers(view.origin(value))):
+        return None
+    return [added, *nodes]
+
+
+def _adds_rows(view: View, node: Node) -> bool:
+    """A sum of two activations of three axes and one shape, known in full."""
+    if view.function(node) is not Function.ADD or not view.is_float(node):
+        return False
+    if any(value is None or view.is_constant(value) for value in node.inputs):
+        return False
+    left, right = view.shape(node, 0), view.shape(node, 1)
+    if left is None or right is None or not len(left) == len(right) == _RANK_OF_SKIP:
+        return False
+    is_known = view.has_fixed_inputs or None not in (*left, *right)
+    return is_known and all(a is None or b is None or a == b for a, b in zip(left, right, strict=True))
+
+
+def _kernel(
+    target: str,
+    order: int,
+    match: Match,
+    source: str,
+    since: str,
+    *,
+    asks: Constraint | None = None,
+    least: int = 2,
+    joins: Callable[[View], Sequence[Join]] | None = None,
+) -> Kernel:
+    """One target's row. Where nothing is said, ONNX Runtime's: its CPU has no low kernels, and CUDA's sum in FP32."""
+    if asks is None:
+        asks = Constraint(inside=Inside.FLOAT32) if target == "onnxruntime-cpu" else _IN_FLOAT32
+    return Kernel(
+        target=target,
+        order=order,
+        make=shape(match),
+        source=source,
+        since=since,
+        constraint=asks,
+        least=least,
+        joins=joins,
+    )
+
+
+_LAYER_NORM = _written_out(is_centred=True, needs_scale=True, by_division=True)
+_RMS_NORM = _written_out(is_centred=False, needs_scale=True, by_division=True)
+_DOCUMENT = "documentation, Graph Optimizations ({})"
+_MVN = "runtime graphs: {} in place of the operators"
+
+PATTERNS = (
+    Pattern(
+        name="skip-layer-norm",
+        summary="the sum of two activations and the LayerNormalization of it",
+        kernels=(
+            _kernel("onnxruntime-cpu", 43, _with_sum, _EXTENDED.format("SkipLayerNormalization"), _ORT),
+            _kernel(
+                "onnxruntime-cuda",
+                42,
+                _operator_with_sum,
+                _DOCUMENT.format("Skip Layer Normalization fusion"),
+                _ORT,
+                asks=_SUM_OF_ONE_TYPE,
+            ),
+            _kernel(
+                "onnxruntime-cuda", 43, _written_out_with_sum, _DOCUMENT.format("Skip Layer Normalization fusion"), _ORT
+            ),
+        ),
+    ),
+    Pattern(
+        name="layer-norm",
+        summary="LayerNormalization written out",
+        kernels=(
+            _kernel("onnxruntime-cpu", 44, _LAYER_NORM, _EXTENDED.format("LayerNormalization"), _ORT),
+            _kernel(
+                "onnxruntime-cuda",
+                44,
+                _LAYER_NORM,
+                _DOCUMENT.format("Layer Normalization fusion"),
+                _ORT,
+                joins=joined_norms,
+            ),
+            _kernel(
+                "openvino-cpu",
+                10,
+                _written_out(is_centred=True, needs_scale=False, by_division=False),
+                _MVN.format("MVN"),
+                _OPENVINO,
+                asks=_MVN_ASKS,
+            ),
+        ),
+    ),
+    Pattern(
+        name="rms-norm",
+        summary="RMSNorm written out",
+        kernels=(
+            _kernel("onnxruntime-cpu", 45, _RMS_NORM, _EXTENDED.format("SimplifiedLayerNormalization"), _ORT),
+            _kernel("onnxruntime-cuda", 45, _RMS_NORM, _DOCUMENT.format("Simplified Layer Normalization fusion"), _ORT),
+            _kernel(
+                "openvino-cpu",
+                11,
+                _written_out(is_centred=False, needs_scale=True, by_division=False),
+                _MVN.format("RMS"),
+                _OPENVINO,
+                asks=_MVN_ASKS,
+            ),
+        ),
+    ),
+    Pattern(
+        name="l2-norm",
+        summary="a value divided by its L2 norm",
+        kernels=(_kernel("openvino-cpu", 12, _by_l2, _MVN.format("NormalizeL2"), _OPENVINO, asks=_MVN_ASKS),),
+    ),
+    Pattern(
+        name="norm",
+        summary="a norm in one operator, which sums in FP32 inside",
+        kernels=(
+            _kernel(
+                "openvino-cpu",
+                46,
+                _operator("GroupNormalization", "LayerNormalization", "RMSNormalization"),
+                "runtime graphs: MVN, RMS and GroupNormalization in FP32 inside a BF16 graph too",
+                _OPENVINO,
+                asks=_OPERATOR,
+                least=1,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,64 @@
+"""Rotary position embeddings in small operators: x times cosines, plus x turned by half times sines."""
+
+from collections.abc import Sequence
+
+from mezzo.analysis.fusion.selector import Free, shape
+from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
+from mezzo.analysis.fusion.view import View
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Function
+
+_PARTS = frozenset({"Slice", "Split"})
+
+
+def _rotary(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """All of it before the sum that ends it."""
+    if view.function(seed) is not Function.ADD or not view.is_float(seed):
+        return None
+    products = [view.maker(seed, operand) for operand in range(2)]
+    for straight, turned in (products, products[::-1]):
+        if straight is None or turned is None or straight is turned:
+            continue
+        half = _turned(view, straight, turned)
+        if half is None:
+            continue
+        inner = [straight, turned, *half]
+        if all(free(node.id) for node in inner) and all(view.sole_reader(node) is not None for node in inner[:4]):
+            return [seed, *inner]
+    return None
+
+
+def _turned(view: View, straight: Node, turned: Node) -> list[Node] | None:
+    """What turns a value by half before one product, where the other is of the same value: Concat, Neg, the parts."""
+    if not view.function(straight) is view.function(turned) is Function.MULTIPLY:
+        return None
+    for operand in range(2):
+        joined = view.maker(turned, operand)
+        if joined is None or view.op(joined) != "Concat" or len(joined.inputs) != 2:
+            continue
+        negative, first = view.maker(joined, 0), view.maker(joined, 1)
+        second = None if negative is None or view.op(negative) != "Neg" else view.maker(negative, 0)
+        if negative is None or first is None or second is None or not {view.op(first), view.op(second)} <= _PARTS:
+            continue
+        if view.same(first.inputs[0], second.inputs[0]) and any(view.same(v, first.inputs[0]) for v in straight.inputs):
+            return [joined, negative, *({first.id: first, second.id: second}.values())]
+    return None
+
+
+PATTERNS = (
+    Pattern(
+        name="rotary",
+        summary="a value times cosines, plus the value turned by half times sines",
+        kernels=(
+            Kernel(
+                target="openvino-cpu",
+                order=6,
+                make=shape(_rotary),
+                source="runtime graphs: RoPE in place of Slice, Neg, Concat, Mul, Add; a Cast inside leaves them all",
+                since="OpenVINO 2026.4.1",
+                constraint=Constraint(formats=frozenset({DType.BFLOAT16})),
+            ),
+        ),
+    ),
+)

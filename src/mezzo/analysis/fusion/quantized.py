@@ -1,0 +1,374 @@
+"""Which nodes a target runs together on quantized operands: a kernel's operator with those that it takes in.
+
+Pure functions over a graph and a target's rows.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from mezzo.analysis.fusion.composites import composites_of
+from mezzo.analysis.fusion.view import View
+from mezzo.formats.dtypes import STORED_AS, DType, storage_span
+from mezzo.formats.quantization import Quantization
+from mezzo.ir.nodes import Kind, Node, Role, Use
+from mezzo.tables.quantized_kernels import Bias, Hands, Operand, QuantizedKernel
+from mezzo.tables.target import Target
+
+# Of a product, the operand that is added to it, where it has one.
+_BIAS = 2
+_SCALINGS = frozenset({"Mul", "Div"})
+
+
+class Read(NamedTuple):
+    """A value that a unit reads quantized, and how."""
+
+    use: Use
+    value: int
+    operand: Operand
+
+
+class Offset(NamedTuple):
+    """A constant that a unit adds up in INT32, at the scale of its operands' scales multiplied."""
+
+    use: Use
+    value: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedUnit:
+    """Nodes that run as one quantized kernel: its operator first, then those that it takes in, one behind the other.
+
+    `result` is what the last of them makes; `inside` what the others do. `offset`: see `Offset`.
+    """
+
+    kernel: QuantizedKernel
+    nodes: tuple[int, ...]
+    reads: tuple[Read, ...]
+    result: int
+    inside: tuple[int, ...]
+    offset: Offset | None = None
+
+
+Takes = Callable[[Node, QuantizedKernel], bool]  # whether a kernel may be taken for a node
+
+
+def lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int | None:
+    """A value whose parameters a unit takes and nobody knows, where they have been asked for."""
+    kernel = unit.kernel
+    needed = [read.value for read in unit.reads if read.operand.is_weight or not kernel.is_dynamic]
+    if kernel.hands in (Hands.INTEGERS, Hands.READ):
+        needed.append(unit.result)
+    return None if known is None else next((value for value in needed if value not in known), None)
+
+
+class Quantizers:
+    """The kernels of a target over one graph that read operands quantized to a format."""
+
+    def __init__(
+        self,
+        view: View,
+        target: Target,
+        dtype: DType,
+        may_run: Sequence[bool],
+        known: Mapping[int, Quantization] | None,
+        takes: "Takes",
+    ) -> None:
+        """`may_run`: by node, whether it may run quantized at all. `known`: the parameters of values, by id; None where
+        nobody has asked yet, and all is taken to fit. `takes`: whether a kernel may be taken for a node.
+        """
+        self._view, self._target, self._dtype, self._may_run, self._known = view, target, dtype, may_run, known
+        self._takes = takes
+
+    def units(self) -> tuple[QuantizedUnit, ...]:
+        """The units of the graph, each node in one at most."""
+        found, taken = [], set[int]()
+        for node in self._view.graph.nodes:
+            if node.kind is not Kind.OP or not self._may_run[node.id] or node.id in taken:
+                continue
+            unit = self._unit_of(node)
+            if unit is not None:
+                found.append(unit)
+                taken.update(unit.nodes)
+        return tuple(found)
+
+    def _unit_of(self, node: Node) -> QuantizedUnit | None:
+        """The unit that begins with a node: by the first row that is about it. Where that takes parameters that nobody
+        knows, by one that finds ranges as it runs, if there is any.
+        """
+        lacking: QuantizedUnit | None = None
+        for kernel in self._kernels(node):
+            if not kernel.operands or not self._takes(node, kernel) or (lacking and not kernel.is_dynamic):
+                continue
+            reads = self._reads(node, kernel)
+            if reads is None:
+                continue
+            unit = self._unit(node, kernel, reads)
+            if self._is_spoilt(unit):
+                continue
+            if lacks(unit, self._known) is None:
+                return unit
+            lacking = lacking or unit
+        return lacking
+
+    def free_quantizes(self) -> Iterator[int]:
+        """Values of which a Quantize costs nothing, though their maker runs in floats."""
+        for node in self._view.graph.nodes:
+            if node.kind is Kind.OP and any(not kernel.operands for kernel in self._kernels(node)):
+                yield from (value for value in node.outputs[:1] if value is not None)
+
+    def _kernels(self, node: Node) -> Sequence[QuantizedKernel]:
+        return self._target.quantized_kernels(self._dtype, *node.signature.operator, node.attributes)
+
+    def _reads(self, node: Node, kernel: QuantizedKernel) -> tuple[Read, ...] | None:
+        """What a node reads quantized as a kernel's row says; None where it is not the row's."""
+        outputs = [value for value in node.outputs if value is not None]
+        hands_on_several = kernel.is_dynamic or kernel.hands in (Hands.READ, Hands.PASSED)
+        if not outputs or (len(outputs) > 1 and not hands_on_several):
+            return None
+        found = []
+        for operand in _spread(kernel.operands, len(node.inputs)):
+            value = node.inputs[operand.position] if operand.position < len(node.inputs) else None
+            if value is None or node.signature.inputs[operand.position] is not Role.GROUP:
+                return None
+            bound = operand.bound_by(self._demands.get(value, ()))
+            if bound is None or operand.is_weight != self._view.is_constant(value):
+                return None
+            if not self._suits(value, bound, kernel):
+                return None
+            found.append(Read(Use(node.id, operand.position), value, bound))
+        return tuple(found)
+
+    def _suits(self, value: int, operand: Operand, kernel: QuantizedKernel) -> bool:
+        """Whether a value can be held as a kernel reads it."""
+        graph = self._view.graph
+        if operand.rank is not None:
+            shape = graph.shapes.get(value)
+            if shape is None or len(shape) != operand.rank:
+                return False
+        if operand.is_weight:
+            facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
+            is_whole = facts is not None and maker.kind is Kind.SOURCE and not (facts.has_infinity or facts.has_nan)
+            return is_whole and self._is_held_so(value, operand)
+        how = None if self._known is None else self._known.get(value)
+        if how is None or kernel.is_dynamic:
+            return True
+        is_first = how.dtype is operand.dtype
+        return operand.takes(how.dtype, how.is_symmetric) and (
+            is_first or not self._comes_from(value, operand.not_from)
+        )
+
+    @cached_property
+    def _demands(self) -> Mapping[int, tuple[Operand, ...]]:
+        """How those who read a value bind how it is stored, as it is or past what runtimes move a Dequantize past; by
+        value id, where anybody does.
+        """
+        demands: dict[int, tuple[Operand, ...]] = {}
+        for node in reversed(self._view.graph.nodes):
+            if node.kind is not Kind.OP:
+                continue
+            kernels = self._kernels(node)
+            operands = [one for kernel in kernels for one in kernel.operands if one.is_binding]
+            made = {one: None for value in node.outputs if value in demands for one in demands[value]}
+            moved = made if made and any(_keeps_steps(kernel) for kernel in kernels) else {}
+            for position, value in enumerate(node.inputs):
+                bound = dict.fromkeys(one for one in operands if one.position == position) | moved
+                if value is not None and bound:
+                    demands[value] = tuple(dict.fromkeys((*demands.get(value, ()), *bound)))
+        return demands
+
+    def _comes_from(self, value: int, operators: Set[str]) -> bool:
+        """Whether a value, moved or as it is, is what one of some operators makes."""
+        graph = self._view.graph
+        while operators:
+            maker = graph.nodes[graph.values[value].producer]
+            if maker.kind is not Kind.OP or self._view.op(maker) in operators:
+                return maker.kind is Kind.OP
+            source = maker.inputs[0] if maker.inputs else None
+            if source is None or not self._moves(maker):
+                return False
+            value = source
+        return False
+
+    def _moves(self, node: Node) -> bool:
+        """Whether a node only moves or chooses among numbers."""
+        return any(kernel.hands in (Hands.READ, Hands.PASSED) for kernel in self._kernels(node))
+
+    def _is_held_so(self, value: int, operand: Operand) -> bool:
+        """Whether a weight's scales, where they are known, lie as a kernel reads them: one for all does anywhere."""
+        how = None if self._known is None else self._known.get(value)
+        if how is None or how.axis is None:
+            return True
+        shape = self._view.graph.shapes.get(value)
+        return operand.axis is not None and shape is not None and how.axis == operand.axis % len(shape)
+
+    def _unit(self, node: Node, kernel: QuantizedKernel, reads: tuple[Read, ...]) -> QuantizedUnit:
+        nodes, last, offset = [node.id], node, self._offset(node, kernel)
+        if kernel.bias is Bias.INT32 and offset is None and len(node.inputs) <= _BIAS:
+            added = self._added(node)
+            if added is not None:
+                last, offset = added
+                nodes.append(last.id)
+        for taken in self._taken_in(last, kernel):
+            nodes += [number for number in sorted(taken) if number not in nodes]
+            last = self._view.graph.nodes[taken[-1]]
+        made = [value for number in nodes for value in self._view.graph.nodes[number].outputs if value is not None]
+        result = next((value for value in last.outputs if value is not None), None)
+        assert result is not None, "what a kernel makes is read"
+        inside = tuple(value for value in made if value != result) if len(nodes) > 1 else ()
+        return QuantizedUnit(
+            kernel=kernel, nodes=tuple(nodes), reads=reads, result=result, inside=inside, offset=offset
+        )
+
+    def _is_spoilt(self, unit: QuantizedUnit) -> bool:
+        """Whether who reads what a unit makes has the runtime answer wrong."""
+        graph, kernel = self._view.graph, unit.kernel
+        readers = (graph.nodes[use.node] for use in graph.uses[unit.result])
+        if any(self._view.op(reader) in kernel.not_before for reader in readers):
+            return True
+        how = None if self._known is None else self._known.get(unit.result)
+        demands = () if how is None or kernel.hands is not Hands.INTEGERS else self._demands.get(unit.result, ())
+        if how is not None and not all(demand.takes(how.dtype, how.is_symmetric) for demand in demands):
+            return True
+        return kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)
+
+    def _is_bare(self, unit: QuantizedUnit) -> bool:
+        """Whether a unit is a product without a bias, or with zeros, and nothing but scalings of it."""
+        product, *rest = (self._view.graph.nodes[number] for number in unit.nodes)
+        bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
+        facts = None if bias is None else self._view.graph.constants.get(bias)
+        is_zero = facts is not None and facts.largest == 0.0 and not (facts.has_infinity or facts.has_nan)
+        return (bias is None or is_zero) and all(self._view.op(node) in _SCALINGS for node in rest)
+
+    def _has_several_readers(self, value: int) -> bool:
+        """Whether several read a value, as it is or moved and scaled on the way."""
+        graph = self._view.graph
+        while len(graph.uses[value]) == 1:
+            reader = graph.nodes[graph.uses[value][0].node]
+            made = [one for one in reader.outputs if one is not None]
+            is_moved = reader.kind is Kind.OP and (self._moves(reader) or self._view.op(reader) in _SCALINGS)
+            if not is_moved or not made:
+                return False
+            if len(made) > 1:
+                return True
+            value = made[0]
+        return True
+
+    # -- what is taken in ---------------------------------------------------------------------------------------------
+
+    def _offset(self, node: Node, kernel: QuantizedKernel) -> Offset | None:
+        """The constant that a product has as an operand of its own, where it has to be held in INT32."""
+        value = node.inputs[_BIAS] if kernel.bias is Bias.INT32 and len(node.inputs) > _BIAS else None
+        return Offset(Use(node.id, _BIAS), value) if value is not None and self._is_stored(value) else None
+
+    def _added(self, node: Node) -> tuple[Node, Offset] | None:
+        """The Add of a constant right behind a product."""
+        reader, use = self._sole_reader(node)
+        if reader is None or use is None or reader.op != "Add" or not self._may_run[reader.id]:
+            return None
+        (other,) = {0, 1} - {use.operand}
+        value = reader.inputs[other]
+        if value is None or not self._is_stored(value) or len(self._view.graph.shapes.get(value) or ()) != 1:
+            return None
+        return reader, Offset(Use(reader.id, other), value)
+
+    def _is_stored(self, value: int) -> bool:
+        """Whether a constant is stored: then it can be held in INT32 for one of its readers."""
+        graph = self._view.graph
+        facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
+        return maker.kind is Kind.SOURCE and facts is not None and not (facts.has_infinity or facts.has_nan)
+
+    def _taken_in(self, node: Node, kernel: QuantizedKernel) -> Iterator[tuple[int, ...]]:
+        """The operators behind a node that its kernel takes in, step by step; the last of a step gives its result."""
+        graph = self._view.graph
+        while kernel.followers:
+            composite = self._composite(node, kernel)
+            if composite:
+                yield composite
+                node = graph.nodes[composite[-1]]
+                continue
+            reader, use = self._sole_reader(node)
+            if reader is None or use is None or self._view.op(reader) not in kernel.followers:
+                return
+            others = [one for at, one in enumerate(reader.inputs) if at != use.operand and one is not None]
+            if not self._may_run[reader.id] or not all(self._is_per_channel(one) for one in others):
+                return
+            if kernel.is_cut and not self._is_kept(reader):
+                return
+            yield (reader.id,)
+            node = reader
+
+    def _composite(self, node: Node, kernel: QuantizedKernel) -> tuple[int, ...]:
+        """The activation in small operators that alone reads what a node makes, its end last."""
+        value = node.outputs[0]
+        if value is None:
+            return ()
+        for composite in composites_of(self._view).get(value, ()):
+            is_alone = all(use.node in composite.nodes for use in self._view.graph.uses[value])
+            if composite.name in kernel.followers and is_alone and all(self._may_run[n] for n in composite.nodes):
+                return (*sorted(composite.nodes - {composite.end.id}), composite.end.id)
+        return ()
+
+    def _sole_reader(self, node: Node) -> tuple[Node | None, Use | None]:
+        """The one operator of the same scope that reads what a node makes, and where."""
+        graph, value = self._view.graph, node.outputs[0]
+        uses = () if value is None else graph.uses[value]
+        if value is None or len(uses) != 1 or not graph.values[value].is_castable or uses[0] in graph.aliased:
+            return None, None
+        reader = graph.nodes[uses[0].node]
+        is_one = reader.kind is Kind.OP and len(reader.outputs) == 1 and reader.scope == node.scope
+        return (reader, uses[0]) if is_one else (None, None)
+
+    def _is_per_channel(self, value: int) -> bool:
+        """Whether a constant is one number, or one per channel, as far as its shape tells: all axes but one are 1."""
+        shape = self._view.graph.shapes.get(value)
+        return self._view.is_constant(value) and shape is not None and sum(size != 1 for size in shape) <= 1
+
+    def _is_kept(self, node: Node) -> bool:
+        """Whether integers cut off what a Relu or a Clip does: what they hold reaches no further than its bounds."""
+        value = node.outputs[0]
+        how = None if self._known is None or value is None else self._known.get(value)
+        if how is None:
+            return self._known is None
+        low, high = (0.0, math.inf) if node.op == "Relu" else (self._bound(node, 1), self._bound(node, 2))
+        if low is None or high is None:
+            return False
+        first, last = ((end - how.zero_points[0]) * how.scales[0] for end in how.span)
+        step = how.scales[0] / 2  # what lies closer to the bound than half a step is the bound
+        return first >= low - step and last <= high + step
+
+    def _bound(self, node: Node, operand: int) -> float | None:
+        """A bound of a Clip; infinite where it has none, None where it is no constant."""
+        if operand >= len(node.inputs) or node.inputs[operand] is None:
+            return math.inf if operand > 1 else -math.inf
+        return self._view.number(node, operand)
+
+
+def _keeps_steps(kernel: QuantizedKernel) -> bool:
+    """Whether what a kernel makes of integers is their numbers, moved, chosen, or in the mean: no product's sum."""
+    return bool(kernel.operands) and not any(one.is_weight for one in kernel.operands)
+
+
+def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
+    """The operands of a row, each of which may stand for all behind it."""
+    for operand in operands:
+        last = count if operand.and_rest else operand.position + 1
+        for position in range(operand.position, last):
+            yield replace(operand, position=position, and_rest=False)
+
+
+def storage_of(dtype: DType, operands: Iterable[Operand], is_never_negative: bool) -> tuple[DType, bool]:
+    """How a value is best held in a quantized format for all who read it, and whether it is symmetric: as most of them
+    take it, and of such ways as they prefer it.
+    """
+    wanted = [*operands]
+
+    def worth(way: tuple[DType, bool]) -> tuple[int, int]:
+        dtype, is_symmetric = way
+        ranks = [operand.rank_of(dtype, is_symmetric or is_never_negative) for operand in wanted]
+        taken = [rank for rank in ranks if rank is not None]
+        return len(taken), -sum(taken)
+
+    return max(((stored, storage_span(stored)[0] < 0) for stored in STORED_AS[dtype]), key=worth)

@@ -1,0 +1,134 @@
+"""What units mean to types: which uses lie inside a kernel, what each kernel asks of its ports, and so what a
+conversion costs and who has to agree.
+
+Pure functions over a graph and its partition.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mezzo.analysis.fusion.unit import Constraint, Inside, Partition
+from mezzo.formats.dtypes import DType
+from mezzo.formats.precision_line import Line
+from mezzo.ir.columns import Bools, Ints
+from mezzo.ir.graph import Graph
+from mezzo.tables.kernels import Kernels
+
+NO_UNIT = 0
+
+
+def number_nodes(graph: Graph, of: Partition) -> Ints:
+    """The number of each node's unit, by node id; NO_UNIT where it is in none."""
+    numbers = np.full(len(graph.nodes), NO_UNIT)
+    for unit in of.units:
+        numbers[list(unit.nodes)] = unit.number
+    return numbers
+
+
+def uses_inside(graph: Graph, of: Partition) -> Bools:
+    """Which uses, in the order of the graph's columns, read a value that their own unit makes: a conversion there
+    takes the kernel apart, unless its constraint says otherwise.
+    """
+    columns, numbers = graph.columns, number_nodes(graph, of)
+    made_in = numbers[columns.value_producer[columns.use_value]]
+    inside: Bools = (made_in == numbers[columns.use_node]) & (made_in != NO_UNIT)
+    return inside
+
+
+def values_inside(graph: Graph, of: Partition) -> Bools:
+    """Which values, by id, no one outside the unit that makes them reads: they never reach memory."""
+    columns = graph.columns
+    numbers = number_nodes(graph, of)
+    read_outside = np.zeros(len(graph.values), bool)
+    read_outside[columns.use_value[~uses_inside(graph, of)]] = True
+    is_read = np.zeros(len(graph.values), bool)
+    is_read[columns.use_value] = True
+    hidden: Bools = (numbers[columns.value_producer] != NO_UNIT) & is_read & ~read_outside
+    return hidden
+
+
+def kernels_of_units(graph: Graph, of: Partition, line: Line) -> Kernels:
+    """What the units mean to conversions on a line. Of a format that a unit's constraint does not name they say
+    nothing, and so of a threshold that has the base on neither side.
+    """
+    columns, inside, hidden = graph.columns, uses_inside(graph, of), values_inside(graph, of)
+    numbers = number_nodes(graph, of)
+    reader, maker = numbers[columns.use_node], numbers[columns.value_producer]
+    reads, writes, apart = [], [], []
+    is_near = _in_one_scope(graph)
+    for threshold in line.thresholds:
+        dtype = _format_at(line, threshold)
+        mixes, fuses = _asking(of, dtype, _mixes)[reader], _asking(of, dtype, _fuses)[reader]
+        reads.append((is_near & _asking(of, dtype, _reads_free)[reader]) | (inside & mixes))
+        writes.append(_asking(of, dtype, _writes_free)[maker])
+        apart.append(inside & fuses & ~mixes)
+    dtypes = [None if level == line.base else dtype for level, dtype in enumerate(line.dtypes)]
+    return Kernels(
+        reads_free=np.array(reads),
+        writes_free=np.array(writes),
+        takes_apart=np.array(apart),
+        computes_base=np.array([_asking(of, dtype, _computes_float32)[numbers] for dtype in dtypes]),
+        hidden=np.array([hidden & _asking(of, dtype, _fuses)[maker] for dtype in dtypes]),
+    )
+
+
+def links_of_units(of: Partition, line: Line, may_stay: Bools) -> tuple[tuple[int, int, int], ...]:
+    """Nodes that agree at a threshold, as their kernel is found in one type alone: (threshold, node, node).
+
+    `may_stay`: by node, whether it may run at the base or has nothing to decide. A unit with a node that may not is no
+    kernel, or one already, and its other nodes are free.
+    """
+    found = []
+    for threshold in line.thresholds:
+        dtype = _format_at(line, threshold)
+        for unit in of.units:
+            asks = unit.constraint
+            if asks.is_linked and dtype in asks.formats and may_stay[list(unit.nodes)].all():
+                found += [(threshold, unit.nodes[0], node) for node in unit.nodes[1:]]
+    return tuple(found)
+
+
+def _format_at(line: Line, threshold: int) -> DType | None:
+    """The format that the base meets at a threshold; None where the base is on neither side."""
+    if line.base not in (threshold, threshold + 1):
+        return None
+    return line.dtypes[threshold if line.base == threshold + 1 else threshold + 1]
+
+
+def _in_one_scope(graph: Graph) -> Bools:
+    """Which uses stand in the scope of their value: there a Cast of it stands, for a kernel beside it to take in."""
+    columns = graph.columns
+    of_value = np.array([value.scope for value in graph.values], np.int64)
+    of_node = np.array([node.scope for node in graph.nodes], np.int64)
+    is_near: Bools = of_value[columns.use_value] == of_node[columns.use_node]
+    return is_near
+
+
+def _asking(of: Partition, dtype: DType | None, asks: Callable[[Constraint, DType], bool]) -> Bools:
+    """Which units, by number, ask something in a format; those of no number ask nothing."""
+    found = np.zeros(len(of.units) + 1, bool)
+    if dtype is not None:
+        for unit in of.units:
+            found[unit.number] = asks(unit.constraint, dtype)
+    return found
+
+
+def _fuses(asks: Constraint, dtype: DType) -> bool:
+    return dtype in asks.formats
+
+
+def _mixes(asks: Constraint, dtype: DType) -> bool:
+    return _computes_float32(asks, dtype) and not asks.is_linked
+
+
+def _computes_float32(asks: Constraint, dtype: DType) -> bool:
+    return dtype in asks.formats and asks.inside is Inside.FLOAT32
+
+
+def _reads_free(asks: Constraint, dtype: DType) -> bool:
+    return dtype in asks.reads_free
+
+
+def _writes_free(asks: Constraint, dtype: DType) -> bool:
+    return dtype in asks.writes_free

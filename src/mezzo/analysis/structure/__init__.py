@@ -1,0 +1,186 @@
+"""Facts that no single operator tells: patterns, constants and chains. One file per family, found by discovery.
+
+A structure rule reads a View and yields findings; whether a finding denies its node is the policy's decision.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+from mezzo.analysis.graph_with_facts import GraphView
+from mezzo.formats.dtypes import Format
+from mezzo.ir.graph import ConstantFacts
+from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.tables.facts import Function, OpFacts
+from mezzo.tables.policy import Finding, Lifting, Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class View(GraphView):
+    """A graph with its operators' facts, and the walks that rules need. `low` is the format being considered."""
+
+    low: Format
+    limited: frozenset[int] = frozenset()  # values of constants that will be stored within bounds
+    masks: frozenset[int] = frozenset()  # values of constants that no softmax tells apart; see `exact_masks`
+    assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ends of graph inputs, by name
+
+    def nodes_where(self, is_wanted: Callable[[OpFacts], bool]) -> list[Node]:
+        """Operators whose facts are as wanted, in graph order. Asks once per signature, of which a model has few."""
+        import numpy as np
+
+        codes = self.graph.columns.node_signature
+        first = np.unique(codes, return_index=True)[1].tolist()
+        wanted = np.array([(row := self.rows[node]) is not None and is_wanted(row) for node in first], bool)
+        return [self.graph.nodes[number] for number in np.flatnonzero(wanted[codes]).tolist()]
+
+    @cached_property
+    def _by_function(self) -> Mapping[Function, tuple[Node, ...]]:
+        by_function: dict[Function, list[Node]] = {}
+        for node in self.nodes_where(lambda row: row.function is not Function.NONE):
+            by_function.setdefault(self.function(node), []).append(node)
+        return {function: tuple(nodes) for function, nodes in by_function.items()}
+
+    def nodes(self, *functions: Function) -> Iterable[Node]:
+        """Operators with any of the functions, in graph order within each."""
+        for function in functions:
+            yield from self._by_function.get(function, ())
+
+    def producer(self, node: Node, operand: int) -> Node | None:
+        """The node that makes an operand, seen through operators that hand their input on unchanged, but for
+        rounding.
+        """
+        if operand >= len(node.inputs) or node.inputs[operand] is None:
+            return None
+        maker = self.graph.nodes[self.graph.values[node.inputs[operand]].producer]  # type: ignore[index]  # checked above
+        passed = []
+        while self._hands_on(maker) and (source := maker.inputs[0]) is not None:
+            if maker.id in self._origins:
+                maker = self.graph.nodes[self._origins[maker.id]]
+                break
+            passed.append(maker.id)
+            maker = self.graph.nodes[self.graph.values[source].producer]
+        # Kept, so that many operators at the end of one long chain walk it once.
+        self._origins.update(dict.fromkeys(passed, maker.id))
+        return maker
+
+    @cached_property
+    def _origins(self) -> dict[int, int]:
+        return {}
+
+    def _hands_on(self, node: Node) -> bool:
+        return bool(node.inputs) and (node.kind is Kind.CAST or self.function(node) is Function.IDENTITY)
+
+    def producers(self, node: Node) -> list[Node]:
+        """Makers of the operands that share the node's precision."""
+        return [
+            self.graph.nodes[self.graph.values[v].producer]
+            for v, role in zip(node.inputs, node.signature.inputs, strict=True)
+            if v is not None and role is Role.GROUP
+        ]
+
+    def readers(self, node: Node) -> list[Node]:
+        """Users of the outputs that share the node's precision, sharing it too."""
+        graph = self.graph
+        return [
+            graph.nodes[use.node]
+            for v, role in zip(node.outputs, node.signature.outputs, strict=True)
+            if v is not None and role is Role.GROUP
+            for use in graph.uses[v]
+            if graph.nodes[use.node].signature.inputs[use.operand] is Role.GROUP
+        ]
+
+    def constant(self, node: Node, operand: int) -> ConstantFacts | None:
+        """Facts of a constant operand, seen through operators that only move values."""
+        value = node.inputs[operand] if operand < len(node.inputs) else None
+        for _ in range(8):
+            if value is None or value in self.graph.constants:
+                break
+            maker = self.graph.nodes[self.graph.values[value].producer]
+            row = self.rows[maker.id]
+            if row is None or not row.keeps_values or not maker.inputs or Role.GROUP in maker.signature.inputs[1:]:
+                return None
+            value = maker.inputs[0]
+        return None if value is None else self.graph.constants.get(value)
+
+    def is_decided(self, node: Node) -> bool:
+        """Whether the node has a precision to decide."""
+        return node.signature.dtype is not None and node.kind in (Kind.OP, Kind.TIE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ways on from nodes: through what `passes`, to what `ends` them."""
+
+    view: View
+    passes: Callable[[Node], bool]
+    ends: Callable[[Node], bool]
+    memo: dict[int, bool] = field(default_factory=dict)
+
+    def all_end(self, starts: Sequence[Node]) -> bool:
+        """Whether there are starts, and every way on from them comes to an end. Linear over all calls."""
+        return bool(starts) and all(self._end(start) for start in starts)
+
+    def _end(self, start: Node) -> bool:
+        order: list[Node] = []
+        queue, seen = [start], {start.id}
+        while queue:
+            node = queue.pop()
+            if node.id in self.memo:
+                continue
+            order.append(node)
+            if self.passes(node):
+                for reader in self._readers(node):
+                    if reader.id not in seen:
+                        seen.add(reader.id)
+                        queue.append(reader)
+        # Nodes are numbered in order of use, so readers are settled before what they read.
+        for node in sorted(order, key=lambda node: -node.id):
+            readers = [] if self.ends(node) else list(self._readers(node))
+            goes_on = self.passes(node) and bool(readers)
+            self.memo[node.id] = self.ends(node) or (goes_on and all(self.memo.get(r.id, False) for r in readers))
+        return self.memo[start.id]
+
+    def _readers(self, node: Node) -> Iterator[Node]:
+        """Every user of the node's floats, graph outputs included."""
+        for value, role in zip(node.outputs, node.signature.outputs, strict=True):
+            if value is not None and role is Role.GROUP:
+                for use in self.view.graph.uses[value]:
+                    yield self.view.graph.nodes[use.node]
+
+
+# Of these a policy may leave out all but the nodes that hold what is found: no finite number is stored as an infinity.
+KEPT_ANYWAY = frozenset({"attribute-out-of-range", "constant-out-of-range"})
+
+
+@dataclass(frozen=True, slots=True)
+class StructureRule:
+    """A named way to look for trouble. `find` must be linear in the graph.
+
+    `lifting`: what data may do about its findings; a finding may say otherwise of itself.
+    """
+
+    name: str
+    summary: str
+    find: Callable[[View], Iterable[Finding]]
+    lifting: Lifting = Lifting.NEVER
+
+
+# Rules that every policy heeds: what they find would be taken out of integer kernels that the model came with.
+BINDING = frozenset({"quantized-part", "quantized-unit", "quantized-weight"})
+
+
+@cache
+def structure_rules() -> tuple[StructureRule, ...]:
+    """Every rule of every module in this package, by name."""
+    rules: list[StructureRule] = []
+    for module in pkgutil.iter_modules(__path__):
+        rules += importlib.import_module(f"{__name__}.{module.name}").RULES
+    return tuple(sorted(rules, key=lambda rule: rule.name))
+
+
+def rules_of(policy: Policy) -> tuple[StructureRule, ...]:
+    """The rules whose findings deny their node under a policy."""
+    named = policy.findings
+    return tuple(rule for rule in structure_rules() if named is None or rule.name in named | BINDING)

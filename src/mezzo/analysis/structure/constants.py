@@ -1,0 +1,229 @@
+"""Constants and attributes that the low format cannot hold: masks, huge scales, epsilons that vanish."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from mezzo.analysis.structure import StructureRule, View
+from mezzo.ir.graph import ConstantFacts
+from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.tables.facts import Cost, Function, Transfer
+from mezzo.tables.policy import Finding, Lifting
+
+# A constant that loses more than this share of itself by rounding is not the constant that was meant.
+_LARGEST_LOSS = 1 / 8
+# The largest FP32 number stands for "no bound" in Clip, and does no harm as an infinity there.
+_NO_BOUND = 3.0e38
+_STOPS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE, Function.LOG, Function.SQRT})
+
+
+def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
+    """Operators with a constant operand that may not fit: node, operand, value, facts. A generator is its own
+    constant.
+    """
+    graph = view.graph
+    for value, facts in graph.constants.items():
+        if value in view.limited or value in view.masks or _fits(facts, view):
+            continue
+        producer = graph.nodes[graph.values[value].producer]
+        if producer.kind is Kind.OP and producer.signature.dtype is not None:
+            yield producer, -1, value, facts
+        for use in graph.uses[value]:
+            node = graph.nodes[use.node]
+            if node.signature.inputs[use.operand] is Role.GROUP and view.is_decided(node):
+                yield node, use.operand, value, facts
+
+
+def _fits(facts: ConstantFacts, view: View) -> bool:
+    """Whether no rule of this file has anything against a constant: nearly all are neither large nor tiny."""
+    return not facts.largest or view.low.smallest_normal <= facts.largest < 2 / view.low.eps
+
+
+def _spread(view: View, start: Node, rule: str, because: str, seen: set[int]) -> Iterator[Finding]:
+    """Find a node that a constant spoils, and follow what it makes until an operator bounds that, itself included.
+
+    `seen` are the nodes that earlier walks of the rule reached. They and what follows them are passed over, so that all
+    walks of a rule together are linear in the graph.
+    """
+    if start.id not in seen:
+        seen.add(start.id)
+        yield Finding(node=start.id, rule=rule, because=because)
+        yield from _followers(view, start, rule, seen)
+
+
+def _followers(view: View, start: Node, rule: str, seen: set[int], lifting: Lifting | None = None) -> Iterator[Finding]:
+    """`lifting` is of the operators that follow: the first one holds the constant itself, which no data changes."""
+    queue = [start]
+    while queue:
+        node = queue.pop()
+        if _bounds(view, node):
+            continue
+        for reader in view.readers(node):
+            if reader.id not in seen and view.is_decided(reader):
+                seen.add(reader.id)
+                queue.append(reader)
+                yield Finding(
+                    node=reader.id,
+                    rule=rule,
+                    because=f"reads what {node.name!r} makes of it, and nothing has bounded that yet",
+                    cause=node.id,
+                    lifting=lifting,
+                )
+
+
+def _bounds(view: View, node: Node) -> bool:
+    """Whether what a node makes is inside the range whatever it reads: bounded, or far smaller than that."""
+    row = view.rows[node.id]
+    if row is None or row.is_bounded or row.function in _STOPS:
+        return row is not None
+    if row.function is not Function.CLIP:
+        return False
+    ends = [view.constant(node, 1), view.constant(node, 2)]
+    stated = [node.attributes.get(name) for name in ("min", "max")] if node.attributes else []
+    sizes = [facts.largest for facts in ends if facts is not None]
+    sizes += [abs(end) for end in stated if isinstance(end, float)]
+    return len(sizes) == len(ends) and max(sizes) < view.low.overflow_from
+
+
+def out_of_range(view: View) -> Iterable[Finding]:
+    limit = view.low.overflow_from
+    texts: dict[int, str] = {}
+    for node, operand, value, facts in _constants(view):
+        if facts.largest < limit:
+            continue
+        if view.function(node) is Function.CLIP and operand > 0 and facts.largest > _NO_BOUND:
+            continue
+        name = view.graph.values[value].name
+        text = f"constant {name!r} reaches {facts.largest:.4g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
+        texts.setdefault(node.id, text)
+    yield from _spread_all(view, texts, "constant-out-of-range")
+
+
+def _spread_all(view: View, texts: Mapping[int, str], rule: str) -> Iterator[Finding]:
+    """Find the nodes, by id, that hold what passes the range, as no policy leaves them out; then what follows them."""
+    for number, text in texts.items():
+        yield Finding(node=number, rule=rule, because=text)
+    seen = set(texts)
+    for number in texts:
+        row = view.rows[number]
+        if row is None or row.cost is not Cost.NORMALIZATION:  # its statistics are large, not its result
+            yield from _followers(view, view.graph.nodes[number], rule, seen, Lifting.BY_RANGES)
+
+
+def near_range(view: View) -> Iterable[Finding]:
+    """A mask just inside the range overflows as soon as it is added to something."""
+    limit = view.low.max_finite / 2
+    seen: set[int] = set()
+    for node, operand, value, facts in _constants(view):
+        if operand < 0 or facts.values is None or not limit < facts.largest < view.low.overflow_from:
+            continue
+        if view.function(node) in (Function.ADD, Function.SUBTRACT, Function.SELECT, Function.MULTIPLY):
+            name = view.graph.values[value].name
+            text = (
+                f"constant {name!r} is {facts.largest:.6g}; one addition passes "
+                f"{view.low.dtype}'s {view.low.max_finite:.6g}"
+            )
+            yield from _spread(view, node, "constant-near-range", text, seen)
+
+
+def absorbing(view: View) -> Iterable[Finding]:
+    """A mask so large that what it is added to drowns: with every position masked, nothing else is left to tell them
+    apart.
+    """
+    limit = 2 / view.low.eps
+    seen: set[int] = set()
+    for node, operand, value, facts in _constants(view):
+        if operand < 0 or facts.values is None or facts.largest < limit or facts.largest >= view.low.overflow_from:
+            continue
+        text = (
+            f"constant {view.graph.values[value].name!r} is {facts.largest:.6g}; added to a value, "
+            f"{view.low.dtype} keeps nothing of it below {facts.largest * view.low.eps / 2:.3g}"
+        )
+        if view.function(node) in _ADDS:
+            yield from _spread(view, node, "absorbing-constant", text, seen)
+        elif view.function(node) is Function.MULTIPLY:
+            for path in _paths_to_sums(view, node):
+                for step in path[:-1]:
+                    yield Finding(node=step.id, rule="absorbing-constant", because=text)
+                yield from _spread(view, path[-1], "absorbing-constant", text, seen)
+
+
+_ADDS = frozenset({Function.ADD, Function.SUBTRACT})
+
+
+def _paths_to_sums(view: View, start: Node) -> Iterator[list[Node]]:
+    """From a product, through at most three movements, to each sum it enters: the nodes on the way."""
+    paths = [[start]]
+    for _ in range(4):
+        following = []
+        for path in paths:
+            for reader in view.readers(path[-1]):
+                row = view.rows[reader.id]
+                if view.function(reader) in _ADDS:
+                    yield [*path, reader]
+                elif row is not None and row.keeps_values:
+                    following.append([*path, reader])
+        paths = following
+
+
+def _loss(magnitude: float, view: View) -> float:
+    """Share of a number that rounding to the low format loses."""
+    step = view.low.smallest_subnormal
+    if magnitude >= view.low.smallest_normal:
+        return 0.0
+    return abs(round(magnitude / step) * step - magnitude) / magnitude
+
+
+def tiny_constant(view: View) -> Iterable[Finding]:
+    """A scale that vanishes, and what is made of it. Of what is added or bounds, see `guards`.
+
+    A weight that vanishes is a suspicion about error, which the outputs answer. A bias is a term, and changes a sum by
+    no more than itself.
+    """
+    seen: set[int] = set()
+    for node, operand, value, facts in _constants(view):
+        function, row = view.function(node), view.rows[node.id]
+        is_contraction = row is not None and row.transfer is Transfer.CONTRACT
+        if operand < 0 or function in _GUARDING or (is_contraction and operand == _BIAS):
+            continue
+        if not facts.largest or _loss(facts.largest, view) <= _LARGEST_LOSS:
+            continue
+        name = view.graph.values[value].name
+        text = (
+            f"constant {name!r} is {facts.largest:.4g}; {view.low.dtype} keeps "
+            f"nothing smaller than {view.low.smallest_subnormal:.3g}"
+        )
+        if function in (Function.MULTIPLY, Function.DIVIDE, Function.POWER):
+            yield from _spread(view, node, "tiny-constant", text, seen)
+        else:
+            lifting = Lifting.BY_OUTPUTS if is_contraction else None
+            yield Finding(node=node.id, rule="tiny-constant", because=text, lifting=lifting)
+
+
+_BIAS = 2  # the operand that a contraction adds
+_GUARDING = frozenset(
+    {Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.MINIMUM, Function.CLIP, Function.SELECT}
+)
+
+
+def attribute_out_of_range(view: View) -> Iterable[Finding]:
+    texts: dict[int, str] = {}
+    for node in view.nodes_where(lambda row: bool(row.numbers)):
+        row = view.rows[node.id]
+        for name in () if row is None or not node.attributes else row.numbers:
+            value = node.attributes.get(name)
+            if isinstance(value, float) and view.low.overflow_from <= abs(value) < _NO_BOUND:
+                text = f"attribute {name!r} is {value:.6g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
+                texts.setdefault(node.id, text)
+    yield from _spread_all(view, texts, "attribute-out-of-range")
+
+
+RULES = (
+    StructureRule(
+        "constant-out-of-range",
+        "a constant overflows, and what it touches until something bounds it",
+        out_of_range,
+    ),
+    StructureRule("constant-near-range", "a mask so large that adding to it overflows", near_range, Lifting.BY_RANGES),
+    StructureRule("absorbing-constant", "a mask that drowns what it is added to", absorbing),
+    StructureRule("tiny-constant", "a scale that rounds away", tiny_constant),
+    StructureRule("attribute-out-of-range", "an attribute overflows", attribute_out_of_range),
+)

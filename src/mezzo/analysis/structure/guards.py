@@ -1,0 +1,288 @@
+"""Guards against zero: an epsilon that keeps a divisor or a logarithm's operand from zero, and is lost in a low format.
+
+A zero row is the input that a guard exists for, so it is followed: from each small constant, through what adds it to
+data or bounds data by it, to the quotient. Every operator on the way is computed twice, in FP32 and with each result
+rounded to the format. Where what is divided by differs, all from the guard to the quotient keeps FP32. Data never lifts
+that, as it need not hold a zero row.
+"""
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mezzo.analysis.estimates.at_zero import AT_ZERO
+from mezzo.analysis.estimates.backward import rounded
+from mezzo.analysis.structure import StructureRule, View
+from mezzo.formats.dtypes import FLOATING, FORMATS, HIGH, QUANTIZED
+from mezzo.ir.graph import ConstantFacts
+from mezzo.ir.nodes import Kind, Node
+from mezzo.tables.facts import OpFacts, Risk, Transfer
+from mezzo.tables.policy import Finding
+
+# A guard that loses more than this share of itself is not the one that was meant; a root halves what is lost.
+_LARGEST_LOSS = 1 / 16
+# Larger constants are no guards: even the inverse of their square fits in FP16.
+_LARGEST_GUARD = 2.0**-8
+# Constants are computed from others over so many operators.
+_DEEPEST = 4
+# So many numbers of one value are followed: both ends of a Clip, what either branch of a selection picks.
+_MOST = 4
+
+
+class _Number(NamedTuple):
+    """What a value holds where data is zero, or past a bound: computed in FP32, and rounded at every step.
+
+    `is_guarded`: data has met the constant. `node` made the number from those of its operands, `sources`.
+    """
+
+    exact: float
+    low: float
+    is_guarded: bool
+    node: int | None = None
+    sources: tuple["_Number", ...] = ()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether rounding leaves another number."""
+        return not abs(self.low - self.exact) <= _LARGEST_LOSS * abs(self.exact)
+
+
+def guards(view: View) -> Iterable[Finding]:
+    """Every operator from a guard that the format loses to the quotient that needs it."""
+    if view.low.dtype not in QUANTIZED:
+        walk = _Walk(view=view)
+        walk.run()
+        yield from walk.findings()
+
+
+@dataclass(kw_only=True)
+class _Walk:
+    """One walk forward from the small constants, in the order of the graph; linear in what they reach."""
+
+    view: View
+    numbers: dict[int, tuple[_Number, ...]] = field(default_factory=dict)  # by value id
+    losses: list[tuple[Node, _Number]] = field(default_factory=list)  # what guarded operators read or make, and lose
+    queue: list[int] = field(default_factory=list)  # a heap of node ids
+    queued: set[int] = field(default_factory=set)
+    entering: dict[int, list[int]] = field(default_factory=dict)  # values inside functions, by what they stand for
+
+    def run(self) -> None:
+        graph = self.view.graph
+        for inner, outer in graph.entered.items():
+            self.entering.setdefault(outer, []).append(inner)
+        for value, facts in (*graph.constants.items(), *graph.wide_constants.items()):
+            number = _uniform(facts)
+            if number is None and 0.0 < facts.minimum <= facts.largest <= _LARGEST_GUARD:
+                number = facts.largest  # an epsilon for each channel
+            if number is not None and _is_small(number):
+                maker = graph.nodes[graph.values[value].producer]
+                self._note(value, [self._constant(number, maker.id if maker.kind is Kind.OP else None)])
+        for node in self.view.nodes_where(lambda row: row.transfer is Transfer.CLIP):
+            if node.attributes:
+                self._push(node.id)
+        while self.queue:
+            self._visit(graph.nodes[heapq.heappop(self.queue)])
+
+    def findings(self) -> Iterator[Finding]:
+        seen: set[int] = set()
+        nodes, low = self.view.graph.nodes, self.view.low.dtype
+        for end, lost in self.losses:
+            text = f"where data is zero {end.name!r} needs {lost.exact:.3g}, of which {low} leaves {lost.low:.3g}"
+            yield from self._deny(end, text, lost.node if lost.node != end.id else None, seen)
+            path = [lost]
+            while path:
+                number = path.pop()
+                if number.node is None or number.node in seen:
+                    continue
+                path += number.sources
+                cause = next((source.node for source in number.sources), None)
+                yield from self._deny(nodes[number.node], f"guards a quotient: {text}", cause, seen)
+
+    def _deny(self, node: Node, because: str, cause: int | None, seen: set[int]) -> Iterator[Finding]:
+        if node.id not in seen and self.view.is_decided(node):
+            yield Finding(node=node.id, rule="guard", because=because, cause=cause)
+        seen.add(node.id)
+
+    def _note(self, value: int, numbers: Sequence[_Number]) -> None:
+        if numbers and value not in self.numbers:
+            self.numbers[value] = tuple(numbers[:_MOST])
+            for use in self.view.graph.uses[value]:
+                self._push(use.node)
+            for inner in self.entering.get(value, ()):
+                self._note(inner, numbers)
+
+    def _push(self, node: int) -> None:
+        if node not in self.queued:
+            self.queued.add(node)
+            heapq.heappush(self.queue, node)
+
+    def _visit(self, node: Node) -> None:
+        row = self.view.rows[node.id]
+        operands = [self._operand(node, k) for k in range(len(node.inputs))]
+        if node.kind in (Kind.CAST, Kind.SOURCE, Kind.TIE):
+            results = self._picked(node, operands)
+        elif row is None:
+            return
+        else:
+            self._judge(node, row, operands)
+            results = self._results(node, row, operands)
+        for value in node.outputs:
+            if value is not None and self.view.graph.values[value].dtype in FLOATING:
+                self._note(value, list(dict.fromkeys(results)))
+
+    def _operand(self, node: Node, index: int) -> tuple[_Number, ...]:
+        """What an operand holds where the guard is met; nothing where that is data."""
+        value = node.inputs[index]
+        if value is None or value in self.numbers:
+            return () if value is None else self.numbers[value]
+        number = self._fixed(value, _DEEPEST)
+        return () if number is None else (self._constant(number, None),)
+
+    def _fixed(self, value: int, depth: int) -> float | None:
+        """The one number that a value is, as constants alone make it."""
+        graph = self.view.graph
+        facts = graph.constants.get(value) or graph.wide_constants.get(value)
+        if facts is not None:
+            return _uniform(facts)
+        if value in graph.integers:
+            return float(graph.integers[value][0]) if len(graph.integers[value]) == 1 else None
+        if value in graph.entered:
+            return self._fixed(graph.entered[value], depth)
+        maker = graph.nodes[graph.values[value].producer]
+        row = self.view.rows[maker.id]
+        if not depth or not maker.inputs or (maker.kind is Kind.TIE and len(maker.inputs) > 1):
+            return None
+        held = [None if operand is None else self._fixed(operand, depth - 1) for operand in maker.inputs]
+        if row is None or row.transfer in _PICKING:
+            return held[0] if row is None or row.transfer is not Transfer.JOIN else None
+        compute = None if row.transfer is None else AT_ZERO.get(row.transfer)
+        return None if compute is None or None in held else compute(held)
+
+    def _constant(self, number: float, node: int | None) -> _Number:
+        return _Number(number, rounded(number, self.view.low), is_guarded=False, node=node)
+
+    def _results(self, node: Node, row: OpFacts, operands: Sequence[tuple[_Number, ...]]) -> list[_Number]:
+        transfer = row.transfer
+        if transfer is Transfer.CLIP:
+            return self._clipped(node, operands)
+        if transfer is Transfer.SELECT:
+            return self._picked(node, operands[1:])
+        if transfer is Transfer.CONTRACT:  # of products with zeros the bias is left
+            return self._picked(node, [(), *operands[2:3]])
+        if transfer in _PICKING:
+            return self._picked(node, operands if transfer is Transfer.JOIN else operands[:1])
+        compute = None if transfer is None else AT_ZERO.get(transfer)
+        if compute is None:
+            return []
+        operands = operands if transfer in _OF_TWO else operands[:1]
+        has_data = not all(operands)
+        results = []
+        for sources in itertools.islice(itertools.product(*[held or (None,) for held in operands]), _MOST * _MOST):
+            present = tuple(source for source in sources if source is not None)
+            is_guarded = any(source.is_guarded for source in present)
+            if has_data and transfer in _PRODUCTS and not is_guarded:
+                continue  # a scale is no guard
+            exact = compute([None if source is None else source.exact for source in sources])
+            low = compute([None if source is None else source.low for source in sources])
+            if exact is not None and low is not None:
+                results += self._number(exact, low, is_guarded or has_data, node, present)
+        self.losses += [
+            (node, result) for result in results if transfer in _POLES and math.isinf(result.low) and result.is_guarded
+        ]
+        return results
+
+    def _number(
+        self, exact: float, low: float, is_guarded: bool, node: Node, sources: tuple[_Number, ...]
+    ) -> list[_Number]:
+        """A result, unless FP32 loses it too."""
+        exact = rounded(exact, FORMATS[HIGH])
+        if not exact or not math.isfinite(exact) or math.isnan(low):
+            return []
+        return [_Number(exact, rounded(low, self.view.low), is_guarded, node.id, sources)]
+
+    def _picked(self, node: Node, operands: Sequence[tuple[_Number, ...]]) -> list[_Number]:
+        """Numbers of any operand; of constants those that may be guards."""
+        has_data = not all(operands)
+        numbers = [number for held in operands for number in held if number.is_guarded or _is_small(number.exact)]
+        return [_Number(n.exact, n.low, n.is_guarded or has_data, node.id, (n,)) for n in numbers]
+
+    def _clipped(self, node: Node, operands: Sequence[tuple[_Number, ...]]) -> list[_Number]:
+        """Data lies at either bound; a number lies between them."""
+        least, most = self._bound(node, operands, 1, "min"), self._bound(node, operands, 2, "max")
+        if not operands[0]:
+            return self._picked(node, [(), *((bound,) for bound in (least, most) if bound is not None)])
+        results = []
+        for number in operands[0]:
+            exact, low, sources = number.exact, number.low, [number]
+            if least is not None:
+                exact, low, sources = max(exact, least.exact), max(low, least.low), [*sources, least]
+            if most is not None:
+                exact, low, sources = min(exact, most.exact), min(low, most.low), [*sources, most]
+            results += self._number(exact, low, number.is_guarded, node, tuple(sources))
+        return results
+
+    def _bound(self, node: Node, operands: Sequence[tuple[_Number, ...]], index: int, attribute: str) -> _Number | None:
+        """A bound that is one number: an operand, or an attribute."""
+        if index < len(operands) and operands[index]:
+            return operands[index][0]
+        stated = node.attributes.get(attribute) if node.attributes else None
+        return self._constant(stated, None) if isinstance(stated, float) else None
+
+    def _judge(self, node: Node, row: OpFacts, operands: Sequence[tuple[_Number, ...]]) -> None:
+        """Note what the format loses of a number that is divided by, or that makes a product infinite."""
+        transfer = row.transfer
+        for k, held in enumerate(operands):
+            for number in held:
+                if not number.is_guarded:
+                    continue
+                if transfer is Transfer.MULTIPLY:
+                    is_lost = math.isinf(number.low)
+                elif transfer is Transfer.DIVIDE:
+                    is_lost = k == 1 and number.is_lost
+                elif transfer is Transfer.POWER:
+                    is_lost = k == 0 and number.is_lost and any(power.exact < 0.0 for power in operands[1])
+                else:
+                    is_lost = bool(row.risks & _NEAR_ZERO) and number.is_lost
+                    is_lost |= Risk.STEEP in row.risks and _beside_one(number).is_lost
+                if is_lost:
+                    self.losses.append((node, number))
+
+
+def _uniform(facts: ConstantFacts) -> float | None:
+    """The one number that all elements of a constant are."""
+    if facts.has_nan or facts.has_infinity:
+        return None
+    if facts.values is not None:
+        return facts.values[0] if len(set(facts.values)) == 1 else None
+    return facts.minimum if facts.rms is not None and facts.minimum == facts.maximum else None
+
+
+def _is_small(number: float) -> bool:
+    """Whether a constant may be a guard: near zero, or as near to one."""
+    size = abs(number)
+    return 0.0 < size <= _LARGEST_GUARD or 0.0 < abs(size - 1.0) <= _LARGEST_GUARD
+
+
+def _beside_one(number: _Number) -> _Number:
+    """How far a number is from the poles at one and minus one."""
+    return _Number(1.0 - abs(number.exact), 1.0 - abs(number.low), number.is_guarded)
+
+
+_OF_TWO = frozenset(
+    {Transfer.ADD, Transfer.SUBTRACT, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.MAXIMUM, Transfer.MINIMUM,
+     Transfer.POWER}
+)  # fmt: skip
+_PRODUCTS = frozenset({Transfer.MULTIPLY, Transfer.DIVIDE})
+_POLES = frozenset({Transfer.DIVIDE, Transfer.POWER, Transfer.RECIPROCAL, Transfer.RECIPROCAL_ROOT})
+# What hands on numbers of an operand as they are, or of an axis of them.
+_PICKING = frozenset(
+    {Transfer.KEEP, Transfer.MOVE, Transfer.CAST, Transfer.JOIN, Transfer.SUM, Transfer.MEAN, Transfer.POOL,
+     Transfer.EXTREME}
+)  # fmt: skip
+# Where an operand that vanishes makes the result infinite, or another one.
+_NEAR_ZERO = frozenset({Risk.RECIPROCAL, Risk.STEP})
+
+RULES = (StructureRule("guard", "an epsilon that keeps a quotient finite, and rounds away", guards),)

@@ -1,0 +1,182 @@
+"""Quantized operators that hand on floats: nothing quantizes their result, and still a runtime runs them in integers.
+
+A runtime finds an integer kernel by its FP32 types: dequantizers, the operator that reads them, and what the kernel
+does to its result before it writes it. A cast between them takes it apart, so the whole of it stays FP32 and casts
+stand where the rest begins. Behind dequantizers, what only moves values is part of it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from mezzo.analysis.structure import StructureRule, View
+from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.tables.facts import HEAVY, Cost, Function, Transfer
+from mezzo.tables.policy import Finding
+
+_UNIT, _WEIGHT = "quantized-unit", "quantized-weight"
+_FACTORS = 2  # a third operand is a bias, or what attention weighs, which may be floats
+_LONGEST = 16  # operators that an activation is spelled in; GELU by tanh takes eight
+
+
+def quantized_unit(view: View) -> Iterable[Finding]:
+    """Products of dequantized factors and sums of integers, with what their kernels read and do to their result."""
+    reached: set[int] = set()
+    dequantized = view.once(_dequantized)
+    for node in view.nodes_where(lambda row: row.cost in HEAVY) if dequantized else ():
+        factors = _factors(view, node)
+        if len(factors) == _FACTORS and all(maker.id in dequantized for maker in factors):
+            yield Finding(
+                node=node.id,
+                rule=_UNIT,
+                because="multiplies dequantized values, in an integer kernel if all of it is f32",
+            )
+            yield from _movers(view, node, dequantized, _UNIT, reached)
+            yield from _epilogue(view, node, node, reached)
+    for node in view.nodes_where(lambda row: row.transfer is Transfer.QUANTIZED_SUM):
+        for cast in _casts_to_floats(view, node):
+            yield from _epilogue(view, cast, node, reached)
+
+
+def quantized_weight(view: View) -> Iterable[Finding]:
+    """Products of floats with a dequantized weight: a kernel reads the integers, if no cast comes between."""
+    reached: set[int] = set()
+    dequantized = view.once(_dequantized)
+    for node in view.nodes(Function.MATMUL) if dequantized else ():
+        factors = _factors(view, node)
+        weights = [maker for maker in factors if maker.id in dequantized and _is_stored(view, maker)]
+        if len(factors) == _FACTORS and len(weights) == 1 and not all(maker.id in dequantized for maker in factors):
+            because = f"reads weights that its kernel dequantizes, if no cast follows {weights[0].name!r}"
+            yield Finding(node=node.id, rule=_WEIGHT, because=because, cause=weights[0].id)
+            yield from _movers(view, node, dequantized, _WEIGHT, reached)
+
+
+def _dequantized(view: View) -> frozenset[int]:
+    """Dequantizers, and what only moves values of theirs."""
+    passing: set[int] = set()
+    if not view.nodes_where(lambda row: row.transfer is Transfer.DEQUANTIZE):
+        return frozenset()
+    for node in view.nodes_where(lambda row: row.transfer is Transfer.DEQUANTIZE or row.keeps_values):
+        makers = view.producers(node)
+        if _dequantizes(view, node) or (makers and all(maker.id in passing for maker in makers)):
+            passing.add(node.id)
+    return frozenset(passing)
+
+
+def _dequantizes(view: View, node: Node) -> bool:
+    row = view.rows[node.id]
+    return row is not None and row.transfer is Transfer.DEQUANTIZE
+
+
+def _factors(view: View, node: Node) -> list[Node]:
+    """Makers of what an operator multiplies."""
+    ports = zip(node.inputs[:_FACTORS], node.signature.inputs, strict=False)
+    return [_maker(view, value) for value, role in ports if value is not None and role is Role.GROUP]
+
+
+def _maker(view: View, value: int) -> Node:
+    return view.graph.nodes[view.graph.values[value].producer]
+
+
+def _movers(view: View, node: Node, dequantized: frozenset[int], rule: str, reached: set[int]) -> Iterator[Finding]:
+    """What moves values between the dequantizers and an operator."""
+    queue = [maker for maker in _factors(view, node) if maker.id in dequantized]
+    while queue:
+        maker = queue.pop()
+        if maker.id not in reached and not _dequantizes(view, maker):
+            reached.add(maker.id)
+            yield Finding(
+                node=maker.id,
+                rule=rule,
+                because=f"moves dequantized values into the kernel of {node.name!r}",
+                cause=node.id,
+            )
+            queue += view.producers(maker)
+
+
+def _is_stored(view: View, maker: Node) -> bool:
+    """Whether a value is a weight: stored, or quantized, dequantized and moved from what is."""
+    queue, seen = [maker], {maker.id}
+    while queue:
+        maker = queue.pop()
+        row = view.rows[maker.id]
+        if row is not None and (row.keeps_values or row.cost is Cost.QUANTIZE):
+            makers = [_maker(view, value) for value in maker.inputs if value is not None]
+            queue += [operand for operand in makers if operand.id not in seen]
+            seen.update(operand.id for operand in makers)
+        elif maker.kind is not Kind.SOURCE or maker.inputs:
+            return False
+    return True
+
+
+def _casts_to_floats(view: View, node: Node) -> Iterator[Node]:
+    for value in node.outputs:
+        for use in () if value is None else view.graph.uses[value]:
+            if view.graph.nodes[use.node].kind is Kind.SOURCE:
+                yield view.graph.nodes[use.node]
+
+
+def _epilogue(view: View, start: Node, unit: Node, reached: set[int]) -> Iterator[Finding]:
+    """What a kernel does to its result before it writes it: scales, a bias, an activation in any spelling.
+
+    That is what reads nothing but the result and constants, up to where one value alone is handed on.
+    """
+    step = [start]
+    while step:
+        step = _step(view, step[-1])
+        for node in (node for node in step if node.id not in reached):
+            reached.add(node.id)
+            yield Finding(
+                node=node.id, rule=_UNIT, because=f"is part of the integer kernel of {unit.name!r}", cause=unit.id
+            )
+
+
+def _step(view: View, last: Node) -> list[Node]:
+    """The operators that come next in a kernel; the last of them alone hands on a value. Empty where none does."""
+    nodes = view.graph.nodes
+    inside, ahead, operators = {last.id}, _readers(view, last), list[Node]()
+    while ahead and len(inside) <= _LONGEST:
+        node = nodes[min(ahead)]
+        others = [
+            maker for value in node.inputs if value is not None and (maker := _maker(view, value)).id not in inside
+        ]
+        scales = [maker for maker in others if not _is_stored(view, maker)]
+        is_epilogue = _is_numberwise(view, node) and all(_is_scale(view, maker) for maker in scales)
+        if node.scope != last.scope or not is_epilogue:
+            return []
+        inside.add(node.id)
+        operators += [*(maker for maker in scales if _is_numberwise(view, maker)), node]
+        ahead.remove(node.id)
+        if not ahead:
+            return operators
+        ahead |= _readers(view, node)
+    return []
+
+
+def _readers(view: View, node: Node) -> set[int]:
+    return {use.node for value in node.outputs if value is not None for use in view.graph.uses[value]}
+
+
+def _is_numberwise(view: View, node: Node) -> bool:
+    """Whether an operator works number by number, so that a kernel may do it to its result."""
+    row = view.rows[node.id]
+    is_numberwise = row is not None and (row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS)
+    return is_numberwise and view.is_decided(node)
+
+
+def _is_scale(view: View, maker: Node) -> bool:
+    """Whether a value is a scale that quantizing found, or a product of one with constants."""
+    if not _is_numberwise(view, maker):
+        return _is_found(view, maker)
+    makers = [_maker(view, value) for value in maker.inputs if value is not None]
+    others = [operand for operand in makers if not _is_found(view, operand)]
+    return len(others) < len(makers) and all(_is_stored(view, operand) for operand in others)
+
+
+def _is_found(view: View, maker: Node) -> bool:
+    row = view.rows[maker.id]
+    return row is not None and row.transfer is Transfer.QUANTIZE
+
+
+RULES = (
+    StructureRule("quantized-unit", "an integer kernel that hands on floats", quantized_unit),
+    StructureRule("quantized-weight", "a product with weights that its kernel dequantizes", quantized_weight),
+)

@@ -1,0 +1,144 @@
+"""Integers carried in floats: shape arithmetic, positions and angles are exact only up to 2/eps (2048 in f16)."""
+
+from collections.abc import Iterable, Iterator
+
+from mezzo.analysis.structure import StructureRule, View
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.tables.facts import Cost, Function, OpFacts, Risk
+from mezzo.tables.policy import Finding
+
+_ARITHMETIC = frozenset({Cost.POINTWISE, Cost.MOVEMENT, Cost.GENERATOR})
+_ANGLE_STEPS = _ARITHMETIC | {Cost.LINEAR}
+_INTEGERS = frozenset(
+    {DType.INT64, DType.INT32, DType.INT16, DType.INT8, DType.UINT64, DType.UINT32, DType.UINT16, DType.UINT8}
+)
+
+
+def _back(view: View, ends: Iterable[Node], costs: frozenset[Cost], seen: set[int]) -> Iterator[tuple[Node, Node]]:
+    """Walk back from nodes through arithmetic of unbounded results: (node, the reader that led to it).
+
+    `seen` are the nodes of earlier walks with the same `costs`. They and what leads to them are passed over, so that
+    all walks together are linear in the graph.
+    """
+    queue = [end for end in ends if end.id not in seen]
+    seen.update(end.id for end in queue)
+    while queue:
+        reader = queue.pop()
+        for maker in _makers(view, reader):
+            if maker.id not in seen and _is_open(view, maker, costs):
+                seen.add(maker.id)
+                queue.append(maker)
+                yield maker, reader
+
+
+def _makers(view: View, reader: Node) -> Iterator[Node]:
+    for v, role in zip(reader.inputs, reader.signature.inputs, strict=True):
+        if v is not None and view.graph.values[v].dtype is not None and role is not Role.FIXED:
+            yield view.graph.nodes[view.graph.values[v].producer]
+
+
+def _is_open(view: View, maker: Node, costs: frozenset[Cost]) -> bool:
+    row = view.rows[maker.id]
+    is_unbounded = row is not None and row.cost in costs and not row.is_bounded
+    return (maker.kind is Kind.TIE or is_unbounded) and view.is_decided(maker)
+
+
+def returns_to_integers(view: View) -> Iterable[Finding]:
+    """Arithmetic whose result is cast to an integer. A cast to bool asks only whether it is zero."""
+    graph = view.graph
+    ends = [
+        node
+        for node in view.nodes(Function.CAST)
+        if node.kind is Kind.OP
+        and node.outputs
+        and node.outputs[0] is not None
+        and graph.values[node.outputs[0]].dtype in _INTEGERS
+    ]
+    for node, reader in _back(view, ends, _ARITHMETIC, set()):
+        yield Finding(
+            node=node.id,
+            rule="returns-to-integers",
+            because=f"its result becomes an integer through {reader.name!r}",
+            cause=reader.id,
+        )
+
+
+def exact_operand(view: View) -> Iterable[Finding]:
+    """Arithmetic that feeds an operand which keeps FP32: scales, ratios, grids, thresholds."""
+    import numpy as np
+
+    from mezzo.ir.columns import FIXED
+
+    graph, columns = view.graph, view.graph.columns
+    exact = (columns.use_role == FIXED) & columns.holds(HIGH)[columns.use_value]
+    exact &= columns.is_kind(Kind.OP)[columns.use_node]
+    values, readers, operands = columns.use_value[exact], columns.use_node[exact], columns.use_operand[exact]
+    seen: set[int] = set()
+    for at in np.argsort(values, kind="stable").tolist():
+        maker, reader = graph.nodes[graph.values[values[at]].producer], graph.nodes[readers[at]]
+        row = view.rows[maker.id]
+        if row is None or row.cost not in _ARITHMETIC or not view.is_decided(maker):
+            continue
+        text = f"feeds operand {operands[at]} of {reader.name!r}, which is read in f32"
+        yield Finding(node=maker.id, rule="exact-operand", because=text, cause=reader.id)
+        for node, later in _back(view, [maker], _ARITHMETIC, seen):
+            yield Finding(node=node.id, rule="exact-operand", because=text, cause=later.id)
+
+
+def angles(view: View) -> Iterable[Finding]:
+    """Positions times frequencies under a sine or cosine (rotary and sinusoidal embeddings)."""
+    ends = [end for end in view.nodes_where(_is_periodic) if view.is_decided(end)]
+    counting = _counting(view, ends)
+    seen: set[int] = set()
+    for end in ends:
+        if end.id not in counting or end.id in seen:
+            continue
+        yield Finding(
+            node=end.id, rule="angles", because="turns positions into angles, whose absolute error is what counts"
+        )
+        for node, reader in _back(view, [end], _ANGLE_STEPS, seen):
+            yield Finding(
+                node=node.id, rule="angles", because=f"is part of the angle that {end.name!r} takes", cause=reader.id
+            )
+
+
+def _is_periodic(row: OpFacts) -> bool:
+    return Risk.PERIODIC in row.risks and row.cost is Cost.POINTWISE
+
+
+def _counting(view: View, ends: Iterable[Node]) -> set[int]:
+    """Ids of the nodes, among the ends and what leads to them, whose result goes back to integers."""
+    reached = list(ends)
+    readers: dict[int, list[int]] = {}
+    seen = {node.id for node in reached}
+    for reader in reached:  # grows
+        for maker in _makers(view, reader):
+            if _is_open(view, maker, _ANGLE_STEPS):
+                readers.setdefault(maker.id, []).append(reader.id)
+                if maker.id not in seen:
+                    seen.add(maker.id)
+                    reached.append(maker)
+    queue = [node.id for node in reached if any(_counts(view, maker) for maker in view.producers(node))]
+    counting = set(queue)
+    while queue:
+        for reader_id in readers.get(queue.pop(), ()):
+            if reader_id not in counting:
+                counting.add(reader_id)
+                queue.append(reader_id)
+    return counting
+
+
+def _counts(view: View, node: Node) -> bool:
+    """Whether a node brings integers into floats: a Cast from one, or a range."""
+    if node.kind is Kind.SOURCE and node.inputs:
+        return True
+    row = view.rows[node.id]
+    return row is not None and Risk.POSITION in row.risks
+
+
+RULES = (
+    StructureRule("returns-to-integers", "float arithmetic whose result becomes an integer", returns_to_integers),
+    StructureRule("exact-operand", "arithmetic for an operand that is read in f32", exact_operand),
+    StructureRule("angles", "positions times frequencies under a sine", angles),
+)

@@ -1,0 +1,50 @@
+"""Masks: constants past the range that only ever reach a softmax, where any very negative number does the same."""
+
+from collections.abc import Mapping
+
+from mezzo.analysis.structure import StructureRule, View, Ways
+from mezzo.ir.nodes import Kind, Node
+from mezzo.tables.facts import Cost, Function
+
+_COMBINES = frozenset(
+    {Function.SELECT, Function.ADD, Function.SUBTRACT, Function.MULTIPLY, Function.MAXIMUM, Function.MINIMUM}
+)
+_ENDS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
+
+# This rule limits constants instead of denying nodes; see `mask_limits`.
+RULES: tuple[StructureRule, ...] = ()
+
+
+def mask_limits(view: View) -> Mapping[int, float]:
+    """Bounds for the constants that are masks, by value id: half the range, so that adding logits cannot overflow.
+
+    A row whose positions are all masked stays finite, where the largest finite number would overflow and give NaN.
+    """
+    graph = view.graph
+    ways = Ways(view, passes=lambda node: _passes(view, node), ends=lambda node: _ends(view, node))
+    limit = view.low.max_finite / 2
+    limits = {}
+    for value, facts in graph.constants.items():
+        if facts.largest <= limit:
+            continue
+        maker = graph.nodes[graph.values[value].producer]
+        if maker.kind is Kind.INPUT:
+            continue  # what a caller feeds is not stored
+        starts = [maker] if maker.kind is Kind.OP else [graph.nodes[use.node] for use in graph.uses[value]]
+        if ways.all_end(starts):
+            limits[value] = limit
+    return limits
+
+
+def _ends(view: View, node: Node) -> bool:
+    return view.function(node) in _ENDS or _is_attention(view, node)
+
+
+def _passes(view: View, node: Node) -> bool:
+    row = view.rows[node.id]
+    return row is not None and (row.function in _COMBINES or row.keeps_values or row.cost is Cost.GENERATOR)
+
+
+def _is_attention(view: View, node: Node) -> bool:
+    row = view.rows[node.id]
+    return row is not None and row.cost is Cost.ATTENTION

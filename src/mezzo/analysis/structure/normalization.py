@@ -1,0 +1,290 @@
+"""Norms written out in small operators: the square overflows long before the result does.
+
+Both exports are recognised: reduction axes may be an attribute or an operand, the root a Sqrt, a reciprocal root or a
+power.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from mezzo.analysis.structure import StructureRule, View
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Cost, Function
+from mezzo.tables.policy import Finding, Lifting
+
+_ROOTS = (Function.SQRT, Function.RSQRT, Function.POWER)
+_REDUCTIONS = frozenset({Function.MEAN, Function.SUM})
+_OF_SQUARES = frozenset({Function.SUM_OF_SQUARES, Function.VARIANCE})
+
+
+def is_square(view: View, node: Node) -> bool:
+    """x*x, x**2 or a square operator."""
+    function = view.function(node)
+    if function is Function.SQUARE:
+        return True
+    if function is Function.MULTIPLY and len(node.inputs) == 2:
+        return node.inputs[0] == node.inputs[1]
+    return function is Function.POWER and _exponent(view, node) == 2.0
+
+
+def _exponent(view: View, node: Node) -> float | None:
+    facts = view.constant(node, 1)
+    return facts.values[0] if facts is not None and facts.values is not None and len(facts.values) == 1 else None
+
+
+def norms(view: View) -> tuple[tuple[str, list[Node]], ...]:
+    """Each decomposed norm: its rule name and nodes, the root first. Searched once per view."""
+    return view.once(_search)
+
+
+def _search(view: View) -> tuple[tuple[str, list[Node]], ...]:
+    return tuple(_norms(view))
+
+
+def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
+    for root in view.nodes(*_ROOTS):
+        if view.function(root) is Function.POWER and _exponent(view, root) not in (0.5, -0.5):
+            continue
+        group, is_mean = [root], False
+        below = _behind(view, root, 0, group)
+        while below is not None and (view.function(below) in _FLOORS or _scaled_operand(view, below) is not None):
+            is_mean |= view.function(below) not in _FLOORS
+            group.append(below)
+            sides = [k for k in range(len(below.inputs[:2])) if view.constant(below, k) is None]
+            below = _behind(view, below, sides[0], group) if len(sides) == 1 else None
+        if below is None:
+            continue
+        if view.function(below) is Function.SUBTRACT:
+            moments = _second_moment(view, below)
+            if moments:
+                scaling = _scaling(view, root)
+                yield "layer-norm", [*group, *moments, *scaling, *_centring(view, None, scaling)]
+            continue
+        if view.function(below) not in _REDUCTIONS | _OF_SQUARES:
+            continue
+        group.append(below)
+        is_mean |= view.function(below) is Function.MEAN
+        squared: Node | None = below
+        if view.function(below) in _REDUCTIONS:
+            squared = view.producer(below, 0)
+            if squared is None or not is_square(view, squared):
+                continue
+            group.append(squared)
+        assert squared is not None, "set on every path above"
+        centred = view.producer(squared, 0)
+        name = "rms-norm" if is_mean else "l2-norm"
+        scaling = _scaling(view, root)
+        if view.function(below) is Function.VARIANCE:
+            name = "layer-norm"
+            group += _centring(view, below, scaling)
+        if centred is not None and view.function(centred) is Function.SUBTRACT:
+            mean = _mean(view, centred, 1)
+            if mean:
+                group += [centred, *mean]
+                name = "layer-norm"
+        group += scaling
+        yield name, group
+
+
+_FLOORS = frozenset({Function.ADD, Function.MAXIMUM, Function.CLIP})
+
+
+def _moves(view: View, node: Node) -> bool:
+    """Whether a node moves one value, which it does not join with others or pick by a condition."""
+    row = view.rows[node.id]
+    is_mover = row is not None and row.keeps_values and row.cost is Cost.MOVEMENT and row.function is Function.NONE
+    return is_mover and len(view.producers(node)) == 1
+
+
+def _behind(view: View, node: Node, operand: int, passed: list[Node]) -> Node | None:
+    """The producer of an operand behind operators that only move values, which are added to those passed."""
+    maker = view.producer(node, operand)
+    while maker is not None and _moves(view, maker):
+        passed.append(maker)
+        maker = view.producer(maker, 0)
+    return maker
+
+
+def _scaled_operand(view: View, node: Node) -> int | None:
+    """The operand that a node divides by a constant, or multiplies by one."""
+    if view.function(node) is Function.DIVIDE:
+        return 0 if view.constant(node, 1) is not None and view.constant(node, 0) is None else None
+    if view.function(node) is not Function.MULTIPLY:
+        return None
+    data = [k for k in range(2) if view.constant(node, k) is None]
+    return data[0] if len(data) == 1 else None
+
+
+def _mean(view: View, node: Node, operand: int) -> list[Node]:
+    """What makes an operand a mean over an axis, a sum that is scaled too; nothing where it is none."""
+    group: list[Node] = []
+    maker = _behind(view, node, operand, group)
+    while maker is not None and (side := _scaled_operand(view, maker)) is not None:
+        group.append(maker)
+        maker = _behind(view, maker, side, group)
+    is_mean = maker is not None and view.function(maker) is (Function.SUM if group else Function.MEAN)
+    if maker is None or not (is_mean or view.function(maker) is Function.MEAN):
+        return []
+    return [*group, maker]
+
+
+def _second_moment(view: View, variance: Node) -> list[Node]:
+    """The parts of a variance that is the mean of squares less the square of the mean; nothing where it is none."""
+    squares, passed = _mean(view, variance, 0), list[Node]()
+    square = _behind(view, variance, 1, passed)
+    if square is None or not is_square(view, square):
+        return []
+    if not squares:
+        moments = _moments_of_groups(view, variance, square)
+        return [variance, *passed, square, *moments] if moments else []
+    squared = view.producer(squares[-1], 0)
+    mean = _mean(view, square, 0) if squared is not None and is_square(view, squared) else []
+    return [variance, *squares, squared, *passed, square, *mean] if squared is not None and mean else []
+
+
+def _moments_of_groups(view: View, variance: Node, square: Node) -> list[Node]:
+    """Means of squares, and of the same numbers, that products with one table of groups or weights add up, such as a
+    one-hot one or attention: `square` is of the latter. Nothing where they are none.
+    """
+    squares, sums = _sum_by_product(view, variance), _sum_by_product(view, square)
+    if not squares or not sums:
+        return []
+    for side in range(2):
+        passed: list[Node] = []
+        squared = _behind(view, squares[-1], side, passed)
+        is_alike = squares[-1].inputs[1 - side] == sums[-1].inputs[1 - side]
+        if squared is not None and is_square(view, squared) and is_alike:
+            return [*squares, *passed, squared, *sums]
+    return []
+
+
+def _sum_by_product(view: View, node: Node) -> list[Node]:
+    """What adds up the first operand by weights: a matrix product, or a sum over an axis and the product before it,
+    which is last. Divided or multiplied by whatever makes it a mean.
+    """
+    group: list[Node] = []
+    maker = _behind(view, node, 0, group)
+    while maker is not None and view.function(maker) in (Function.DIVIDE, Function.MULTIPLY):
+        if is_square(view, maker):
+            return []
+        group.append(maker)
+        maker = _behind(view, maker, 0, group)
+    wanted = Function.MATMUL
+    if maker is not None and view.function(maker) in _REDUCTIONS:
+        group.append(maker)
+        maker, wanted = _behind(view, maker, 0, group), Function.MULTIPLY
+    return [*group, maker] if maker is not None and view.function(maker) is wanted else []
+
+
+def _centring(view: View, variance: Node | None, scaling: Iterable[Node]) -> list[Node]:
+    """What takes the mean off before it is scaled, and the mean, which may come with the variance."""
+    found: list[Node] = []
+    for node in scaling:
+        for operand in range(2):
+            centred = view.producer(node, operand)
+            if centred is None or view.function(centred) is not Function.SUBTRACT:
+                continue
+            if variance is not None and view.producer(centred, 1) is variance:
+                found.append(centred)
+            elif mean := _mean(view, centred, 1):
+                found += [centred, *mean]
+    return found
+
+
+def _scaling(view: View, root: Node) -> list[Node]:
+    """What the root's result divides or multiplies, its reciprocal and its gain included."""
+    scaling: list[Node] = []
+    queue = [(reader, False) for reader in view.readers(root)]
+    while queue and len(scaling) < _MOST_SCALING:
+        reader, is_inverse = queue.pop(0)
+        function = view.function(reader)
+        if function is Function.RECIPROCAL or (function is Function.DIVIDE and view.constant(reader, 0) is not None):
+            scaling.append(reader)
+            queue += [
+                (r, True) for r in view.readers(reader) if view.function(r) is Function.MULTIPLY or _moves(view, r)
+            ]
+        elif function in (Function.DIVIDE, Function.MULTIPLY):
+            scaling.append(reader)
+            if function is Function.MULTIPLY and _scaled_operand(view, reader) is not None:
+                queue += [(r, True) for r in view.readers(reader) if view.function(r) is Function.MULTIPLY]
+        elif _moves(view, reader):
+            onward = [r for r in view.readers(reader) if view.function(r) in (Function.DIVIDE, Function.MULTIPLY)]
+            scaling += [reader] if onward else []
+            queue += [(r, is_inverse) for r in onward]
+        elif function in (Function.MAXIMUM, Function.CLIP) and not is_inverse:
+            scaling += [reader, *_divided_by(view, reader)]  # the floor may stand behind the root
+    return scaling
+
+
+# A root that more operators than this read scales more than a norm does.
+_MOST_SCALING = 32
+
+
+def _divided_by(view: View, floor: Node) -> list[Node]:
+    """What a floored norm divides, seen through operators that only move it."""
+    divisions: list[Node] = []
+    for reader in view.readers(floor):
+        row = view.rows[reader.id]
+        if view.function(reader) is Function.DIVIDE:
+            divisions.append(reader)
+        elif row is not None and row.keeps_values:
+            divisions += [r for r in view.readers(reader) if view.function(r) is Function.DIVIDE]
+    return divisions
+
+
+def _find(wanted: str) -> Callable[[View], Iterable[Finding]]:
+    def find(view: View) -> Iterable[Finding]:
+        for name, group in norms(view):
+            if name == wanted:
+                root = group[0]
+                text = f"part of a decomposed {name} around {root.name!r}: its squares overflow, so it stays together"
+                for node in group:
+                    if view.is_decided(node):
+                        yield Finding(node=node.id, rule=name, because=text, cause=None if node is root else root.id)
+
+    return find
+
+
+def squares(view: View) -> Iterable[Finding]:
+    """A square that is summed: variance, energy, squared distance."""
+    for node in view.nodes(Function.SQUARE, Function.MULTIPLY, Function.POWER):
+        if not is_square(view, node):
+            continue
+        for reader in view.readers(node):
+            if view.function(reader) in _REDUCTIONS and view.is_decided(reader):
+                text = f"sums the squares that {node.name!r} makes"
+                yield Finding(node=node.id, rule="sum-of-squares", because=f"its squares are summed by {reader.name!r}")
+                yield Finding(node=reader.id, rule="sum-of-squares", because=text, cause=node.id)
+
+
+def means(view: View) -> Iterable[Finding]:
+    """A sum that is divided to be a mean: it is the sum that may pass the range, so the division reads it in FP32."""
+    if view.low.is_wide:
+        return
+    for total in view.nodes(Function.SUM):
+        queue = view.readers(total)
+        while queue:
+            reader = queue.pop()
+            is_mover = _moves(view, reader)
+            if not view.is_decided(reader) or not (is_mover or _shrinks(view, reader)):
+                continue
+            text = f"makes a mean of the sum {total.name!r}, which may pass the range before it is divided"
+            yield Finding(node=reader.id, rule="mean-by-sum", because=text, cause=total.id)
+            queue += view.readers(reader) if is_mover else []
+
+
+def _shrinks(view: View, node: Node) -> bool:
+    """Whether a node divides by a constant above one, or multiplies by one below."""
+    operand = _scaled_operand(view, node)
+    facts = None if operand is None else view.constant(node, 1 - operand)
+    if facts is None:
+        return False
+    return facts.smallest > 1.0 if view.function(node) is Function.DIVIDE else 0.0 < facts.largest < 1.0
+
+
+RULES = (
+    StructureRule("mean-by-sum", "a sum over an axis that is divided to be a mean", means, Lifting.BY_RANGES),
+    StructureRule("layer-norm", "LayerNorm or InstanceNorm in small operators", _find("layer-norm"), Lifting.BY_RANGES),
+    StructureRule("rms-norm", "RMSNorm in small operators", _find("rms-norm"), Lifting.BY_RANGES),
+    StructureRule("l2-norm", "division by an L2 norm in small operators", _find("l2-norm"), Lifting.BY_RANGES),
+    StructureRule("sum-of-squares", "squares summed over an axis", squares, Lifting.BY_RANGES),
+)

@@ -1,0 +1,40 @@
+"""Operators between a DequantizeLinear and a QuantizeLinear: runtimes fuse them into integer kernels as they stand."""
+
+from collections.abc import Iterable, Iterator
+
+from mezzo.analysis.structure import StructureRule, View
+from mezzo.ir.nodes import Node
+from mezzo.tables.facts import Cost
+from mezzo.tables.policy import Finding
+
+
+def quantized_part(view: View) -> Iterable[Finding]:
+    """An operator that reads dequantized values, and what lies between it and the quantizer."""
+    for node in view.nodes_where(lambda row: row.cost is Cost.QUANTIZE):
+        for start in view.producers(node):
+            yield from _between(view, start, node)
+
+
+def _between(view: View, node: Node, quantizer: Node) -> Iterator[Finding]:
+    path: list[Node] = []
+    while view.is_decided(node) and node.id not in {n.id for n in path}:
+        path.append(node)
+        makers = view.producers(node)
+        if any(_is_quantized(view, maker) for maker in makers):
+            for step in path:
+                if not _is_quantized(view, step):
+                    because = f"is part of the quantized operator that {quantizer.name!r} ends"
+                    yield Finding(node=step.id, rule="quantized-part", because=because, cause=quantizer.id)
+            return
+        row = view.rows[node.id]
+        if row is None or row.cost not in (Cost.POINTWISE, Cost.MOVEMENT) or not makers:
+            return
+        node = makers[0]
+
+
+def _is_quantized(view: View, node: Node) -> bool:
+    row = view.rows[node.id]
+    return row is not None and row.cost is Cost.QUANTIZE
+
+
+RULES = (StructureRule("quantized-part", "operators between dequantizing and quantizing", quantized_part),)

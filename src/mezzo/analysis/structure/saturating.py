@@ -1,0 +1,157 @@
+"""Polynomials that only an activation reads which saturates: GELU spelled with Tanh cubes what may be large.
+
+Let every constant be a number of moderate size, and every sum be of terms of one sign and one parity in x. Then each
+value between x and the activation is a sum of powers of x, all odd or all even, whose coefficients have one sign.
+
+- Rounding puts each term off by a few units in the last place, and none of a sum cancels another, so the argument u is
+  off by a few eps of itself; tanh, erf and the logistic function f turn that into at most |u f'(u)| < 0.45 of those.
+- A term passes the range only where |x| is far above 1. It becomes the infinity of its sign; the other terms of its sum
+  have that sign too, and no factor is zero, so that no NaN is made. The argument is that infinity, and f(u) is the end
+  that it has reached long before, in less than 1e-4 of the way where |u| > 9.
+- A term that vanishes stands beside x itself, or is a power of an x whose activation is f(0) all the same.
+
+So neither the power's range nor its error matters. `tests/onnx/test_saturating.py` runs every spelling over the range.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from mezzo.analysis.structure import StructureRule, View
+from mezzo.ir.nodes import Kind, Node, Use
+from mezzo.tables.facts import Function
+from mezzo.tables.policy import Evidence
+
+_SUMS = frozenset({Function.ADD, Function.SUBTRACT})
+_PRODUCTS = frozenset({Function.MULTIPLY, Function.DIVIDE})
+_POWERS = frozenset({Function.POWER, Function.SQUARE})
+_MOST_INSIDE = 12  # operators between x and the activation; exporters write eight
+_LEAST, _MOST = 1e-2, 1e2  # of a constant: with one past these a term might vanish where another passes the range
+_HIGHEST = 5.0
+
+# What is found here lifts suspicions instead of denying nodes; see `saturated`.
+RULES: tuple[StructureRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A value inside: whether its powers of x are odd, and the sign of their coefficients. A constant is even."""
+
+    is_odd: bool
+    is_negative: bool
+    is_constant: bool = False
+
+
+def saturated(view: View) -> Mapping[str, Evidence]:
+    """What lifts the suspicion of nodes, by name: where a value of theirs passes the range, the activation that alone
+    reads it has saturated.
+    """
+    found: dict[str, Evidence] = {}
+    for core in view.nodes(Function.SATURATE):
+        text = f"where a power passes the range, {core.name!r}, which alone reads it, has saturated"
+        found |= {node.name: Evidence(text, fits=True) for node in _Polynomial(view, core).nodes()}
+    return found
+
+
+@dataclass
+class _Polynomial:
+    """The operators between one value and an activation."""
+
+    view: View
+    core: Node
+    base: int | None = None
+    terms: dict[int, _Term] = field(default_factory=dict)  # by value id
+
+    def nodes(self) -> list[Node]:
+        """Those operators, where they make a polynomial of one value that is more than a multiple of it."""
+        inside = self._behind()
+        read = {value for node in (*inside, self.core) for value in node.inputs if value is not None}
+        made = {node.outputs[0] for node in inside}
+        bases = [value for value in sorted(read - made) if self._number(value) is None]
+        if len(bases) != 1:
+            return []
+        self.base = bases[0]
+        has_power = False
+        for node in inside:
+            terms = [self._of(value) for value in node.inputs]
+            result = self._result(node, [term for term in terms if term is not None])
+            if None in terms or result is None:
+                return []
+            assert node.outputs[0] is not None, "arithmetic has a result"
+            self.terms[node.outputs[0]] = result
+            factors = [term for term in terms if term is not None and not term.is_constant]
+            is_product = self.view.function(node) is Function.MULTIPLY and len(factors) > 1
+            has_power |= is_product or self.view.function(node) in _POWERS
+        return inside if has_power else []
+
+    def _behind(self) -> list[Node]:
+        """Arithmetic of the activation's scope that nobody else reads, in graph order; none where there is too much."""
+        graph, members, queue = self.view.graph, {self.core.id}, list[int]()
+        inside: list[Node] = []
+        node = self.core
+        while len(inside) <= _MOST_INSIDE:
+            for value in node.inputs:
+                maker = None if value is None else graph.nodes[graph.values[value].producer]
+                if maker is not None and self._is_arithmetic(maker) and -maker.id not in queue:
+                    heapq.heappush(queue, -maker.id)
+            # Nodes are numbered in order of use, so that every reader of the last one is known by now.
+            while queue:
+                node = graph.nodes[-heapq.heappop(queue)]
+                if node.id not in members and all(use.node in members for use in self._uses(node)):
+                    break
+            else:
+                return sorted(inside, key=lambda node: node.id)
+            members.add(node.id)
+            inside.append(node)
+        return []
+
+    def _is_arithmetic(self, node: Node) -> bool:
+        is_near = node.kind is Kind.OP and node.scope == self.core.scope
+        return is_near and self.view.function(node) in _SUMS | _PRODUCTS | _POWERS
+
+    def _uses(self, node: Node) -> Iterator[Use]:
+        for value in node.outputs:
+            if value is not None:
+                yield from self.view.graph.uses[value]
+
+    def _number(self, value: int) -> float | None:
+        """The one number that a constant holds."""
+        facts = self.view.graph.constants.get(value)
+        return facts.values[0] if facts is not None and facts.values is not None and len(facts.values) == 1 else None
+
+    def _of(self, value: int | None) -> _Term | None:
+        if value is None:
+            return None
+        if value == self.base:
+            return _Term(is_odd=True, is_negative=False)
+        number = self._number(value)
+        if number is None:
+            return self.terms.get(value)
+        if not _LEAST <= abs(number) <= _MOST:
+            return None
+        return _Term(is_odd=False, is_negative=number < 0, is_constant=True)
+
+    def _result(self, node: Node, terms: list[_Term]) -> _Term | None:
+        """What a node makes of its operands; None where terms might cancel or a number might be none."""
+        function = self.view.function(node)
+        if function is Function.SQUARE and len(terms) == 1:
+            return _Term(is_odd=False, is_negative=False)
+        if len(terms) != 2:
+            return None
+        first, second = terms
+        if function in _SUMS:
+            is_negative = second.is_negative is not (function is Function.SUBTRACT)
+            alike = first.is_odd is second.is_odd and first.is_negative is is_negative
+            return _Term(first.is_odd, first.is_negative) if alike else None
+        if function in _PRODUCTS:
+            if function is Function.DIVIDE and not second.is_constant:
+                return None
+            is_negative = first.is_negative is not second.is_negative
+            return _Term(first.is_odd is not second.is_odd, is_negative)
+        exponent = self._number(node.inputs[1]) if node.inputs[1] is not None else None
+        if function is not Function.POWER or first.is_constant or exponent is None:
+            return None
+        if exponent != int(exponent) or not 1.0 <= exponent <= _HIGHEST:
+            return None
+        is_odd = bool(int(exponent) % 2)
+        return _Term(first.is_odd and is_odd, first.is_negative and is_odd)

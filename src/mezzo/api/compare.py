@@ -1,0 +1,93 @@
+"""Compares the answers of two models on data: outputs, layers, the user's metric, and a verdict."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mezzo.common.errors import InputError
+from mezzo.conversion.recall import told_target
+from mezzo.conversion.results import Progress, lab_of, open_source
+from mezzo.evaluate.answers import Asked, check_asked, compare_asked, read_accumulation
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.numerics.measures import Comparison
+from mezzo.numerics.metrics.user_metric import Metric
+from mezzo.numerics.verdicts import read_drop
+from mezzo.planner.choices.gains import told_gain
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+    from mezzo.numerics.data.datasets import Data
+
+
+def compare(
+    reference: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    model: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    data: "Data",
+    *,
+    max_error: float | None = None,
+    run: str = "emulated",
+    labels: Sequence[str] = (),
+    metric: str | Metric | None = None,
+    max_drop: str | float | None = None,
+    batch_size: int | None = None,
+    layers: bool = True,
+    accumulate: str | None = None,
+    tile: int | None = None,
+    trust_external_paths: bool = False,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Say whether a model gives the same answers as a reference, and where they differ.
+
+    The verdict's `ruling` says "cannot tell" where the data or the reference's answers show nothing: NaN and infinities
+    among them, no sample, or nothing that ever changes.
+
+    Args:
+        data: an .npz file, a folder of them, or dicts of arrays by the reference's input names; "random", or
+            "random:" and a seed, draws inputs that fit the reference, which proves little.
+        max_error: largest relative L2 error of an output, ||y - ref|| / ||ref|| over the data; by default a few eps of
+            the coarsest float format that an output depends on, never below FP32's noise in that output.
+        run: "emulated" rounds every result as its type says; "native" trusts the runtime, which may compute in FP32.
+        labels: arrays of the data that are for the metric alone.
+        metric: a function of (outputs, labels), both dicts by name, or its "module:function"; it returns one score per
+            sample or one for the batch, larger is better.
+        max_drop: how much worse the metric may become, "0.005" or "0.5%" of the reference's; it decides unless
+            `max_error` is given too, then both must hold.
+        batch_size: splits the data along the first axis.
+        layers: whether inner values of the same name are compared as well.
+        accumulate: "fp16" or "bf16": the emulated model's sums are rounded to it after every `tile` products.
+
+    Raises:
+        InputError: an option, a model or the data is at fault, or the models' inputs or outputs do not match.
+        ModelError: a model is not valid ONNX.
+        ContractError: the model does not run.
+    """
+    wishes = Asked(
+        max_error=max_error,
+        run=run,
+        metric=metric,
+        max_drop=None if max_drop is None else read_drop(max_drop),
+        has_layers=layers,
+        accumulation=read_accumulation(accumulate, tile, run),
+        low=None,
+        names=(_name(reference, "the reference"), _name(model, "the model")),
+        progress=progress,
+    )
+    check_asked(wishes)
+    ours, theirs = (open_source(given, trust_external_paths, None) for given in (reference, model))
+    if ours.frontend is not theirs.frontend:
+        forms = ours.frontend.words.form, theirs.frontend.words.form
+        raise InputError(f"{ours.name} is {forms[0]} and {theirs.name} is {forms[1]}; compare models of one kind")
+    if batch_size is None:  # a model of a fixed length is fed so much at a time, whichever of the two it is
+        batch_size = lab_of(ours).inputs.fixed_length or lab_of(theirs).inputs.fixed_length
+    dataset = open_model_data(ours, data, labels=labels, batch_size=batch_size)
+    comparison = compare_asked(ours, theirs.runnable(theirs.original), dataset, wishes, theirs)
+    target, low = told_target(theirs)
+    gain = None if target is None or low is None else told_gain(target, low)
+    return replace(comparison, sizes_bytes=(ours.size_bytes, theirs.size_bytes), target=target, gain=gain)
+
+
+def _name(given: Any, otherwise: str) -> str:
+    return os.fspath(given) if isinstance(given, str | os.PathLike) else otherwise

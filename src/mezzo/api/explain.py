@@ -1,0 +1,114 @@
+"""Why nodes run in what they run in. They are asked for as people know them: by the name of a node or of a value, by an
+operator, by a module or a path of scopes, by a glob.
+"""
+
+import enum
+import fnmatch
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mezzo.common.errors import InputError
+from mezzo.common.message_style import listing
+from mezzo.common.name_matching import fold, nearest
+from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.ir.selectors import is_in_region
+
+_OPERATOR = "op:"
+_GLOB = "*?["
+_SHOWN = 3
+
+
+class Known(enum.Enum):
+    """As what nodes were asked for."""
+
+    NODE = "node"
+    MADE = "value made"
+    READ = "value read"
+    OPERATOR = "operator"
+    REGION = "region"
+    PATTERN = "pattern"
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """The nodes that a word stands for, in the order of the plan, and as what they are known by it."""
+
+    word: str
+    known: Known
+    nodes: tuple[PlannedNode, ...]
+
+
+def find_meant(of: Plan, word: str) -> Meant:
+    """The nodes of a plan that a word stands for: at least one.
+
+    Raises InputError: none, with what may have been meant.
+    """
+    for known, names in _readings(of, word):
+        if names:
+            return Meant(word, known, tuple(node for node in of.nodes if node.name in names))
+    holds = of.names.without_floats.get(word)
+    if holds is not None:
+        raise InputError(f"{word!r} holds {holds}, no floats, and nothing that reads it computes in floats; ask for "
+                         f"another; {listing()} lists what there is")  # fmt: skip
+    near = [repr(name) for name in _near(of, word)]
+    question = f"did you mean {', '.join(near)}?" if near else f"{listing()} lists what there is"
+    raise InputError(f"no node, value, operator or module {word!r} computes floats in this model; {question}")
+
+
+def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
+    """The node, the node that caused its precision, the one that caused that, and so on.
+
+    `node` may also be the name of a value, an operator, a path of scopes or modules, or a glob, where that is one node.
+
+    Raises:
+        InputError: the plan has no such node, or several; or it is no plan.
+    """
+    if not isinstance(of, Plan):
+        raise InputError(
+            f"{type(of).__name__} is no plan, and a plan is explained; results have one as .plan, and "
+            "'mezzo.plan(model)' makes one"
+        )
+    meant = find_meant(of, node)
+    if len(meant.nodes) > 1:
+        names = [repr(one.name) for one in meant.nodes[:_SHOWN]]
+        more = f" and {len(meant.nodes) - _SHOWN} more" if len(meant.nodes) > _SHOWN else ""
+        raise InputError(f"{node!r} is {len(meant.nodes)} nodes, {', '.join(names)}{more}; ask for one of them")
+    return chain_of(of, meant.nodes[0])
+
+
+def chain_of(of: Plan, node: PlannedNode) -> tuple[PlannedNode, ...]:
+    """A node of a plan, the node that caused its precision, the one that caused that, and so on."""
+    chain = [node]
+    while chain[-1].cause is not None and chain[-1].cause in of.by_name:
+        following = of.by_name[chain[-1].cause]
+        if following in chain:
+            break
+        chain.append(following)
+    return tuple(chain)
+
+
+def _readings(of: Plan, word: str) -> Iterator[tuple[Known, frozenset[str]]]:
+    """What a word may stand for, the surest reading first, and the names of the nodes it then means."""
+    operators = [node for node in of.nodes if node.kind == "op"]
+    yield Known.NODE, frozenset({word} & of.by_name.keys())
+    if word.startswith(_OPERATOR):
+        pattern = word.removeprefix(_OPERATOR).lower()
+        yield Known.OPERATOR, frozenset(n.name for n in operators if fnmatch.fnmatchcase(n.op.lower(), pattern))
+    yield Known.MADE, frozenset(of.names.makers.get(word, ())) & of.by_name.keys()
+    yield Known.READ, frozenset(of.names.readers.get(word, ())) & of.by_name.keys()
+    yield Known.NODE, frozenset({f"{side} {word}" for side in ("input", "output")} & of.by_name.keys())
+    yield Known.OPERATOR, frozenset(node.name for node in operators if fold(node.op) == fold(word))
+    if any(sign in word for sign in _GLOB):
+        matching = frozenset(node.name for node in of.nodes if fnmatch.fnmatchcase(node.name, word))
+        yield Known.PATTERN, matching & {node.name for node in operators} or matching
+    if word.strip("/."):
+        paths = {node.name: (node.name, of.names.modules.get(node.name, node.name)) for node in operators}
+        yield Known.REGION, frozenset(name for name, several in paths.items() if is_in_region(word, several))
+
+
+def _near(of: Plan, word: str) -> tuple[str, ...]:
+    """What a word that stands for nothing may have meant."""
+    operators = dict.fromkeys(node.op for node in of.nodes if node.kind == "op")
+    values = (name for by_value in (of.names.makers, of.names.readers) for name, nodes in by_value.items() if nodes)
+    known = dict.fromkeys((*operators, *of.by_name, *values, *of.names.modules.values()))
+    return nearest(word.removeprefix(_OPERATOR), known)

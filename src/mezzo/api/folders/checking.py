@@ -1,0 +1,58 @@
+"""What holds of a folder before it is converted and after: its places, which models are low already, types of ties."""
+
+import os
+from pathlib import Path
+
+from mezzo.api.folders.deciding import split_ties
+from mezzo.api.folders.ties import Ports, TypedTie, dtypes_in, find_ties
+from mezzo.common.errors import ContractError, InputError
+from mezzo.common.message_style import option, verb
+from mezzo.common.safe_paths import check_destination
+from mezzo.contracts.frontend import Model
+from mezzo.plugins.discovery import op_facts
+from mezzo.tables.facts import Risk
+
+
+def check_places(source: Path, destination: Path) -> None:
+    if not source.is_dir():
+        raise InputError(
+            f"{os.fspath(source)!r} is no folder; name a folder of models, or use {verb('convert')} for one"
+        )
+    if destination.exists() and not destination.is_dir():
+        raise InputError(f"{os.fspath(destination)!r} is a file, and a folder comes out; name a folder")
+    if not destination.exists() and not destination.absolute().parent.is_dir():
+        raise InputError(f"{os.fspath(destination)!r} cannot be made: there is no folder above it; make that first")
+    if not destination.exists():
+        check_destination(destination)
+    inner, outer = os.path.realpath(destination), os.path.realpath(source)
+    if inner != outer and os.path.commonpath([inner, outer]) == outer:
+        raise InputError(
+            f"{os.fspath(destination)!r} lies in the folder that is converted; name one beside it, or the same one"
+        )
+
+
+def why_low(model: Model) -> str | None:
+    """Why a model is not converted: it is low or quantized already; None where it is to be."""
+    own = model.frontend.dialect
+    for dialect, op in sorted(model.operators(), key=lambda known: (known[0] != own, known)):
+        row = op_facts(dialect).get(op)
+        if row is not None and Risk.QUANTIZED in row.risks:
+            return f"is quantized: it has a node of {op}"
+    low = model.low_weights()
+    return None if low is None else f"is low already: most of its weights are {low}"
+
+
+def check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
+    """The ties of the results with their types. Raises ContractError: one has lost what it had before."""
+    ties = find_ties(before)
+    for tie, dtypes in split_ties(ties, before, after):
+        members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])
+        spelled = " and ".join(sorted(map(str, dtypes)))
+        raise ContractError(f"{members} would have {spelled}, and one feeds the other; leave out {option('io')}")
+    floats = [(tie, dtypes_in(tie, after)) for tie in ties]
+    return tuple(
+        TypedTie(tie, dtype)
+        for tie, dtypes in floats
+        for dtype in dtypes
+        if len(dtypes) == 1 and dtype.value in ("f32", "f16", "bf16") and tie.outputs and tie.inputs
+    )

@@ -1,0 +1,376 @@
+"""Convert every model of a folder, as model hubs keep them, and keep the folder whole."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from mezzo.api.convert import convert_opened
+from mezzo.api.folders import genai
+from mezzo.api.folders.checking import check_places, check_ties, why_low
+from mezzo.api.folders.configs import find_config, update_config
+from mezzo.api.folders.data import find_data
+from mezzo.api.folders.deciding import check_data, fit_requests, in_file
+from mezzo.api.folders.listing import Listing, list_folder
+from mezzo.api.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_result
+from mezzo.api.folders.staging import FolderStaging
+from mezzo.api.folders.ties import TypedTie
+from mezzo.common.errors import InputError, MezzoError, ModelError
+from mezzo.common.message_style import setting
+from mezzo.common.safe_paths import check_destination
+from mezzo.common.unsupported_files import describe_folder
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.options.keyword_types import ConvertOptions
+from mezzo.contracts.options.keywords import request_of, tells_options
+from mezzo.contracts.options.request import Request, choose_one
+from mezzo.conversion.results import Converted, Progress, open_source, store_of
+from mezzo.conversion.summaries import summarise_folder
+from mezzo.planner.options import asked_formats, read_options
+from mezzo.report.notebook.notebook import lines_of, page_of
+from mezzo.report.records.headline import Headline
+
+if TYPE_CHECKING:
+    from mezzo.api.folders.data import FolderData
+    from mezzo.numerics.data.datasets import Data
+
+_LFS = b"version https://git-lfs"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedFile:
+    """One model of a folder: its path in the source folder, its result's in the other, and what was done."""
+
+    source: str
+    result: str
+    converted: Converted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ConvertedFolder:
+    """A folder that has been converted. All names are paths in a folder, with "/" between the parts.
+
+    `skipped` are models that were not converted, and why; `left_out` is what was neither converted nor copied; `ties`
+    are the inputs and outputs that share a type across files. `settings` are the options as given.
+    """
+
+    source: Path
+    path: Path
+    layout: str
+    files: tuple[ConvertedFile, ...]
+    skipped: tuple[tuple[str, str], ...]
+    copied: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+    ties: tuple[TypedTie, ...]
+    settings: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "\n  ".join(lines_of("ConvertedFolder", self._headline()))
+
+    def _repr_html_(self) -> str:
+        return page_of(self._headline())
+
+    def _headline(self) -> Headline:
+        return summarise_folder(os.fspath(self.source), os.fspath(self.path), self)
+
+
+@tells_options
+def convert_folder(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str] | None = None,
+    *,
+    layout: str | None = None,
+    data: "FolderData | None" = None,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **options: Unpack[ConvertOptions],
+) -> ConvertedFolder:
+    """Convert every FP32 model of a folder, such as a Hugging Face export, and copy what else is in it.
+
+    Models that are low or quantized already are copied as they are. All files appear at the end, or none. What one
+    model hands to another, or back to itself, has one type in all: what one of them cannot hold low becomes FP32.
+
+    Args:
+        dst: the folder that comes out; by default the same folder.
+        layout: "beside" the originals, as "model_fp16.onnx"; or "instead" of them, as "model.onnx". By default beside,
+            but in a folder with a genai_config.json instead, which names its models; there `io` is "follow" by default.
+        include, exclude, keep_region, fix_region, io, assume: as for `mezzo.convert`; each has to match in some model.
+        data: a folder of data named like the models: "encoder_model.npz", or a folder "encoder_model" of .npz files,
+            for "encoder_model.onnx"; or a mapping from models to what `mezzo.convert` takes. What is to be quantized
+            takes its scales from it.
+        overwrite: replace files that are there.
+        provenance: as of `mezzo.convert`.
+        progress: called with (stage, done, total); the stage names the file.
+
+    Raises:
+        InputError: an option, the folder or a file in it is at fault; the message names the file.
+        ModelError: a model is not valid ONNX.
+        ContractError: a result would break a promise.
+    """
+    request = request_of(options)
+    to = asked_formats(request)
+    placing = None if layout is None else Placing(choose_one("layout", layout, [one.value for one in Placing]))
+    places = Path(src), Path(src if dst is None else dst)
+    folder = _Folder(*places, placing, to, request.trust_external_paths)
+    if folder.genai_configs and request.io == "keep":
+        request = replace(request, io="follow")  # past and present caches share a buffer, with no Cast between
+    folder.progress = progress
+    folder.choose()
+    folder.refuse_shared_data()
+    folder.refuse_odd_places()
+    if not overwrite:
+        folder.refuse_existing()
+    given = find_data(data, folder.models)
+    try:
+        return folder.convert(request, given, labels, batch_size)
+    except OSError as error:
+        where = os.fspath(folder.destination)
+        raise InputError(f"cannot write {where!r}: {error.strerror or error}; nothing was changed") from error
+
+
+class _Folder:
+    """A folder on its way: what is in it, what is converted, and where that goes."""
+
+    def __init__(self, source: Path, destination: Path, layout: Placing | None, to: str, trust: bool) -> None:
+        check_places(source, destination)
+        self.source, self.destination, self.to = source, destination, to
+        self.listing: Listing = list_folder(source, trust=trust)
+        self.genai_configs = genai.find_configs(self.listing.names)
+        self.layout = layout or (Placing.INSTEAD if self.genai_configs else Placing.BESIDE)
+        self.data_suffix = genai.DATA_SUFFIX if self.genai_configs else DATA_SUFFIX
+        self.is_in_place = destination.is_dir() and source.samefile(destination)
+        self.models: tuple[str, ...] = ()
+        self.skipped: tuple[tuple[str, str], ...] = ()
+        self.progress: Progress | None = None
+        self._trust = trust
+        self._data_of: dict[str, frozenset[str]] = {}  # files of external data, of every model that could be read
+
+    def choose(self) -> None:
+        """Find out what there is to convert. Raises InputError: nothing is, or a model or a config cannot be read."""
+        for config in self.genai_configs:
+            genai.check_config(self.source, config)
+        models, skipped = [], []
+        for name in self.listing.models:
+            suffix = find_low_suffix(name)
+            try:
+                model = self.open(name)
+            except MezzoError:
+                if suffix is None:
+                    raise
+                skipped.append((name, f"is low already by its name, {suffix!r}"))
+                continue
+            self._data_of[name] = self._external_files(model)
+            because = f"is low already by its name, {suffix!r}" if suffix is not None else why_low(model)
+            if because is None:
+                models.append(name)
+            else:
+                skipped.append((name, because))
+        self.models, self.skipped = tuple(models), tuple(skipped)
+        if not models:
+            if not skipped:
+                raise InputError(describe_folder(self.source))
+            where, what = os.fspath(self.source), f"the {len(skipped)} there are low already"
+            raise InputError(f"{where!r} has no model to convert: {what}; name a folder with FP32 models")
+
+    def open(self, name: str) -> Model:
+        """Open a model of the folder. Raises MezzoError: it cannot be read; the message names it."""
+        path = self.source / name
+        try:
+            model = open_source(path, self._trust, self._told(name))
+        except MezzoError as error:
+            if path.stat().st_size < 1024 and path.read_bytes().startswith(_LFS):
+                found = f"{name!r} is a pointer of Git LFS, not the model; run 'git lfs pull' in its folder"
+                raise ModelError(found) from error
+            raise in_file(name, error) from error
+        store_of(model).data_suffix = self.data_suffix
+        return model
+
+    def refuse_existing(self) -> None:
+        """Raises InputError: a result or a copy has the name of a file that is there."""
+        known = frozenset(self.listing.names)
+        for name in self.results:
+            is_original = self.layout is Placing.BESIDE and name in known
+            where = self.source if is_original else self.destination
+            if is_original or os.path.lexists(where / name):
+                raise InputError(
+                    f"{name!r} is in {os.fspath(where)!r} already; pass {setting('overwrite', True)} to replace it"
+                )
+        for name in () if self.is_in_place else self.copies:
+            if os.path.lexists(self.destination / name):
+                raise InputError(
+                    f"{name!r} is in {os.fspath(self.destination)!r} already; pass "
+                    f"{setting('overwrite', True)} to replace it, or name a new folder"
+                )
+
+    def refuse_odd_places(self) -> None:
+        """Raises InputError: where a result or a copy goes is something that is no file."""
+        for name in (*self.results, *(() if self.is_in_place else self.copies)):
+            if os.path.lexists(self.destination / name):
+                check_destination(self.destination / name)
+
+    def refuse_shared_data(self) -> None:
+        """Raises InputError: a result's file would replace the external data of a model that stays."""
+        gone = self.replaced.union(self.results)
+        for name, held in self._data_of.items():
+            for taken in () if name in gone else sorted(held.intersection(self.results)):
+                raise InputError(
+                    f"{taken!r} holds weights of {name!r}, which stays as it is; take that one out of the folder first"
+                )
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The files that conversions write, external data by the name that it would have."""
+        models = [name_result(name, self.to, self.layout) for name in self.models]
+        return tuple(name for model in models for name in (model, model + self.data_suffix))
+
+    @property
+    def replaced(self) -> frozenset[str]:
+        """Originals that are not there afterwards, their external data among them unless other models read it."""
+        if self.layout is Placing.BESIDE:
+            return frozenset()
+        own = frozenset().union(*(self._data_of[name] for name in self.models), self.models)
+        others = [held for name, held in self._data_of.items() if name not in self.models]
+        return own.difference(*others)
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """What is copied where the result is another folder."""
+        gone = self.replaced.union(self.results)
+        return tuple(name for name in self.listing.names if name not in gone)
+
+    def convert(
+        self, request: Request, data: "Mapping[str, Data]", labels: Sequence[str], batch_size: int | None
+    ) -> ConvertedFolder:
+        """Convert, copy and let all appear."""
+        settings = read_options(request).settings
+        check_data(dict.fromkeys(self.models, request), data.keys())
+        requests = fit_requests(self.models, request, self.open)
+        files, before, after = [], {}, {}
+        with FolderStaging(self.destination) as staging:
+            for name in self.models:
+                result = name_result(name, self.to, self.layout)
+                model = self.open(name)
+                before[name] = model.ports()
+                with _naming(name):
+                    converted = _convert_one(
+                        model, staging.place(result), requests[name], data.get(name), labels, batch_size
+                    )
+                    after[name] = open_source(staging.staged(result), False, None).ports()
+                if staging.staged(result + self.data_suffix).exists():
+                    staging.place(result + self.data_suffix)
+                files.append(ConvertedFile(name, result, converted))
+            ties = check_ties(before, after)
+            copied = () if self.is_in_place else self._copy(staging)
+            notes = self._tell_config(staging, [file.result for file in files], ties)
+            notes += self._tell_genai(staging, {file.source: file.result for file in files})
+            # Originals that were replaced, and external data of a former result that this one has not.
+            for name in sorted((self.replaced if self.is_in_place else frozenset()).union(self.results)):
+                if (self.destination / name).exists() and not staging.staged(name).exists():
+                    staging.remove(name)
+            staging.commit()
+        for file in files:
+            file.converted.path = self.destination / file.result
+        unused = tuple(name for name in self.models if data and name not in data)
+        if unused:
+            notes.append(f"no data for {', '.join(map(repr, unused))}: decided without")
+        return ConvertedFolder(
+            source=self.source,
+            path=self.destination,
+            layout=self.layout.value,
+            files=tuple(files),
+            skipped=self.skipped,
+            copied=copied,
+            left_out=() if self.is_in_place else self.listing.left_out,
+            ties=ties,
+            settings=settings,
+            notes=tuple(notes),
+        )
+
+    def _copy(self, staging: FolderStaging) -> tuple[str, ...]:
+        copied = self.copies
+        for number, name in enumerate(copied):
+            if self.progress is not None:
+                self.progress("copying", number, len(copied))
+            shutil.copy(self.source / name, staging.place(name))
+        return copied
+
+    def _tell_config(self, staging: FolderStaging, results: Sequence[str], ties: Sequence[TypedTie]) -> list[str]:
+        """Let each config.json say what transformers.js has to know of the results. Returns notes."""
+        key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[self.layout]  # what transformers.js calls the file
+        is_low_cache = self.to == "fp16" and any(
+            typed.tie.outputs and typed.tie.inputs and typed.dtype.value == "f16" and "past" in typed.tie.name
+            for typed in ties
+        )
+        external: dict[str, list[str]] = {}
+        for result in results:
+            config = find_config(result, self.listing.names)
+            if config is not None:
+                found = [result] if staging.staged(result + self.data_suffix).exists() else []
+                external.setdefault(config, []).extend(found)
+        notes = []
+        for config, names in external.items():
+            text = update_config(self.source / config, names, key if is_low_cache else None, self.listing.models)
+            if text is not None:
+                # In place it is a new file; in another folder the copy is there already.
+                path = staging.place(config) if self.is_in_place else staging.staged(config)
+                path.write_text(text, encoding="utf-8")
+                notes.append(f"{config!r} tells transformers.js of external data or a low cache now")
+        return notes
+
+    def _tell_genai(self, staging: FolderStaging, results: Mapping[str, str]) -> list[str]:
+        """Let each genai_config.json name the results. Returns notes."""
+        notes = []
+        for config in self.genai_configs:
+            text = genai.update_config(self.source, config, results)
+            if text is not None:
+                path = staging.place(config) if self.is_in_place else staging.staged(config)
+                path.write_text(text, encoding="utf-8")
+                notes.append(f"{config!r} names the low models now")
+        return notes
+
+    def _external_files(self, model: Model) -> frozenset[str]:
+        """External data of a model, by its path in the folder."""
+        roots = (os.path.realpath(self.source), os.path.abspath(self.source))  # where links were trusted, the second
+        found = set()
+        for companion in store_of(model).companions:
+            root = next((root for root in roots if os.path.commonpath([root, companion]) == root), None)
+            if root is not None:
+                found.add(Path(os.path.normpath(os.path.relpath(companion, root))).as_posix())
+        return frozenset(found)
+
+    def _told(self, name: str) -> Progress | None:
+        """Progress that says which file of how many it is about."""
+        told = self.progress
+        if told is None or name not in self.models:
+            return None
+        place = f"{name} ({self.models.index(name) + 1} of {len(self.models)})"
+        return lambda stage, done, total: told(f"{place}: {stage}", done, total)
+
+
+def _convert_one(
+    model: Model,
+    path: Path,
+    request: Request,
+    data: "Data | None",
+    labels: Sequence[str],
+    batch_size: int | None,
+) -> Converted:
+    if data is None:
+        return convert_opened(model, path, request)
+    from mezzo.tuning.repair.overflow_protection import convert_on_data
+
+    return convert_on_data(model, path, request, data, labels=labels, batch_size=batch_size)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Let an error say which file of the folder it is about."""
+    try:
+        yield
+    except MezzoError as error:
+        raise in_file(name, error) from error

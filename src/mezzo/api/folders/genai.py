@@ -1,0 +1,77 @@
+"""Folders of onnxruntime-genai: a genai_config.json names the models beside it and tells how tokens are made with them.
+
+The config states no types: the runtime asks each model for those of its inputs and outputs. It binds one buffer as past
+and present cache where `past_present_share_buffer` is set, so a cache has the type that attention reads.
+Source: onnxruntime-genai 0.18, src/config.h, src/models/kv_cache.cpp and models/builders/base.py.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mezzo.common.errors import InputError
+
+CONFIG = "genai_config.json"
+# What ends the name of external data, as its builder has it.
+DATA_SUFFIX = ".data"
+_MAX_BYTES = 16 << 20
+_FILENAME = "filename"
+
+
+def find_configs(names: Iterable[str]) -> tuple[str, ...]:
+    """The configs of a folder, by their paths in it."""
+    return tuple(name for name in names if PurePosixPath(name).name == CONFIG)
+
+
+def check_config(root: Path, name: str) -> None:
+    """Raises InputError: a config is too large, no JSON, or names a file outside its folder."""
+    for path in _filenames(_read(root, name)):
+        parts = PurePosixPath(path.replace("\\", "/")).parts
+        if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0]:
+            raise InputError(f"{name!r} names {path[:80]!r}, which lies outside its folder; name a file beside it")
+
+
+def update_config(root: Path, name: str, results: Mapping[str, str]) -> str | None:
+    """The text of a config that names results in place of models, both by their paths in the folder; None where it does
+    already.
+    """
+    config, folder = _read(root, name), PurePosixPath(name).parent
+    is_changed = False
+    for section in _sections(config):
+        result = results.get(str(folder / str(section[_FILENAME])))
+        if result is not None and result != str(folder / section[_FILENAME]):
+            section[_FILENAME] = PurePosixPath(result).relative_to(folder).as_posix()
+            is_changed = True
+    return json.dumps(config, indent=4) + "\n" if is_changed else None
+
+
+def _read(root: Path, name: str) -> dict[str, Any]:
+    path = root / name
+    if path.stat().st_size > _MAX_BYTES:
+        raise InputError(f"{name!r} has {path.stat().st_size} bytes, and no such config has more than {_MAX_BYTES}")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        said = " ".join(str(error).split())[:120]
+        raise InputError(f"{name!r} is no JSON: {said}; get the file again, or take it out of the folder") from error
+    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
+        raise InputError(f"{name!r} has no object 'model', which names the folder's models; get the file again")
+    return config
+
+
+def _filenames(config: Mapping[str, Any]) -> Iterator[str]:
+    yield from (section[_FILENAME] for section in _sections(config))
+
+
+def _sections(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The parts of a config that name a model's file."""
+    waiting: list[object] = [config["model"]]
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, dict):
+            if isinstance(held.get(_FILENAME), str):
+                yield held
+            waiting += held.values()
+        elif isinstance(held, list):
+            waiting += held

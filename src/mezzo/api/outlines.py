@@ -1,0 +1,72 @@
+"""Outlines of whole models for a report: as they are, side by side, and as each strategy would run them."""
+
+import os
+from typing import TYPE_CHECKING, Unpack
+
+from mezzo.api.strategies import StrategyRow, judged_without_data, try_strategies
+from mezzo.contracts.options.keyword_types import PlanOptions
+from mezzo.conversion.results import Progress, open_source
+from mezzo.formats.dtypes import DType
+from mezzo.planner.lower import lower
+from mezzo.report.views.outline import (
+    Counts,
+    Outline,
+    OutlinedPlan,
+    outline,
+    outline_as_it_is,
+    outline_edits,
+    outline_matching,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mezzo.ir.graph import Graph
+    from mezzo.planner.planner import Judged
+
+
+def outline_model(src: str | os.PathLike[str], *, trust_external_paths: bool = False) -> Outline:
+    """A model as it is. Errors are those of `mezzo.convert`."""
+    graph = _read(src, trust_external_paths)
+    return outline(graph, [outline_as_it_is(graph, os.fspath(src))])
+
+
+def outline_pair(
+    reference: str | os.PathLike[str], model: str | os.PathLike[str], *, trust_external_paths: bool = False
+) -> Outline:
+    """The graph of `model`, as it is and with what the nodes of the same names hold in `reference`."""
+    graph = _read(model, trust_external_paths)
+    other = _read(reference, trust_external_paths)
+    names = os.fspath(model), os.fspath(reference)
+    return outline(graph, [outline_as_it_is(graph, names[0]), outline_matching(graph, names[1], other)])
+
+
+def outline_strategies(
+    src: str | os.PathLike[str], *, progress: Progress | None = None, **options: Unpack[PlanOptions]
+) -> tuple[tuple[StrategyRow, ...], Outline]:
+    """What every strategy makes of a model, counted as `compare_strategies` does, and its plan."""
+    judged = judged_without_data(src, options, progress)
+    tried = try_strategies(judged.problem, progress)
+    plans = [_outline_row(judged, row, levels) for row, levels in tried]
+    return tuple(row for row, _ in tried), outline(judged.problem.graph, plans)
+
+
+def _outline_row(judged: "Judged", row: StrategyRow, levels: "Sequence[int]") -> OutlinedPlan:
+    problem = judged.problem
+    edits, line = lower(problem, levels, judged.limits), problem.line
+    planned = (*(line.dtypes[level] for level in line.others), line.base_dtype)
+    by_dtype: dict[DType, list[int]] = {dtype: [] for dtype in planned}
+    for node in problem.graph.nodes:
+        if node.signature.dtype in by_dtype:
+            by_dtype[line.dtypes[levels[node.id]]].append(node.id)
+    precisions = {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}
+    counts = Counts(row.low_nodes, row.nodes, row.casts, row.cast_bytes, row.cost, row.to_least)
+    return outline_edits(row.strategy, precisions, edits, counts)
+
+
+def _read(src: str | os.PathLike[str], trust: bool) -> "Graph":
+    """The graph, read so that the low format it holds counts as low."""
+    model = open_source(src, trust, None)
+    graph = model.read(DType.FLOAT16).graph
+    held = {value.dtype for value in graph.values}
+    return model.read(DType.BFLOAT16).graph if DType.BFLOAT16 in held and DType.FLOAT16 not in held else graph

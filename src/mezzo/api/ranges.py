@@ -1,0 +1,47 @@
+"""Ranges of a model's values on data: the model runs batch by batch and measures itself, and what it shows adds up."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mezzo.common.safe_paths import check_destinations
+from mezzo.conversion.results import Progress, open_source
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.evaluate.range_measurement import measure_ranges
+from mezzo.numerics.measures import Ranges
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+    from mezzo.numerics.data.datasets import Data
+
+
+def ranges(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    data: "Data",
+    *,
+    batch_size: int | None = None,
+    labels: Sequence[str] = (),
+    resume: str | os.PathLike[str] | None = None,
+    trust_external_paths: bool = False,
+    progress: Progress | None = None,
+) -> Ranges:
+    """Measure what every float value of a model holds on data, also in bodies and functions.
+
+    Args:
+        data: an .npz file, a folder of them, or an iterable of dicts of arrays by input name.
+        batch_size: split each file or dict along its first axis.
+        labels: names in the data that are no inputs.
+        resume: a file that keeps what was measured; where it exists, measuring goes on behind it.
+        progress: called with (stage, done, 0) before each batch.
+
+    Raises:
+        InputError: the data, the file to resume from or the model's file is at fault.
+        ModelError: the model is not valid ONNX.
+        ContractError: ONNX Runtime cannot load or run the model.
+    """
+    check_destinations({"resume": resume})
+    model = open_source(src, trust_external_paths, progress)
+    dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    return measure_ranges(model, dataset, resume=resume, progress=progress)

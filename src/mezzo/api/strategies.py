@@ -1,0 +1,106 @@
+"""All strategies side by side on one model."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+
+from mezzo.contracts.options.keyword_types import PlanOptions
+from mezzo.contracts.problem import Problem
+from mezzo.contracts.strategy import conversions, cost
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.results import Progress, open_source, read_plan_options
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Kind
+from mezzo.quantize.calibration import without_data
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+    from mezzo.planner.planner import Judged
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyRow:
+    """What one strategy makes of a model. `low_nodes` of `nodes` operators that could run low do; `cast_bytes` are read
+    and written by casts in one run, loops counted nominally; `cost` is in the planner's unit, one byte moved;
+    `to_least` is the cost against the least of all strategies, None where that is nothing.
+    """
+
+    strategy: str
+    low_nodes: int
+    nodes: int
+    casts: int
+    cast_bytes: int
+    cost: int
+    to_least: float | None
+    by_format: Mapping[DType, int]
+
+
+def compare_strategies(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> tuple[StrategyRow, ...]:
+    """Let every strategy decide about a model, the cheapest first. Options and errors are those of `mezzo.plan`."""
+    judged = judged_without_data(src, options, progress)
+    return tuple(row for row, _ in try_strategies(judged.problem, progress))
+
+
+def judged_without_data(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", options: PlanOptions, progress: Progress | None
+) -> "Judged":
+    """What `mezzo.plan` decides about: what is to be quantized is fused, with scales that stand for those of data."""
+    chosen, trust = read_plan_options(src, options)
+    return judge_model(*without_data(open_source(src, trust, progress), chosen))[1]
+
+
+def try_strategies(problem: Problem, progress: Progress | None = None) -> list[tuple[StrategyRow, Sequence[int]]]:
+    """What every strategy makes of a problem, the cheapest first, and the level at which it runs each node."""
+    from mezzo.plugins.discovery import strategies
+
+    tried: list[tuple[StrategyRow, Sequence[int]]] = []
+    table = strategies()
+    for line in table.broken:
+        _log.warning("%s", line)
+    for number, name in enumerate(sorted(table)):
+        if progress is not None:
+            progress(f"strategy {name}", number, len(table))
+        levels = table[name].assign(problem)
+        tried.append((_measure(problem, name, levels), levels))
+    least = min(row.cost for row, _ in tried)
+    related = [(_relate(row, least), levels) for row, levels in tried]
+    return sorted(related, key=lambda entry: (entry[0].cost, entry[0].casts, entry[0].strategy))
+
+
+def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
+    columns = problem.graph.columns
+    decided = columns.is_kind(Kind.OP) & ~problem.is_absent
+    casts, line = conversions(problem, levels), problem.line
+    moved = sum(
+        int(columns.value_elements[value] * columns.value_repeats[value]) * line.conversion_bits(threshold) // 8
+        for value, threshold, _ in casts
+    )
+    ran_at = np.array(levels, np.int64)
+    counts = {line.dtypes[level]: int((decided & (ran_at == level)).sum()) for level in line.others}
+    return StrategyRow(
+        strategy=name,
+        low_nodes=sum(counts.values()),
+        nodes=int(decided.sum()),
+        casts=len(casts),
+        cast_bytes=moved,
+        cost=cost(problem, levels),
+        to_least=None,
+        by_format=counts,
+    )
+
+
+def _relate(row: StrategyRow, least: int) -> StrategyRow:
+    return replace(row, to_least=row.cost / least if least else 1.0 if not row.cost else None)

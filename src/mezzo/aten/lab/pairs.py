@@ -1,0 +1,187 @@
+"""Two programs side by side: both are run on the same feeds, with inner values that both have beside the outputs."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import torch
+from torch import fx
+
+from mezzo.aten.lab.arithmetic import Arithmetic, AsTyped
+from mezzo.aten.lab.arrays import array_of
+from mezzo.aten.lab.matching import match_ports
+from mezzo.aten.lab.reach import find_reached, formats_in
+from mezzo.aten.lab.runner import Runner, tensors_of, wide
+from mezzo.aten.lab.subject import TorchSubject
+from mezzo.aten.program import Program, tensor_of
+from mezzo.aten.read.read import read_program
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.lab import Answers, Feeds, Reached, Run, Running
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.nodes import Kind
+
+# Layers that are held at once for one batch, in both programs together.
+_CHUNK_BYTES = 256 << 20
+_PAIR_BYTES = 2 * 4
+_WIDE = frozenset({HIGH, DType.FLOAT64})
+
+
+class Layer(NamedTuple):
+    """An inner value that both programs have: the nodes that make it."""
+
+    ours: fx.Node
+    theirs: fx.Node
+
+
+Layers = Mapping[str, Layer]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two. What the reference cannot do is bad input; what the candidate cannot, a verdict."""
+
+    program: Program
+    arithmetic: Arithmetic
+    name: str
+    is_reference: bool
+
+    def load(self, shown: Mapping[fx.Node, str]) -> Run:
+        """Make it ready, with these values among its answers."""
+        runner = Runner(self.program, self.arithmetic)
+
+        def run(feeds: Feeds) -> Answers:
+            found = {}
+
+            def watch(node: fx.Node, numbers: torch.Tensor) -> None:
+                if node in shown:
+                    found[shown[node]] = array_of(numbers)
+
+            answers = runner.run(feeds, watch if shown else None)
+            return answers | found
+
+        return self.guarded(run)
+
+    def guarded(self, run: Run) -> Run:
+        """A run whose errors say whose they are."""
+
+        def answer(feeds: Feeds) -> Answers:
+            try:
+                return run(feeds)
+            except (ContractError, InputError) as error:
+                message = f"{self.name}: {error}"
+                raise (InputError(message) if self.is_reference else type(error)(message)) from error
+
+        return answer
+
+
+class Sessions:
+    """Both programs, ready to run."""
+
+    def __init__(self, pair: "Pair", layers: Layers) -> None:
+        self._reference = pair.sides[0].load({layer.ours: name for name, layer in layers.items()})
+        self._candidate = pair.candidate(layers)
+
+    def run(self, feeds: Feeds) -> tuple[Answers, Answers]:
+        return self._reference(feeds), self._candidate(feeds)
+
+    def notes(self) -> list[str]:
+        return []
+
+
+class Pair:
+    """Two programs, and what belongs together in them. `arithmetic` is how the reference is computed, where it is not
+    computed as `running` says.
+    """
+
+    def __init__(
+        self, reference: Program, candidate: Program, running: Running, arithmetic: Arithmetic | None = None
+    ) -> None:
+        """Raises InputError: their inputs or outputs do not match."""
+        programs = reference, candidate
+        self.formats: Sequence[frozenset[DType]] = (formats_in(reference), formats_in(candidate))
+        ports = match_ports(reference, candidate)
+        self.inputs, self.outputs, self.notes = ports
+        computed = [self._arithmetic(place, running) for place in range(len(programs))]
+        if arithmetic is not None:
+            computed[0] = arithmetic
+        self.sides = tuple(
+            Side(program, how, name, place == 0)
+            for place, (program, how, name) in enumerate(zip(programs, computed, running.names, strict=True))
+        )
+
+    def _arithmetic(self, place: int, running: Running) -> Arithmetic:
+        """True precision where a program has a low one, PyTorch's own kernels otherwise."""
+        accumulation = running.accumulation if place else None
+        is_low = bool(self.formats[place] - _WIDE) or accumulation is not None
+        return wide(accumulation) if running.is_emulated and is_low else AsTyped()
+
+    @property
+    def reference(self) -> TorchSubject:
+        ours = self.sides[0]
+        return TorchSubject(ours.program, ours.arithmetic, ours.guarded)
+
+    def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
+        ours = find_reached(self.sides[0].program, fed)
+        theirs = find_reached(self.sides[1].program, [self.inputs[name] for name in fed if name in self.inputs])
+        return {name: (ours[name], theirs[own]) for name, own in self.outputs.items()}
+
+    def load(self, layers: Layers) -> Sessions:
+        return Sessions(self, layers)
+
+    def candidate(self, layers: Layers = MappingProxyType({})) -> Run:
+        """Make the candidate ready alone. Feeds and answers are by the reference's names."""
+        answer = self.sides[1].load({layer.theirs: name for name, layer in layers.items()})
+
+        def run(feeds: Feeds) -> Answers:
+            answers = answer({self.inputs[name]: feed for name, feed in feeds.items() if name in self.inputs})
+            outputs = {name: answers[own] for name, own in self.outputs.items()}
+            return outputs | {name: answers[name] for name in layers}
+
+        return run
+
+    def layers(self) -> Layers:
+        """Inner float values that both have: made by calls of one name, named as the planner names the reference's."""
+        program, other = self.sides[0].program, self.sides[1].program
+        reading = read_program(program, DType.BFLOAT16)
+        theirs = {node.name: node for node in other.graph.nodes}
+        shown = {node for _, node in tensors_of(program)} | {node for _, node in tensors_of(other)}
+        found = {}
+        for value, holder in zip(reading.graph.values, reading.holders, strict=True):
+            twin = None if holder is None else theirs.get(holder.name)
+            if holder is None or twin is None:
+                continue
+            is_made = reading.graph.nodes[value.producer].kind is Kind.OP
+            if is_made and not {holder, twin} & shown and _are_alike(holder, twin):
+                found[value.name] = Layer(holder, twin)
+        return {name: layer for name, layer in found.items() if name not in self.outputs}
+
+    def split_layers(self, layers: Layers, feeds: Feeds) -> Sequence[Layers]:
+        """Cut layers into parts of bounded size, judged by one run of the reference."""
+        if not layers:
+            return []
+        sizes: dict[fx.Node, int] = {}
+
+        def measure(node: fx.Node, numbers: torch.Tensor) -> None:
+            sizes[node] = numbers.numel() * _PAIR_BYTES
+
+        ours = self.sides[0]
+        runner = Runner(ours.program, ours.arithmetic)
+        ours.guarded(lambda fed: runner.run(fed, measure))(feeds)
+        parts: list[dict[str, Layer]] = [{}]
+        room = _CHUNK_BYTES
+        for name, layer in layers.items():
+            if sizes[layer.ours] > room and parts[-1]:
+                parts.append({})
+                room = _CHUNK_BYTES
+            parts[-1][name] = layer
+            room -= sizes[layer.ours]
+        return parts
+
+
+def _are_alike(ours: fx.Node, theirs: fx.Node) -> bool:
+    """Whether both are calls of one operator that make floats of one rank."""
+    held, found = tensor_of(ours), tensor_of(theirs)
+    if held is None or found is None or str(ours.target) != str(theirs.target):
+        return False
+    return held.dtype.is_floating_point and found.dtype.is_floating_point and held.dim() == found.dim()

@@ -1,0 +1,87 @@
+"""Runs a PyTorch program and results of it: eagerly, in true rounding, beside another, or measured."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from torch.export import ExportedProgram
+
+from mezzo.aten.apply import Rewritten
+from mezzo.aten.lab.arithmetic import Arithmetic, AsTyped
+from mezzo.aten.lab.emulator import Emulator
+from mezzo.aten.lab.inputs import TorchInputs
+from mezzo.aten.lab.instruments import Instruments
+from mezzo.aten.lab.observer import Observer
+from mezzo.aten.lab.pairs import Pair
+from mezzo.aten.lab.rounding import FORMATS
+from mezzo.aten.lab.runner import Runner, tensors_of, wide
+from mezzo.aten.lab.subject import TorchSubject
+from mezzo.aten.program import Program
+from mezzo.aten.read.read import TorchReading, read_program
+from mezzo.aten.unpacking import program_of
+from mezzo.contracts.lab import Feeds, Run, Running, Shown
+from mezzo.contracts.plans import Accumulation
+from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
+from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.formats.dtypes import DType
+
+if TYPE_CHECKING:
+    from mezzo.contracts.lab import Profiler
+
+
+class TorchLab:
+    """The lab of one program. `arithmetic` is how it computes as a reference; by default as it is typed."""
+
+    formats: Collection[DType] = FORMATS
+    profiler: "Profiler | None" = None
+
+    def __init__(self, program: Program, arithmetic: Arithmetic | None = None) -> None:
+        self._program, self._arithmetic = program, arithmetic
+
+    @cached_property
+    def inputs(self) -> TorchInputs:
+        return TorchInputs(self._program)
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return [name for name, _ in tensors_of(self._program)]
+
+    def native(self) -> Run:
+        return Runner(self._program, self._arithmetic)
+
+    def emulated(self, accumulation: Accumulation | None) -> Run:
+        return Runner(self._program, wide(accumulation))
+
+    def emulator(
+        self,
+        reading: AnyReading,
+        formats: Sequence[DType],
+        accumulation: Accumulation | None = None,
+        *,
+        sums_high: Collection[int] = frozenset(),
+        limits: Mapping[int, float] = MappingProxyType({}),
+        quantized: QuantizedPorts = NO_PORTS,
+    ) -> Emulator:
+        return Emulator(_own(reading), formats, accumulation, sums_high, limits)
+
+    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
+        return Observer(_own(reading), values).show
+
+    def subject(self) -> TorchSubject:
+        return TorchSubject(self._program, self._arithmetic or AsTyped())
+
+    def pair(self, candidate: "Program | Rewritten | ExportedProgram", running: Running) -> Pair:
+        if isinstance(candidate, ExportedProgram):
+            candidate = program_of(candidate)
+        other = candidate.program if isinstance(candidate, Rewritten) else candidate
+        return Pair(self._program, other, running, self._arithmetic)
+
+    def instruments(self, feeds: Feeds) -> Instruments:
+        self.inputs.check(feeds)
+        return Instruments(read_program(self._program, DType.FLOAT16))
+
+
+def _own(reading: AnyReading) -> TorchReading:
+    assert isinstance(reading, TorchReading), "a lab is handed readings of its own program"
+    return reading

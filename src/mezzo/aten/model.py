@@ -1,0 +1,164 @@
+"""A PyTorch program that came in: the front end's contract over FX graphs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.aten import FRONTEND
+from mezzo.aten.apply import Rewritten, apply_edits
+from mezzo.aten.lab.program_lab import TorchLab
+from mezzo.aten.program import Program, dtype_of
+from mezzo.aten.read.groups import dialect_and_op
+from mezzo.aten.read.read import TorchReading, facts_of, read_program
+from mezzo.common.errors import InputError
+from mezzo.contracts.corrections import Correction
+from mezzo.contracts.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record
+from mezzo.contracts.plans import Edit
+from mezzo.contracts.reading import Artifact
+from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.ir.graph import Graph
+from mezzo.tables.fused_operators import Fused
+from mezzo.tables.target import Respelling
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Store
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A program that was traced is valid."""
+
+    is_valid: bool = True
+    fault: str | None = None
+
+
+class TorchModel:
+    """A functional graph that came in. Results are `Rewritten`."""
+
+    leniency: str | None = None
+    version: int | None = None
+    record: Record | None = None
+    standing = Standing()
+    store: "Store | None" = None
+    path: Path | None = None  # a program in memory, whatever it was loaded from
+
+    def __init__(self, program: Program, progress: Progress | None = None) -> None:
+        self.original, self.progress = program, progress
+        self.name = program.name
+        self.frontend: Frontend = FRONTEND
+
+    @property
+    def given(self) -> "TorchModel":
+        return self
+
+    @cached_property
+    def lab(self) -> TorchLab:
+        return TorchLab(self.original)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size_of(self.original)
+
+    def read(self, low: DType, version: int | None = None) -> TorchReading:
+        return read_program(self.original, low)
+
+    def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
+        return None
+
+    def obstacle(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
+        return None
+
+    def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
+        raise AssertionError("ATen states no version")
+
+    def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        own = own_reading(reading)
+        for value in values:
+            holder = own.holders[value]
+            held = None if holder is None else self.original.weights.get(holder.name)
+            if holder is not None and held is not None and held.tensor is not None and dtype_of(holder) is HIGH:
+                yield value, held.tensor().detach().cpu().numpy()
+
+    def widened(self) -> "TorchModel":
+        """Itself: PyTorch's targets quantize nothing."""
+        return self
+
+    def fused(
+        self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
+    ) -> "TorchModel":
+        return self
+
+    def corrected(self, corrections: Sequence[Correction]) -> "TorchModel":
+        assert not corrections, "what is not quantized is not corrected"
+        return self
+
+    def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> Rewritten:
+        return apply_edits(own_reading(reading), edits)
+
+    def applied(self, reading: AnyReading) -> Applied:
+        return Applied((), None)
+
+    def written(self, result: Rewritten, find: Callable[[Graph], Sequence[Fused]]) -> Rewritten:
+        return result
+
+    def unchanged(self, reading: AnyReading) -> Rewritten:
+        return Rewritten(program=own_reading(reading).program, casts=(), fault=None)
+
+    def fault(self, graph: Graph, result: Rewritten) -> Fault | None:
+        return result.fault
+
+    def note_record(self, result: Artifact, text: str) -> None:
+        """A graph in memory tells nothing of how it was made."""
+
+    def runnable(self, result: "Rewritten | Program") -> Artifact:
+        return self.materialize(result)
+
+    def materialize(self, result: "Rewritten | Program") -> Artifact:
+        return result
+
+    def size_of(self, whole: Rewritten | Program) -> int:
+        return (whole.program if isinstance(whole, Rewritten) else whole).weight_bytes
+
+    def ports(self, result: Rewritten | None = None) -> tuple[Port, ...]:
+        program = self.original if result is None else result.program
+        found = []
+        for node in program.graph.nodes:
+            dtype = dtype_of(node)
+            if node.op == "placeholder" and dtype is not None and node.name not in program.weights:
+                found.append(Port(program.names.get(node.name, node.name), True, dtype))
+        for name, returned in program.returned:
+            dtype = None if returned is None else dtype_of(returned)
+            if dtype is not None:
+                found.append(Port(name, False, dtype))
+        return tuple(found)
+
+    def low_weights(self) -> DType | None:
+        held = [dtype_of(node) for node in self.original.graph.nodes if node.name in self.original.weights]
+        counts = {dtype: held.count(dtype) for dtype in (*LOW_DTYPES.values(), HIGH)}
+        most = max(LOW_DTYPES.values(), key=lambda dtype: counts[dtype])
+        return most if counts[most] > counts[HIGH] else None
+
+    def operators(self) -> Set[tuple[str, str]]:
+        calls = [node for node in self.original.graph.nodes if node.op == "call_function"]
+        return {dialect_and_op(call.target, facts_of) for call in calls}
+
+    def attributes_of(self, op: str) -> Set[str] | None:
+        return None
+
+    def show(self) -> str:
+        return str(self.original.graph)
+
+    def extract(self, reading: AnyReading, nodes: Sequence[int]) -> Extract:
+        raise InputError(f"{self.name}: no part is taken out of a PyTorch program; export the module that holds it")
+
+
+def own_reading(reading: AnyReading) -> TorchReading:
+    """A reading as the one of this front end that it is."""
+    assert isinstance(reading, TorchReading), "a model is handed its own readings"
+    return reading

@@ -1,0 +1,356 @@
+"""Reads a functional graph of ATen operators as the planner's graph."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import torch
+from torch import fx
+
+from mezzo.aten.program import TORCH_DTYPES, Held, Program, attribute_of, dtype_of, tensor_of
+from mezzo.aten.read.arguments import Operand, operands_for_rules, operands_of, plain_arguments
+from mezzo.aten.read.attributes import attributes_of, number_filled_in
+from mezzo.aten.read.constants import Constants
+from mezzo.aten.read.groups import Facts, composite_of, dialect_and_op, split
+from mezzo.aten.read.origins import lines_of, module_of
+from mezzo.aten.read.ports import Prober, Typed, is_getitem, role_of
+from mezzo.aten.read.retype import fake_mode_of
+from mezzo.formats.dtypes import FORMATS, HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Value, name_port
+from mezzo.plugins.discovery import op_facts
+from mezzo.tables.facts import OpFacts
+
+DIALECT = "aten"
+_OF_SHAPES = frozenset(
+    {
+        torch.ops.aten.sym_size.int,
+        torch.ops.aten.sym_size.default,
+        torch.ops.aten.sym_stride.int,
+        torch.ops.aten.sym_stride.default,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten.sym_storage_offset.default,
+    }
+)
+_BACKWARD = "backward"
+_UNKNOWN_SIZE = 64  # of a dimension that nothing is known of: what counts is that all of them agree
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TorchReading:
+    """A program as a graph. `calls` are the FX nodes of each node, by id; `operands` what each reads, by position;
+    `holders` the FX node that first makes each value, None of numbers among a call's arguments.
+    """
+
+    program: Program
+    graph: Graph
+    low: DType
+    calls: Sequence[tuple[fx.Node, ...]]
+    operands: Sequence[tuple[Operand, ...]]
+    holders: Sequence[fx.Node | None]
+    dialect: str = field(default=DIALECT, init=False)
+    version: int | None = field(default=None, init=False)
+
+    def is_composite(self, node: int) -> bool:
+        """Whether a node is several calls, which compute in FP32 inside."""
+        return len(self.calls[node]) > 1
+
+
+def read_program(program: Program, low: DType, without: Set[str] = frozenset()) -> TorchReading:
+    """Read a program for a conversion to `low`, without some of its placeholders, which nothing reads."""
+    return _Reader(program, low, without).read()
+
+
+def facts_of(dialect: str, op: str) -> OpFacts | None:
+    """What the tables know of an operator."""
+    return op_facts(dialect).get(op)
+
+
+class _Reader:
+    def __init__(self, program: Program, low: DType, without: Set[str]) -> None:
+        self.program, self.low, self.without = program, low, without
+        self.prober = Prober(fake_mode_of(program.graph), program.owner, low)
+        self.nodes: list[Node] = []
+        self.values: list[Value] = []
+        self.calls: list[tuple[fx.Node, ...]] = []
+        self.operands: list[tuple[Operand, ...]] = []
+        self.holders: list[fx.Node | None] = []
+        self.numbers: dict[int, float] = {}
+        self.number_of: dict[Operand, int] = {}  # of the call that is being read
+        self.modules: dict[int, str] = {}
+        self.marks: dict[int, DType | None] = {}
+        self.held: dict[int, Held] = {}
+        self.value_of: dict[fx.Node, int] = {}
+        self.shapes: dict[int, tuple[int | None, ...]] = {}
+        self.taken: Counter[str] = Counter()
+        self.ends: dict[object, Signature] = {}
+        self.facts: Facts = facts_of
+
+    def read(self) -> TorchReading:
+        graph = self.program.graph
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self._read_placeholder(node)
+            elif node.op == "get_attr" and tensor_of(node) is not None:
+                self._read_constant(node)
+        for pieces in split(graph, self.facts):
+            self._read_call(pieces)
+        self._read_outputs(next(node for node in reversed(graph.nodes) if node.op == "output"))
+        made = Graph(
+            nodes=tuple(self.nodes),
+            values=tuple(self.values),
+            scopes=(Scope(None, None, "", 1),),
+            constants=Constants(
+                self.held,
+                self.numbers,
+                {number: self.values[number].elements for number in self.numbers},
+                is_sampled=self.low in FORMATS and FORMATS[self.low].is_wide,
+            ),
+            widened=frozenset(),
+            aliased=frozenset(),
+            forms={},
+            modules=self.modules,
+            marks=self.marks,
+            shapes=self.shapes,
+            lines=lines_of([calls[0] if calls else None for calls in self.calls]),
+        )
+        return TorchReading(
+            program=self.program,
+            graph=made,
+            low=self.low,
+            calls=tuple(self.calls),
+            operands=tuple(self.operands),
+            holders=tuple(self.holders),
+        )
+
+    def _read_placeholder(self, node: fx.Node) -> None:
+        if tensor_of(node) is None or node.name in self.without:
+            return
+        weight = self.program.weights.get(node.name)
+        if weight is not None:
+            self._add_weight(node, weight)
+            return
+        name = self.program.names.get(node.name, node.name)
+        self._add(
+            self._unique(name_port(Kind.INPUT, name)),
+            Kind.INPUT,
+            self._end("input", node, is_made=True),
+            (),
+            [node],
+            (),
+            name,
+        )
+
+    def _read_constant(self, node: fx.Node) -> None:
+
+        def find() -> torch.Tensor:
+            held = attribute_of(self.program.owner, node)
+            assert isinstance(held, torch.Tensor), "a constant is a tensor"
+            return held
+
+        self._add_weight(node, Held(str(node.target), find))
+
+    def _add_weight(self, node: fx.Node, held: Held) -> None:
+        number = len(self.values)
+        self._add(
+            self._unique(f"weight {held.name}"),
+            Kind.SOURCE,
+            self._end("const", node, is_made=True),
+            (),
+            [node],
+            (),
+            held.name,
+        )
+        self.held[number] = held
+
+    def _end(self, op: str, node: fx.Node, *, is_made: bool) -> Signature:
+        """The signature of an input, an output or a weight."""
+        dtype = dtype_of(node)
+        key = op, dtype
+        if key not in self.ends:
+            held = tensor_of(node)
+            roles = (Role.ANY if held is None else role_of(held.dtype),)
+            self.ends[key] = Signature(
+                dialect="",
+                op=op,
+                version=1,
+                inputs=() if is_made else roles,
+                outputs=roles if is_made else (),
+                dtype=dtype if dtype is HIGH else None,
+                legal=frozenset({HIGH, self.low}) if dtype is HIGH else frozenset(),
+            )
+        return self.ends[key]
+
+    def _read_call(self, pieces: list[fx.Node]) -> None:
+        first = pieces[0]
+        if is_getitem(first):
+            return  # it is a result of the node that it picks from, or of what makes no tensors
+        if len(pieces) > 1:
+            self._read_composite(pieces)
+            return
+        dialect, op = dialect_and_op(first.target, self.facts)
+        arguments = plain_arguments(first)
+        read = [one for one in operands_for_rules(first, op) if one.node is None or one.node in self.value_of]
+        tensors = [one for one in read if one.node is not None]
+        filled = number_filled_in(op, arguments) if dtype_of(first) is HIGH and not tensors else None
+        if filled is not None:
+            self._add_filled(first, op, filled)
+            return
+        operands = read if tensors else []
+        typed = self.prober.ports_of(first, operands, self.facts(dialect, op) is not None)
+        results: list[fx.Node | None] = [first]
+        if isinstance(first.meta.get("val"), tuple | list):
+            results = [None] * len(first.meta["val"])
+            for user in first.users:
+                if is_getitem(user) and isinstance(user.args[1], int) and results[user.args[1]] is None:
+                    results[user.args[1]] = user
+        self._add_call(pieces, dialect, op, typed, operands, results, attributes_of(op, arguments))
+
+    def _read_composite(self, pieces: list[fx.Node]) -> None:
+        inside = set(pieces)
+        operands = [
+            Operand(node, "", None)
+            for node in dict.fromkeys(one.node for piece in pieces for one in operands_of(piece))
+            if node in self.value_of and node not in inside
+        ]
+        results = [piece for piece in pieces if tensor_of(piece) is not None and not inside.issuperset(piece.users)]
+        typed = self.prober.ports_of_composite([one.node for one in operands if one.node is not None], results)
+        dialect, op = dialect_and_op(composite_of(pieces), self.facts)
+        self._add_call(pieces, dialect, op, typed, operands, results, {})
+
+    def _add_filled(self, node: fx.Node, op: str, number: float) -> None:
+        """A tensor that is one number everywhere is a constant."""
+        name = self._unique(self._under([node], op))
+        signature = self._end("const", node, is_made=True)
+        self.numbers[len(self.values)] = number
+        self._add(name, Kind.SOURCE, signature, (), [node], (node,), None, module_of(node))
+
+    def _add_call(
+        self,
+        pieces: Sequence[fx.Node],
+        dialect: str,
+        op: str,
+        typed: Typed,
+        operands: Sequence[Operand],
+        results: Sequence[fx.Node | None],
+        attributes: Mapping[str, object],
+    ) -> None:
+        makes = [result if result is not None and tensor_of(result) is not None else None for result in results]
+        if not any(makes) and (not operands or pieces[0].target in _OF_SHAPES):
+            return  # arithmetic on sizes
+        outputs = typed.outputs[: len(makes)]
+        signature = self.prober.signature(dialect, op, typed._replace(outputs=outputs))
+        module = module_of(pieces[0])
+        name = self._unique(self._under(pieces, op))
+        for operand in operands:
+            if operand.number is not None:
+                self._add_number(name, operand, typed)
+        mark = self.program.mark_of(pieces[0])
+        if mark is not None:
+            self.marks[len(self.nodes)] = mark.dtype
+        self._add(name, Kind.OP, signature, operands, makes, tuple(pieces), None, module, attributes)
+
+    def _add_number(self, name: str, operand: Operand, typed: Typed) -> None:
+        """A number among a call's arguments is a constant of its own."""
+        assert operand.number is not None, "asked of numbers"
+        number = len(self.values)
+        dtype = HIGH if typed.dtype is HIGH else None
+        signature = self._scalar(dtype)
+        node = Node(
+            len(self.nodes), f"number {operand.argument} of {name}", Kind.SOURCE, signature, 0, (), (number,), {}
+        )
+        self.values.append(Value(f"{name}.{operand.argument}", dtype, node.id, 0, 1, True))
+        self.shapes[number] = ()
+        self.numbers[number] = operand.number
+        self.number_of[operand] = number
+        self.holders.append(None)
+        self.nodes.append(node)
+        self.calls.append(())
+        self.operands.append(())
+
+    def _scalar(self, dtype: DType | None) -> Signature:
+        key = "number", dtype
+        if key not in self.ends:
+            legal = frozenset() if dtype is None else frozenset({HIGH, self.low})
+            self.ends[key] = Signature(
+                dialect="", op="const", version=1, inputs=(), outputs=(Role.GROUP,), dtype=dtype, legal=legal
+            )
+        return self.ends[key]
+
+    def _under(self, calls: Sequence[fx.Node], op: str) -> str:
+        module = module_of(calls[0])
+        phase = () if self.program.backward.isdisjoint(calls) else (_BACKWARD,)
+        return "/".join((*self.program.path, *((module,) if module else ()), *phase, op))
+
+    def _unique(self, name: str) -> str:
+        count = self.taken[name]
+        self.taken[name] += 1
+        return f"{name}#{count}" if count else name
+
+    def _add(
+        self,
+        name: str,
+        kind: Kind,
+        signature: Signature,
+        operands: Sequence[Operand],
+        results: Sequence[fx.Node | None],
+        calls: tuple[fx.Node, ...],
+        value_name: str | None,
+        module: str = "",
+        attributes: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        number = len(self.nodes)
+        outputs: list[int | None] = []
+        for position, result in enumerate(results):
+            if result is None:
+                outputs.append(None)
+                continue
+            own = value_name or (name if len(results) == 1 else f"{name}:{position}")
+            held, value = tensor_of(result), len(self.values)
+            assert held is not None, "a value is a tensor"
+            sizes = tuple(held.shape)
+            self.value_of[result] = value
+            outputs.append(value)
+            self.shapes[value] = tuple(map(_known_size, sizes))
+            elements = count_elements(held)
+            self.values.append(Value(own, TORCH_DTYPES.get(held.dtype), number, 0, elements, True))
+            self.holders.append(result)
+        inputs = tuple(
+            self.number_of[operand] if operand.node is None else self.value_of[operand.node] for operand in operands
+        )
+        self.nodes.append(Node(number, name, kind, signature, 0, inputs, tuple(outputs), attributes))
+        self.calls.append(calls)
+        self.operands.append(tuple(operands))
+        if module:
+            self.modules[number] = module
+
+    def _read_outputs(self, node: fx.Node) -> None:
+        counted = itertools.count()
+        for name, result in self.program.returned:
+            at = None if result is None else next(counted)
+            if result is None or result not in self.value_of:
+                continue
+            signature = self._end("output", result, is_made=False)
+            place = Operand(result, "", at)
+            self._add(self._unique(name_port(Kind.OUTPUT, name)), Kind.OUTPUT, signature, [place], [], (node,), None)
+
+
+def _known_size(size: object) -> int | None:
+    return size if isinstance(size, int) else None
+
+
+def count_elements(held: torch.Tensor) -> int:
+    """How many numbers a tensor holds; symbolic sizes are taken as they were when the graph was traced."""
+    return math.prod(map(_nominal_size, held.shape))
+
+
+def _nominal_size(size: object) -> int:
+    """A size; of a symbolic one what it was when the graph was traced, without asking for it to be so."""
+    if isinstance(size, torch.SymInt):
+        hint: object = size.node.hint if size.node.has_hint() else None
+        return hint if isinstance(hint, int) else _UNKNOWN_SIZE
+    assert isinstance(size, int), "sizes are numbers"
+    return size

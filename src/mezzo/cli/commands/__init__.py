@@ -1,0 +1,5 @@
+"""Commands of the command line, one file each, named as the command is.
+
+Imports: everything but `torch`.
+Add one file and a row in `app.py`.
+"""

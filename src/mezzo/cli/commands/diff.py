@@ -1,0 +1,56 @@
+"""mezzo diff: what differs between two saved plans."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.options import options as given
+from mezzo.cli.options.data_options import Top, check_top
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A.json", help="A saved plan.", show_default=False)],
+    second: Annotated[Path, typer.Argument(metavar="B.json", help="Another.", show_default=False)],
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="MODEL", help="The model of both: tells which casts each plan makes of it.",
+                     rich_help_panel=given.FILES_PANEL),
+    ] = None,
+    top: Top = 20,
+    trust_external_paths: given.TrustExternalPaths = False,
+    as_json: given.AsJson = False,
+    quiet: given.Quiet = False,
+) -> None:  # fmt: skip
+    """Say what differs between two saved plans: nodes by precision and reason, settings, and casts with --model.
+
+    Exit code 0: the same; 1: different; 2: bad input. 'mezzo plan diff A.json B.json' does the same.
+    """
+    check_top(top)
+
+    from mezzo.api.convert import casts_of_plan
+    from mezzo.cli.progress import Patience
+    from mezzo.io.planfile import load_plan
+    from mezzo.report.text.plandiff import describe_difference, report_difference
+    from mezzo.report.views.plandiff import compare_plans
+
+    plans = load_plan(first), load_plan(second)
+    casts = None
+    if model is not None:
+        with Patience() as progress:
+            made = [
+                casts_of_plan(model, plan, trust_external_paths=trust_external_paths, progress=progress)
+                for plan in plans
+            ]
+        casts = made[0], made[1]
+    difference = compare_plans(*plans, casts)
+    names = os.fspath(first), os.fspath(second)
+    if as_json and not quiet:
+        print_document(describe_difference(names, difference))
+    elif not quiet:
+        layout = output_layout()
+        print_report(report_difference(layout, names, plans, difference, top), layout)
+    if not difference.is_same:
+        raise typer.Exit(1)

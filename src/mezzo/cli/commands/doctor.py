@@ -1,0 +1,34 @@
+"""mezzo doctor: what is installed here, whether it works, and what can be checked on this machine."""
+
+import typer
+
+from mezzo import __version__
+from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.options.options import AsJson
+
+_BROKEN = 1
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Look at what is installed and at this machine: which runtimes work, what can be checked, how to get the rest.
+
+    Each package is tried in a process of its own, so a broken one cannot break the report. Exit code 0: mezzo has all
+    it needs; 1: something that it needs is broken, and the report says what to do.
+    """
+    from mezzo.cli.progress import Patience
+    from mezzo.common.packages import PACKAGES
+    from mezzo.onnx.doctor.examine import examine
+    from mezzo.plugins import discovery
+    from mezzo.report.text.doctor import describe_diagnosis, report_diagnosis
+
+    targets = discovery.built_in_targets()
+    with Patience() as progress:
+        diagnosis = examine(sorted(targets), progress)
+    if as_json:
+        print_document(describe_diagnosis(__version__, diagnosis))
+    else:
+        layout = output_layout()
+        asked = {name: table for name, table in targets.items() if any(p.target == name for p in PACKAGES.values())}
+        print_report(report_diagnosis(layout, __version__, diagnosis, asked), layout)
+    if not diagnosis.is_sound:
+        raise typer.Exit(_BROKEN)

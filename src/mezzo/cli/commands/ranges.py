@@ -1,0 +1,75 @@
+"""mezzo ranges: what the values of a model hold on data, and what a format would make of them."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli import run_context
+from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.exit_codes import end_unless_told
+from mezzo.cli.options import choices, cluster_options, data_options, memory_option, resume_option
+from mezzo.cli.options import options as given
+from mezzo.common.safe_paths import check_destinations
+from mezzo.formats.dtypes import DType
+
+_WHAT = "What to show"
+FORMATS = {
+    "fp16": DType.FLOAT16, "bf16": DType.BFLOAT16, "f8e4m3fn": DType.FLOAT8E4M3FN, "f8e5m2": DType.FLOAT8E5M2,
+}  # fmt: skip
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """The formats that begin so."""
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
+def ranges(
+    *,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)],
+    data: data_options.Data,
+    labels: data_options.Labels = None,
+    batch: data_options.BatchSize = None,
+    cluster: cluster_options.Cluster = None,
+    workers: cluster_options.Workers = None,
+    memory: memory_option.Memory = None,
+    resume: resume_option.Resume = None,
+    format: Annotated[
+        str,
+        typer.Option(metavar="|".join(FORMATS), help="Sort by what this format would lose.",
+                     autocompletion=complete_format, rich_help_panel=_WHAT),
+    ] = "fp16",
+    top: data_options.Top = 20,
+    trust_external_paths: given.TrustExternalPaths = False,
+    as_json: given.AsJson = False,
+    quiet: given.Quiet = False,
+) -> None:  # fmt: skip
+    """Measure what every value of a model holds on your data: values that a format cannot hold come first.
+
+    Exit code 3: the data cannot tell, as it holds NaN, infinities or no sample.
+    """
+    dtype = FORMATS[choices.settle_choice("--format", format, FORMATS)]
+    data_options.check_top(top)
+    cluster_options.check_spread(cluster, workers, data)
+    check_destinations({"--resume": resume}, (model,))
+
+    from mezzo.api.ranges import ranges as measure
+    from mezzo.common.machine import find_machine
+    from mezzo.report.records.account import describe_ranges
+    from mezzo.report.text.measured.ranges import report_ranges
+
+    with run_context.at_work(memory, cluster, workers, resume) as (progress, held):
+        found = measure(
+            model, data, batch_size=batch, labels=labels or (), resume=resume,
+            trust_external_paths=trust_external_paths, progress=progress,
+        )  # fmt: skip
+    name = os.fspath(model)
+    if as_json and not quiet:
+        asked = data_options.spell_settings(data=data, batch=batch, format=format)
+        account = describe_ranges(name, found, settings=asked, machine=find_machine())
+        print_document(memory_option.with_memory(account, held))
+    elif not quiet:
+        layout = output_layout()
+        print_report(report_ranges(layout, name, found, dtype, top), layout)
+    end_unless_told(found.unknown)

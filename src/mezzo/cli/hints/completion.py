@@ -1,0 +1,226 @@
+"""What the shell offers after a tab: names and operators of the model on the command line. Where there is nothing to
+offer, every shell offers files its own way.
+
+A model is read, never run, and what was found is kept in the user's cache. Names come from the model's author, and the
+scripts that Typer installs hand them to a shell that evaluates them: only names of harmless characters are offered.
+"""
+
+import hashlib
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, MutableMapping
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mezzo.common.errors import InputError
+from mezzo.common.safe_paths import read_file, write_file
+from mezzo.formats.dtypes import LOW_DTYPES
+from mezzo.io.documents import parse_json
+
+# Letters, digits and signs that no shell acts on. A name with any other is not offered; it can be typed, quoted.
+_HARMLESS = re.compile(r"[\w./][\w./:@%+,=-]*")
+_MODEL_PARAMETERS = ("model", "source", "reference")
+_FORMAT = "mezzo-names/1"
+_MOST_KEPT = 32
+_LARGEST_KEPT_BYTES = 16 << 20
+_OPERATOR = "op:"
+# Bash ends words at these signs, and replaces only what stands behind the last one.
+_BREAKS = ":="
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What can be named of a model, in graph order."""
+
+    nodes: tuple[str, ...]
+    operators: tuple[str, ...]
+    inputs_and_outputs: tuple[str, ...]
+
+
+_NOTHING = Names((), (), ())
+
+
+def complete_node(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Nodes of the model, or of the saved plan, that the command line names."""
+    return _matching(_names_of(ctx).nodes, incomplete)
+
+
+def complete_pattern(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Nodes of the model by name, and its operators as "op:Softmax"; all known operators where no model is named."""
+    names = _names_of(ctx)
+    operators = names.operators or tuple(_known_operators())
+    offered = [f"{_OPERATOR}{op}" for op in operators]
+    if not incomplete:
+        return _matching((*names.nodes, _OPERATOR), "")
+    return _matching((*offered, *names.nodes), incomplete)
+
+
+def complete_operator(incomplete: str) -> list[str]:
+    """Operators that the tables know."""
+    return _matching(_known_operators(), incomplete)
+
+
+def complete_way(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ways of the recorded trainings that the command line names."""
+    recorded = ctx.params.get("recorded") or [_model_among_words()]
+    with suppress(Exception):  # a tab never fails: what cannot be read has no ways to offer
+        from mezzo.io.curvefile import read_curves
+
+        ways = dict.fromkeys(training.way for training in read_curves([path for path in recorded if path is not None]))
+        return _matching(ways, incomplete)
+    return []
+
+
+def completing_ports(for_all: Iterable[str]) -> Callable[[typer.Context, str], list[str]]:
+    """What completes a word for all inputs and outputs, or one of the model by name with a dtype."""
+    words_for_all = tuple(for_all)
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        ports = [f"{name}={word}" for name in _names_of(ctx).inputs_and_outputs for word in ("fp32", *LOW_DTYPES)]
+        return _matching((*words_for_all, *ports), incomplete)
+
+    return complete
+
+
+def _known_operators() -> list[str]:
+    from mezzo.tables.ops import known_operators
+
+    return sorted(known_operators())
+
+
+def _matching(words: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete) and _HARMLESS.fullmatch(word)]
+
+
+def _names_of(ctx: typer.Context) -> Names:
+    model = next((ctx.params[name] for name in _MODEL_PARAMETERS if ctx.params.get(name)), None)
+    model = _model_among_words() if model is None else model
+    if model is None:
+        return _NOTHING
+    with suppress(Exception):  # a tab never fails: a file that cannot be read has no names to offer
+        return names_in(Path(model).expanduser())
+    return _NOTHING
+
+
+def _model_among_words() -> str | None:
+    """The first file among the words that can be a model or a plan: behind an option that lacks its value yet, the
+    parser gives up before it comes to the arguments.
+    """
+    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = typed.split("\n" if "\n" in typed else " ")
+    files = (word for word in words[2:] if word.lower().endswith((".onnx", ".json")))
+    return next((word for word in files if Path(word).expanduser().is_file()), None)
+
+
+def names_in(path: Path) -> Names:
+    """The names of a model or a saved plan, from the cache where the file has not changed. Errors are those of both."""
+    from mezzo.io.planfile import load_plan
+
+    if path.suffix.lower() == ".json":
+        return Names(tuple(node.name for node in load_plan(path).nodes), (), ())
+    status = path.resolve().stat()
+    state = {"format": _FORMAT, "path": str(path.resolve()), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    kept = _cache_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
+    names = _read_kept(kept, state)
+    if names is None:
+        names = _read_model(path)
+        with suppress(OSError, InputError):
+            _keep(kept, state, names)
+    return names
+
+
+def _read_model(path: Path) -> Names:
+    from mezzo.conversion.results import open_source
+    from mezzo.formats.dtypes import DType
+    from mezzo.ir.nodes import Kind, port_of
+
+    graph = open_source(path, trust=False, progress=None).read(DType.FLOAT16).graph
+    nodes = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and n.signature.dtype is not None]
+    ports = [port_of(n) for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)]
+    operators = sorted({node.op for node in nodes if node.kind is Kind.OP})
+    return Names(tuple(node.name for node in nodes), tuple(operators), tuple(ports))
+
+
+def _cache_folder() -> Path:
+    """Where names are kept: $XDG_CACHE_HOME, %LOCALAPPDATA% or ~/.cache, and there mezzo/names."""
+    for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        if root := os.environ.get(variable):
+            return Path(root) / "mezzo" / "names"
+    return Path.home() / ".cache" / "mezzo" / "names"
+
+
+def _read_kept(place: Path, state: dict[str, object]) -> Names | None:
+    """What was kept of a file in this state; None where nothing was, or it is not what it should be."""
+    try:
+        data = read_file(place, _LARGEST_KEPT_BYTES)
+        if data is None:
+            return None
+        document = parse_json(data)
+        if any(document.get(name) != value for name, value in state.items()):
+            return None
+        lists = [document[name] for name in ("nodes", "operators", "inputs_and_outputs")]
+        if not all(isinstance(word, str) for words in lists for word in words):
+            return None
+        return Names(*(tuple(words) for words in lists))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):
+        return None
+
+
+def _keep(place: Path, state: dict[str, object], names: Names) -> None:
+    """Keep names for the next tab, and let go of those not asked for longest."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lists = {"nodes": names.nodes, "operators": names.operators, "inputs_and_outputs": names.inputs_and_outputs}
+    write_file(place, json.dumps({**state, **lists}).encode())
+    every = sorted(place.parent.glob("*.json"), key=lambda kept: kept.stat().st_mtime_ns)
+    for old in every[:-_MOST_KEPT]:
+        old.unlink(missing_ok=True)
+
+
+def is_asked_by_bash(environment: MutableMapping[str, str]) -> bool:
+    """Whether this process was started by bash to complete a word."""
+    return environment.get("_MEZZO_COMPLETE") == "complete_bash" and "COMP_WORDS" in environment
+
+
+def answer_bash(environment: MutableMapping[str, str], answer: Callable[[], Any]) -> int:
+    """Answer bash, and return the exit code.
+
+    Bash ends words at ":" and "=", though "op:Softmax" and "x=fp16" are one word to everybody else."""
+    cut = join_words(environment)
+    text = io.StringIO()
+    with redirect_stdout(text), suppress(SystemExit):
+        answer()
+    for line in text.getvalue().splitlines():
+        print(line[len(cut) :] if line.startswith(cut) else line)
+    sys.stdout.flush()
+    return 0
+
+
+def join_words(environment: MutableMapping[str, str]) -> str:
+    """Put together the words that bash has taken apart, and give what of the last one it will not replace."""
+    typed = environment["COMP_WORDS"]
+    separator = "\n" if "\n" in typed else " "
+    words, at = typed.split(separator), int(environment.get("COMP_CWORD", "0"))
+    joined: list[str] = []
+    is_open = False
+    for number, word in enumerate(words[: at + 1]):
+        is_break = bool(word) and not word.strip(_BREAKS) and number > 1
+        if is_break or is_open:
+            joined[-1] += word
+        else:
+            joined.append(word)
+        is_open = is_break
+    environment["COMP_WORDS"] = separator.join(joined)
+    environment["COMP_CWORD"] = str(len(joined) - 1)
+    last = joined[-1] if joined else ""
+    if at >= len(words) or last == words[at]:
+        return ""
+    kept = last[: len(last) - len(words[at].lstrip(_BREAKS))]
+    # The parser takes "--io=" away itself before it offers values.
+    return kept.partition("=")[2] if kept.startswith("-") else kept

@@ -1,0 +1,152 @@
+"""The commands worth trying after a command, spelled so that they can be copied."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from mezzo.cli.hints.suggestions import result_of
+from mezzo.cli.options.options import Options
+from mezzo.contracts.options.option import NAMING_NODES, Form, about, asked_so, spell_option
+from mezzo.contracts.options.request import Request
+from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.formats.dtypes import DType
+from mezzo.report.layout.names import clean, join_or, quote
+from mezzo.report.records.groups import choose_example, group_high_nodes
+from mezzo.report.records.suggestions import free
+from mezzo.report.text.chain import suggest_change
+from mezzo.report.text.picture import Remedy, shown_islands
+from mezzo.report.views.picture import Picture
+
+Steps = list[tuple[str, str]]
+_ASKED = 3
+
+
+def steps_after_conversion(
+    source: Path, plan: Plan, options: Options, replayed: Path | None, teller: Path | None
+) -> Steps:
+    """What to look at once a model is written. `teller`: what can be asked why a node runs in what it runs in, if
+    anything can; options go with a model, and a plan has its own.
+    """
+    steps: Steps = []
+    example = choose_example(plan)
+    if example is not None and teller is not None:
+        own = Options() if teller.suffix.lower() == ".json" else options
+        steps.append((_ask(teller, example.name, own), _why(example, plan)))
+    is_free = replayed is None and not plan.origin  # and no plan, file or own, has decided
+    if is_free and options.word("policy") != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
+        bolder = options.with_words("policy", "aggressive")
+        steps.append(
+            (_command("plan", source, "", bolder), f"how much more a bolder policy runs in {join_or(plan.lows)}")
+        )
+    return steps
+
+
+def steps_to_free(
+    source: Path, picture: Picture, plan: Plan, options: Options, replayed: Path | None = None
+) -> list[Remedy]:
+    """For each island that the report tells of, the command that shows the plan without it; None where none does."""
+    remedies: list[Remedy] = []
+    for island in shown_islands(picture):
+        if replayed is not None:
+            remedies.append((None, f"the plan says so: give its nodes another precision in {_path(replayed)}"))
+            continue
+        freeing = free(island, plan)
+        command: str | None = None
+        if freeing.add:
+            words = " ".join(_spell(*asked) for asked in freeing.add)
+            command = _command("plan", source, words, _without(options, [option for option, _ in freeing.add]))
+        elif freeing.drop is not None:
+            command = _command("plan", source, "", _dropped(options, freeing.drop, island.because))
+        remedies.append((command, freeing.effect))
+    return remedies
+
+
+def _without(options: Options, added: Sequence[str]) -> Options:
+    """The options without those that the added ones take the place of."""
+    return options.without(*(
+        option.name
+        for option in fields(Request)
+        if about(option).form not in NAMING_NODES and spell_option(option.name, about(option).form) in added
+    ))  # fmt: skip
+
+
+def _dropped(options: Options, option: str, because: str) -> Options:
+    """The options without the pattern that a reason is made of."""
+    asked = next(each for each in fields(Request) if spell_option(each.name, about(each).form) == option)
+    patterns = options.written.get(asked.name)
+    if not isinstance(patterns, tuple):
+        return options
+    is_paired, rule = about(asked).form is Form.PATH_DTYPES, option.removeprefix("--")
+    kept = tuple(p for p in patterns if asked_so(rule, p.rpartition("=")[0] if is_paired else p) != because)
+    return options.with_words(asked.name, kept)
+
+
+def steps_after_planning(source: Path, plan: Plan, options: Options, saved: Path | None) -> Steps:
+    """What to do with a plan."""
+    result = result_of(source, plan)
+    steps: Steps = []
+    example = choose_example(plan)
+    if example is not None:
+        steps.append((_ask(source, example.name, options), _why(example, plan)))
+    if saved is None:
+        steps.append((_command("convert", source, _path(result), options), "convert as planned"))
+    else:
+        words = f"{_path(result)} --plan {_path(saved)}"
+        steps.append((_command("convert", source, words, options.beside_a_plan()), "replay the plan, edited or not"))
+    return steps
+
+
+def steps_after_explanation(
+    source: Path, chain: Sequence[PlannedNode], lows: Sequence[DType], options: Options
+) -> Steps:
+    """The options that change the nodes at both ends of the chain: where the reason stands, and the asked one."""
+    steps: Steps = []
+    for node in dict.fromkeys((chain[-1], chain[0])):
+        if node.rule in ("exclude", "keep-region", "fix-region"):
+            dropped = _dropped(options, f"--{node.rule}", node.because)
+            steps.append((_command("plan", source, "", dropped), f"leaves out that --{node.rule}"))
+            continue
+        change = suggest_change(node, lows)
+        if change is not None:
+            (option, value), effect = change
+            steps.append((_command("plan", source, _spell(option, value), _without(options, [option])), effect))
+    return list(dict.fromkeys(steps))
+
+
+def steps_to_single_nodes(source: Path, nodes: Sequence[PlannedNode], options: Options) -> Steps:
+    """Whom to ask for alone of several nodes: the first that each rule decided about."""
+    first = {(node.rule, node.precision): node for node in reversed(nodes)}
+    asked = [node for node in nodes if first[node.rule, node.precision] is node][:_ASKED]
+    return [(_ask(source, n.name, options), f"how this one came to {n.precision.compute}") for n in asked]
+
+
+def tell_of_a_plan(saved: Path, node: PlannedNode) -> str:
+    """What changes a node of a saved plan: the plan itself."""
+    return f'another "precision" in the line of {clean(node.name)!r} in {_path(saved)}, and --plan {_path(saved)}'
+
+
+def _is_policy(rule: str) -> bool:
+    return rule not in ("include", "exclude", "schema", "target", "typed")
+
+
+def _why(node: PlannedNode, plan: Plan) -> str:
+    return f"why this node {'stays' if node.precision.compute is plan.high else 'runs'} in {node.precision.compute}"
+
+
+def _ask(source: Path, name: str, options: Options) -> str:
+    if name.startswith("-"):  # not an option
+        return f"{_command('explain', source, '', options)} -- {quote(name)}"
+    return _command("explain", source, quote(name), options)
+
+
+def _command(verb: str, source: Path, second: str, options: Options) -> str:
+    return " ".join(word for word in ("mezzo", verb, _path(source), second, *options.words(verb)) if word)
+
+
+def _spell(option: str, value: str) -> str:
+    return quote(f"{option}={value}")
+
+
+def _path(path: Path) -> str:
+    return quote(os.fspath(path))

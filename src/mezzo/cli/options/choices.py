@@ -1,0 +1,68 @@
+"""The values an option may have, read from the tables: for completion, for help and for errors."""
+
+from collections.abc import Callable, Iterable
+
+from mezzo.common.name_matching import settle
+from mezzo.formats.dtypes import LEVEL_DTYPES, LOW_DTYPES
+
+RUNS = ("emulated", "native")
+
+
+def list_plug_ins(kind: str) -> list[str]:
+    """The names of what is found of a kind: "policy", "strategy", "target"."""
+    from mezzo.plugins.discovery import names
+
+    return list(names(kind))
+
+
+def completing(words: Iterable[str]) -> Callable[[str], list[str]]:
+    """What completes one of the words."""
+    offered = tuple(words)
+
+    def complete(incomplete: str) -> list[str]:
+        return _complete(offered, incomplete)
+
+    return complete
+
+
+def completing_plug_ins(kind: str) -> Callable[[str], list[str]]:
+    """What completes the name of a plug-in of a kind, listed when it is asked for."""
+
+    def complete(incomplete: str) -> list[str]:
+        return _complete(list_plug_ins(kind), incomplete)
+
+    return complete
+
+
+def complete_formats(incomplete: str) -> list[str]:
+    """What completes one format, or the second of two with a comma: a float and what is quantized stand beside each
+    other.
+    """
+    *before, last = incomplete.split(",")
+    words: Iterable[str] = LEVEL_DTYPES
+    if before:
+        is_float = before[0] in LOW_DTYPES
+        is_known = len(before) == 1 and before[0] in LEVEL_DTYPES
+        words = [word for word in LEVEL_DTYPES if is_known and (word in LOW_DTYPES) is not is_float]
+    return _complete([",".join((*before, word)) for word in words], ",".join((*before, last)))
+
+
+complete_dtype = completing(LOW_DTYPES)
+complete_target = completing_plug_ins("target")
+complete_run = completing(RUNS)
+
+
+def settle_plug_in(kind: str, word: str, option: str) -> str:
+    """The name of a plug-in that a word stands for. Raises InputError: it stands for none, or for several."""
+    from mezzo.plugins.discovery import settle_name
+
+    return settle_name(kind, word, option)
+
+
+def settle_choice(option: str, word: str, choices: Iterable[str]) -> str:
+    """The choice that a word stands for. Raises InputError: it stands for none."""
+    return settle(option, word, dict.fromkeys(choices, ()))
+
+
+def _complete(words: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete)]

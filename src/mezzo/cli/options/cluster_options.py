@@ -1,0 +1,52 @@
+"""The options that let a cluster work: `--cluster` and `--workers`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli.console import print_error
+from mezzo.common.errors import InputError
+
+PANEL = "Cluster"
+
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="local|auto|ray://HOST:PORT", show_default=False, rich_help_panel=PANEL,
+                 help="Let Ray's workers run the data, with the same results: on this machine, on the cluster that it "
+                 "is part of, or on one elsewhere."),
+]  # fmt: skip
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", metavar="N", show_default="one for each processor", rich_help_panel=PANEL,
+                 help="How many of them."),
+]  # fmt: skip
+
+
+def check_spread(cluster: str | None, workers: int | None, data: Path | None) -> None:
+    """Raises InputError: there can be no such cluster here, or it had nothing to do."""
+    if cluster is None:
+        if workers is not None:
+            raise InputError(f"--workers is {workers} without --cluster; say where they are: --cluster local")
+        return
+    from mezzo.clusters.opening import check_cluster
+
+    check_cluster(cluster, workers)
+    if data is None:
+        raise InputError(
+            f"--cluster is {cluster!r}, and without --data there is nothing to spread; give some, or leave it out"
+        )
+
+
+@contextmanager
+def spread(cluster: str | None, workers: int | None) -> Iterator[None]:
+    """Let a cluster work while this is open, if one is asked for; what people have to know of it goes to stderr."""
+    if cluster is None:
+        yield
+        return
+    from mezzo.clusters.opening import cluster as open_cluster
+
+    with open_cluster(cluster, workers=workers, tell=print_error):
+        yield

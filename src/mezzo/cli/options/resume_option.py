@@ -1,0 +1,35 @@
+"""The option `--resume`, and what is said of it when somebody ends a command."""
+
+import glob
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli.console import print_error
+from mezzo.cli.options import data_options
+
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", metavar="FILE", help="Keep what was run here, and go on from it where it exists.",
+                 rich_help_panel=data_options.PANEL, show_default=False),
+]  # fmt: skip
+
+
+@contextmanager
+def telling_how_to_go_on(resume: Path | None) -> Iterator[None]:
+    """Say on Ctrl-C where what was run is kept, if it is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if resume is not None and _is_begun(resume):
+            print_error(f"what was run is kept in {os.fspath(resume)!r}; the same command goes on from there")
+        raise
+
+
+def _is_begun(resume: Path) -> bool:
+    """Whether anything is kept there, or in the files beside it."""
+    return os.path.lexists(resume) or any(resume.parent.glob(f"{glob.escape(resume.name)}.*.npz"))

@@ -1,0 +1,78 @@
+"""Jobs that were asked for, and how their models get to workers: by path, or once as files in Ray's object store."""
+
+import itertools
+from collections.abc import Callable, KeysView, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mezzo.clusters.model_transfer import Source, bundle_of, source_of
+from mezzo.clusters.tasks import Counts
+from mezzo.clusters.worker import Order
+from mezzo.clusters.worker_pool import Tell
+from mezzo.common.message_style import Voice, either
+from mezzo.contracts.executor import Job
+from mezzo.contracts.frontend import Model
+
+
+@dataclass(kw_only=True)
+class Ordered:
+    """A job that was asked for, where its order and the files of its models lie in the object store."""
+
+    title: str
+    order: Any
+    models: Callable[[], Sequence[Model]]
+    files: dict[int, Any]
+
+
+class Orders:
+    """Jobs by their keys, as long as somebody waits for them. `ray` is the module, connected."""
+
+    def __init__(self, ray: Any, counts: Counts, tell: Tell) -> None:
+        self._ray, self._counts, self._tell = ray, counts, tell
+        self._keys, self._ordered = itertools.count(), dict[int, Ordered]()
+
+    def __getitem__(self, key: int) -> Ordered:
+        return self._ordered[key]
+
+    @property
+    def wanted(self) -> KeysView[int]:
+        """The keys of those that are waited for."""
+        return self._ordered.keys()
+
+    def take(self, job: Job[Any, Any], models: Callable[[], Sequence[Model]]) -> int | None:
+        """The key of a new order; None where a model of it cannot be sent."""
+        sources, files = [], dict[int, Any]()
+        for number, model in enumerate(models()):
+            source = source_of(model)
+            if source is None:
+                if model.store is None:
+                    self._tell(f"{model.name} is no file and cannot be sent: {job.title} stays in this process")
+                    return None
+                source, files[number] = self._send(model)
+            sources.append(source)
+        key = next(self._keys)
+        order = Order(key=key, job=job, sources=tuple(sources), voice=_voice())
+        self._ordered[key] = Ordered(title=job.title, order=self._ray.put(order), models=models, files=files)
+        return key
+
+    def drop(self, key: int) -> None:
+        """Nobody waits for it any more."""
+        self._ordered.pop(key, None)
+
+    def send_late(self, key: int, number: int) -> None:
+        """Send a model as files whose path a worker does not see."""
+        ordered = self._ordered[key]
+        if number not in ordered.files:
+            model = ordered.models()[number]
+            self._tell(f"{model.name} is not there for all workers under its path: it is sent as files")
+            ordered.files[number] = self._send(model)[1]
+
+    def _send(self, model: Model) -> tuple[Source, Any]:
+        source, bundle = bundle_of(model)
+        self._counts.files_bytes += sum(content.nbytes for content in bundle.files.values())
+        return source, self._ray.put(bundle)
+
+
+def _voice() -> Voice:
+    """Who is spoken to here, and so by the workers."""
+    return Voice(either(Voice.SHELL.value, Voice.PYTHON.value))

@@ -1,0 +1,174 @@
+"""Files by name: only regular ones are read or replaced, and a new one appears all at once. Devices, FIFOs, sockets
+and folders are refused before they are touched, links to them too."""
+
+import io
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from mezzo.common.errors import InputError
+
+_AT_ONCE_BYTES = 1 << 20
+# Folders of the system whose entries stand for devices and open files, not for places on a disk. A result that the
+# shell sends to a file shows there as a regular one: /dev/stdout.
+_OF_THE_SYSTEM = ("/dev", "/proc", "/sys")
+_ON_A_DISK = ("/dev/shm",)  # what a machine has as memory for files
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def kind_of(mode: int) -> str | None:
+    """What stands at a path that is no regular file, in words; None for a regular file."""
+    if stat.S_ISREG(mode):
+        return None
+    return next((words for holds, words in _KINDS if holds(mode)), "no regular file")
+
+
+def check_destination(path: str | os.PathLike[str], what: str = "") -> None:
+    """Check that a regular file can be put at a path, touching nothing. `what` says in errors what the path is for.
+
+    Raises InputError: something else is there, or it cannot be a file's name.
+    """
+    place = Path(path)
+    begin = f"cannot write {what + ' ' if what else ''}{_quote(path)}"
+    folder = place.parent
+    if not folder.is_dir():
+        raise InputError(f"{begin}: {_quote(folder)} is not a folder; make it first")
+    try:
+        kind = kind_of(os.stat(place).st_mode)
+    except FileNotFoundError:
+        kind = None  # nothing is there, or a link that leads nowhere: it is replaced
+    except (OSError, ValueError) as error:
+        raise InputError(f"{begin}: {_say(error)}; name another file") from error
+    if kind is not None:
+        raise InputError(f"{begin}: it is {kind}; name a file")
+    if _is_of_the_system(os.path.realpath(folder)):
+        raise InputError(f"{begin}: {_quote(folder)} holds devices; name a file in another folder")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{begin}: {_quote(folder)} may not be written to; name a file in another folder")
+
+
+def check_destinations(wanted: Mapping[str, str | os.PathLike[str] | None], models: Iterable[Path] = ()) -> None:
+    """Check what a command writes beside its models, by what each file is for, before it starts: each can be written,
+    and no two of them and the models are one file.
+
+    Raises InputError: one is at fault.
+    """
+    seen = {_identity(model): "a model" for model in models}
+    for what, path in wanted.items():
+        if path is None:
+            continue
+        check_destination(path, what)
+        identity = _identity(Path(path))
+        if identity in seen:
+            raise InputError(f"{what} {_quote(path)} is {seen[identity]} of this command; give it a name of its own")
+        seen[identity] = f"the {what}"
+
+
+def stage_beside(destination: Path) -> Path:
+    """A free name beside a file, for what will become it."""
+    return destination.with_name(f".{secrets.token_hex(8)}.mezzo-tmp")
+
+
+def kept_beside(resume: str | os.PathLike[str] | None, what: str) -> Path | None:
+    """The file beside the one to resume from that keeps what comes before a search: "ranges" or "calibration"."""
+    return None if resume is None else Path(f"{os.fspath(resume)}.{what}.npz")
+
+
+def write_file(path: str | os.PathLike[str], data: bytes, what: str = "") -> None:
+    """Write a file, all of it or nothing. Raises InputError: it cannot be written; then nothing was."""
+    check_destination(path, what)
+    place = Path(path)
+    staged = stage_beside(place)
+    try:
+        try:
+            staged.write_bytes(data)
+            replace_file(staged, place)
+        finally:
+            staged.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {what + ' ' if what else ''}{_quote(path)}: {_say(error)}; nothing was written"
+        ) from error
+
+
+def replace_file(staged: Path, destination: Path) -> None:
+    """Move a finished file to its destination, which is looked at again: it may have become something else by now.
+
+    Raises:
+        InputError: it has.
+        OSError: the file cannot be moved.
+    """
+    check_destination(destination)
+    os.replace(staged, destination)
+
+
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> tuple[io.FileIO, os.stat_result]:
+    """Open a regular file for reading. O_NONBLOCK keeps a FIFO from blocking the open.
+
+    Raises:
+        InputError: it is no regular file.
+        OSError: it cannot be opened.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    if not follow:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    if follow:  # before it is opened: opening some devices does something
+        _check_regular(path, os.stat(path))
+    descriptor = os.open(path, flags)
+    try:
+        status = os.fstat(descriptor)
+        _check_regular(path, status)
+        return io.FileIO(descriptor, "rb"), status
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
+    """The content of a regular file; None where it holds more than that. Errors are those of `open_regular`."""
+    handle, status = open_regular(path)
+    with handle, io.BufferedReader(handle) as file:
+        if status.st_size > most_bytes:
+            return None
+        data = bytearray()
+        while len(data) <= most_bytes and (piece := file.read(_AT_ONCE_BYTES)):  # it may grow while it is read
+            data += piece
+    return None if len(data) > most_bytes else bytes(data)
+
+
+def _check_regular(path: str | os.PathLike[str], status: os.stat_result) -> None:
+    kind = kind_of(status.st_mode)
+    if kind is not None:
+        raise InputError(f"{_quote(path)} is {kind}; name a file")
+
+
+def _is_of_the_system(folder: str) -> bool:
+    def is_under(root: str) -> bool:
+        return folder == root or folder.startswith(root + "/")
+
+    return any(map(is_under, _OF_THE_SYSTEM)) and not any(map(is_under, _ON_A_DISK))
+
+
+def _identity(path: Path) -> object:
+    """What two paths of one file share, whether it is there or not."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino
+
+
+def _say(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _quote(path: str | os.PathLike[str]) -> str:
+    return repr(os.fspath(path))

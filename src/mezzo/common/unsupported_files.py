@@ -1,0 +1,92 @@
+"""The line about a file or a folder that was handed over for a model: what it is, and which file to name or make."""
+
+import os
+import re
+from collections.abc import Iterable
+
+from mezzo.common.file_kinds import EXPORT_FROM_HUB, FileKind, kind_by_name
+from mezzo.common.message_style import setting
+from mezzo.common.name_matching import aside, did_you_mean
+
+_MODEL = ".onnx"
+# What is looked at of a folder.
+_MOST_NAMES = 2000
+_ADDRESS = re.compile(r"[A-Za-z]{2,}:/+([^?#]*/)?(?P<file>[^/?#]*)")
+# "bert-base-uncased", "BAAI/bge-small-en-v1.5"
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(?<!\.onnx)")
+
+
+def describe_stranger(path: str | os.PathLike[str], kind: FileKind) -> str:
+    """The line about a file of another kind where a model was wanted: what it is, and how to get a model."""
+    where = os.fspath(path)
+    return f"{where!r} is {kind.what}, not an ONNX model; {_spell(kind.remedy, where)}"
+
+
+def advise_missing(path: str | os.PathLike[str]) -> str:
+    """What to do about a model that is not there, as far as its name tells; with the sign that goes before it."""
+    where = os.fspath(path)
+    address = _ADDRESS.match(where)
+    if address is not None:
+        return f"; it is a web address: download {address['file'] or 'the model'!r} first and name the file"
+    folder, _, name = where.rpartition("/")
+    question = did_you_mean(name, [n for n in _names_in(folder or ".") if n.lower().endswith(_MODEL)], 1)
+    if not question and _HUB_NAME.fullmatch(where):
+        return (
+            f"; name an ONNX model file, or export a model of Hugging Face's hub: {EXPORT_FROM_HUB.format(path=where)}"
+        )
+    return f"{aside(question)}; name an ONNX model file"
+
+
+def describe_folder(path: str | os.PathLike[str]) -> str:
+    """The line about a folder where one model was wanted: what is in it, and which file to name or make."""
+    where = os.fspath(path)
+    names = _names_in(where)
+    models = [name for name in names if name.lower().endswith(_MODEL)]
+    if len(models) == 1:
+        return f"{where!r} is a folder; name the model in it, {os.path.join(where, models[0])!r}"
+    if models:
+        told = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
+        return f"{where!r} is a folder with {len(models)} models, {told}; name one of them"
+    return f"{where!r} is {_folder_without_models(where, names)}"
+
+
+def _folder_without_models(where: str, names: Iterable[str]) -> str:
+    found = set(names)
+    if "saved_model.pb" in found:
+        convert = f"python -m tf2onnx.convert --saved-model {where} --output model.onnx"
+        return f"a SavedModel of TensorFlow, not an ONNX model; convert it: {convert}"
+    if where.rstrip("/").lower().endswith(".mlpackage"):
+        return "a model of Core ML, not an ONNX model; name the model that it was made from"
+    weights = sorted(name for name in found if name.endswith((".safetensors", ".bin", ".gguf", ".pt", ".pth")))
+    if "config.json" in found and weights:
+        export = EXPORT_FROM_HUB.format(path=where)
+        return f"a model of Hugging Face without ONNX files ({weights[0]}); export it: {export}"
+    below = (os.path.join(where, name) for name in sorted(found))
+    inside = next((f for f in below if any(name.lower().endswith(_MODEL) for name in _names_in(f))), None)
+    if inside is not None:
+        return f"a folder without an .onnx file; there is one in {inside!r}: name that"
+    kind = next((kind for name in weights if (kind := kind_by_name(name.lower())) is not None), None)
+    if kind is not None:
+        remedy = _spell(kind.remedy, os.path.join(where, weights[0]))
+        return f"a folder without an .onnx file; {weights[0]} is {kind.what}: {remedy}"
+    return "a folder without an .onnx file; name a model, or a folder of models"
+
+
+def _spell(remedy: str, path: str) -> str:
+    return (
+        remedy.replace("{path}", path)
+        .replace("{folder}", os.path.dirname(path) or ".")
+        .replace("{data}", setting("data", "FILE.npz"))
+        .replace("{plan}", setting("plan", "FILE.json"))
+        .replace("{target}", setting("target", "tensorrt"))
+        .replace("{openvino}", setting("target", "openvino-cpu"))
+    )
+
+
+def _names_in(folder: str) -> list[str]:
+    """The first names in a folder, sorted; nothing where it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry, _ in zip(entries, range(_MOST_NAMES), strict=False))
+    except OSError:
+        return []

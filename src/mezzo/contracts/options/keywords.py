@@ -1,0 +1,88 @@
+"""The options of a request as keywords of Python: a verb that takes `**options` reads them here, and `help` and editors
+that ask the running program tell each of them. What type checkers read is in `mezzo.contracts.options.keyword_types`.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any, TypeVar
+
+from mezzo.common.name_matching import ask_for, names_meant, nearest
+from mezzo.contracts.options.keyword_types import PlanOptions
+from mezzo.contracts.options.option import about
+from mezzo.contracts.options.request import Request
+
+_Verb = TypeVar("_Verb", bound=Callable[..., object])
+
+
+def named_options(given: Mapping[str, object]) -> dict[str, Any]:
+    """The options that a caller has named; None says nothing.
+
+    Raises TypeError: there is no option of such a name.
+    """
+    known = {option.name: about(option).also for option in fields(Request)}
+    for name in given:
+        if name not in known:
+            asked = ask_for(names_meant(name, known) or nearest(name, known, 1))
+            hint = f"; {asked}" if asked else ""
+            raise TypeError(f"got an unexpected keyword argument {name!r}{hint}")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def named_settings(given: Mapping[str, object]) -> dict[str, Any]:
+    """Those among them that are settings of plans. Errors are those of `named_options`."""
+    named = named_options(given)
+    return {
+        option.name: named[option.name]
+        for option in fields(Request)
+        if option.name in named and about(option).is_setting
+    }
+
+
+def request_of(given: Mapping[str, object]) -> Request:
+    """The request of a verb that writes a model. Errors are those of `named_options`."""
+    return Request(**named_options(given))
+
+
+def planning_request_of(given: Mapping[str, object]) -> Request:
+    """The request of a verb that decides alone. Raises TypeError: there is no such option, or it is about a result."""
+    for option in fields(Request):
+        if option.name in given and about(option).is_of_result:
+            raise TypeError(f"got an unexpected keyword argument {option.name!r}, which is about a result")
+    return request_of(given)
+
+
+def tells_options(verb: _Verb) -> _Verb:
+    """Tell of a verb that takes `**options` which they are: each a keyword of its signature, with its default, and in
+    its docstring where that does not say what it is.
+    """
+    signature = inspect.signature(verb)
+    last = list(signature.parameters.values())[-1]
+    assert last.kind is last.VAR_KEYWORD, "the options come last"
+    is_planning = last.annotation.__args__ == (PlanOptions,)  # of Unpack
+    told = [option for option in fields(Request) if not (is_planning and about(option).is_of_result)]
+    own = [parameter for parameter in signature.parameters.values() if parameter is not last]
+    placed = [parameter for parameter in own if parameter.kind is not parameter.KEYWORD_ONLY]
+    keywords = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
+    options = [
+        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=_default(o), annotation=o.type) for o in told
+    ]
+    told_signature = signature.replace(parameters=[*placed, *options, *keywords])
+    verb.__signature__ = told_signature  # type: ignore[attr-defined]  # what `inspect` reads
+    verb.__doc__ = _tell(verb.__doc__ or "", told)
+    return verb
+
+
+def _default(option: Field[Any]) -> object:
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
+def _tell(doc: str, options: list[Field[Any]]) -> str:
+    """A docstring whose arguments have an entry for each option."""
+    head, title, entries = doc.partition("    Args:\n")
+    if not title:
+        return doc
+    first_words = {name.strip() for line in entries.splitlines() for name in line.partition(":")[0].split(",")}
+    missing = [option for option in options if option.name not in first_words]
+    told = (f"        {o.name}: {about(o).help[0].lower()}{about(o).help[1:]}\n" for o in missing)
+    return head + title + "".join(told) + entries

@@ -1,0 +1,362 @@
+"""What a caller asks for: the options of a conversion, one field each. Whatever else speaks of options is derived from
+these fields: the command line and its help, Python's keywords, what a folder asks of each model, the settings of plans,
+what goes without saying in reports and metadata, what decides a model anew, the commands worth trying next.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from mezzo.common.message_style import option as called
+from mezzo.common.name_matching import names_meant, settle
+from mezzo.contracts.corrections import AUTO, NONE, STEPS, settle_words
+from mezzo.contracts.options.option import About, Form, Panel, Scope, about
+from mezzo.formats.format_words import FormatLike, plain_word
+from mezzo.tables.policy import NodeFunction, Policy
+from mezzo.tables.target import Target
+
+# Names of inputs and outputs to a dtype's option, or one word for all of them.
+IO = str | Mapping[str, str]
+# A preset's name, the path of a policy file, a policy, or a function of each node.
+PolicyLike = str | os.PathLike[str] | Policy | NodeFunction
+# A target's name, the path of a target file, a target, or the usual one of the low format.
+TargetLike = str | os.PathLike[str] | Target | None
+
+# Defaults of verbs that measure what running low costs, tune and sensitivity: the policy says what may run low at all.
+SEARCH_DEFAULTS: Mapping[str, str] = MappingProxyType({"policy": "aggressive"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean. The order is help's."""
+
+    to: FormatLike | None = field(
+        default=None,
+        metadata=About(
+            "What to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.",
+            Form.FORMATS,
+            Scope.OTHER,
+            Panel.WHAT,
+            usual="what gains on --target here, else fp16",
+            is_said=True,
+            also=("dtype", "precision", "type", "format", "data_type", "target_dtype"),
+        ).as_metadata(),
+    )
+    policy: PolicyLike = field(
+        default="balanced",
+        metadata=About(
+            "How bold to be: a name of 'mezzo policies', or a .toml file.",
+            Form.NAME,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            plug_in="policy",
+            is_file=True,
+            is_said=True,
+            also=(
+                "preset",
+                "mode",
+                "level",
+                "opt-level",
+            ),
+        ).as_metadata(),
+    )
+    strategy: str = field(
+        default="mincut",
+        metadata=About(
+            "How to place the casts; see 'mezzo strategies'.",
+            Form.NAME,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            plug_in="strategy",
+            is_said=True,
+        ).as_metadata(),
+    )
+    target: TargetLike = field(
+        default=None,
+        metadata=About(
+            "What must run the result: a name of 'mezzo targets', or a .toml file.",
+            Form.NAME,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            plug_in="target",
+            is_file=True,
+            usual="onnxruntime-cpu for fp16 and int8, onnx for bf16, openvino-cpu for int8,bf16, tensorrt for "
+            "int8,fp16",
+            is_said=True,
+            also=(
+                "device",
+                "provider",
+                "backend",
+                "runtime",
+                "ep",
+                "execution-provider",
+                "hardware",
+            ),
+        ).as_metadata(),
+    )
+    include: Sequence[str] = field(
+        default=(),
+        metadata=About(
+            "Ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.",
+            Form.PATTERNS,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+            also=(
+                "allow-list",
+                "allow",
+            ),
+        ).as_metadata(),
+    )
+    exclude: Sequence[str] = field(
+        default=(),
+        metadata=About(
+            "Keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.",
+            Form.PATTERNS,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+            also=(
+                "skip",
+                "block-list",
+                "node-block-list",
+                "op-block-list",
+                "keep-fp32",
+            ),
+        ).as_metadata(),
+    )
+    keep_region: Sequence[str] = field(
+        default=(),
+        metadata=About(
+            "Leave a part as it is: a path of scopes or modules such as 'encoder/layer.3'; globs work. Repeatable.",
+            Form.PATHS,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+        ).as_metadata(),
+    )
+    fix_region: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=About(
+            "Run a part in fp32 or in the low precision, and plan the rest around it. Repeatable.",
+            Form.PATH_DTYPES,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+        ).as_metadata(),
+    )
+    io: IO = field(
+        default="keep",
+        metadata=About(
+            "Types of the model's inputs and outputs: keep them (default), all low, outputs as they "
+            "come, or one by name. Repeatable.",
+            Form.PORT_DTYPES,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+            choices=("keep", "low", "follow"),
+            also=(
+                "keep-io-types",
+                "io-types",
+                "keep-io",
+            ),
+        ).as_metadata(),
+    )
+    out_of_range: str = field(
+        default="protect",
+        metadata=About(
+            "What to do with weights that the low precision cannot hold.",
+            Form.CHOICE,
+            Scope.EVERY_NODE,
+            Panel.WHERE,
+            choices=("protect", "clamp", "error"),
+            also=(
+                "clip",
+                "overflow",
+            ),
+        ).as_metadata(),
+    )
+    opset: str = field(
+        default="auto",
+        metadata=About(
+            "Whether the opset, ONNX's version, may rise where a newer one allows the low precision.",
+            Form.CHOICE,
+            Scope.OTHER,
+            Panel.WHERE,
+            choices=("auto", "keep"),
+        ).as_metadata(),
+    )
+    calibrator: str = field(
+        default="minmax",
+        metadata=About(
+            "How int8 chooses scales from --data: minmax, percentile, entropy, mse, your module:function; none: at run "
+            "time.",
+            Form.NAME,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            plug_in="calibrator",
+            also=("calib", "calibration", "calib-mode", "calibration-method"),
+        ).as_metadata(),
+    )
+    quantize_mode: str = field(
+        default="smart",
+        metadata=About(
+            "What int8 takes beside products: what stands between them (smart), or all that the target runs (full).",
+            Form.CHOICE,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            choices=("smart", "full"),
+            also=("mode", "quant-mode"),
+        ).as_metadata(),
+    )
+    fuse: str = field(
+        default="standard",
+        metadata=About(
+            "What to fuse: nothing, what int8 gains by in standard ONNX (standard), the same for floats too "
+            "(simplify), or all into ONNX Runtime's own operators.",
+            Form.CHOICE,
+            Scope.OTHER,
+            Panel.WHAT,
+            choices=("none", "standard", "simplify", "onnxruntime"),
+            also=("fusion", "optimize", "opt", "optimization"),
+        ).as_metadata(),
+    )
+    correct: str = field(
+        default=AUTO,
+        metadata=About(
+            "What int8 corrects where --data shows that it helps: auto (leave,smooth,weights), none, or some of "
+            "leave (small products that err much stay floats), smooth, weights and bias, with commas.",
+            Form.WORDS,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            choices=(AUTO, NONE, *STEPS),
+            also=("bias-correction", "smooth-quant", "smoothquant", "adaround", "gptq"),
+        ).as_metadata(),
+    )
+    assume: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=About(
+            "What an input holds, in place of what is assumed without data, such as image=0..255; may be repeated.",
+            Form.PORT_ENDS,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            also=(
+                "input-range",
+                "range",
+            ),
+        ).as_metadata(),
+    )
+    trust_external_paths: bool = field(
+        default=False,
+        metadata=About(
+            "Open weights outside the model's folder, as links of a Hugging Face cache lead there.",
+            Form.FLAG,
+            Scope.OTHER,
+            Panel.FILES,
+            is_setting=False,
+            also=(
+                "trust-remote",
+                "follow-links",
+            ),
+        ).as_metadata(),
+    )
+    provenance: bool = field(
+        default=True,
+        metadata=About(
+            "Leave out of the metadata what made the model: version, options, plan.",
+            Form.FLAG,
+            Scope.OTHER,
+            Panel.FILES,
+            is_setting=False,
+            is_of_result=True,
+        ).as_metadata(),
+    )
+    check: bool = field(
+        default=True,
+        metadata=About(
+            "Leave out the run of the result on the target's runtime, where that is installed.",
+            Form.FLAG,
+            Scope.OTHER,
+            Panel.FILES,
+            is_setting=False,
+            is_of_result=True,
+            also=("verify", "validate"),
+        ).as_metadata(),
+    )
+
+    def __post_init__(self) -> None:
+        """Spell what was meant as options have it; what is none of their values stays, and is refused when read."""
+        for option in fields(self):
+            value = getattr(self, option.name)
+            object.__setattr__(self, option.name, _tidy(about(option), value))
+
+
+def _tidy(said: About, value: Any) -> object:
+    match said.form, value:
+        case ((Form.CHOICE | Form.PORT_DTYPES), str()):
+            meant = names_meant(value, dict.fromkeys(said.choices, ()))
+            return meant[0] if meant else value
+        case Form.WORDS, str():
+            return settle_words(value, said.choices)
+        case ((Form.PORT_DTYPES | Form.PATH_DTYPES), Mapping()):
+            return {name: plain_word(dtype) for name, dtype in value.items()}
+        case Form.PORT_ENDS, Mapping():
+            return {name: _tidy_ends(ends) for name, ends in value.items()}
+        case ((Form.PATTERNS | Form.PATHS), str()):
+            return (value,)
+    return value
+
+
+def _tidy_ends(ends: object) -> object:
+    match ends:
+        case [low, high]:
+            return f"{low}..{high}"
+    return ends
+
+
+def _settings(kind: type[Request]) -> tuple[Field[Any], ...]:
+    return tuple(option for option in fields(kind) if about(option).is_setting)
+
+
+def settings_of(request: Request, **read: str) -> tuple[tuple[str, str], ...]:
+    """A request as the settings of a plan. `read`: how options are spelled that were read from a name or a file."""
+    options = _settings(type(request))
+    return tuple((option.name, read.get(option.name) or _spell(getattr(request, option.name))) for option in options)
+
+
+def _spell(value: object) -> str:
+    match value:
+        case str():
+            return value
+        case Mapping():
+            return json.dumps(dict(value))
+        case Sequence():
+            return json.dumps(list(value))
+        case _:
+            return str(value)
+
+
+def usual_settings(kind: type[Request] = Request) -> dict[str, str | None]:
+    """The settings of a plan at their defaults, which go without saying; None for one that is always said."""
+    usual = dict(settings_of(kind()))
+    return {option.name: None if about(option).is_said else usual[option.name] for option in _settings(kind)}
+
+
+def options_about(scope: Scope, kind: type[Request] = Request) -> tuple[str, ...]:
+    """The names of the options that decide about this."""
+    return tuple(option.name for option in fields(kind) if about(option).scope is scope)
+
+
+def check_choices(request: Request) -> None:
+    """Raises InputError: an option that is one of its choices is none of them."""
+    for option in fields(request):
+        said, value = about(option), getattr(request, option.name)
+        is_word = said.form is Form.CHOICE or (said.form is Form.PORT_DTYPES and isinstance(value, str))
+        if said.form is Form.WORDS:
+            for word in str(value).split(","):
+                choose_one(option.name, word, said.choices)
+        if is_word:
+            choose_one(option.name, value, said.choices)
+
+
+def choose_one(option: str, given: object, choices: Sequence[str]) -> str:
+    """The choice that was meant, in any case. Raises InputError: none was. `option` is the keyword's name."""
+    return settle(called(option), given if isinstance(given, str) else repr(given), dict.fromkeys(choices, ()))

@@ -1,0 +1,345 @@
+"""One conversion: read, judge, assign, lower, check, apply, verify; and again without what the checker refuses."""
+
+import gc
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from mezzo.common.errors import ContractError, MezzoError, ModelError
+from mezzo.contracts.frontend import Fault, Model
+from mezzo.contracts.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
+from mezzo.contracts.problem import Choice, Side
+from mezzo.contracts.reading import Artifact, Reading
+from mezzo.conversion.decided import Decided, refuse_out_of_range
+from mezzo.conversion.fusing import fused_as
+from mezzo.conversion.judged_model import held_by_schema, judge_at, judge_model
+from mezzo.conversion.naming import names_in
+from mezzo.conversion.own_operators import with_own_operators
+from mezzo.conversion.recall import asks_for_more, spell_record, spell_replay
+from mezzo.conversion.replay import replay
+from mezzo.conversion.stack_guard import call_with_room
+from mezzo.conversion.version_steps import assign, settle
+from mezzo.formats.dtypes import FLOATING, DType
+from mezzo.formats.precision_line import Line
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
+from mezzo.planner.choices.quantizing import dynamic_names, parameters_of
+from mezzo.planner.options import Options
+from mezzo.planner.plan_options import Wishes
+from mezzo.planner.planner import Judged, judge
+from mezzo.planner.reasons import reasons
+from mezzo.planner.recalled import Recalled
+from mezzo.planner.recording import Decisions, category_of, precision_of
+from mezzo.tables.target import Gain
+
+_log = logging.getLogger(__name__)
+
+# How often a result that the checker refuses is planned again without the operators it names.
+_REPAIRS = 4
+_LONGEST_FAULT = 300
+
+
+def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
+    """Plan, apply and verify. What goes wrong on a model that the checker refuses is the model's fault, and says so.
+
+    Raises:
+        ModelError: the model is not valid.
+        InputError: the plan does not fit the model.
+        ContractError: the result would break a promise.
+    """
+    try:
+        with _collector_paused():
+            return call_with_room(lambda: with_own_operators(model, options, *decide_and_apply(model, options, given)))
+    except MezzoError:
+        raise
+    except Exception as error:
+        if model.standing.fault is None:
+            raise
+        raise _invalid(model) from error
+
+
+def _invalid(model: Model) -> ModelError:
+    return _not_valid(model, model.standing.fault or "")
+
+
+def _not_valid(model: Model, fault: str) -> ModelError:
+    words = model.frontend.words
+    return ModelError(f"{model.name} is not valid {words.form}: {fault[:_LONGEST_FAULT]}; mend the model first")
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Hold the cyclic garbage collector off. A conversion makes millions of tuples and no cycles worth looking for,
+    and the collector would look through all of them again and again: a third of the time, and not linear."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            if not gc.get_freeze_count():  # someone else's frozen objects would thaw with ours
+                # Straight to the oldest generation, or the first collection would look through all of them at once.
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
+
+
+def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
+    """Plan, apply and verify. What the checker refuses is taken back, with its reason. A plan is replayed on what
+    it was made of.
+    """
+    if given is not None:
+        model = fused_as(model, given, options.wishes.target.respellings).corrected(given.corrected)
+    if given is None and options.recalled is not None and not asks_for_more(options):
+        return _keep(model, options, options.recalled)
+    banned: dict[str, str] = {}
+    words, fault = model.frontend.words, Fault("", frozenset())
+    for attempt in range(_REPAIRS + 1):
+        _tell(model, "planning")
+        decided = replay(model, options, given) if given is not None else _decide(model, options, banned)
+        graph = decided.reading.graph
+        result = model.apply(decided.reading, decided.plan.edits)
+        _tell(model, "checking")
+        found = model.fault(graph, result)
+        if found is None:
+            return _with_note(model, decided), result
+        fault = found
+        if not model.standing.is_valid:
+            raise _invalid(model)
+        if given is not None:
+            said = fault.text[:_LONGEST_FAULT]
+            raise ContractError(f"the plan's result would not be valid {words.form}: {said}; change the plan")
+        _log.debug("the checker refused attempt %d: %s", attempt, fault.text)
+        problem = decided.problem  # what the model holds low as it came, mezzo cannot take back
+        may_go_back = problem.allowed[problem.line.base]
+        low = {n.id for n in graph.nodes if decided.levels[n.id] != problem.line.base and may_go_back[n.id]}
+        culprits = fault.culprits & low if attempt < _REPAIRS - 1 else low
+        for number in culprits or low:
+            banned[graph.nodes[number].name] = f"{words.checker} refused it low: {fault.text[:200]}"
+    return _leave_alone(model, options, fault.text)
+
+
+def _with_note(model: Model, decided: Decided) -> Decided:
+    """Let the plan say so where the result was held to less than the full check."""
+    if model.leniency is None or model.leniency in decided.plan.notes:
+        return decided
+    return replace(decided, plan=replace(decided.plan, notes=(*decided.plan.notes, model.leniency)))
+
+
+def _tell(model: Model, stage: str) -> None:
+    if model.progress is not None:
+        model.progress(stage, 0, 0)
+
+
+def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, Artifact]:
+    """The model as it came, with the reason: no conversion of it satisfies the checker."""
+    wishes = options.wishes
+    reading = model.read(wishes.low)
+    judged = judge(reading.graph, wishes)
+    because = f"{model.frontend.words.checker} refuses any change: {fault[:200]}"
+    banned = {node.name: because for node in reading.graph.nodes}
+    levels = judged.problem.given_levels
+    judged = _ban(judged, banned)
+    made = _make_plan(judged, levels, (), reading, None, options, banned)
+    record = _recorder(model, reading, judged, levels, options, banned, made)
+    decided = Decided(
+        reading=reading, plan=made, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
+    )
+    return decided, model.unchanged(reading)
+
+
+def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, Artifact]:
+    """The model as it came: it tells how it was decided, and nothing else is asked for.
+
+    Raises:
+        ModelError: the model is not valid.
+    """
+    reading = model.read(options.wishes.low)
+    judged = judge(reading.graph, options.wishes)
+    levels = judged.problem.given_levels
+    made = _make_plan(judged, levels, (), reading, None, options, {})
+    _tell(model, "checking")
+    result = model.unchanged(reading)
+    fault = model.fault(reading.graph, result)
+    if fault is not None:
+        raise _not_valid(model, fault.text)
+    record = (lambda: recalled.text) if options.is_recorded else None
+    decided = Decided(
+        reading=reading, plan=made, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
+    )
+    return decided, result
+
+
+def _recorder(
+    model: Model,
+    reading: Reading,
+    judged: Judged,
+    levels: Sequence[int],
+    options: Options,
+    banned: Mapping[str, str],
+    made: Plan,
+) -> Callable[[], str] | None:
+    """What tells of these decisions in the result; None where it is to tell nothing."""
+    if not options.is_recorded or options.wishes.policy.name == "off":  # which is to leave a model as it is
+        return None
+    if judged.problem.line.quantized is not None:
+        if made.dynamic:  # such products have other operators in the file, by which no name finds them again
+            return None
+        return spell_replay(model, reading, made, options.digests)
+    told = {name: Reason("contract", because) for name, because in banned.items()}
+    return spell_record(model, reading, Decisions(judged, levels, options.wishes, told), options)
+
+
+def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decided:
+    wishes = options.wishes
+    reading, judged = judge_model(model, options)
+    obstacle = None
+    if options.version == "auto":
+        limit = wishes.target.newest.get(reading.dialect)
+        obstacle = model.obstacle(reading, held_by_schema(reading, judged, wishes), limit)
+    if options.out_of_range == "error":
+        refuse_out_of_range(reading.graph, wishes, range(len(reading.graph.nodes)))
+
+    def judge_smaller(version: int | None) -> tuple[Reading, Judged]:
+        # What was measured belongs to the nodes of the first reading.
+        reading, judged = judge_at(model, replace(options, wishes=replace(wishes, measured=None)), version)
+        return reading, _ban(judged, banned)
+
+    planned = assign(reading, _ban(judged, banned), wishes.strategy)
+    planned = settle(model, planned, wishes.strategy, judge_smaller)
+    reading, judged, levels = planned.reading, planned.judged, planned.levels
+    version = reading.version if reading.version != model.version else None
+    made = _make_plan(judged, levels, planned.edits, reading, version, options, banned)
+    if obstacle is not None:
+        made = replace(made, obstacle=obstacle, notes=(*made.notes, obstacle))
+    return Decided(
+        reading=reading,
+        plan=made,
+        problem=judged.problem,
+        levels=levels,
+        units=judged.units,
+        spell_record=_recorder(model, reading, judged, levels, options, banned, made),
+    )
+
+
+def _make_plan(
+    judged: Judged,
+    levels: Sequence[int],
+    edits: Sequence[Edit],
+    reading: Reading,
+    version: int | None,
+    options: Options,
+    banned: Mapping[str, str],
+) -> Plan:
+    problem, wishes = judged.problem, options.wishes
+    return Plan(
+        line=problem.line,
+        dialect=reading.dialect,
+        version=version,
+        settings=options.settings,
+        edits=tuple(edits),
+        limits=_stored_within(reading.graph, edits),
+        notes=(
+            *(() if options.choice is None else (options.choice,)),
+            *_notes(judged, options, levels),
+            *options.notes,
+        ),
+        make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, wishes, banned)),
+        make_fingerprint=lambda: problem.graph.fingerprint,
+        origin=options.notes,
+        gain=_gain_of(wishes),
+        quantized=parameters_of(problem, levels),
+        dynamic=dynamic_names(problem, levels),
+        corrected=options.corrected,
+        choice=options.choice,
+        apart=_apart(problem.graph, problem.line),
+        make_names=lambda: names_in(problem.graph),
+    )
+
+
+def _apart(graph: Graph, line: Line) -> tuple[tuple[DType, int], ...]:
+    """How many operators read and make a float that the line has no level of, by that float."""
+    counts: Counter[DType] = Counter()
+    for node in graph.nodes:
+        if node.kind is Kind.OP and node.signature.dtype is None:
+            read, made = (
+                {graph.values[v].dtype for v in ports if v is not None} for ports in (node.inputs, node.outputs)
+            )
+            counts.update(dtype for dtype in read & made if dtype in FLOATING and dtype not in line.dtypes)
+    return tuple(sorted(counts.items(), key=lambda held: str(held[0])))
+
+
+def _gain_of(wishes: Wishes) -> Gain | None:
+    """What the target's table says of the formats' speed: of the narrowest, where there are several."""
+    gains = [gain for low in reversed(wishes.line.beside) if (gain := wishes.target.gain(low)) is not None]
+    return gains[0] if gains else None
+
+
+def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
+    if not banned:
+        return judged
+    nodes = judged.problem.graph.nodes
+
+    def take(level: int, side: Side) -> Iterator[Choice]:
+        for node, choice in zip(nodes, side.choices, strict=True):
+            yield Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
+
+    return replace(judged, problem=judged.problem.rechosen(take))
+
+
+def _planned_nodes(
+    judged: Judged, levels: Sequence[int], wishes: Wishes, banned: Mapping[str, str]
+) -> tuple[PlannedNode, ...]:
+    problem = judged.problem
+    why = reasons(judged, levels, wishes)
+    for number, node in enumerate(problem.graph.nodes):
+        if node.name in banned:
+            why[number] = Reason("contract", banned[node.name])
+    nodes, is_absent = problem.graph.nodes, problem.is_absent.tolist()
+    return tuple(
+        PlannedNode(
+            node.name,
+            node.op,
+            node.kind.value,
+            precision_of(judged, node.id, levels[node.id]),
+            category_of(judged, node.id, levels[node.id]),
+            reason.rule,
+            reason.because,
+            None if reason.cause is None else nodes[reason.cause].name,
+        )
+        for node, reason in zip(nodes, why, strict=True)
+        if not is_absent[node.id]
+    )
+
+
+def _tell_nodes(options: Options, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
+    return nodes if options.recalled is None else options.recalled.tell(nodes)
+
+
+def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, float], ...]:
+    """The constants that edits store within bounds, by the name of their source."""
+    return tuple(
+        (graph.nodes[graph.values[edit.value].producer].name, edit.limit)
+        for edit in edits
+        if isinstance(edit, Retype | AddCopy) and edit.limit is not None
+    )
+
+
+def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str, ...]:
+    graph, line, wishes = judged.problem.graph, judged.problem.line, options.wishes
+    notes = [*graph.notes, *judged.notes]
+    if any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP):
+        notes += dict.fromkeys(note for low in line.beside for note in wishes.target.notes_for(low))
+    else:
+        is_planned = any(n.kind is Kind.OP and n.signature.dtype is not None for n in graph.nodes)
+        held = f"every node stays in {line.base_dtype}" if is_planned else f"no node computes in {line.base_dtype}"
+        notes.append(f"{held}: the model computes as it did")
+    late = len(dynamic_names(judged.problem, levels))
+    if late:
+        notes.append(
+            f"products that find the range of what they read as the model runs: {late}; a range is that of the whole "
+            "tensor, so samples of a batch share it"
+        )
+    return tuple(notes)

@@ -1,0 +1,68 @@
+"""A reading with its plan, ready to apply, and what such a plan is refused for."""
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mezzo.analysis.fusion.quantized import QuantizedUnit
+from mezzo.analysis.structure import View
+from mezzo.analysis.structure.constants import out_of_range as find_out_of_range
+from mezzo.common.errors import ContractError
+from mezzo.common.machine import find_machine
+from mezzo.common.message_style import setting
+from mezzo.contracts.plans import Plan
+from mezzo.contracts.problem import Problem
+from mezzo.contracts.reading import Reading
+from mezzo.formats.dtypes import FORMATS
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
+from mezzo.planner.plan_options import Wishes
+from mezzo.planner.planner import rows_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """A reading with its plan, ready to apply. `units` may run quantized; none where a plan was replayed."""
+
+    reading: Reading
+    plan: Plan
+    problem: Problem
+    levels: Sequence[int]
+    units: Sequence[QuantizedUnit] = ()
+    spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
+
+    @property
+    def may_gain(self) -> bool:
+        """Whether something runs low from which the target's table expects a gain, here or where nobody can tell."""
+        gain = self.plan.gain
+        return bool(self.count_nodes()[0]) and gain is not None and gain.is_faster_on(find_machine()) is not False
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.problem.line.quantized in self.levels
+
+    @property
+    def quantized_units(self) -> list[QuantizedUnit]:
+        """The units that run quantized, in the graph's order."""
+        quantized = self.problem.line.quantized
+        return [unit for unit in self.units if quantized is not None and self.levels[unit.nodes[0]] == quantized]
+
+    def count_nodes(self) -> tuple[int, int]:
+        """Operators that run beside the base, and those that could and do not."""
+        counts = self.problem.graph.columns.is_kind(Kind.OP) & ~self.problem.is_absent
+        beside = np.array(self.levels, np.int64) != self.problem.line.base
+        return int((counts & beside).sum()), int((counts & ~beside).sum())
+
+
+def refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) -> None:
+    """Raises ContractError: one of the nodes reads a weight that the low format cannot hold."""
+    view = View(graph=graph, rows=rows_of(graph), low=FORMATS[wishes.low])
+    for finding in find_out_of_range(view):
+        if finding.node not in nodes:
+            continue
+        name = graph.nodes[finding.node].name
+        raise ContractError(
+            f"node {name!r}: {finding.because}; use {setting('out_of_range', 'protect')} or "
+            f"{setting('out_of_range', 'clamp')}, or mend the weights"
+        )

@@ -1,0 +1,28 @@
+"""How a conversion or a search shows itself in a shell and in a notebook."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mezzo.conversion.summaries import summarise_result
+from mezzo.report.notebook.fragments import bars_of
+from mezzo.report.notebook.notebook import lines_of, page_of
+from mezzo.report.records.headline import Headline
+
+if TYPE_CHECKING:
+    from mezzo.report.text.folder import Converted
+    from mezzo.report.views.picture import Picture
+
+
+def spell_result(converted: "Converted", path: Path | None) -> str:
+    """A conversion or a search in three lines, as Python shows it; `path`: the file that it went to, if any."""
+    return "\n  ".join(lines_of("Converted", _summarise(converted, path)))
+
+
+def draw_result(converted: "Converted", path: Path | None, picture: "Picture") -> str:
+    """A conversion or a search as a fragment of a page, as a notebook shows it."""
+    return page_of(_summarise(converted, path), bars_of(picture))
+
+
+def _summarise(converted: "Converted", path: Path | None) -> Headline:
+    return summarise_result("the model", "memory" if path is None else os.fspath(path), converted)

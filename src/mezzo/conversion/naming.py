@@ -1,0 +1,39 @@
+"""What people call nodes of a plan beside their names: the values they make, the modules they were exported from."""
+
+from collections.abc import Mapping
+
+from mezzo.contracts.plans import Names
+from mezzo.formats.dtypes import FLOATING
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node
+
+
+def names_in(graph: Graph) -> Names:
+    """The names of values, and the modules of nodes."""
+    makers: dict[str, dict[str, None]] = {}
+    readers: dict[str, dict[str, None]] = {}
+    without_floats: dict[str, str] = {}
+    for number, value in enumerate(graph.values):
+        maker = graph.nodes[value.producer]
+        has_floats = value.dtype is None or value.dtype in FLOATING
+        if not has_floats:
+            without_floats[value.name] = str(value.dtype)
+        if has_floats and _is_planned(maker):
+            makers.setdefault(value.name, {})[maker.name] = None
+        else:  # what is stored, and what holds no floats, has no precision of its own: those who read it have
+            readers.setdefault(value.name, {}).update(dict.fromkeys(_readers(graph, number)))
+    modules = {graph.nodes[number].name: path for number, path in graph.modules.items()}
+    return Names(_listed(makers), _listed(readers), modules, without_floats)
+
+
+def _listed(by_value: Mapping[str, Mapping[str, None]]) -> dict[str, tuple[str, ...]]:
+    return {value: tuple(nodes) for value, nodes in by_value.items()}
+
+
+def _readers(graph: Graph, value: int) -> list[str]:
+    readers = (graph.nodes[use.node] for use in graph.uses[value])
+    return [reader.name for reader in readers if _is_planned(reader)]
+
+
+def _is_planned(node: Node) -> bool:
+    return node.signature.dtype is not None and node.kind is not Kind.SOURCE

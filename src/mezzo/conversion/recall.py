@@ -1,0 +1,243 @@
+"""What a model tells of how it was made: read, held against the model, and kept unless something else is asked for."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
+from types import MappingProxyType
+
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.options.option import Scope
+from mezzo.contracts.options.request import Request, options_about, settings_of, usual_settings
+from mezzo.contracts.plans import Plan, PlannedNode, Reason
+from mezzo.contracts.reading import Reading
+from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
+from mezzo.formats.precision_line import line_of, uniform
+from mezzo.io.provenance import Provenance, Row, digest_names, read_text, show_name, to_text, told_nodes
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node
+from mezzo.planner.options import Options, chosen_target
+from mezzo.planner.planner import rows_of
+from mezzo.planner.reasons import follow
+from mezzo.planner.recalled import Recalled, spell_steps
+from mezzo.planner.recording import Decisions, describe_step, record_decisions, record_plan
+from mezzo.tables.facts import Cost
+
+_NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
+
+
+def recall(model: Model, options: Options) -> Options:
+    """Add what a model tells of itself to the options of its conversion, or why that is not heeded."""
+    recalled, fault = read_record(model)
+    if recalled is None:
+        return options if fault is None else replace(options, notes=(*options.notes, fault))
+    because = _decided_anew(options, recalled.provenance)
+    if because is not None:
+        return replace(options, notes=(*options.notes, because))
+    findings = recalled.findings()
+    how = spell_steps(recalled.provenance.steps)
+    notes = [f"{len(findings)} nodes are kept in f32, as decided when this file was made ({how})"] if findings else []
+    wishes = replace(options.wishes, kept=findings)
+    return replace(options, wishes=wishes, recalled=recalled, notes=(*options.notes, *notes))
+
+
+def read_record(model: Model) -> tuple[Recalled | None, str | None]:
+    """What a model tells of how it was made, if that fits it; else what disagrees, if it tells anything."""
+    entry = model.record
+    if entry is None:
+        return None, None
+    try:
+        if entry.text is None:
+            raise ValueError(entry.fault)
+        provenance = read_text(entry.text)
+        return _verify(entry.text, provenance, model.read(provenance.low).graph), None
+    except ValueError as error:
+        return None, f"what the file tells of how it was made is not heeded: {error}"
+
+
+def _verify(text: str, provenance: Provenance, graph: Graph) -> Recalled:
+    """Hold it against the model. Raises ValueError: they disagree, and where."""
+    added = frozenset(provenance.added)
+    nodes = [node for node in told_nodes(graph) if node.name not in added]
+    strange = sorted(added - graph.by_name.keys())
+    if strange:
+        raise ValueError(f"node {strange[0]!r} is not in the file")
+    if provenance.size != len(nodes):
+        raise ValueError(f"it tells of {provenance.size} nodes, and the file has {len(nodes)}")
+    if digest_names(nodes) != provenance.names:
+        raise ValueError("the file's nodes have other names, operators or places than those it tells of")
+    rows = provenance.each_row()
+    for node, row in zip(nodes, rows, strict=True):
+        typed = HIGH if row.precision.compute in QUANTIZED else row.precision.compute
+        if (node.signature.dtype is provenance.low) != (typed is provenance.low):
+            raise ValueError(f"node {node.name!r} is {node.signature.dtype} in the file and {typed} in what it tells")
+    _verify_quantized(graph, nodes, rows)
+    planned = _plan(provenance, graph, nodes, rows)
+    by_name = dict(zip((node.name for node in nodes), rows, strict=True))
+    return Recalled(text, provenance, {entry.name: entry for entry in planned}, by_name)
+
+
+def _verify_quantized(graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) -> None:
+    """Raises ValueError: a node is said to run on integers, and nothing it reads was quantized, nor what it is behind
+    in one kernel.
+    """
+    told = {node.id for node, row in zip(nodes, rows, strict=True) if row.precision.compute in QUANTIZED}
+    if not told:
+        return
+    facts = rows_of(graph)
+    reached = {number for number, row in enumerate(facts) if row is not None and row.cost is Cost.QUANTIZE}
+    waiting = [use.node for number in reached for value in graph.nodes[number].outputs if value is not None
+               for use in graph.uses[value]]  # fmt: skip
+    while waiting:
+        number = waiting.pop()
+        if number in told and number not in reached:
+            reached.add(number)
+            outputs = (value for value in graph.nodes[number].outputs if value is not None)
+            waiting += [use.node for value in outputs for use in graph.uses[value]]
+    lost = next((node.name for node in nodes if node.id in told - reached), None)
+    if lost is not None:
+        raise ValueError(f"node {lost!r} is quantized in what it tells, and reads nothing quantized in the file")
+
+
+def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) -> list[PlannedNode]:
+    """The lines of the plan; what followed a neighbour follows again."""
+    found: list[Reason | None] = [None] * len(graph.nodes)
+    line = line_of(HIGH, provenance.low)
+    levels = [line.level_of(node.signature.dtype) or line.base for node in graph.nodes]
+    is_planned = [False] * len(graph.nodes)
+    for place, (node, row) in enumerate(zip(nodes, rows, strict=True)):
+        is_planned[node.id] = True
+        if row.rule is not None:
+            cause = _find_cause(row, place, graph, nodes)
+            because = row.because if cause is None else show_name(row.because, graph.nodes[cause].name)
+            found[node.id] = Reason(row.rule, because, cause)
+    casts = frozenset(provenance.casts)
+    queue = [node.id for node in graph.nodes if found[node.id] is not None or _leads(node, casts)]
+    follow(graph, levels, is_planned, found, queue, line, provenance.follows)
+    left = Reason(*provenance.leaves)
+    planned = []
+    for node, row in zip(nodes, rows, strict=True):
+        reason = found[node.id] or left
+        led = None if reason.cause is None else graph.nodes[reason.cause].name
+        dtype = node.signature.dtype
+        is_told = dtype in (provenance.low, None) or row.precision.compute in QUANTIZED
+        precision = row.precision if is_told or dtype is None else uniform(dtype)
+        planned.append(
+            PlannedNode(node.name, node.op, node.kind.value, precision, row.category, reason.rule, reason.because, led)
+        )
+    return planned
+
+
+def _leads(node: Node, casts: Set[str]) -> bool:
+    """Whether others may follow a node that nothing is told of: a cast that the model had, a port of no floats."""
+    if node.kind is Kind.CAST:
+        return node.name in casts
+    return node.kind in (Kind.INPUT, Kind.OUTPUT) and node.signature.dtype is None
+
+
+def _find_cause(row: Row, place: int, graph: Graph, nodes: Sequence[Node]) -> int | None:
+    if isinstance(row.cause, str):
+        return graph.by_name.get(row.cause)
+    if row.cause is None or not 0 <= place + row.cause < len(nodes):
+        return None
+    return nodes[place + row.cause].id
+
+
+def told_target(model: Model) -> tuple[str | None, DType | None]:
+    """The target that a model says it was made for, and in what; nothing where it does not say."""
+    entry = model.record
+    if entry is None or entry.text is None:
+        return None, None
+    try:
+        provenance = read_text(entry.text)
+    except ValueError:
+        return None, None
+    target = dict(provenance.steps[-1].options).get("target") if provenance.steps else None
+    return target, provenance.low
+
+
+def tell_record(model: Model) -> tuple[str, ...]:
+    """What a model tells of how it was made, or why that is not heeded: a line each."""
+    recalled, fault = read_record(model)
+    if recalled is None:
+        return () if fault is None else (fault,)
+    lines = [
+        f"made by mezzo {step.version}: {step.command}, {', '.join(' '.join(option) for option in step.options)}"
+        for step in recalled.provenance.steps
+    ]
+    low = recalled.provenance.low
+    operators = [entry for entry in recalled.planned.values() if entry.kind == "op"]
+    high = Counter(entry.rule for entry in operators if entry.precision.compute is HIGH)
+    rules = ", ".join(f"{rule} {count}" for rule, count in sorted(high.items(), key=lambda rule: (-rule[1], rule[0])))
+    counts = {low: 0} | Counter(e.precision.compute for e in operators if e.precision.compute is not HIGH)
+    count = next(iter(counts.values()))
+    running = f"{count} operator{' runs' if count == 1 else 's run'} in {low}"
+    running += "".join(f", {more} in {dtype}" for dtype, more in counts.items() if dtype is not low)
+    does = "does" if high.total() == 1 else "do"
+    lines.append(f"{running}, {high.total()} {does} not{f': {rules}' if rules else ''}")
+    return tuple(lines)
+
+
+def _decided_anew(options: Options, told: Provenance) -> str | None:
+    """Why what a model tells is not kept: another option that decides about every node was given."""
+    given = dict(describe_step(options.settings, options.digests).options)
+    usual = dict(settings_of(Request(), target=chosen_target(given["to"], None).name))
+    steps = [dict(step.options) for step in told.steps]
+    asked = None
+    if options.wishes.low is not told.low:
+        asked = f"--to {given['to']} is another format than the {told.low} that it was made for"
+    made_to = next((options["to"] for options in reversed(steps) if "to" in options), None)
+    if asked is None and told.is_quantized and given["to"] != made_to:
+        asked = f"--to {given['to']} is other than the {made_to} that it was made for"
+    for name in options_about(Scope.EVERY_NODE):
+        value = given.get(name, usual[name])
+        if value != usual[name] and not any(step.get(name, usual[name]) == value for step in steps):
+            asked = asked or f"--{name.replace('_', '-')} {value} asks for something else"
+    if options.wishes.policy.function is not None:
+        asked = asked or f"the policy asks the function {options.wishes.policy.name!r}, whose code no file tells"
+    if asked is None:
+        return None
+    made = spell_steps(told.steps)
+    return f"what is f32 in this file is decided anew, and not kept as decided when it was made ({made}): {asked}"
+
+
+def asks_for_more(options: Options) -> bool:
+    """Whether options ask something of single nodes that the model was not made with."""
+    assert options.recalled is not None, "something is recalled"
+    if options.wishes.found or options.wishes.error_prices:
+        return True
+    given = dict(describe_step(options.settings, options.digests).options)
+    steps = [dict(step.options) for step in options.recalled.provenance.steps]
+    return any(
+        given.get(name, usual) != usual and not any(step.get(name, usual) == given.get(name) for step in steps)
+        for name, usual in usual_settings().items()
+        if name in options_about(Scope.SINGLE_NODES)
+    )
+
+
+def spell_record(model: Model, reading: Reading, decisions: Decisions, options: Options) -> Callable[[], str]:
+    """Give what spells how a result is made, once its edits are applied."""
+
+    def spell() -> str:
+        recalled = options.recalled
+        before = () if recalled is None else recalled.provenance.steps
+        steps = (*before, describe_step(options.settings, options.digests))
+        reasons = dict(decisions.reasons)
+        if recalled is not None:
+            reasons = recalled.reasons(reading.graph, decisions.wishes.line, decisions.levels) | reasons
+        added, order = model.applied(reading)
+        return to_text(record_decisions(replace(decisions, reasons=reasons), steps, added, order))
+
+    return spell
+
+
+def spell_replay(
+    model: Model, reading: Reading, plan: Plan, digests: Mapping[str, str] = _NO_DIGESTS
+) -> Callable[[], str]:
+    """Give what spells how a result is made from a plan. `digests` name the content of files by option."""
+
+    def spell() -> str:
+        step = describe_step(plan.settings, digests)
+        added, order = model.applied(reading)
+        return to_text(record_plan(reading.graph, plan, [step], added, order))
+
+    return spell

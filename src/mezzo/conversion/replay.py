@@ -1,0 +1,138 @@
+"""A plan replayed: its levels read from its lines, lowered and checked anew."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from mezzo.common.errors import InputError
+from mezzo.common.message_style import verb
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.contracts.problem import Choice, Problem, Side
+from mezzo.contracts.reading import Reading
+from mezzo.conversion.decided import Decided, refuse_out_of_range
+from mezzo.conversion.recall import spell_replay
+from mezzo.formats.precision_line import float_of, uniform
+from mezzo.ir.nodes import Kind
+from mezzo.planner.check import check, check_nodes
+from mezzo.planner.choices.gains import told_gain
+from mezzo.planner.lower import lower
+from mezzo.planner.options import Options, check_levels
+from mezzo.planner.planner import judge
+from mezzo.tables.target import Gain
+
+
+def replay(model: Model, options: Options, given: Plan) -> Decided:
+    """Read the assignment from a plan, and lower it anew.
+
+    Raises:
+        InputError: the plan is of another model, has too many levels, misses a node, or asks for what is not legal.
+    """
+    reading = read_for(model, given)
+    graph = reading.graph
+    if graph.fingerprint != given.fingerprint:
+        raise InputError(
+            f"the plan was made for another model: their structures differ; make a new one with {verb('plan')}"
+        )
+    wishes = replace(options.wishes, line=given.line)
+    if given.line.quantized is not None:  # what the plan's policy granted is granted again
+        wishes = replace(
+            wishes,
+            quantized=dict(given.quantized),
+            dynamic=frozenset(given.dynamic),
+            quantize_mode="full",
+            include=("*",),
+        )
+    judged = judge(graph, wishes)
+    problem = judged.problem
+    strange = given.by_name.keys() - graph.by_name.keys()
+    if strange:
+        raise InputError(f"the plan has a line for {min(strange)!r}, which the model has not; take the line out")
+    levels, problem = _levels_of(given, problem)
+    if options.out_of_range == "error":
+        refuse_out_of_range(graph, wishes, {n for n, level in enumerate(levels) if level != problem.line.base})
+    made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
+    limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
+    faults = check_nodes(problem, levels)
+    edits = () if faults else lower(problem, levels, limits)
+    faults = faults or check(problem, levels, edits)
+    if faults:
+        raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
+    record = spell_replay(model, reading, given) if options.is_recorded and not given.dynamic else None
+    return Decided(
+        reading=reading,
+        plan=replace(given, edits=edits, gain=_gain_of(given)),
+        problem=problem,
+        levels=levels,
+        spell_record=record,
+    )
+
+
+def _gain_of(given: Plan) -> Gain | None:
+    return given.gain or told_gain(dict(given.settings).get("target", ""), given.lows[-1])
+
+
+def read_for(model: Model, given: Plan) -> Reading:
+    """Read a model as a plan has it. Raises InputError: the plan is of another dialect, or has too many levels."""
+    own = model.frontend.dialect
+    if given.dialect != own:
+        raise InputError(
+            f"the plan is of a model in dialect {given.dialect!r}, and {model.name} is in {own!r}; make a new one with "
+            f"{verb('plan')}"
+        )
+    check_levels(given)
+    return model.read(float_of(given.line), given.version)
+
+
+def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
+    """The levels that a plan's lines ask for, and the problem with all that the plan may ask for left to it.
+
+    Raises:
+        InputError: a line is missing, or asks for what the plan's dtypes cannot give.
+    """
+    graph, line = problem.graph, problem.line
+    levels, hands_on_base = [line.base] * len(graph.nodes), set[int]()
+    for number in np.flatnonzero(~problem.is_absent).tolist():
+        node = graph.nodes[number]
+        entry = given.by_name.get(node.name)
+        if entry is None:
+            raise InputError(
+                f"the plan says nothing of node {node.name!r}; add it or make a new plan with {verb('plan')}"
+            )
+        _check_precision(entry, given)
+        level = line.level_of(entry.precision.compute)
+        assert level is not None, "every dtype of a line that was checked is a level's"
+        levels[number] = level
+        if level != line.base and entry.precision.output is line.base_dtype:
+            hands_on_base.add(number)
+
+    def open_up(level: int, side: Side) -> Iterator[Choice]:
+        """Every node is free but those that are low in the model, which stay as they are, and those that no kernel
+        runs quantized.
+        """
+        if level == line.quantized:
+            yield from side.choices
+            return
+        for node, choice in zip(graph.nodes, side.choices, strict=True):
+            is_port = node.kind in (Kind.INPUT, Kind.OUTPUT)
+            yield Choice.FREE if choice is not Choice.ABSENT and (is_port or choice is not Choice.LOW) else choice
+
+    return levels, replace(problem.rechosen(open_up), hands_on_base=frozenset(hands_on_base))
+
+
+def _check_precision(entry: PlannedNode, given: Plan) -> None:
+    """Raises InputError: a plan's line asks for what the plan's dtypes cannot give."""
+    dtypes, base = given.line.dtypes, given.line.base_dtype
+    strange = [dtype for dtype in entry.precision if dtype not in dtypes]
+    if strange:
+        raise InputError(
+            f"node {entry.name!r}: the plan asks for {strange[0]}; this model can be replayed in "
+            f"{' and '.join(map(str, dtypes))}"
+        )
+    if entry.precision.compute is base and entry.precision != uniform(base):
+        others = " or ".join(str(dtype) for dtype in dtypes if dtype is not base)
+        raise InputError(
+            f"node {entry.name!r}: the plan asks for products in {base} and less after them; write "
+            f"{str(base)!r}, or {others} for the products too"
+        )

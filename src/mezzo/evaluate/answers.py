@@ -1,0 +1,281 @@
+"""Two models on the same data: their answers, and whether they are the same within a budget."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from mezzo.common.errors import ContractError, InputError
+from mezzo.common.message_style import option, setting
+from mezzo.common.name_matching import unknown
+from mezzo.contracts.executor import HERE, Team, crew_at_work, in_turn
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.lab import Answers, Feeds, Layers, Pair, Running
+from mezzo.contracts.plans import Accumulation
+from mezzo.contracts.reading import Artifact
+from mezzo.conversion.results import Progress, lab_of
+from mezzo.evaluate.pairing import Answered, PairJob, open_pair
+from mezzo.evaluate.standards import Standards, lowest_of
+from mezzo.formats.dtypes import LOW_DTYPES, DType
+from mezzo.formats.format_words import read_format
+from mezzo.numerics.data.data_checks import DataWatch
+from mezzo.numerics.measures import Comparison, Deviation, Verdict
+from mezzo.numerics.metrics.metrics import Meter
+from mezzo.numerics.metrics.user_metric import Metric, MetricTally
+from mezzo.numerics.verdicts import Drop, choose_budget, judge, judge_drop, read_drop
+
+if TYPE_CHECKING:
+    from mezzo.numerics.data.datasets import Batch, Dataset
+
+_TILE = 128
+
+
+RUNS = ("emulated", "native")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a comparison is asked for, read and checked."""
+
+    max_error: float | None = None
+    run: str = "emulated"
+    metric: str | Metric | None = None
+    max_drop: Drop | None = None
+    has_layers: bool = True
+    accumulation: Accumulation | None = None
+    low: DType | None = None
+    names: tuple[str, str] = ("the reference", "the model")
+    progress: Progress | None = None
+
+
+def compare_on(
+    reference: Model, model: Artifact, dataset: "Dataset", *, max_error: float | None = None,
+    run: str = "emulated", metric: str | Metric | None = None, max_drop: str | float | None = None,
+    layers: bool = False, accumulation: Accumulation | None = None, low: DType | None = None,
+    progress: Progress | None = None,
+) -> Comparison:  # fmt: skip
+    """Compare a model with another that is ready to run, on data that is open. `low`: the format that the default
+    budget is of. The rest, and errors, are as of `compare`."""
+    drop = None if max_drop is None else read_drop(max_drop)
+    wishes = Asked(
+        max_error=max_error,
+        run=run,
+        metric=metric,
+        max_drop=drop,
+        has_layers=layers,
+        accumulation=accumulation,
+        low=low,
+        progress=progress,
+    )
+    check_asked(wishes)
+    return compare_asked(reference, model, dataset, wishes)
+
+
+def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Accumulation | None:
+    """Read how sums are to be emulated. Raises InputError: there is no such format or tile, or nothing is emulated."""
+    if accumulate is None:
+        if tile is not None:
+            raise InputError(
+                f"{option('tile')} is {tile} without {option('accumulate')}; name the format of the sums, fp16 or bf16"
+            )
+        return None
+    word = read_format(accumulate, option("accumulate"))
+    if tile is not None and tile < 1:
+        raise InputError(f"{option('tile')} is {tile}; give 1 or more")
+    if run != "emulated":
+        raise InputError(
+            f"{option('accumulate')} is {accumulate!r} and {option('run')} is {run!r}; only an emulated run rounds its "
+            "sums"
+        )
+    return Accumulation(LOW_DTYPES[word], _TILE if tile is None else tile)
+
+
+def compare_asked(
+    reference: Model, candidate: Artifact, dataset: "Dataset", wishes: Asked, source: Model | None = None
+) -> Comparison:
+    """Compare a model with another that is ready to run. `source` is the other as it was opened, if it was. Errors
+    are those of `compare`.
+    """
+    tally = None if wishes.metric is None else MetricTally(wishes.metric)
+    sums = None if wishes.accumulation is None else wishes.accumulation.dtype
+    running = Running(wishes.run == "emulated", wishes.accumulation, wishes.names)
+    pair = lab_of(reference).pair(candidate, running)
+    lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (wishes.low, sums) if dtype)])
+    skipping = _Skipping()
+    batches = skipping.filled(dataset)
+    first = next(batches, None)
+    if first is None:
+        return _compare_nothing(pair, dataset, skipping.empty, wishes)
+    standards = Standards(pair, first, wishes.low, sums)
+    runs = _Runs(pair, running, reference, candidate, source)
+    team, chunks, notes = _load_with_layers(runs, first) if wishes.has_layers else (runs.load({}), [], [])
+    layers = _layer_meters(chunks[:1], lowest)
+    count, samples, said_of_runs = 0, 0, tuple[str, ...]()
+    for batch, answered in runs.answer(team, chain([first], batches)):
+        answers, said_of_runs = answered.answers, answered.notes
+        standards.add(batch, answers)
+        _add(layers, answers, batch)
+        if tally is not None:
+            wanted, found = ({name: side[name] for name in standards.meters} for side in answers)
+            tally.add(wanted, found, batch.labels, batch.samples)
+        count, samples = count + 1, samples + batch.samples
+        _tell(wishes, "comparing", count)
+    notes += [*pair.notes, *said_of_runs, *standards.notes()]
+    empty = skipping.empty
+    notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
+    by_metric = wishes.max_drop is not None and wishes.max_error is None
+    results = standards.results(wishes.max_error, parts_decide=not by_metric)
+    inner = [meter.result() for meter in layers.values()]
+    del team, answers, answered  # room for the next
+    more, said = _compare_layers(runs, chunks[1:], dataset, lowest, wishes)
+    return Comparison(
+        data=dataset.source(count, samples),
+        run=wishes.run,
+        outputs=results,
+        layers=(*inner, *more),
+        verdict=_judge(results, tally, wishes, standards.faults),
+        metric=None if tally is None else tally.result(),
+        notes=(*notes, *said),
+    )
+
+
+_Team = Team[Feeds | None, Answered]
+
+
+class _Runs:
+    """Both models, run by whoever works."""
+
+    def __init__(
+        self, pair: Pair, running: Running, reference: Model, candidate: Artifact, source: Model | None
+    ) -> None:
+        self.pair, self._running, self._reference = pair, running, reference
+        self._candidate, self._source = candidate, source
+
+    def load(self, layers: Layers) -> _Team:
+        """Make both ready with these layers. Errors are those of `Pair.load`."""
+        job, crew = PairJob(self._running, tuple(layers)), crew_at_work()
+        if self._source is None and crew is not HERE:
+            crew = crew if self._open_candidate() else HERE
+        team = crew.team(job, self._models, lambda: open_pair(self.pair, layers))
+        team.start(None).result()  # one that cannot make them ready says so now
+        return team
+
+    def _open_candidate(self) -> bool:
+        """Open a result that no file holds yet, so that it can be sent; whether its weights fit in memory for that."""
+        try:
+            self._source = self._reference.frontend.open(self._candidate, trust_external_paths=False, progress=None)
+        except ContractError:
+            return False
+        return True
+
+    def _models(self) -> Sequence[Model]:
+        assert self._source is not None, "asked where models are sent"
+        return self._reference, self._source
+
+    def answer(self, team: _Team, batches: "Iterator[Batch]") -> "Iterator[tuple[Batch, Answered]]":
+        """The batches with what both models answer to each."""
+        held: deque[Batch] = deque()
+
+        def feeds() -> Iterator[Feeds | None]:
+            for batch in batches:
+                held.append(batch)
+                yield batch.feeds
+
+        for _, answered in in_turn(team, feeds()):
+            yield held.popleft(), answered
+
+
+class _Skipping:
+    """Counts batches that hold no sample, and leaves them out."""
+
+    def __init__(self) -> None:
+        self.empty = 0
+
+    def filled(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
+        for batch in batches:
+            if batch.samples:
+                yield batch
+            else:
+                self.empty += 1
+
+
+def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, wishes: Asked) -> Comparison:
+    """The comparison on data without a sample: nothing is run, and nothing can be told."""
+    verdict = judge((), DataWatch().faults())
+    return Comparison(
+        data=dataset.source(batches, 0),
+        run=wishes.run,
+        outputs=(),
+        layers=(),
+        verdict=verdict,
+        metric=None,
+        notes=tuple(pair.notes),
+    )
+
+
+def _load_with_layers(runs: _Runs, first: "Batch") -> tuple[_Team, Sequence[Layers], list[str]]:
+    """Make both models ready with the layers that fit beside the outputs; without any if an engine cannot."""
+    try:
+        chunks = runs.pair.split_layers(runs.pair.layers(), first.feeds)
+        return runs.load(chunks[0] if chunks else {}), chunks, []
+    except (ContractError, InputError) as error:
+        return runs.load({}), [], [f"layers were not compared: {error}"]
+
+
+def _compare_layers(
+    runs: _Runs, chunks: Sequence[Layers], dataset: "Dataset", lowest: DType, wishes: Asked
+) -> tuple[list[Deviation], list[str]]:
+    """Compare the layers that did not fit beside the outputs, in a pass over the data for each chunk."""
+    found: list[Deviation] = []
+    for number, chunk in enumerate(chunks):
+        stage = f"comparing layers, part {number + 2} of {len(chunks) + 1}"
+        try:
+            found += _compare_chunk(runs, chunk, dataset, lowest, wishes, stage)
+        except (ContractError, InputError) as error:  # both ran on all data before; such as data that comes once
+            return found, [f"{sum(map(len, chunks[number:]))} layers were not compared: {error}"]
+    return found, []
+
+
+def _compare_chunk(
+    runs: _Runs, chunk: Layers, dataset: "Dataset", lowest: DType, wishes: Asked, stage: str
+) -> list[Deviation]:
+    meters = _layer_meters([chunk], lowest)
+    answers = runs.answer(runs.load(chunk), _Skipping().filled(dataset))
+    for count, (batch, answered) in enumerate(answers, 1):
+        _add(meters, answered.answers, batch)
+        _tell(wishes, stage, count)
+    return [meter.result() for meter in meters.values()]
+
+
+def _layer_meters(chunks: Sequence[Layers], lowest: DType) -> dict[str, Meter]:
+    return {name: Meter(name, lowest, is_output=False) for chunk in chunks for name in chunk}
+
+
+def _judge(outputs: Sequence[Deviation], tally: MetricTally | None, wishes: Asked, faults: Sequence[str]) -> Verdict:
+    by_error = judge(outputs, faults)
+    if tally is None or wishes.max_drop is None:
+        return by_error
+    by_drop = judge_drop(outputs, tally.name, tally.drop(), wishes.max_drop, tally.result().reference, faults)
+    return by_drop if wishes.max_error is None or by_error.is_same else by_error
+
+
+def _add(meters: Mapping[str, Meter], answers: tuple[Answers, Answers], batch: "Batch") -> None:
+    for name, meter in meters.items():
+        meter.add(answers[0][name], answers[1][name], batch.samples)
+
+
+def _tell(wishes: Asked, stage: str, done: int) -> None:
+    if wishes.progress is not None:
+        wishes.progress(stage, done, 0)
+
+
+def check_asked(wishes: Asked) -> None:
+    if wishes.run not in RUNS:
+        raise unknown(option("run"), wishes.run, RUNS)
+    if wishes.max_drop is not None and wishes.metric is None:
+        raise InputError(
+            f"{option('max_drop')} is {wishes.max_drop.text} of no metric; name one with "
+            f"{setting('metric', 'module:function')}"
+        )
+    choose_budget(wishes.max_error, DType.FLOAT32, 0.0)  # a bad budget shows now, not after the runs

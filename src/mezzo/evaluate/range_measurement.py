@@ -1,0 +1,211 @@
+"""What every value of a model holds on data, measured batch by batch."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mezzo.contracts.executor import Team, crew_at_work, in_turn, prepare, width_of
+from mezzo.contracts.lab import Feeds, Instruments, MeasuredValue, Records
+from mezzo.conversion.results import Progress, lab_of
+from mezzo.evaluate.resume_file import Keeping
+from mezzo.numerics.data.data_checks import DataWatch
+from mezzo.numerics.measures import DataSource, Ranges
+from mezzo.numerics.ranges.range_state import Progress as State
+from mezzo.numerics.ranges.range_state import dump_state, load_state
+from mezzo.numerics.ranges.ranges import Accumulator, ValueName
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+    from mezzo.contracts.lab import Lab
+    from mezzo.numerics.data.datasets import Batch, Dataset
+
+# Names of batches are kept up to this many before those that no longer matter are dropped.
+_MOST_ORIGINS = 1000
+# Samples per value: a share of what a run computes, so that adding them up takes a share of its time.
+_FEWEST, _MOST = 128, 1024
+_ELEMENTS_PER_SAMPLE = 128
+_MOST_SAMPLES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What the instruments of a model measure: their contract (`contracts/lab.py`) without the runs."""
+
+    fingerprint: str
+    size: int
+    elements: int
+    values: Sequence[MeasuredValue]
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One batch to be measured: its number, which draws the places of samples, and how many of them per value."""
+
+    batch: "Batch"
+    number: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangesJob:
+    """Measures a model on batches. An item is a reading, or None to be told what is measured."""
+
+    feeds: Feeds  # of the first batch, by which all instruments judge lengths
+    title: str = "ranges"
+
+    def open(self, models: "Sequence[Model]") -> Callable[[Reading | None], Records | About]:
+        return _Instrumented(lab_of(models[0]).instruments(self.feeds))
+
+
+class _Instrumented:
+    """A model that measures itself."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+
+    @property
+    def width(self) -> int:
+        return width_of(self._instruments)
+
+    def prepare(self, many: Sequence[Reading | None]) -> None:
+        prepare(self._instruments, [_asked(reading) for reading in many if reading is not None])
+
+    def __call__(self, reading: Reading | None) -> Records | About:
+        known = self._instruments
+        if reading is None:
+            return About(
+                fingerprint=known.fingerprint, size=known.size, elements=known.elements,
+                values=tuple(known.values), skipped=known.skipped,
+            )  # fmt: skip
+        return known.run(*_asked(reading))
+
+
+def _asked(reading: Reading) -> tuple[Feeds, int, int]:
+    return reading.batch.feeds, reading.number, reading.samples
+
+
+def measure_ranges(
+    model: "Model",
+    dataset: "Dataset",
+    *,
+    resume: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Ranges:
+    """Measure a model that is open, on data that is. `may_go_on` is asked before each batch but the first: where it may
+    not, the ranges are of the batches until then. The rest is as with `ranges`.
+    """
+    lab, watch = lab_of(model), DataWatch()
+    path = None if resume is None else Path(resume)
+    batches = _with_samples(dataset, watch, lab, may_go_on)
+    first = next(batches, None)
+    if first is None:
+        return Ranges(dataset.source(0, 0), (), (), watch.faults())
+    if progress is not None:
+        progress("preparing", 0, 0)
+    job = RangesJob(first.feeds)
+    team = crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
+    about = team.start(None).result()
+    assert isinstance(about, About), "asked for nothing else"
+    measuring = _Measuring(about, dataset, first, path)
+    try:
+        for number in measuring.take(team, first, batches):
+            if progress is not None:
+                progress("measuring", number, 0)
+        if may_go_on():
+            measuring.keeping.finish()
+    finally:
+        measuring.keeping.save()
+    return replace(measuring.result(), unknown=watch.faults())
+
+
+def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: Callable[[], bool]) -> "Iterator[Batch]":
+    """The batches that hold a sample, each looked at."""
+    count = 0
+    for batch in dataset:
+        if count and not may_go_on():
+            return
+        if batch.samples:
+            watch.add(lab.inputs.typed(batch.feeds), batch.samples, batch.origin)
+            count += 1
+            yield batch
+
+
+class _Measuring:
+    """One pass over data, on its way. It holds none of those who measure, so that their memory goes with the pass."""
+
+    def __init__(self, about: About, data: "Dataset", first: "Batch", path: Path | None) -> None:
+        self._about, self._data = about, data
+        self._state = State(model=about.fingerprint, data=data.name, content=data.content, values=about.size)
+        self._accumulator = Accumulator(about.size)
+        if path is not None and os.path.lexists(path):
+            self._state, self._accumulator = load_state(path, self._state)
+        self.keeping = Keeping(path, self._state, self._spell)
+        self._first_fed = _count_numbers(first.feeds)
+
+    def take(
+        self, team: Team[Reading | None, Records | About], first: "Batch", more: "Iterator[Batch]"
+    ) -> "Iterator[int]":
+        """Measure all batches that the state has not; gives the number of each before it is waited for."""
+        yield 0
+        if not self.keeping.has(0, first):  # by what it shows the others are sampled
+            samples = _sample_size(self._about.elements, self._about.size)
+            shown = team.start(Reading(first, 0, samples)).result()
+            assert isinstance(shown, Records), "what was asked for"
+            self._add(0, first, shown)
+        for reading, records in in_turn(team, self._readings(more)):
+            assert reading is not None and isinstance(records, Records), "what was asked for"
+            yield reading.number
+            self._add(reading.number, reading.batch, records)
+
+    def _readings(self, batches: "Iterator[Batch]") -> Iterator[Reading | None]:
+        for number, batch in enumerate(batches, 1):
+            if not self.keeping.has(number, batch):
+                # By its own length, so that the same batch gives the same samples whatever was measured before.
+                elements = self._state.elements * _count_numbers(batch.feeds) // max(self._state.fed, 1)
+                yield Reading(batch, number, _sample_size(elements, self._state.values))
+
+    def _add(self, number: int, batch: "Batch", records: Records) -> None:
+        state = self._state
+        with self.keeping.adding(batch):
+            self._accumulator.add(records, number)
+            if number == 0:
+                state.elements, state.fed = int(records.counts.sum()), self._first_fed
+            state.origins[number] = batch.origin
+            if len(state.origins) > _MOST_ORIGINS:
+                self._drop_origins()
+
+    def _drop_origins(self) -> None:
+        kept = self._accumulator.largest_batches()
+        self._state.origins = {number: name for number, name in self._state.origins.items() if number in kept}
+
+    def _spell(self) -> bytes:
+        self._drop_origins()
+        return dump_state(self._state, self._accumulator)
+
+    def result(self) -> Ranges:
+        """What was measured so far."""
+        state = self._state
+        names = [ValueName(value.record, value.name, value.node, value.op) for value in self._about.values]
+        source = DataSource(state.data, state.batches, state.samples, self._data.seed)
+        return Ranges(source, self._accumulator.ranges(names, state.origins), self._about.skipped)
+
+
+def _sample_size(elements: int, values: int) -> int:
+    """Samples per value of a batch that shows so many numbers."""
+    wanted = min(elements // _ELEMENTS_PER_SAMPLE, _MOST_SAMPLES) // max(values, 1)
+    return min(max(1 << wanted.bit_length() >> 1, _FEWEST), _MOST)
+
+
+def _count_numbers(feeds: Feeds) -> int:
+    """How many numbers a batch feeds, those of sequences too."""
+
+    def count(feed: Any) -> int:
+        if feed is None:
+            return 0
+        return sum(map(count, feed)) if isinstance(feed, list | tuple) else int(getattr(feed, "size", 1))
+
+    return sum(map(count, feeds.values()))

@@ -1,0 +1,104 @@
+"""What a model is fed to be timed: one batch, of somebody's data or drawn, so many samples at a time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mezzo.common.errors import InputError
+from mezzo.common.message_style import option
+from mezzo.contracts.frontend import Model
+from mezzo.conversion.results import lab_of
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.ir.input_roles import Length, Slot
+from mezzo.numerics.data.datasets import Data
+from mezzo.numerics.measures import DataSource
+
+Feeds = Mapping[str, Any]
+
+
+def feed_all(
+    models: Sequence[Model], data: Data, batch_size: int | None
+) -> tuple[Sequence[Feeds], DataSource, Sequence[str]]:
+    """The feeds of each model by its own names, the first model's where they fit; where they came from, and what a
+    reader has to know of them.
+
+    Raises InputError: a model fixes another batch, or the data does not fit one.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"{option('batch_size')} is {batch_size}; give 1 or more")
+    size = 1 if batch_size is None else batch_size
+    first, source = _feed(models[0], data, size)
+    fed, notes = [first], []
+    for model in models[1:]:
+        shared = _shared(model, first)
+        if shared is None:
+            try:
+                own, _ = _feed(model, data, size)
+            except InputError as error:
+                raise InputError(f"{model.name}: {error}") from error
+            fed.append(own)
+            if source.seed is not None:
+                notes.append(f"{model.name} has inputs of its own, drawn for it")
+        else:
+            fed.append(shared)
+    for model, feeds in zip(models, fed, strict=True):
+        _check(model, feeds, batch_size)
+    samples = size if any(batch_axis(lab_of(model).inputs.slots) for model in models) else source.samples
+    return fed, DataSource(source.name, 1, samples, source.seed), notes
+
+
+def _shared(model: Model, feeds: Feeds) -> Feeds | None:
+    """Those of another model's feeds that this one has, where they are all that it needs and fit it."""
+    inputs = lab_of(model).inputs
+    taken = {name: feed for name, feed in feeds.items() if name in inputs.names}
+    if any(name not in taken and name not in inputs.optional for name in inputs.names):
+        return None
+    try:
+        inputs.check(taken)
+    except InputError:
+        return None
+    return taken
+
+
+def _feed(model: Model, data: Data, size: int) -> tuple[Feeds, DataSource]:
+    """The first samples of the data. It may hold more than the model takes: labels, what other models of the run do."""
+    dataset = open_model_data(model, data, others=True)
+    batch = next(iter(dataset))
+    if not batch.samples:
+        raise InputError(f"{batch.origin}: holds no sample; give at least one")
+    axis = batch_axis(lab_of(model).inputs.slots)
+    feeds = {name: cut_rows(feed, size) if name in axis else feed for name, feed in batch.feeds.items()}
+    return feeds, dataset.source(1, batch.samples)
+
+
+def batch_axis(slots: Sequence[Slot]) -> frozenset[str]:
+    """The inputs whose first axis is that of the samples, and open: the name that most inputs begin with, and that is
+    no length within a sample.
+    """
+    firsts: list[tuple[str, Length]] = [(slot.name, slot.lengths[0]) for slot in slots if slot.lengths]
+    within = {length for slot in slots for length in (slot.lengths or ())[1:]}
+    words = [length for _, length in firsts if isinstance(length, str) and length not in within]
+    word = max(words, key=words.count) if words else None
+    return frozenset(name for name, length in firsts if length is None or (length == word and word is not None))
+
+
+def cut_rows(feed: Any, size: int) -> Any:
+    """So many rows of an array, again from the first where it has fewer."""
+    if not isinstance(feed, np.ndarray) or not feed.ndim or not len(feed):
+        return feed
+    return feed[np.arange(size) % len(feed)]
+
+
+def _check(model: Model, feeds: Feeds, batch_size: int | None) -> None:
+    """Raises InputError: the feeds do not fit, or the model fixes another number of samples than was asked for."""
+    inputs = lab_of(model).inputs
+    if batch_size is not None and inputs.fixed_length not in (None, batch_size):
+        raise InputError(
+            f"{model.name}: runs {inputs.fixed_length} samples at a time and no other number; leave out "
+            f"{option('batch_size')}, or export it with an open first axis"
+        )
+    try:
+        inputs.check({name: feed for name, feed in feeds.items() if feed is not None})
+    except InputError as error:
+        raise InputError(f"{model.name}: {error}") from error

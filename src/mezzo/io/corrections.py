@@ -1,0 +1,56 @@
+"""Corrections of a model's constants as a plan file holds them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mezzo.contracts.corrections import Correction
+
+_MOST_AXES = 64
+_MOST = 1 << 24  # slices of one constant
+_KEYS = frozenset({"value", "axis", "factors", "added"})
+
+
+def spell_corrections(corrections: Sequence[Correction]) -> list[dict[str, object]]:
+    """As JSON has them, in the order in which they are made."""
+    return [
+        {"value": one.value, "axis": one.axis}
+        | ({"factors": list(one.factors)} if one.factors else {})
+        | ({"added": list(one.added)} if one.added else {})
+        for one in corrections
+    ]
+
+
+def read_corrections(held: object) -> tuple[Correction, ...]:
+    """What JSON says of them. Raises ValueError: it says no such thing."""
+    if not isinstance(held, list):
+        raise ValueError(f"corrected is {type(held).__name__}, wanted a list of corrections")
+    return tuple(_read(entry) for entry in held)
+
+
+def _read(entry: object) -> Correction:
+    if not isinstance(entry, dict) or not isinstance(entry.get("value"), str) or not entry.keys() <= _KEYS:
+        raise ValueError(f"corrected holds {str(entry)[:80]!r}, wanted a value, an axis, and factors or added")
+    where, axis = f"corrected {entry['value']!r}", entry.get("axis")
+    if isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis < _MOST_AXES:
+        raise ValueError(f"{where}: axis is {axis!r}, wanted a number of an axis, counted from 0")
+    factors, added = (_numbers(f"{where}: {key}", entry.get(key, [])) for key in ("factors", "added"))
+    if (not factors and not added) or not all(factor > 0.0 for factor in factors):
+        raise ValueError(f"{where}: wanted factors above 0, or numbers to add, one for each slice")
+    return Correction(value=entry["value"], axis=axis, factors=factors, added=added)
+
+
+def _numbers(where: str, held: object) -> tuple[float, ...]:
+    """A list of numbers that FP32 holds."""
+    if not isinstance(held, list) or len(held) > _MOST:
+        raise ValueError(f"{where} is no list of at most {_MOST} numbers")
+    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in held):
+        raise ValueError(f"{where} holds what is no number")
+    try:
+        with np.errstate(over="ignore"):
+            found = np.array([float(one) for one in held], np.float32)
+    except OverflowError as error:
+        raise ValueError(f"{where} holds what is no finite FP32 number") from error
+    if not np.isfinite(found).all():
+        raise ValueError(f"{where} holds what is no finite FP32 number")
+    return tuple(map(float, found))

@@ -1,0 +1,255 @@
+"""Plans as JSON: written, read by people, edited by hand, read back."""
+
+import base64
+import json
+import math
+import os
+from collections import Counter
+
+from mezzo.common.errors import InputError
+from mezzo.common.file_kinds import tell_kind
+from mezzo.common.message_style import either
+from mezzo.common.safe_paths import read_file, write_file
+from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, integer_span, size_bits
+from mezzo.formats.precision_line import Line, Precision, uniform
+from mezzo.formats.quantization import Quantization
+from mezzo.io.corrections import read_corrections, spell_corrections
+from mezzo.io.documents import parse_json
+from mezzo.tables.policy import Category
+
+FORMAT = "mezzo-plan/1"
+_MAX_BYTES = 1 << 30
+_MAX_VERSION = 1000
+_MOST_AXES = 64
+# What older files are of, which say "opset" and no dialect.
+_OLD_DIALECT, _OLD_VERSION = "onnx", "opset"
+
+
+def to_json(plan: Plan) -> str:
+    """One JSON document; a node takes one line, so that a diff shows what changed."""
+    head: dict[str, object] = {
+        "format": FORMAT,
+        "fingerprint": plan.fingerprint,
+        "levels": [str(dtype) for dtype in plan.line.dtypes],
+        "base": str(plan.line.base_dtype),
+        "dialect": plan.dialect,
+        "version": plan.version,
+        "settings": dict(plan.settings),
+        "limits": dict(plan.limits),
+        "notes": list(plan.notes),
+    }
+    if plan.quantized:
+        head["quantized"] = {name: _spell_parameters(how) for name, how in plan.quantized}
+    if plan.dynamic:
+        head["dynamic"] = list(plan.dynamic)
+    if plan.corrected:
+        head["corrected"] = spell_corrections(plan.corrected)
+    lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
+    body = ",\n    ".join(lines)
+    text = json.dumps(head, indent=2, ensure_ascii=False)
+    return f'{text[:-2]},\n  "nodes": [\n    {body}\n  ]\n}}\n' if lines else f'{text[:-2]},\n  "nodes": []\n}}\n'
+
+
+def _node(node: PlannedNode) -> dict[str, object]:
+    compute, accumulate, output = (str(dtype) for dtype in node.precision)
+    precision: object = compute if compute == accumulate == output else [compute, accumulate, output]
+    return {
+        "name": node.name,
+        "op": node.op,
+        "kind": node.kind,
+        "precision": precision,
+        "category": None if node.category is None else node.category.value,
+        "rule": node.rule,
+        "because": node.because,
+        "cause": node.cause,
+    }
+
+
+def _spell_parameters(how: Quantization) -> dict[str, object]:
+    axis = {} if how.axis is None else {"axis": how.axis}
+    zeros: object = list(how.zero_points) if any(how.zero_points) else 0
+    scales: object = list(how.scales)
+    if how.axis is None:
+        scales, zeros = how.scales[0], how.zero_points[0]
+    turned = {"turned": base64.b64encode(how.turned).decode()} if how.turned else {}
+    return {"dtype": str(how.dtype), **axis, "scale": scales, "zero_point": zeros, **turned}
+
+
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write a plan, all of it or nothing. Raises InputError: it is no plan, or the place cannot be written."""
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"{type(plan).__name__} is no plan, and a plan is saved; results have one as .plan, and "
+            "'mezzo.plan(model)' makes one"
+        )
+    write_file(path, to_json(plan).encode(), "plan")
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan. Its edits are made anew when it is applied, from the precisions it states.
+
+    Raises:
+        InputError: no file, no plan, or a field that is not what it should be.
+    """
+    where = f"plan {str(path)!r}"
+    try:
+        data = read_file(path, _MAX_BYTES)
+        if data is None:
+            raise InputError(f"{where} is larger than {_MAX_BYTES} bytes; no plan is")
+        document = parse_json(data)
+    except OSError as error:
+        raise InputError(f"cannot read {where}: {error.strerror}; give the path of a plan") from error
+    except ValueError as error:
+        kind = None if os.fspath(path).lower().endswith(".json") else tell_kind(path)
+        what = f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
+        raise InputError(f"{where} {what}; {_save_again()}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        found = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise InputError(f"{where} has format {found!r}, wanted {FORMAT!r}; {_save_again()}")
+    try:
+        fingerprint = _text(document, "fingerprint")
+        nodes = tuple(_read_node(entry) for entry in document["nodes"])
+        names = [node.name for node in nodes]
+        if len(set(names)) < len(names):
+            raise ValueError(f"node {Counter(names).most_common(1)[0][0]!r} has two lines")
+        if not isinstance(document["notes"], list):
+            raise ValueError("notes are no list")
+        is_old = "dialect" not in document and _OLD_VERSION in document
+        return Plan(
+            line=_line(document),
+            dialect=_OLD_DIALECT if is_old else _text(document, "dialect"),
+            version=_version(document, _OLD_VERSION if is_old else "version"),
+            settings=tuple((str(k), str(v)) for k, v in document["settings"].items()),
+            edits=(),
+            limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
+            notes=tuple(str(note) for note in document["notes"]),
+            quantized=tuple((str(name), _read_parameters(name, held)) for name, held in _quantized(document)),
+            dynamic=_dynamic(document, frozenset(names)),
+            corrected=read_corrections(document.get("corrected", [])),
+            make_nodes=lambda: nodes,
+            make_fingerprint=lambda: fingerprint,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{where} lacks or misstates a field: {error}; compare it with a plan saved afresh") from error
+
+
+def _text(entry: dict[str, object], key: str) -> str:
+    value = entry[key]
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is {value!r}, wanted text")
+    return value
+
+
+def _quantized(document: dict[str, object]) -> list[tuple[str, object]]:
+    held = document.get("quantized", {})
+    if not isinstance(held, dict):
+        raise ValueError(f"quantized is {held!r}, wanted parameters by the names of values")
+    return [*held.items()]
+
+
+def _dynamic(document: dict[str, object], names: frozenset[str]) -> tuple[str, ...]:
+    """The nodes that find ranges as they run. Raises ValueError: some are none of the plan's."""
+    held = document.get("dynamic", [])
+    if not isinstance(held, list) or not all(isinstance(name, str) for name in held):
+        raise ValueError(f"dynamic is {held!r}, wanted a list of the names of nodes")
+    strange = sorted({*held} - names)
+    if strange:
+        raise ValueError(f"dynamic names {strange[0]!r}, and no node is called so")
+    return tuple(held)
+
+
+def _read_parameters(name: str, held: object) -> Quantization:
+    """How a value is held. Raises ValueError: it says no such thing."""
+    where = f"quantized {name!r}"
+    if not isinstance(held, dict):
+        raise ValueError(f"{where}: found {held!r}, wanted dtype, scale and zero_point")
+    dtype, axis = DType(held["dtype"]), held.get("axis")
+    if dtype not in STORES:
+        raise ValueError(f"{where}: dtype is {dtype}, wanted one of {', '.join(map(str, STORES))}")
+    if axis is not None and not (isinstance(axis, int) and 0 <= axis < _MOST_AXES):
+        raise ValueError(f"{where}: axis is {axis!r}, wanted a number of an axis, counted from 0")
+    scales = _numbers(f"{where}: scale", held["scale"], axis is not None, float)
+    zeros = _numbers(f"{where}: zero_point", held["zero_point"], False, int)
+    zeros = zeros * len(scales) if len(zeros) == 1 else zeros
+    low, high = integer_span(dtype) or (0, 0)  # floats store zero as zero
+    if not all(0.0 < scale < math.inf for scale in scales) or len(zeros) != len(scales):
+        raise ValueError(f"{where}: scales have to be finite and above 0, each with its zero point")
+    if not all(low <= zero <= high for zero in zeros):
+        raise ValueError(f"{where}: zero points have to lie from {low} to {high}")
+    turned = _read_turned(where, held.get("turned", ""))
+    return Quantization(dtype=dtype, scales=scales, zero_points=tuple(map(int, zeros)), axis=axis, turned=turned)
+
+
+def _read_turned(where: str, held: object) -> bytes:
+    """Which elements are rounded to the other side. Raises ValueError: it says no such thing."""
+    try:
+        if isinstance(held, str):
+            return base64.b64decode(held, validate=True)
+    except ValueError as error:
+        raise ValueError(f"{where}: turned is no text in base64, a bit for each element") from error
+    raise ValueError(f"{where}: turned is {type(held).__name__}, wanted text in base64")
+
+
+def _numbers(where: str, held: object, has_several: bool, kind: type) -> tuple[float, ...]:
+    """One number, or a list of some. Raises ValueError: it is none, or another number of them is wanted."""
+    given = held if isinstance(held, list) else [held]
+    if not given or (isinstance(held, list) and kind is float) is not has_several:
+        raise ValueError(f"{where} is {'a list' if isinstance(held, list) else 'one'}, wanted the other for its axis")
+    if any(isinstance(one, bool) or not isinstance(one, int | float) or kind(one) != one for one in given):
+        raise ValueError(f"{where} holds what is no {'whole ' if kind is int else ''}number")
+    return tuple(map(float, given))
+
+
+def _line(document: dict[str, object]) -> Line:
+    """The levels of a plan. Older files state a pair, as "high" and "low"."""
+    if "levels" in document or not document.keys() & {"high", "low"}:
+        words, base = document["levels"], DType(document["base"])
+        if not isinstance(words, list):
+            raise ValueError(f"levels is {words!r}, wanted a list")
+    else:
+        words, base = [document["high"], document["low"]], DType(document["high"])
+    if base is not HIGH:
+        raise ValueError(f"base is {base}, wanted {HIGH}")
+    dtypes = tuple(map(DType, words))
+    known = {dtype for dtype in FORMATS if size_bits(dtype) < size_bits(HIGH)}
+    if len(dtypes) < 2 or len({*dtypes}) < len(dtypes) or not {HIGH} < {*dtypes} <= {HIGH, *known}:
+        found, lows = ", ".join(map(str, dtypes)) or "none", ", ".join(sorted(map(str, known)))
+        raise ValueError(f"levels are {found}, wanted {HIGH} and some of {lows} beside it, each once")
+    if len(QUANTIZED & {*dtypes}) > 1:
+        raise ValueError(f"levels are {', '.join(map(str, dtypes))}, wanted one at most that takes scales")
+    return Line(tuple(map(uniform, dtypes)), dtypes.index(base))
+
+
+def _version(document: dict[str, object], key: str) -> int | None:
+    value = document[key]
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_VERSION):
+        return value
+    raise ValueError(f"{key} is {value!r}, wanted a number from 1 to {_MAX_VERSION} or null")
+
+
+def _read_node(entry: dict[str, object]) -> PlannedNode:
+    name = _text(entry, "name")
+    held = entry["precision"]
+    try:
+        precision = Precision(*(DType(d) for d in held)) if isinstance(held, list) else uniform(DType(held))
+        category = None if entry["category"] is None else Category(entry["category"])
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"node {name!r}: {error}") from error
+    cause = entry["cause"]
+    if cause is not None and not isinstance(cause, str):
+        raise ValueError(f"node {name!r}: cause is {cause!r}, wanted a node's name or null")
+    return PlannedNode(
+        name,
+        _text(entry, "op"),
+        _text(entry, "kind"),
+        precision,
+        category,
+        _text(entry, "rule"),
+        _text(entry, "because"),
+        cause,
+    )
+
+
+def _save_again() -> str:
+    return either("save it again with --save-plan", "save it again with mezzo.save_plan")

@@ -1,0 +1,166 @@
+"""A graph as arrays: what the planner asks of every use and value at once. Derived from the Graph, never instead of
+it.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Use, Value
+
+if TYPE_CHECKING:
+    from mezzo.formats.precision_line import Line
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+GROUP, FIXED, ANY = 0, 1, 2
+
+
+def distinct(numbers: Ints) -> Ints:
+    """The different numbers, in order. `np.unique` says the same, and loads masked arrays first."""
+    ordered = np.sort(numbers)
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]
+
+
+_DTYPES = {dtype: code for code, dtype in enumerate(DType)}
+_UNKNOWN = len(_DTYPES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Uses in node order, values and nodes by id. Roles are GROUP, FIXED or ANY; kinds index the members of Kind.
+
+    `value_role` is the role of the port that makes the value. `repeats` are those of the scope a value or node is in.
+    A model has few signatures: `signatures` lists them, `node_signature` says which one a node has.
+    """
+
+    signatures: tuple[Signature, ...]
+
+    use_value: Ints
+    use_node: Ints
+    use_operand: Ints
+    use_role: Ints
+    use_widened: Bools
+    use_aliased: Bools
+    value_producer: Ints
+    value_role: Ints
+    value_dtype: Ints
+    value_elements: Ints
+    value_repeats: Ints
+    node_kind: Ints
+    node_signature: Ints
+    node_repeats: Ints
+
+    def is_kind(self, *kinds: Kind) -> Bools:
+        """Which nodes are of any of these kinds."""
+        codes = list(Kind)
+        found: Bools = np.isin(self.node_kind, [codes.index(kind) for kind in kinds])
+        return found
+
+    def holds(self, *dtypes: DType) -> Bools:
+        """Which values hold any of these dtypes today."""
+        found: Bools = np.isin(self.value_dtype, [_DTYPES[dtype] for dtype in dtypes])
+        return found
+
+    @property
+    def use_wants(self) -> Bools:
+        """Which uses want a level of their value; what comes suits the others."""
+        wants: Bools = self.use_role != ANY
+        return wants
+
+    def levels_held(self, line: "Line") -> Ints:
+        """The level of the dtype that each value has today; the base where that is no level's."""
+        by_code = np.full(_UNKNOWN + 1, line.base, np.int64)
+        by_code[[_DTYPES[dtype] for dtype in line.dtypes]] = np.arange(len(line.dtypes))
+        found: Ints = by_code[self.value_dtype]
+        return found
+
+    def made_at(self, line: "Line", levels: Sequence[int]) -> Ints:
+        """The level at which its producer makes each value, given the level that each node runs at."""
+        at = np.asarray(levels, np.int64)
+        return np.where(self.value_role == GROUP, at[self.value_producer], self.levels_held(line))
+
+    def wanted_at(self, line: "Line", levels: Sequence[int]) -> Ints:
+        """The level at which each use wants its value. Uses with the role ANY say nothing."""
+        at = np.asarray(levels, np.int64)
+        held = np.where(self.use_widened, line.base, self.levels_held(line)[self.use_value])
+        return np.where(self.use_role == GROUP, at[self.use_node], held)
+
+
+class UsesByValue:
+    """Uses of each value, by value id, in node order. Made when asked for: most values are never asked about."""
+
+    def __init__(self, columns: Columns) -> None:
+        order = np.argsort(columns.use_value, kind="stable")
+        self._nodes: list[int] = columns.use_node[order].tolist()
+        self._operands: list[int] = columns.use_operand[order].tolist()
+        counts = np.bincount(columns.use_value, minlength=len(columns.value_producer))
+        self._ends: list[int] = np.cumsum(counts).tolist()
+
+    def __getitem__(self, value: int) -> tuple[Use, ...]:
+        part = slice(self._ends[value - 1] if value else 0, self._ends[value])
+        return tuple(map(Use, self._nodes[part], self._operands[part]))
+
+
+def columns_of(
+    nodes: Sequence[Node], values: Sequence[Value], scopes: Sequence[Scope], aliased: Set[Use], widened: Set[Use]
+) -> Columns:
+    """Build the arrays of a graph of these."""
+    kinds = {kind: code for code, kind in enumerate(Kind)}
+    signatures = [*{id(node.signature): node.signature for node in nodes}.values()]
+    codes = {id(signature): code for code, signature in enumerate(signatures)}
+    node_signature = np.array([codes[id(node.signature)] for node in nodes], np.int64)
+    use_node, use_operand, use_value, use_role = _ports(
+        [node.inputs for node in nodes], node_signature, [signature.inputs for signature in signatures]
+    )
+    _, _, made_value, made_role = _ports(
+        [node.outputs for node in nodes], node_signature, [signature.outputs for signature in signatures]
+    )
+    value_role = np.full(len(values), FIXED)
+    value_role[made_value] = made_role
+    repeats = np.array([scope.repeats for scope in scopes], np.int64)
+    is_widened, is_aliased = np.zeros(len(use_node), bool), np.zeros(len(use_node), bool)
+    if aliased:
+        for at, use in enumerate(zip(use_node.tolist(), use_operand.tolist(), strict=True)):
+            is_widened[at], is_aliased[at] = use in widened, use in aliased
+    return Columns(
+        signatures=tuple(signatures),
+        use_value=use_value,
+        use_node=use_node,
+        use_operand=use_operand,
+        use_role=use_role,
+        use_widened=is_widened,
+        use_aliased=is_aliased,
+        value_producer=np.array([v.producer for v in values], np.int64),
+        value_role=value_role,
+        value_dtype=np.array([_UNKNOWN if v.dtype is None else _DTYPES[v.dtype] for v in values], np.int64),
+        value_elements=np.array([v.elements for v in values], np.int64),
+        value_repeats=repeats[[v.scope for v in values]],
+        node_kind=np.array([kinds[n.kind] for n in nodes], np.int64),
+        node_signature=node_signature,
+        node_repeats=repeats[[n.scope for n in nodes]],
+    )
+
+
+def _ports(
+    operands: Sequence[tuple[int | None, ...]], signature: Ints, roles: Sequence[tuple[Role, ...]]
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Node, port, value and role of every port that holds a value, given values per node and roles per signature."""
+    codes = {Role.GROUP: GROUP, Role.FIXED: FIXED, Role.ANY: ANY}
+    counts = np.array([len(ports) for ports in operands], np.int64)
+    node = np.repeat(np.arange(len(operands)), counts)
+    port = np.arange(len(node)) - np.repeat(np.cumsum(counts) - counts, counts)
+    value = np.array([-1 if v is None else v for v in chain.from_iterable(operands)], np.int64)
+    flat = np.array([codes[role] for role in chain.from_iterable(roles)], np.int64)
+    starts = np.cumsum([0, *(len(ports) for ports in roles)])
+    role = flat[starts[signature[node]] + port] if len(flat) else flat
+    held = value >= 0
+    return node[held], port[held], value[held], role[held]

@@ -1,0 +1,166 @@
+"""Which nodes the data forbids to run low: values that pass a format's range, vanish in it, or lose what matters.
+
+A value in trouble protects its group: its producer and every operator that would read it low. What data cannot have
+shown, a value inside a body that never ran, protects nobody.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mezzo.formats.dtypes import Format
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.tables.facts import Function, OpFacts, Risk
+from mezzo.tables.policy import Lifting, NamedFinding
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import ValueRange
+
+# A value whose one rounding costs more than this many eps has most of its weight among subnormals or beyond.
+ROUNDING_LIMIT = 16
+# The rules by which data protects.
+DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS = "data-overflow", "data-vanishes", "data-logits"
+DATA_RULES = frozenset({DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS})
+# Softmax answers to absolute errors: logits off by a quarter change a probability by a quarter.
+_LOGIT_ERROR = 0.25
+_SOFTMAX = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
+# How masks get into logits.
+_MASKING = frozenset({Function.ADD, Function.SUBTRACT, Function.SELECT, Function.MINIMUM, Function.MAXIMUM})
+# Operators that give infinity, or any multiple of the error, where an operand vanishes: which operand.
+_STEEP_AT_ZERO: Mapping[Function, int] = {
+    Function.DIVIDE: 1, Function.RECIPROCAL: 0, Function.SQRT: 0, Function.RSQRT: 0, Function.LOG: 0, Function.POWER: 0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    rule: str
+    because: str
+    readers_only: frozenset[int] | None = None  # None: all that read it low
+    lifting: Lifting = Lifting.BY_OUTPUTS
+
+
+def protections(
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    low: Format,
+    ranges: "Sequence[ValueRange]",
+    headroom: float = 1.0,
+    limited: Collection[int] = (),
+    harmless: Collection[str] = (),
+) -> tuple[NamedFinding, ...]:
+    """Find the nodes that the ranges forbid to run low, in graph order.
+
+    `headroom`: values within this factor of the format's limit count as beyond it, since other data may be larger.
+    `limited` are constants that will be stored within bounds, by value id: masks, whose sums are large only as long as
+    the mask is. `harmless` are nodes whose results may pass the range and vanish, by name.
+    """
+    measured = ranges_by_value(graph, ranges)
+    masked = reached_by(graph, rows, limited)
+    by_node: dict[int, NamedFinding] = {}
+    for value, held in measured.items():
+        if value in masked and held.maximum * headroom < low.overflow_from:
+            continue
+        if graph.nodes[graph.values[value].producer].name in harmless:
+            continue
+        for trouble in _troubles(graph, rows, low, value, held, headroom):
+            _protect(graph, value, trouble, by_node)
+    return tuple(by_node[node] for node in sorted(by_node))
+
+
+def ranges_by_value(graph: Graph, ranges: "Sequence[ValueRange]") -> "dict[int, ValueRange]":
+    """Ranges by value id. What a tie hands on is what it was given."""
+    by_name = {(held.node, held.value): held for held in ranges}
+    by_value: dict[int, ValueRange] = {}
+    for number, value in enumerate(graph.values):
+        held = by_name.get((graph.nodes[value.producer].name, value.name))
+        if held is not None:
+            by_value[number] = held
+    # Loop state is made inside the body, after its tie, so the values of ties come last.
+    for node in graph.nodes:
+        if node.kind is Kind.TIE:
+            taken = [by_value[v] for v in node.inputs if v is not None and v in by_value]
+            if taken:
+                largest = max(taken, key=lambda held: held.largest)
+                by_value.update({v: largest for v in node.outputs if v is not None and v not in by_value})
+    return by_value
+
+
+def reached_by(graph: Graph, rows: Sequence[OpFacts | None], limited: Collection[int]) -> frozenset[int]:
+    """Values that masks are in: added, selected or moved."""
+    reached, queue = set(limited), list(limited)
+    while queue:
+        for use in graph.uses[queue.pop()]:
+            node, row = graph.nodes[use.node], rows[use.node]
+            hands_on = node.kind is Kind.TIE or (row is not None and (row.keeps_values or row.function in _MASKING))
+            fresh = [v for v in node.outputs if v is not None and v not in reached] if hands_on else []
+            reached.update(fresh)
+            queue += fresh
+    return frozenset(reached)
+
+
+def _troubles(
+    graph: Graph, rows: Sequence[OpFacts | None], low: Format, value: int, held: "ValueRange", headroom: float
+) -> Iterator[_Trouble]:
+    where = f"{held.value!r} holds {held.minimum:.4g} to {held.maximum:.4g} in {held.largest_at}"
+    if held.largest * headroom >= low.overflow_from:
+        near = "" if held.largest >= low.overflow_from else f" within a factor {headroom:g}"
+        yield _Trouble(
+            DATA_OVERFLOW, f"{where}: reaches {low.dtype}'s limit of {low.max_finite:g}{near}", None, Lifting.NEVER
+        )
+        return
+    lost = held.formats.get(low.dtype)
+    if lost is None:
+        return
+    if lost.rounding > ROUNDING_LIMIT * low.eps:
+        text = f"{where}: {lost.rounding:.0%} of it is lost in {low.dtype}, whose smallest number is"
+        yield _Trouble(DATA_VANISHES, f"{text} {low.smallest_subnormal:.2g}")
+        return
+    readers = [(graph.nodes[use.node], use.operand) for use in graph.uses[value]]
+    steep = frozenset(node.id for node, operand in readers if _is_steep(rows[node.id], operand))
+    if lost.vanishing > 0 and steep:
+        text = f"{where}: {lost.vanishing:.1%} of its numbers become 0 in {low.dtype}, where the next operator is steep"
+        yield _Trouble(DATA_VANISHES, text)
+    softmaxes = frozenset(node.id for node, operand in readers if operand == 0 and _is_softmax(rows[node.id]))
+    if softmaxes:
+        size = max(abs(held.maximum), dict(held.quantiles).get(0.5, 0.0))
+        error = size * low.eps / 2
+        if error >= _LOGIT_ERROR:
+            text = f"{where}: logits near {size:.4g} are off by up to {error:.2g} in {low.dtype}"
+            yield _Trouble(DATA_LOGITS, text, softmaxes)
+
+
+def _is_steep(row: OpFacts | None, operand: int) -> bool:
+    if row is None:
+        return False
+    if row.function in _STEEP_AT_ZERO:
+        return _STEEP_AT_ZERO[row.function] == operand
+    return Risk.RECIPROCAL in row.risks
+
+
+def _is_softmax(row: OpFacts | None) -> bool:
+    return row is not None and (row.function in _SOFTMAX or Risk.SOFTMAX in row.risks)
+
+
+def _protect(graph: Graph, value: int, trouble: _Trouble, found: dict[int, NamedFinding]) -> None:
+    producer = graph.nodes[graph.values[value].producer]
+    readers = [
+        graph.nodes[use.node]
+        for use in graph.uses[value]
+        if graph.nodes[use.node].signature.inputs[use.operand] is Role.GROUP
+        and (trouble.readers_only is None or use.node in trouble.readers_only)
+    ]
+    makes_it = value in producer.outputs and (producer.signature.outputs[producer.outputs.index(value)] is Role.GROUP)
+    for node in [*([producer] if makes_it else []), *readers]:
+        if _is_decided(node):
+            known = found.get(node.id)
+            if known is None or (known.lifting is not Lifting.NEVER and trouble.lifting is Lifting.NEVER):
+                cause = None if node is producer else producer.name
+                found[node.id] = NamedFinding(
+                    node=node.name, rule=trouble.rule, because=trouble.because, cause=cause, lifting=trouble.lifting
+                )
+
+
+def _is_decided(node: Node) -> bool:
+    return node.signature.dtype is not None and node.kind in (Kind.OP, Kind.TIE)

@@ -1,0 +1,33 @@
+"""The ONNX front end."""
+
+from typing import TYPE_CHECKING, Any
+
+from mezzo.contracts.frontend import Frontend, Progress, Words
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+
+
+class OnnxFrontend(Frontend):
+    """ONNX models, as files and in memory. A file of any name that no other front end claims is taken for one."""
+
+    name = "onnx"
+    dialect = "onnx"
+    suffixes = (".onnx", "")
+    words = Words(
+        form="ONNX",
+        checker="the ONNX checker",
+        version="opset",
+        sources=("an onnx.ModelProto", "an onnx_ir.Model"),
+    )
+
+    def opens(self, source: object) -> bool:
+        return type(source).__module__.partition(".")[0] in ("onnx", "onnx_ir")
+
+    def open(self, source: Any, *, trust_external_paths: bool, progress: Progress | None) -> "Model":
+        from mezzo.onnx.opening import open_model
+
+        return open_model(source, trust_external_paths=trust_external_paths, progress=progress)
+
+
+FRONTEND = OnnxFrontend()

@@ -1,0 +1,329 @@
+"""Apply a plan's edits to the ModelProto that a Graph was read from. Decides nothing: every change is an edit's."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnx.helper
+
+from mezzo.common.errors import InputError
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire, RunDynamic
+from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node, Use
+from mezzo.onnx.edit.dynamic import Dynamic
+from mezzo.onnx.edit.forms import Form, Forms
+from mezzo.onnx.edit.placement import Placement
+from mezzo.onnx.edit.quantizing import Quantizing
+from mezzo.onnx.files.blobs import Blobs
+from mezzo.onnx.protos.attributes import constant_tensor, find, set_int
+from mezzo.onnx.read.functions import replace_functions
+from mezzo.onnx.read.handles import Handles, OperandPlace, ResultPlace
+from mezzo.onnx.read.origins import copy_origin, name_node, served, title_of
+from mezzo.onnx.schema.domains import canonical
+from mezzo.onnx.schema.infos import retype_infos, state_casts
+from mezzo.onnx.schema.special import SPECIAL, TYPED_BY_ATTRIBUTE
+from mezzo.onnx.schema.types import TO_ONNX, retype_proto
+
+
+def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs) -> None:
+    """Change the model in place. Graph and handles are spent afterwards."""
+    applier = _Applier(graph, handles, blobs)
+    applier.forms.note(edits)
+    applier.carry_out(edits)
+    applier.finish()
+
+
+_LIKE = frozenset(op for (_, op), row in SPECIAL.items() if row.any_inputs and row.dtype_attribute is not None)
+# The output has the operands' dtype when no attribute says otherwise.
+_FOLLOWING = frozenset({"DequantizeLinear", "QuantizeLinear"})
+
+
+class _Applier:
+    def __init__(self, graph: Graph, handles: Handles, blobs: Blobs) -> None:
+        self.graph, self.handles, self.blobs = graph, handles, blobs
+        self.forms = Forms(graph, handles)
+        self.names = self.forms.names
+        self.casts: dict[DType, onnx.NodeProto] = {}  # a Cast to each dtype, to be copied
+        self.names_only: set[Form] = set()  # made by Casts that stay for their name, though they change nothing
+        self.added: dict[int, list[Form]] = {}  # casts that were put in, by scope
+        self.placement = Placement(graph, handles)
+        self.quantizing = Quantizing(graph, handles, self.forms, self.placement, blobs)
+        self.dynamic = Dynamic(graph, handles, self.forms, self.placement, self.quantizing)
+
+    # -- edits ----------------------------------------------------------------------------------------------------
+
+    def carry_out(self, edits: Sequence[Edit]) -> None:
+        # `type(edit) is` instead of `match`: a model has tens of thousands of edits, most of them of one kind.
+        graph = self.graph
+        # What is stored is read before it is rounded, and what takes over stands before what is made of it.
+        first, last = self.quantizing.in_turns(edits)
+        self.quantizing.quantize(first)
+        self.dynamic.store(edit for edit in edits if isinstance(edit, RunDynamic))
+        stated = self.handles.declared.keys() | self.handles.tensors.keys()
+        for edit in (edit for edit in edits if not isinstance(edit, RunDynamic)):
+            kind = type(edit)
+            if kind is Retype:
+                producer = graph.nodes[graph.values[edit.value].producer]
+                op = producer.signature.op
+                if edit.value in stated or producer.kind is not Kind.OP or op in TYPED_BY_ATTRIBUTE:
+                    self.retype(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # a Retype
+            elif kind is Rewire:
+                self.rewire(edit.node, edit.operand, edit.value, edit.dtype)  # type: ignore[union-attr]  # a Rewire
+            elif kind is AddCast:
+                self.add_cast(edit.value, edit.dtype)  # type: ignore[union-attr]  # an AddCast
+            elif kind is AddCopy:
+                self.add_copy(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # an AddCopy
+        for form in self.forms.lacking(last):  # a source is had in each dtype without a word
+            self.add_copy(*form, None)
+        self.quantizing.quantize(last)
+
+    def retype(self, value: int, dtype: DType, limit: float | None) -> None:
+        producer = self.graph.nodes[self.graph.values[value].producer]
+        for info in self.handles.declared.get(value, ()):
+            retype_proto(info.type, dtype)
+        tensor = self.handles.tensors.get(value)
+        proto = self.handles.protos[producer.id]
+        if tensor is not None:
+            self.blobs.retarget(self._own_tensor(proto, tensor), dtype, limit)
+        elif proto is not None and producer.kind is Kind.SOURCE:
+            set_int(proto, "to", TO_ONNX[dtype])
+        elif proto is not None and producer.kind is Kind.OP and producer.op in TYPED_BY_ATTRIBUTE:
+            self._set_dtype_attribute(producer, proto, dtype, limit)
+
+    def _own_tensor(self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto) -> onnx.TensorProto:
+        """The tensor itself; a Constant that holds plain numbers gets a tensor in their place."""
+        if proto is None:
+            return tensor
+        held = proto.attribute[0]
+        if held.name in ("value", "sparse_value") and not held.ref_attr_name:
+            return tensor
+        del proto.attribute[:]
+        made: onnx.TensorProto = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t
+        made.CopyFrom(tensor)
+        return made
+
+    def _set_dtype_attribute(self, node: Node, proto: onnx.NodeProto, dtype: DType, limit: float | None) -> None:
+        row = SPECIAL.get((canonical(proto.domain), proto.op_type))
+        if row is None or row.dtype_attribute is None or row.fixed_outputs:
+            return
+        attribute = find(proto, row.dtype_attribute)
+        if row.dtype_attribute == "value":  # ConstantOfShape
+            if attribute is None:
+                attribute = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
+                attribute.t.CopyFrom(onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [0.0]))
+            self.blobs.retarget(attribute.t, dtype, limit)
+        elif attribute is not None or node.op not in _FOLLOWING:
+            set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
+
+    def add_cast(self, value: int, dtype: DType) -> None:
+        producer = self.graph.values[value].producer
+        name = self.forms.made_name((value, dtype))
+        if dtype not in self.casts:
+            to = onnx.AttributeProto(name="to", type=onnx.AttributeProto.INT, i=TO_ONNX[dtype])
+            self.casts[dtype] = onnx.NodeProto(op_type="Cast", attribute=[to])
+        cast = onnx.NodeProto()
+        cast.CopyFrom(self.casts[dtype])
+        cast.input.append(self.forms.native_name(value))
+        cast.output.append(name)
+        cast.name = self._node_name(value, name)
+        readers = (use for use in self.graph.uses[value] if self.forms.rewired.get(use) == (value, dtype))
+        copy_origin(cast, served(self.handles, producer, readers))
+        self.added.setdefault(self.graph.values[value].scope, []).append((value, dtype))
+        self.placement.add(self.graph.values[value].scope, self.placement.behind(value), cast)
+
+    def _node_name(self, value: int, name: str) -> str:
+        return self.names.fresh_node(self.forms.container(value), f"{name}_cast" if not name.endswith("cast") else name)
+
+    def add_copy(self, value: int, dtype: DType, limit: float | None) -> None:
+        name = self.forms.name_of((value, dtype))
+        scope = self.graph.values[value].scope
+        producer = self.graph.values[value].producer
+        proto, tensor = self.handles.protos[producer], self.handles.tensors.get(value)
+        if proto is None:
+            assert tensor is not None, "a source without a node is a weight"
+            owner = self.handles.owners[scope]
+            assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
+            copy = owner.initializer.add()
+            copy.CopyFrom(tensor)
+            copy.name = name
+            self.blobs.retarget(copy, dtype, limit)
+            if value in self.handles.declared:  # IR 3 lists weights among the inputs
+                info = owner.input.add()
+                info.CopyFrom(self.handles.declared[value][0])
+                info.name = name
+                retype_proto(info.type, dtype)
+            return
+        node = onnx.NodeProto()
+        node.CopyFrom(proto)
+        node.output[0] = name
+        node.name = self._node_name(value, name)
+        if tensor is None:
+            set_int(node, "to", TO_ONNX[dtype])
+        else:
+            held = constant_tensor(node.attribute[0])
+            assert held is not None, "a source with a tensor is a Constant"
+            if node.attribute[0].ref_attr_name:
+                held = tensor
+            self.blobs.retarget(self._own_tensor(node, held), dtype, limit)
+        self.placement.add(scope, producer, node)
+
+    def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:
+        if self.graph.nodes[node].kind is Kind.OUTPUT:
+            return
+        use = Use(node, operand)
+        name, place = self.forms.name_of((value, dtype)), self.handles.places.get(use)
+        scope = self.graph.values[value].scope
+        if isinstance(place, ResultPlace) and place.owner is not self.handles.owners[scope]:
+            name = self._bring_in(name, value, place)
+        self._write_use(use, name)
+
+    def _bring_in(self, name: str, value: int, place: ResultPlace) -> str:
+        """A body hands out only what it makes: a captured value passes through an Identity."""
+        scope = next(s for s, owner in enumerate(self.handles.owners) if owner is place.owner)
+        made = self.names.fresh(self.handles.containers[scope], f"{name}_inside")
+        identity = onnx.NodeProto(op_type="Identity", input=[name], output=[made], name=self._node_name(value, made))
+        self.placement.add(scope, None, identity)
+        return made
+
+    def _write_use(self, use: Use, name: str) -> None:
+        place = self.handles.places.get(use)
+        if place is None:
+            proto = self.handles.protos[use.node]
+            assert proto is not None, "an operator has a node"
+            proto.input[use.operand] = name
+        elif isinstance(place, OperandPlace):
+            place.proto.input[place.position] = name
+        elif isinstance(place.owner, onnx.FunctionProto):
+            place.owner.output[place.position] = name
+        else:
+            place.owner.output[place.position].name = name
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        self._show_outputs()
+        self._rename_natives()
+        self.quantizing.rename_makers()
+        dropped = self._drop_casts()
+        dropped |= self.quantizing.drop_floats(dropped)
+        self.dynamic.put_in_place()
+        self._write_explicit_dtypes()
+        self._retype_infos()
+        self.placement.place(dropped)
+        if any(form in self.forms.wanted for form in self.handles.forms):
+            self.placement.sort()  # a Cast of the model now serves readers that may stand before it
+            self.handles.is_resorted = True
+        replace_functions(self.handles)
+
+    def _show_outputs(self) -> None:
+        for number, (public, form) in self.forms.public.items():
+            place = self.handles.places[Use(number, 0)]
+            shown = HIGH if form[1] in QUANTIZED else form[1]
+            if shown is not self.graph.nodes[number].signature.dtype:
+                retype_proto(self.handles.model.graph.output[place.position].type, shown)
+            if self.forms.name_of(form) == public:
+                continue
+            if self.forms.by_form.get(form) == public:  # a Cast that changes nothing, and only keeps the name
+                self.names_only.add(form)
+                continue
+            title = self.names.fresh_node(self.forms.container(form[0]), f"{public}_identity")
+            node = onnx.NodeProto(op_type="Identity", input=[self.forms.name_of(form)], output=[public], name=title)
+            self.placement.add(self.graph.nodes[number].scope, self.graph.values[form[0]].producer, node)
+
+    def _rename_natives(self) -> None:
+        if len(self.graph.scopes) > 1:
+            _ = self.placement.control_protos  # collected before any output has a new name
+        for value, name in self.forms.renamed.items():
+            number = self.graph.values[value].producer
+            producer = self.graph.nodes[number]
+            proto = self.handles.protos[number]
+            if producer.kind is Kind.TIE:
+                proto = self.placement.control_proto(number, self.graph.values[value].name)
+            if proto is None:
+                raise InputError(
+                    f"{self.graph.values[value].name!r} is an input or a weight and an output as well, so both have "
+                    "one dtype; ask the same of both"
+                )
+            name_node(proto, producer.name if producer.kind is Kind.OP else title_of(proto))
+            for index, output in enumerate(proto.output):
+                if output == self.graph.values[value].name:
+                    proto.output[index] = name
+            for use in self.graph.uses[value]:
+                if use not in self.forms.rewired and self.graph.nodes[use.node].kind is not Kind.OUTPUT:
+                    self._write_use(use, name)
+
+    def _drop_casts(self) -> set[int]:
+        """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the value itself."""
+        if not self.handles.casts:
+            return set()
+        kept = {form for form in self.forms.wanted if form[1] is not self.forms.native_dtype(form[0])} | self.names_only
+        absorbed = {
+            node.id
+            for node in self.graph.nodes
+            if node.kind is Kind.CAST and node.outputs[0] is not None and self._is_passed_by(node.outputs[0])
+        }
+        by_proto = {id(proto): number for number, proto in enumerate(self.handles.protos) if proto is not None}
+        # Copies of one function share their names, so a name means something in its container only.
+        originals = {(id(self.forms.container(form[0])), name): form for form, name in self.handles.forms.items()}
+        dropped: set[int] = set()
+        for scope, proto in self.handles.casts:
+            number = by_proto.get(id(proto))
+            form = originals.get((id(self.handles.containers[scope]), proto.output[0]))
+            is_kept = form in kept or (number is not None and number not in absorbed)
+            if not is_kept:
+                dropped.add(id(proto))
+                continue
+            if form is not None:
+                proto.output[0] = self.forms.cast_name(form)
+                proto.input[0] = self.forms.native_name(form[0])
+                # Nothing is left to cast, but the name is a graph output's. A Cast to FP32 stays: it decides nothing.
+                if form[1] is self.forms.native_dtype(form[0]) and form[1] is not HIGH:
+                    proto.op_type = "Identity"
+                    del proto.attribute[:]
+                    self.handles.made.append((scope, proto))
+            elif number is not None:
+                operand = self.graph.nodes[number].inputs[0]
+                assert operand is not None, "a Cast has an operand"
+                proto.input[0] = self.forms.native_name(operand)
+        return dropped
+
+    def _is_passed_by(self, value: int) -> bool:
+        """Whether everybody reads past a Cast's value, from what the Cast reads."""
+        forms = (self.forms.rewired.get(use) for use in self.graph.uses[value])
+        return all(form is not None and form[0] != value for form in forms)
+
+    def _write_explicit_dtypes(self) -> None:
+        """EyeLike and its kin take their operand's dtype unless told: tell them, where operand and result part ways."""
+        columns = self.graph.columns
+        is_like = np.array([signature.op in _LIKE for signature in columns.signatures], bool)
+        for number in np.flatnonzero(is_like[columns.node_signature]).tolist():
+            node, proto = self.graph.nodes[number], self.handles.protos[number]
+            if proto is None or node.kind is not Kind.OP or node.inputs[0] is None:
+                continue
+            row = SPECIAL.get((proto.domain, proto.op_type))
+            if row is None or row.dtype_attribute is None or find(proto, row.dtype_attribute):
+                continue
+            made = node.outputs[0]
+            dtype = None if made is None else self.forms.native_dtype(made)
+            if dtype is not None and dtype is not self.forms.native_dtype(node.inputs[0]):
+                set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
+
+    def _retype_infos(self) -> None:
+        changed: dict[int, dict[str, tuple[str, DType]]] = {}
+        stating = {scope for scope, owner in enumerate(self.handles.owners) if owner.value_info}
+        for value in {*self.forms.native, *self.forms.renamed} if stating else ():
+            if self.graph.values[value].scope not in stating:
+                continue
+            dtype = self.forms.native_dtype(value)
+            assert dtype is not None, "only typed values are edited"
+            name = self.graph.values[value].name
+            changed.setdefault(self.graph.values[value].scope, {})[name] = (self.forms.native_name(value), dtype)
+        for scope, names in changed.items():
+            retype_infos(self.handles.owners[scope], names)
+        for scope, casts in self.added.items():
+            state_casts(
+                self.handles.owners[scope],
+                [(self.forms.native_name(value), self.forms.name_of((value, dtype)), dtype) for value, dtype in casts],
+            )
+        self.quantizing.state_infos()

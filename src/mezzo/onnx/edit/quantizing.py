@@ -1,0 +1,238 @@
+"""Put QuantizeLinear and DequantizeLinear where a plan's edits ask for quantized forms, and weights into integers.
+
+What is quantized stays typed FP32: runtimes find the pair around an operator and run all of it on integers.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, MutableSequence, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from mezzo.common.errors import ContractError
+from mezzo.contracts.plans import Edit, Quantize
+from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
+from mezzo.formats.quantization import Quantization
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Use
+from mezzo.onnx.edit.forms import Forms
+from mezzo.onnx.edit.placement import Placement
+from mezzo.onnx.files.blobs import Blobs
+from mezzo.onnx.files.quantized_payloads import payload_of
+from mezzo.onnx.protos.attributes import set_int
+from mezzo.onnx.protos.constants import constant_of, sparse_of
+from mezzo.onnx.protos.rounding import STORAGE
+from mezzo.onnx.read.handles import Handles
+from mezzo.onnx.read.origins import copy_origin, name_node, served
+from mezzo.onnx.schema.infos import forget_infos, state_casts, state_shapes
+
+# Below it a weight of the main graph is one of its inputs.
+_APART_FROM_INPUTS = 4
+
+
+class Quantizing:
+    """Makes the quantized forms of values. What it puts in is placed with all else that an application adds."""
+
+    def __init__(self, graph: Graph, handles: Handles, forms: Forms, placement: Placement, blobs: Blobs) -> None:
+        self.graph, self.handles, self.forms = graph, handles, forms
+        self.placement, self.blobs = placement, blobs
+        self.stored: list[int] = []  # sources that have become integers
+        self._held: dict[tuple[int, Quantization], tuple[str, str]] = {}
+        self._alike: dict[int, list[tuple[str, str, DType]]] = {}  # by scope: results of the same shape as an operand
+        self._shaped: dict[int, list[tuple[str, Sequence[int]]]] = {}  # by scope: what weights are dequantized to
+
+    def in_turns(self, edits: Sequence[Edit]) -> tuple[list[Quantize], list[Quantize]]:
+        """The quantized forms that are made before all other edits, and those that are made behind casts they read."""
+        first: list[Quantize] = []
+        last: list[Quantize] = []
+        for edit in edits:
+            if type(edit) is Quantize:
+                is_native = edit.takes_over and self.forms.native_dtype(edit.value) is HIGH
+                (first if is_native or self.is_stored(edit.value) else last).append(edit)
+        return first, last
+
+    def quantize(self, edits: Iterable[Quantize]) -> None:
+        """Make further forms, and those that take over."""
+        for edit in edits:
+            if self.is_stored(edit.value):
+                self._store(edit)
+            else:
+                self._compute(edit)
+
+    def is_stored(self, value: int) -> bool:
+        """Whether a value is a constant that can be held as integers: a dense one."""
+        graph, handles = self.graph, self.handles
+        return constant_of(graph, handles, value) is not None and sparse_of(graph, handles, value) is None
+
+    def _compute(self, edit: Quantize) -> None:
+        """Quantize what is computed, behind whoever makes its base form."""
+        number, how = edit.value, edit.how
+        value = self.graph.values[number]
+        if how.dtype is DType.INT32:
+            raise ContractError(
+                f"value {value.name!r} cannot be quantized: {how.dtype} holds constants alone; take i8 or u8"
+            )
+        shape = self.graph.shapes.get(number) if self._names[value.name] == 1 else None
+        if shape is not None or how.axis is None:
+            payload_of(how, shape or (), value.name)
+        base = self.forms.made_name((number, HIGH))
+        quantized = self._fresh(number, "quantized")
+        parameters = self._parameters(number, how)
+        result = self.forms.name_of((number, how.format))
+        self._add(number, "QuantizeLinear", [base, *parameters], quantized, how.axis)
+        self._add(number, "DequantizeLinear", [quantized, *parameters], result, how.axis)
+        native = self.forms.native_name(number)
+        alike = self._alike.setdefault(value.scope, [])
+        alike += [(native, name, dtype) for name, dtype in ((base, HIGH), (quantized, how.dtype), (result, HIGH))]
+
+    def _store(self, edit: Quantize) -> None:
+        """Hold a constant as integers, and dequantize them."""
+        number, how = edit.value, edit.how
+        value = self.graph.values[number]
+        operands = [self._integers(number, how), *self._parameters(number, how)]
+        self._held[number, how] = operands[0], operands[1]
+        if edit.reader is None:
+            result = self.forms.name_of((number, how.format))
+        else:
+            result = self._fresh(number, "dequantized")
+            proto = self.handles.protos[edit.reader.node]
+            assert proto is not None, "who adds up a constant is an operator"
+            proto.input[edit.reader.operand] = result
+        self._add(number, "DequantizeLinear", operands, result, how.axis)
+        self._shaped.setdefault(value.scope, []).append((result, tuple(self.handles.tensors[number].dims)))
+        self.stored.append(number)
+
+    def hold_integers(self, number: int, how: Quantization) -> tuple[str, str]:
+        """Hold a constant as integers for who reads them as they are. Returns their name, and that of their scales."""
+        if (number, how) in self._held:
+            return self._held[number, how]
+        if self.is_stored(number):
+            (scales,) = self._parameters(number, how, has_zeros=False)
+            integers = self._integers(number, how)
+            self.stored.append(number)
+        else:
+            scales, zeros = self._parameters(number, how)
+            integers = self._fresh(number, "quantized")
+            self._add(
+                number, "QuantizeLinear", [self.forms.made_name((number, HIGH)), scales, zeros], integers, how.axis
+            )
+        self._held[number, how] = integers, scales
+        return integers, scales
+
+    # -- nodes and tensors ----------------------------------------------------------------------------------------
+
+    def _integers(self, number: int, how: Quantization) -> str:
+        """Name of a constant's integers."""
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(self.handles.tensors[number])
+        tensor.name = self.graph.values[number].name
+        self.blobs.quantize(tensor, how)
+        return self._hold(number, "quantized", tensor)
+
+    def _parameters(self, number: int, how: Quantization, has_zeros: bool = True) -> list[str]:
+        """Names of the scales and the zero points; INT32 is dequantized without any."""
+        zeros = np.array(how.zero_points, STORAGE[how.dtype])
+        held = [("scale", np.array(how.scales, np.float32))]
+        if has_zeros and how.dtype is not DType.INT32:
+            held.append(("zero_point", zeros))
+        shape = () if how.axis is None else (-1,)
+        return [self._hold(number, word, numpy_helper.from_array(array.reshape(shape))) for word, array in held]
+
+    def _hold(self, number: int, word: str, tensor: onnx.TensorProto) -> str:
+        """Put a constant beside a value: a weight where weights may stand, else a Constant. Returns its name."""
+        tensor.name = self._fresh(number, word)
+        scope = self.graph.values[number].scope
+        owner = self.handles.owners[scope]
+        if isinstance(owner, onnx.GraphProto) and self.handles.model.ir_version >= _APART_FROM_INPUTS:
+            owner.initializer.append(tensor)
+        else:
+            node = onnx.NodeProto(op_type="Constant", output=[tensor.name])
+            node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(tensor)
+            node.name = self.forms.names.fresh_node(self.forms.container(number), tensor.name)
+            self.placement.add(scope, self.placement.behind(number), node)
+        return tensor.name
+
+    def _add(self, number: int, op: str, operands: Sequence[str], result: str, axis: int | None) -> None:
+        value = self.graph.values[number]
+        verb = "quantize" if op == "QuantizeLinear" else "dequantize"
+        name = self.forms.names.fresh_node(self.forms.container(number), f"{value.name}_{verb}")
+        node = onnx.NodeProto(op_type=op, input=operands, output=[result], name=name)
+        if axis is not None:
+            set_int(node, "axis", axis)
+        copy_origin(node, served(self.handles, value.producer, self._readers(number)))
+        self.placement.add(value.scope, self.placement.behind(number), node)
+
+    def _readers(self, number: int) -> Iterator[Use]:
+        forms = [(number, dtype) for dtype in QUANTIZED]
+        return (use for use in self.graph.uses[number] if self.forms.rewired.get(use) in forms)
+
+    def _fresh(self, number: int, word: str) -> str:
+        return self.forms.names.fresh(self.forms.container(number), f"{self.graph.values[number].name}_{word}")
+
+    @cached_property
+    def _names(self) -> Counter[str]:
+        """How many values bear a name: shapes are known by name, and scopes may share one."""
+        return Counter(value.name for value in self.graph.values)
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def rename_makers(self) -> None:
+        """Let the operators whose results are taken over give the raw result its own name."""
+        for number, raw in self.forms.taken_over.items():
+            if self.forms.native_dtype(number) is not HIGH or self.is_stored(number):
+                continue
+            producer = self.graph.nodes[self.graph.values[number].producer]
+            proto = self.handles.protos[producer.id]
+            assert proto is not None, "what is taken over is made by an operator"
+            if producer.kind is Kind.OP:
+                name_node(proto, producer.name)
+            proto.output[list(proto.output).index(self.forms.native_name(number))] = raw
+
+    def drop_floats(self, dropped: set[int]) -> set[int]:
+        """Take out the floats of constants that nobody reads any more. `dropped` are Casts that go, by id of their
+        proto; returned are Constants.
+        """
+        unread = [number for number in self.stored if not self._is_read(number, dropped)]
+        weights: dict[int, set[str]] = {}
+        nodes: set[int] = set()
+        for number in unread:
+            value = self.graph.values[number]
+            proto = self.handles.protos[value.producer]
+            if proto is None:
+                weights.setdefault(value.scope, set()).add(value.name)
+            else:
+                nodes.add(id(proto))
+            if number not in self.forms.taken_over:
+                forget_infos(self.handles.owners[value.scope], {value.name})
+        for scope, names in weights.items():
+            owner = self.handles.owners[scope]
+            assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
+            _remove(owner.initializer, names)
+            _remove(owner.input, names if self.handles.model.ir_version < _APART_FROM_INPUTS else ())
+        return nodes
+
+    def _is_read(self, number: int, dropped: set[int]) -> bool:
+        if number in self.forms.taken_over:
+            return False
+        native = number, self.forms.native_dtype(number)
+        if any(form[0] == number and form != native for form in self.forms.wanted & self.handles.forms.keys()):
+            return True
+        protos = self.handles.protos
+        uses = (use for use in self.graph.uses[number] if id(protos[use.node]) not in dropped)
+        return any(self.forms.rewired.get(use, native) == native for use in uses)
+
+    def state_infos(self) -> None:
+        """State the types of new values, where their graphs state those of others."""
+        for scope, alike in self._alike.items():
+            state_casts(self.handles.owners[scope], alike)
+        for scope, shaped in self._shaped.items():
+            state_shapes(self.handles.owners[scope], shaped)
+
+
+def _remove(held: MutableSequence[Any], names: Container[str]) -> None:
+    """Take named messages out of a repeated field, in place: handles to the others stay good."""
+    for at in reversed([at for at, message in enumerate(held) if message.name in names]):
+        del held[at]

@@ -1,0 +1,317 @@
+"""The FP32 twin of a mixed-precision model: it computes in FP32 and rounds where the model would.
+
+Runtimes on a CPU compute FP16 graphs in FP32 and have no BF16 kernels, so running the model itself shows neither its
+overflows nor its rounding. The twin does: every operator output that is low in the model is followed by Cast(to=low)
+and Cast(to=float). Sums inside one operator stay in FP32, as they do in the accumulators of today's devices. Casts of
+FP64 and of integers to a low type round once (below opset 9, which lacks what this takes, FP64 goes by way of FP32).
+
+No body of the twin gives a name of the graphs around it to another value: engines mix such values up.
+
+Kept in their low types, behind real casts: BitCast, which reads bits, operators of unknown domains, whose FP32 form may
+not exist, and ports for which the schema does not allow FP32. Types other than FP16 and BF16 stay as they are: FP8
+values are FP8 in the twin, and casts to it without saturation show every overflow, which ONNX Runtime's own do not.
+
+With an `Accumulation` every MatMul, Gemm and Conv that reads a low operand sums as `tiles` says.
+"""
+
+from collections import ChainMap
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import onnx
+import onnx.inliner
+from onnx import TensorProto
+
+from mezzo.contracts.plans import Accumulation
+from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
+from mezzo.onnx.emulate.tiles import is_tiled, tile
+from mezzo.onnx.files.marks import is_marked, mark_widened
+from mezzo.onnx.protos.lowcast import raise_opset, show_overflow
+from mezzo.onnx.schema.value_types import TypedScope, find_node_schema, type_text, value_types
+
+LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
+_LOW_BY_TEXT = {text: element for element, text in LOW.items()}
+_FP8_BY_TEXT = {
+    "tensor(float8e4m3fn)": TensorProto.FLOAT8E4M3FN,
+    "tensor(float8e5m2)": TensorProto.FLOAT8E5M2,
+}
+
+# Attributes that name an element type. Their value FLOAT16 or BFLOAT16 becomes FLOAT.
+_DTYPE_ATTRIBUTES = frozenset(
+    {"dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision", "precision"}
+)
+# Of MatMulNBits and its kin: 4 lets ONNX Runtime's CPU quantize activations (its docs/ContribOperators.md).
+_QUANTIZES_ACTIVATIONS = "accuracy_level"
+_CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+# Domains whose operators all have an FP32 form.
+WIDENED_DOMAINS = frozenset(
+    {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft"}
+)
+
+
+def twin(model: onnx.ModelProto, accumulation: Accumulation | None = None) -> onnx.ModelProto:
+    """Make the FP32 model that rounds as `model` does; `model` is not changed; its weights are embedded, or marked.
+
+    Graph inputs and outputs keep names and shapes and become FP32 where they were low; low tensors are rounded as they
+    come in. Model-local functions are inlined.
+
+    Raises: ContractError if tiled sums take a newer opset than the model can reach.
+    """
+    source = onnx.inliner.inline_local_functions(model, convert_version=True) if model.functions else model
+    if accumulation is not None:
+        raised = onnx.ModelProto()
+        raised.CopyFrom(source)
+        raise_opset(raised, (), accumulation)
+        source = raised
+    opsets = {entry.domain: entry.version for entry in source.opset_import}
+    result = onnx.ModelProto()
+    result.ir_version = source.ir_version
+    result.producer_name = "mezzo twin"
+    result.opset_import.extend(source.opset_import)
+    if "" not in opsets and "ai.onnx" not in opsets:
+        opsets[""] = 13  # the first Cast that knows BF16
+        result.opset_import.append(onnx.helper.make_opsetid("", opsets[""]))
+    rewriter = _Rewriter(opsets, free_prefix(source.graph, "twin_"), accumulation)
+    result.graph.CopyFrom(rewriter.rewrite_main(source.graph, value_types(source)))
+    return result
+
+
+def _shows_overflow(node: onnx.NodeProto) -> bool:
+    return any(attribute.name == "saturate" and attribute.i == 0 for attribute in node.attribute)
+
+
+def _is_low(text: str) -> bool:
+    return "float16" in text
+
+
+def _widen_text(text: str) -> str:
+    return text.replace("bfloat16", "float").replace("float16", "float")
+
+
+class _Rewriter:
+    """Copies graphs into their FP32 form. `prefix` starts no name of the model, so made names are unique."""
+
+    def __init__(self, opsets: dict[str, int], prefix: str, accumulation: Accumulation | None) -> None:
+        self._opsets = opsets
+        self._prefix = prefix
+        self._accumulation = accumulation
+        self._shapes: ChainMap[str, Sequence[int]] = ChainMap()  # of visible constants, by their names in the twin
+        self._made = 0
+        self._renamed: dict[str, str] = {}  # the twin's names of visible values that have another in the model
+
+    def rewrite_main(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
+        """Rewrite the main graph, which also rounds what comes in."""
+        roundings = []
+        constants = set(_constant_names(graph))
+        for port in graph.input:
+            low = _LOW_BY_TEXT.get(type_text(port.type))
+            if low is not None and port.name not in constants:
+                self._renamed[port.name] = self._fresh()
+                roundings += self._round(port.name, self._renamed[port.name], low)
+        result = self._rewrite(graph, scope)
+        body = list(result.node)
+        del result.node[:]
+        result.node.extend([*roundings, *body])
+        return result
+
+    def _rewrite_body(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
+        visible, self._shapes = self._renamed, self._shapes.new_child()
+        names = (*(port.name for port in graph.input), *_constant_names(graph))
+        self._renamed = visible | {name: self._fresh() for name in names if name in scope.types.parents}
+        result = self._rewrite(graph, scope)
+        for named in (*result.input, *result.output, *result.value_info, *result.initializer):
+            named.name = self._read(named.name)
+        for sparse in result.sparse_initializer:
+            sparse.values.name = self._read(sparse.values.name)
+        self._renamed, self._shapes = visible, self._shapes.parents
+        return result
+
+    def _rewrite(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
+        result = onnx.GraphProto()
+        result.name = graph.name
+        for port in graph.input:
+            result.input.append(widen_port(port))
+        for port in graph.output:
+            result.output.append(widen_port(port))
+        for port in graph.value_info:
+            result.value_info.append(widen_port(port))
+        result.initializer.extend(map(widen_tensor, graph.initializer))
+        result.sparse_initializer.extend(map(widen_sparse, graph.sparse_initializer))
+        self._shapes.update({self._read(tensor.name): tensor.dims for tensor in graph.initializer})
+        for index, node in enumerate(graph.node):
+            result.node.extend(self._rewrite_node(node, index, scope))
+        return result
+
+    def _rewrite_node(self, node: onnx.NodeProto, index: int, scope: TypedScope) -> list[onnx.NodeProto]:
+        inputs = [scope.types.get(name, "") for name in node.input]
+        outputs = [scope.types.get(name, "") for name in node.output]
+        result = onnx.NodeProto()
+        result.CopyFrom(node)
+        result.input[:] = map(self._read, node.input)
+        for attribute in result.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                attribute.g.CopyFrom(self._rewrite_body(attribute.g, scope.bodies[index, attribute.name]))
+        self._renamed |= {name: self._fresh() for name in node.output if name in scope.types.parents}
+        result.output[:] = map(self._read, node.output)
+        if node.op_type in ("Cast", "CastLike") and outputs[0] in _LOW_BY_TEXT:
+            return self._cast_down(result.input[0], inputs[0], result.output[0], _LOW_BY_TEXT[outputs[0]])
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            self._shapes[result.output[0]] = node.attribute[0].t.dims
+        if node.op_type in ("Cast", "CastLike") and outputs[0] in _FP8_BY_TEXT and _shows_overflow(node):
+            return self._cast_to_fp8(result, inputs[0], _FP8_BY_TEXT[outputs[0]])
+        _forbid_quantizing(result)
+        if not any(map(_is_low, (*inputs, *outputs))):
+            return [result]
+        if self._must_keep(node, inputs, outputs):
+            return self._keep_low(result, inputs, outputs)
+        widen_attributes(result)
+        roundings: list[onnx.NodeProto] = []
+        # Bodies have rounded already, constants are exact, and sequences hold tensors that were rounded when made.
+        if node.op_type not in _CONTROL and node.op_type != "Constant":
+            for position, text in enumerate(outputs):
+                if text in _LOW_BY_TEXT:
+                    exact = self._fresh()
+                    roundings += self._round(exact, result.output[position], _LOW_BY_TEXT[text])
+                    result.output[position] = exact
+        if self._accumulation is not None and is_tiled(node) and any(map(_is_low, inputs)):
+            return [*tile(result, self._accumulation, self._fresh, self._shapes.get), *roundings]
+        return [result, *roundings]
+
+    def _cast_to_fp8(self, node: onnx.NodeProto, text: str, low: int) -> list[onnx.NodeProto]:
+        """Cast to FP8 without saturation, which engines do wrong just beyond the largest number."""
+        nodes: list[onnx.NodeProto] = []
+        if text != "tensor(float)" and not _is_low(text):
+            nodes.append(_cast(node.input[0], self._fresh(), TensorProto.FLOAT))
+            node.input[0] = nodes[-1].output[0]
+        node.input[0] = show_overflow(node.input[0], low, self._fresh, nodes)
+        return [*nodes, node]
+
+    def _must_keep(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> bool:
+        """Say whether the operator has no FP32 form with the same meaning."""
+        if node.op_type == "BitCast" or node.domain not in WIDENED_DOMAINS:
+            return True
+        schema = find_node_schema(node, self._opsets)
+        if schema is None:
+            return False
+        allowed = {variable.type_param_str: variable.allowed_type_strs for variable in schema.type_constraints}
+        for ports, texts in ((schema.inputs, inputs), (schema.outputs, outputs)):
+            for position, text in enumerate(texts):
+                variable = ports[min(position, len(ports) - 1)].type_str
+                if _is_low(text) and _widen_text(text) not in allowed.get(variable, [variable]):
+                    return True
+        return False
+
+    def _keep_low(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> list[onnx.NodeProto]:
+        """Put casts to the low types before the node and casts back behind it."""
+        before, after = [], []
+        for position, text in enumerate(inputs):
+            if text in _LOW_BY_TEXT:
+                narrow = self._fresh()
+                before.append(_cast(node.input[position], narrow, _LOW_BY_TEXT[text]))
+                node.input[position] = narrow
+        for position, text in enumerate(outputs):
+            if text in _LOW_BY_TEXT:
+                narrow = self._fresh()
+                after.append(_cast(narrow, node.output[position], TensorProto.FLOAT))
+                node.output[position] = narrow
+        return [*before, node, *after]
+
+    def _cast_down(self, source: str, text: str, result: str, low: int) -> list[onnx.NodeProto]:
+        """Cast a value of the type `text` to `low`, with one rounding."""
+        if not rounds_twice(text, low, self._opsets.get("", self._opsets.get("ai.onnx", 1))):
+            return self._round(source, result, low)
+        nodes = narrow(source, text, low, self._fresh)
+        return [*nodes, *self._round(nodes[-1].output[0], result, low)]
+
+    def _round(self, source: str, result: str, low: int) -> list[onnx.NodeProto]:
+        narrow = self._fresh()
+        return [_cast(source, narrow, low), _cast(narrow, result, TensorProto.FLOAT)]
+
+    def _read(self, name: str) -> str:
+        return self._renamed.get(name, name)
+
+    def _fresh(self) -> str:
+        self._made += 1
+        return f"{self._prefix}{self._made}"
+
+
+def _forbid_quantizing(node: onnx.NodeProto) -> None:
+    """Leave out what lets a kernel round what it reads to integers: a permission for speed, which no type asks for."""
+    allowing = [attribute for attribute in node.attribute if attribute.name == _QUANTIZES_ACTIVATIONS]
+    for attribute in allowing if node.domain == "com.microsoft" else ():
+        node.attribute.remove(attribute)
+
+
+def _cast(source: str, result: str, to: int) -> onnx.NodeProto:
+    return onnx.helper.make_node("Cast", [source], [result], to=to)
+
+
+def widen_port(port: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    result = onnx.ValueInfoProto()
+    result.CopyFrom(port)
+    _widen_type(result.type)
+    return result
+
+
+def _widen_type(proto: onnx.TypeProto) -> None:
+    match proto.WhichOneof("value"):
+        case "tensor_type" if proto.tensor_type.elem_type in LOW:
+            proto.tensor_type.elem_type = TensorProto.FLOAT
+        case "sparse_tensor_type" if proto.sparse_tensor_type.elem_type in LOW:
+            proto.sparse_tensor_type.elem_type = TensorProto.FLOAT
+        case "sequence_type":
+            _widen_type(proto.sequence_type.elem_type)
+        case "optional_type":
+            _widen_type(proto.optional_type.elem_type)
+
+
+def widen_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    if tensor.data_type not in LOW:
+        return tensor
+    if is_marked(tensor):
+        return mark_widened(tensor)
+    return onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
+
+
+def widen_sparse(sparse: onnx.SparseTensorProto) -> onnx.SparseTensorProto:
+    result = onnx.SparseTensorProto()
+    result.CopyFrom(sparse)
+    result.values.CopyFrom(widen_tensor(sparse.values))
+    return result
+
+
+def widen_attributes(node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        if attribute.name in _DTYPE_ATTRIBUTES and attribute.i in LOW:
+            attribute.i = TensorProto.FLOAT
+        elif attribute.type == onnx.AttributeProto.TENSOR:
+            attribute.t.CopyFrom(widen_tensor(attribute.t))
+        elif attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+            attribute.sparse_tensor.CopyFrom(widen_sparse(attribute.sparse_tensor))
+        elif attribute.type == onnx.AttributeProto.TYPE_PROTO:
+            _widen_type(attribute.tp)
+
+
+def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
+    """A prefix that no value name of the graph or its bodies starts with: the wish, or the wish and underscores."""
+    names = set(value_names(graph))
+    prefix = wish
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    return prefix
+
+
+def value_names(graph: onnx.GraphProto) -> Iterable[str]:
+    for port in graph.input:
+        yield port.name
+    yield from _constant_names(graph)
+    for node in graph.node:
+        yield from node.output
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from value_names(attribute.g)
+
+
+def _constant_names(graph: onnx.GraphProto) -> Iterable[str]:
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)

@@ -1,0 +1,374 @@
+"""Puts switches into a marked twin: what runs low is chosen by flags that are fed, not by building the model anew.
+
+Every operator with a floating compute group becomes an If on a flag of its own: one branch rounds the operands and the
+results of the group to a format, the other is the operator as it stands. So a run costs what its assignment costs. A
+tie, a graph input and a graph output round the values they hand on. Weights are rounded once, when the switch is made.
+A cast from FP64 or a wide integer rounds once from there to the format of its reader, as it would in a converted model.
+"""
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import onnx
+from onnx import TensorProto
+
+from mezzo.contracts.plans import Accumulation
+from mezzo.contracts.quantized_level import QuantizedPorts
+from mezzo.formats.dtypes import HIGH, LOW_DTYPES, QUANTIZED, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Role, Use
+from mezzo.onnx.edit.opset import default_opset
+from mezzo.onnx.emulate.borders import border_of
+from mezzo.onnx.emulate.fp32_simulation import free_prefix
+from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
+from mezzo.onnx.emulate.switch_quantizing import Quantizer
+from mezzo.onnx.emulate.tags import tag_of
+from mezzo.onnx.emulate.tiles import is_tiled, tile
+from mezzo.onnx.files.marks import is_marked, mark_rounded
+from mezzo.onnx.protos.attributes import constant_tensor
+from mezzo.onnx.protos.lowcast import round_nodes
+from mezzo.onnx.protos.rounding import round_through
+from mezzo.onnx.schema.types import TO_ONNX, parse_type_string
+from mezzo.onnx.schema.value_types import TypedScope, value_types
+
+_FLOAT = "tensor(float)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What switches may choose. `sums_high`: node ids whose sums `accumulation` spares; `limits`: see `Emulator`."""
+
+    formats: tuple[DType, ...]
+    accumulation: Accumulation | None
+    sums_high: frozenset[int]
+    limits: Mapping[int, float]
+    quantized: QuantizedPorts
+
+
+class Switches(NamedTuple):
+    """Places of the nodes in the flag vectors, by node id, and the graph inputs that take the vectors, by format."""
+
+    positions: dict[int, int]
+    flags: dict[DType, str]
+
+
+def put_switches(model: onnx.ModelProto, graph: Graph, wishes: Wishes) -> Switches:
+    """Change `model`, a twin whose operators bear the ids of `graph`, in place.
+
+    As many outputs as `graph` has get other names; any more show values as they are made.
+    """
+    switcher = _Switcher(model, graph, wishes)
+    switcher.rewrite_main(model.graph, value_types(model))
+    return Switches(switcher.positions, switcher.declare_flags(model))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is known of values by name: constants, and FP32 casts of other numbers with their operand and its type."""
+
+    constants: ChainMap[str, onnx.TensorProto] = field(default_factory=ChainMap)
+    casts: ChainMap[str, tuple[str, str]] = field(default_factory=ChainMap)
+
+    def inside(self) -> "_Seen":
+        """The same for a body, which adds its own."""
+        return _Seen(self.constants.new_child(), self.casts.new_child())
+
+    def shape_of(self, name: str) -> Sequence[int] | None:
+        """Shape of a constant; None for other values."""
+        tensor = self.constants.get(name)
+        return None if tensor is None else tensor.dims
+
+    def note(self, node: onnx.NodeProto, scope: TypedScope) -> None:
+        if len(node.output) != 1 or scope.types.get(node.output[0]) != _FLOAT:
+            return
+        match node.op_type:
+            case "Constant" if node.attribute and node.attribute[0].name != "sparse_value":
+                tensor = constant_tensor(node.attribute[0])
+                if tensor is not None:
+                    self.constants[node.output[0]] = tensor
+            case "Cast":
+                self.casts[node.output[0]] = node.input[0], scope.types.get(node.input[0], "")
+
+
+class _Switcher:
+    def __init__(self, model: onnx.ModelProto, graph: Graph, wishes: Wishes) -> None:
+        self._planned = graph
+        self._wishes = wishes
+        self._prefix = free_prefix(model.graph, "switch_")
+        self._made = 0
+        self._opset = default_opset(model) or 1
+        self._renamed: dict[str, str] = {}
+        # Rounded weights by the identity of the weight, which `_weights` keeps its own.
+        self._rounded: dict[tuple[int, DType, float | None], onnx.TensorProto] = {}
+        self._weights: list[onnx.TensorProto] = []
+        self.positions: dict[int, int] = {}
+        self._quantizer = Quantizer(self._fresh)
+
+    # -- the walk -------------------------------------------------------------------------------------------------
+
+    def rewrite_main(self, graph: onnx.GraphProto, scope: TypedScope) -> None:
+        """Switch the main graph with its inputs and outputs."""
+        planned = self._planned
+        inputs = [node for node in planned.nodes if node.kind is Kind.INPUT]
+        feeds = {planned.values[v].name: node.id for node in inputs for v in node.outputs if v is not None}
+        heads: list[onnx.NodeProto] = []
+        for port in graph.input:
+            if port.name in feeds and scope.types.get(port.name) == _FLOAT:
+                self._renamed[port.name] = self._fresh()
+                scope.types[self._renamed[port.name]] = _FLOAT
+                heads += self._switch_value(port.name, self._renamed[port.name], feeds[port.name])
+        tails: list[onnx.NodeProto] = []
+        shown = [node.id for node in planned.nodes if node.kind is Kind.OUTPUT]
+        for number, port in zip(shown, graph.output, strict=False):
+            if scope.types.get(port.name) == _FLOAT:
+                source, port.name = self._renamed.get(port.name, port.name), self._fresh()
+                tails += self._switch_value(source, port.name, number)
+        fixed = [tensor for tensor in graph.initializer if tensor.name not in feeds]  # the rest a caller may override
+        body = self._rewrite(graph, fixed, scope, _Seen())
+        del graph.node[:]
+        graph.node.extend([*heads, *body, *tails])
+
+    def declare_flags(self, model: onnx.ModelProto) -> dict[DType, str]:
+        """Declare one input per format, split it into the flags, and store the weights that are rounded."""
+        graph, count = model.graph, len(self.positions)
+        first: list[onnx.NodeProto] = []
+        for tensor in (*self._rounded.values(), *self._quantizer.tensors.values()):
+            if model.ir_version >= 4:
+                graph.initializer.append(tensor)
+            else:  # there every initializer has to be an input as well
+                first.append(onnx.helper.make_node("Constant", [], [tensor.name], value=tensor))
+        names = {dtype: f"{self._prefix}{dtype}" for dtype in self._wishes.formats}
+        for dtype, name in names.items() if count else ():
+            graph.input.append(onnx.helper.make_tensor_value_info(name, TensorProto.BOOL, [count]))
+            flags = [self._flag(place, dtype) for place in range(count)]
+            if self._opset >= 18:
+                first.append(onnx.helper.make_node("Split", [name], flags, axis=0, num_outputs=count))
+            else:
+                first.append(onnx.helper.make_node("Split", [name], flags, axis=0))
+        body = list(graph.node)
+        del graph.node[:]
+        graph.node.extend([*first, *body])
+        return names
+
+    def _rewrite(
+        self, graph: onnx.GraphProto, fixed: Iterable[onnx.TensorProto], scope: TypedScope, seen: _Seen
+    ) -> list[onnx.NodeProto]:
+        """Switch the nodes of a graph's bodies in place, and make the switched nodes of the graph."""
+        nodes: list[onnx.NodeProto] = []
+        seen.constants.update({t.name: t for t in fixed if t.data_type == TensorProto.FLOAT})
+        for index, node in enumerate(graph.node):
+            node.input[:] = [self._renamed.get(name, name) for name in node.input]
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    body = attribute.g
+                    rewritten = self._rewrite(
+                        body, body.initializer, scope.bodies[index, attribute.name], seen.inside()
+                    )
+                    del body.node[:]
+                    body.node.extend(rewritten)
+            seen.note(node, scope)
+            nodes += self._switch(node, scope, seen)
+        return nodes
+
+    # -- one node -------------------------------------------------------------------------------------------------
+
+    def _switch_value(self, source: str, result: str, number: int) -> list[onnx.NodeProto]:
+        """Hand an FP32 value on under another name, by way of the switch of a node that is no operator."""
+        node = onnx.helper.make_node("Identity", [source], [result])
+        if not self._wishes.formats or self._planned.nodes[number].signature.dtype is not HIGH:
+            return [node]
+        return [self._choose(node, number, (), (0,), [_FLOAT], _Seen())]
+
+    def _switch(self, node: onnx.NodeProto, scope: TypedScope, seen: _Seen) -> list[onnx.NodeProto]:
+        border = border_of(node)
+        if not self._wishes.formats:
+            return [node]
+        if border is not None:
+            return [self._choose(node, border, (), (0,), [_FLOAT], seen)]
+        number = tag_of(node)
+        if number is None or self._planned.nodes[number].signature.dtype is not HIGH:
+            return [node]
+        signature = self._planned.nodes[number].signature
+        texts = [
+            scope.types.get(name, "") or self._planned_type(number, index) for index, name in enumerate(node.output)
+        ]
+        operands = [
+            index
+            for index, (name, role) in enumerate(zip(node.input, signature.inputs, strict=False))
+            if name and role is Role.GROUP and scope.types.get(name) == _FLOAT
+        ]
+        results = [
+            index
+            for index, (text, role) in enumerate(zip(texts, signature.outputs, strict=False))
+            if text == _FLOAT and role is Role.GROUP
+        ]
+        if not operands and not results:
+            return [node]
+        if all(text.startswith("tensor(") for name, text in zip(node.output, texts, strict=True) if name):
+            return [self._choose(node, number, operands, results, texts, seen)]
+        return self._choose_ports(node, number, operands, results, seen)
+
+    def _planned_type(self, number: int, index: int) -> str:
+        """Type of a result as the planner knows it, where the schema's variables do not tell."""
+        outputs = self._planned.nodes[number].outputs
+        value = outputs[index] if index < len(outputs) else None
+        if value is None or not self._planned.values[value].is_castable:
+            return ""
+        return _FLOAT if self._planned.values[value].dtype is HIGH else ""
+
+    def _choose_ports(
+        self, node: onnx.NodeProto, number: int, operands: Sequence[int], results: Sequence[int], seen: _Seen
+    ) -> list[onnx.NodeProto]:
+        """Switch the tensors around a node that also makes a sequence, which holds what was rounded before."""
+        before, after = [], []
+        for index in operands:
+            given, node.input[index] = node.input[index], self._fresh()
+            identity = onnx.helper.make_node("Identity", [given], [node.input[index]])
+            before.append(self._choose(identity, number, (0,), (), [_FLOAT], seen))
+        for index in results:
+            wanted, node.output[index] = node.output[index], self._fresh()
+            identity = onnx.helper.make_node("Identity", [node.output[index]], [wanted])
+            after.append(self._choose(identity, number, (), (0,), [_FLOAT], seen))
+        return [*before, node, *after]
+
+    def _choose(
+        self,
+        node: onnx.NodeProto,
+        number: int,
+        operands: Sequence[int],
+        results: Sequence[int],
+        texts: Sequence[str],
+        seen: _Seen,
+    ) -> onnx.NodeProto:
+        """Make the If of a node: a branch per format, and the node as it stands where no flag is set."""
+        place = self.positions.setdefault(number, len(self.positions))
+        shown = [index for index, name in enumerate(node.output) if name]
+
+        def branch(nodes: list[onnx.NodeProto], names: Sequence[str]) -> onnx.GraphProto:
+            ports = [make_port(names[index], texts[index]) for index in shown]
+            return onnx.helper.make_graph(nodes, "branch", [], ports)
+
+        plain = self._copy(node)
+        outcome, chosen = branch([plain], plain.output), node
+        for dtype in reversed(self._wishes.formats):
+            low = branch(*self._lowered(node, number, operands, results, dtype, seen))
+            chosen = onnx.helper.make_node(
+                "If", [self._flag(place, dtype)], list(self._copy(node).output), then_branch=low, else_branch=outcome
+            )
+            outcome = branch([chosen], chosen.output)
+        chosen.output[:] = [node.output[index] for index in shown]
+        return chosen
+
+    def _copy(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """The node without its marks, its results under fresh names."""
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.ClearField("metadata_props")
+        copy.ClearField("name")
+        copy.output[:] = [self._fresh() if name else "" for name in node.output]
+        return copy
+
+    def _lowered(
+        self,
+        node: onnx.NodeProto,
+        number: int,
+        operands: Sequence[int],
+        results: Sequence[int],
+        dtype: DType,
+        seen: _Seen,
+    ) -> tuple[list[onnx.NodeProto], list[str]]:
+        """The node with its operands and results rounded to a format, and the names of its results."""
+        if dtype in QUANTIZED:
+            return self._quantized(node, number, seen)
+        copy, nodes = self._copy(node), list[onnx.NodeProto]()
+        forms: dict[str, str] = {}
+        values = self._planned.nodes[number].inputs
+        for index in operands:
+            name = copy.input[index]
+            if name not in forms:
+                limit = self._wishes.limits.get(values[index] or 0) if index < len(values) else None
+                forms[name] = self._round_operand(name, dtype, limit, seen, nodes)
+            copy.input[index] = forms[name]
+        accumulation = self._wishes.accumulation
+        if accumulation is not None and number not in self._wishes.sums_high and is_tiled(copy):
+            known = dict(zip(copy.input, map(seen.shape_of, node.input), strict=True))
+            nodes += tile(copy, accumulation, self._fresh, known.get)
+        else:
+            nodes.append(copy)
+        names = list(copy.output)
+        for index in results:
+            exact, names[index] = names[index], self._fresh()
+            nodes += round_nodes(exact, names[index], TO_ONNX[dtype], self._fresh)
+        return nodes, names
+
+    def _quantized(self, node: onnx.NodeProto, number: int, seen: _Seen) -> tuple[list[onnx.NodeProto], list[str]]:
+        """The node as it reads and makes what is quantized, each number a step of its scale."""
+        copy, nodes, ports = self._copy(node), list[onnx.NodeProto](), self._wishes.quantized
+        product = ports.dynamic.get(number)
+        if product is not None:
+            is_turned = bool(self._planned.nodes[number].attributes.get("transB"))
+            return self._quantizer.product(copy, product, seen.constants, is_turned), list(copy.output)
+        for index, name in enumerate(copy.input):
+            how = ports.reads.get(Use(number, index))
+            if how is not None:
+                weight = seen.constants.get(name)
+                copy.input[index] = self._quantizer.weight(weight, how) if weight is not None else self._fresh()
+                nodes += [] if weight is not None else self._quantizer.nodes(name, copy.input[index], how)
+        nodes.append(copy)
+        names = list(copy.output)
+        for index, value in enumerate(self._planned.nodes[number].outputs):
+            how = None if value is None else ports.makes.get(value)
+            if how is not None:
+                exact, names[index] = names[index], self._fresh()
+                nodes += self._quantizer.nodes(exact, names[index], how)
+        return nodes, names
+
+    def _round_operand(
+        self, name: str, dtype: DType, limit: float | None, seen: _Seen, nodes: list[onnx.NodeProto]
+    ) -> str:
+        """Append the nodes that round an operand; returns the name of its rounded form."""
+        weight = seen.constants.get(name)
+        if weight is not None:
+            return self._round_weight(weight, dtype, limit)
+        low = TO_ONNX[dtype]
+        wide, text = seen.casts.get(name, ("", ""))
+        if wide and dtype in LOW_DTYPES.values() and rounds_twice(text, low, self._opset):
+            nodes += narrow(wide, text, low, self._fresh)
+            name = nodes[-1].output[0]
+        result = self._fresh()
+        nodes += round_nodes(name, result, low, self._fresh)
+        return result
+
+    def _round_weight(self, weight: onnx.TensorProto, dtype: DType, limit: float | None) -> str:
+        """Name of a weight's rounded form, which the main graph holds."""
+        key = id(weight), dtype, limit
+        if key not in self._rounded:
+            self._weights.append(weight)
+            if is_marked(weight):
+                self._rounded[key] = mark_rounded(weight, dtype, limit, self._fresh())
+            else:
+                values = round_through(onnx.numpy_helper.to_array(weight), dtype, limit)
+                self._rounded[key] = onnx.numpy_helper.from_array(values, self._fresh())
+        return self._rounded[key].name
+
+    def _flag(self, place: int, dtype: DType) -> str:
+        return f"{self._prefix}{dtype}_{place}"
+
+    def _fresh(self) -> str:
+        self._made += 1
+        return f"{self._prefix}{self._made}"
+
+
+def make_port(name: str, text: str) -> onnx.ValueInfoProto:
+    """Declare a value of a type as schemas spell it, its shape unknown."""
+    kind = parse_type_string(text)
+    if isinstance(kind, DType):
+        return onnx.helper.make_tensor_value_info(name, TO_ONNX[kind], None)
+    assert kind.dtype is not None, "a type string names its element type"
+    result = onnx.helper.make_tensor_type_proto(TO_ONNX[kind.dtype], None)
+    for word in reversed(kind.shape.split("(")[:-2]):
+        make = onnx.helper.make_sequence_type_proto if word == "seq" else onnx.helper.make_optional_type_proto
+        result = make(result)
+    return onnx.helper.make_value_info(name, result)

@@ -1,0 +1,352 @@
+"""Payloads that are not in memory: where they are, the tensors that stand for them, and reading them in pieces.
+
+A tensor whose payload is a blob is a TensorProto with a marker: external data at a location that is a random token of
+this run, plus the blob's number. Copies of the TensorProto carry the marker along, so a blob can be stored twice in two
+formats. A file cannot contain the token, since it is drawn after the file was written.
+"""
+
+import json
+import math
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from mezzo.common.errors import ModelError
+from mezzo.formats.dtypes import FLOATING, DType, size_bits
+from mezzo.formats.quantization import Quantization
+from mezzo.onnx.files import wire
+from mezzo.onnx.files.factors import Factors
+from mezzo.onnx.files.paths import DataFile, Files, quote
+from mezzo.onnx.files.quantized_payloads import QuantizedPayload, payload_of, read_payload
+from mezzo.onnx.protos.rounding import STORAGE, Array, round_few, round_through, round_to
+from mezzo.onnx.schema.types import FROM_ONNX, TO_ONNX
+
+EXTERNAL = onnx.TensorProto.EXTERNAL
+# Fits the second-level cache together with what is made from it.
+CHUNK_BYTES = 1 << 20
+# Payloads above this size become blobs, below they stay in the model.
+INLINE_BYTES = 4096
+MAX_ELEMENTS = 1 << 62
+_FEW_BYTES = 64
+# What a marker may say beside the blob's number.
+LIMIT, QUANTIZED, THROUGH = "limit", "quantized", "through"
+
+# TensorProto fields whose packed bytes are the payload as raw_data would hold it.
+RAW_FIELD, FLOAT_FIELD, DOUBLE_FIELD = 9, 4, 10
+PACKED_DTYPES: Mapping[int, frozenset[DType]] = {
+    FLOAT_FIELD: frozenset({DType.FLOAT32, DType.COMPLEX64}),
+    DOUBLE_FIELD: frozenset({DType.FLOAT64, DType.COMPLEX128}),
+}
+PAYLOAD_FIELDS = (
+    "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Bytes of a file."""
+
+    file: DataFile
+    offset: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Blob:
+    """One payload: little-endian elements as raw_data holds them. A TensorProto as origin belongs to the caller; an
+    array is flat, and was computed.
+
+    `factors`: what the elements are multiplied by as they are read.
+    """
+
+    dtype: DType
+    elements: int
+    size_bytes: int
+    origin: FileRange | onnx.TensorProto | Array
+    factors: Factors | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A blob as one tensor wants it stored. Equal ones have equal bytes. `limit`: finite numbers beyond it become
+    it. `quantized`: by which parameters it becomes integers, or with a float `dtype` what these stand for. `through`:
+    the formats that it is rounded to before all that, one after the other, each with a limit.
+    """
+
+    blob: int
+    dtype: DType
+    limit: float | None = None
+    quantized: QuantizedPayload | None = None
+    through: tuple[tuple[DType, float | None], ...] = ()
+
+    def convert(self, chunk: Array, start: int) -> Array:
+        """A piece of the blob, from element `start` on, as it is stored."""
+        for low, limit in self.through:
+            chunk = round_through(chunk, low, limit)
+        if self.quantized is None:
+            return round_to(chunk, self.dtype, self.limit)
+        steps = self.quantized.quantize(chunk, start)
+        return self.quantized.dequantize(steps, start) if self.dtype is DType.FLOAT32 else steps
+
+    def keeps(self, blob: Blob) -> bool:
+        """Whether the elements are stored as the blob has them."""
+        return self.dtype is blob.dtype and self.quantized is None and not self.through
+
+
+def element_dtype(tensor: onnx.TensorProto, where: str) -> DType:
+    dtype = FROM_ONNX.get(tensor.data_type)
+    if dtype is None:
+        raise ModelError(f"{where}: element type number {tensor.data_type} is unknown; valid are {_valid_numbers()}")
+    return dtype
+
+
+def _valid_numbers() -> str:
+    return f"{min(FROM_ONNX)} to {max(FROM_ONNX)}"
+
+
+def count_elements(dims: Sequence[int], where: str) -> int:
+    """Multiply a shape. Raises ModelError where a dimension is negative or the product is absurd."""
+    if dims and min(dims) < 0:
+        raise ModelError(f"{where}: the shape {_shape(dims)} has a negative dimension; export the model again")
+    if 0 in dims:
+        return 0
+    count = 1
+    for size in dims:
+        count *= size
+        if count > MAX_ELEMENTS:
+            raise ModelError(f"{where}: the shape {_shape(dims)} has more than 2**62 elements; export the model again")
+    return count
+
+
+def _shape(dims: Sequence[int]) -> str:
+    return str(list(dims)) if len(dims) <= 10 else f"[{dims[0]}, {dims[1]}, … {len(dims)} dimensions]"
+
+
+def payload_bytes(dtype: DType, elements: int) -> int:
+    return (elements * size_bits(dtype) + 7) // 8
+
+
+def check_payload(tensor: onnx.TensorProto, size_bytes: int, where: str) -> tuple[DType, int]:
+    """Return dtype and elements of a tensor. Raises ModelError unless its payload has the size its shape asks for."""
+    dtype = element_dtype(tensor, where)
+    if dtype is DType.STRING:
+        raise ModelError(f"{where}: strings are stored as raw bytes, which ONNX does not allow; export the model again")
+    elements = count_elements(tensor.dims, where)
+    wanted = payload_bytes(dtype, elements)
+    if size_bytes != wanted:
+        raise ModelError(
+            f"{where}: the data has {size_bytes} bytes, the shape {_shape(tensor.dims)} of {dtype} needs {wanted}; "
+            "the file is damaged, get it again"
+        )
+    return dtype, elements
+
+
+class Blobs:
+    """The payloads of one model, and the markers that stand for them. Reading is not thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.token = secrets.token_hex(16)
+        self.files = Files()
+        self.blobs: list[Blob] = []
+        self._index: dict[tuple[DataFile, int, DType, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.blobs)
+
+    def close(self) -> None:
+        """Close the files. Reading opens them again."""
+        self.files.close()
+        self.files = Files()
+
+    def where(self, tensor: onnx.TensorProto) -> str:
+        """Name a tensor for people."""
+        return f"{self.name}: tensor {quote(tensor.name)}"
+
+    def mark(self, tensor: onnx.TensorProto, blob: Blob) -> None:
+        """Make a tensor stand for a blob, in place of the payload it has. Equal file ranges share one number."""
+        number = None
+        if isinstance(blob.origin, FileRange) and blob.factors is None:
+            key = (blob.origin.file, blob.origin.offset, blob.dtype, blob.elements)
+            number = self._index.setdefault(key, len(self.blobs))
+        if number is None or number == len(self.blobs):
+            number = len(self.blobs)
+            self.blobs.append(blob)
+        clear_payload(tensor)
+        tensor.data_location = EXTERNAL
+        tensor.external_data.add(key="location", value=self.token)
+        tensor.external_data.add(key="blob", value=str(number))
+
+    def stored(self, tensor: onnx.TensorProto) -> Stored | None:
+        """Read the marker of a tensor; None where its payload is its own.
+
+        Raises:
+            ModelError: the payload is in a file the model does not name, or the tensor was stored in two parts.
+        """
+        if tensor.data_location != EXTERNAL:
+            return None
+        entries = tensor.external_data
+        if not entries or entries[0].value != self.token:
+            raise ModelError(
+                f"{self.where(tensor)}: its data is said to be in another file, but none is named, or ONNX allows none "
+                "here; store it in the model"
+            )
+        further = {entry.key: entry.value for entry in entries[2:]}
+        if len(entries) > 2 + len(further) or not further.keys() <= {LIMIT, QUANTIZED, THROUGH}:
+            raise ModelError(f"{self.where(tensor)}: the tensor is stored in two parts; export the model again")
+        limit = float(further[LIMIT]) if LIMIT in further else None
+        quantized = read_payload(further[QUANTIZED]) if QUANTIZED in further else None
+        dtype, through = element_dtype(tensor, self.where(tensor)), _read_through(further.get(THROUGH))
+        return Stored(blob=int(entries[1].value), dtype=dtype, limit=limit, quantized=quantized, through=through)
+
+    def blob(self, tensor: onnx.TensorProto, stored: Stored) -> Blob:
+        """Return the payload behind a marker. Raises ModelError where the tensor has another shape than its payload."""
+        blob = self.blobs[stored.blob]
+        if count_elements(tensor.dims, self.where(tensor)) != blob.elements:
+            raise ModelError(
+                f"{self.where(tensor)}: the shape {_shape(tensor.dims)} does not fit its {blob.elements} elements; "
+                "export the model again"
+            )
+        return blob
+
+    def retarget(self, tensor: onnx.TensorProto, dtype: DType, limit: float | None = None) -> None:
+        """Store a floating tensor in another floating dtype. Blobs are rounded when they are written, from the source.
+
+        A payload in the model is rounded at once, so retarget a copy of the tensor that came with the model.
+        """
+        source = FROM_ONNX.get(tensor.data_type) or element_dtype(tensor, self.where(tensor))
+        assert source in FLOATING and dtype in FLOATING, f"cannot round {source} to {dtype}"
+        if self.stored(tensor) is not None:
+            del tensor.external_data[2:]
+            if limit is not None:
+                tensor.external_data.add(key=LIMIT, value=repr(limit))
+        elif dtype is not source:
+            raw = tensor.raw_data
+            if source is DType.FLOAT32 and 0 < len(raw) <= _FEW_BYTES:
+                if 4 * math.prod(tensor.dims) != len(raw):
+                    check_payload(tensor, len(raw), self.where(tensor))
+                tensor.raw_data = round_few(raw, dtype, limit)
+            else:
+                rounded = round_to(self.array(tensor), dtype, limit).tobytes()
+                clear_payload(tensor)
+                tensor.raw_data = rounded
+        tensor.data_type = TO_ONNX[dtype]
+
+    def quantize(self, tensor: onnx.TensorProto, how: Quantization) -> None:
+        """Store a floating tensor as integers. Blobs are quantized when they are written, from the source.
+
+        Raises:
+            ContractError: the parameters do not fit the tensor.
+        """
+        assert element_dtype(tensor, self.where(tensor)) in FLOATING, "what is quantized holds floats"
+        quantized = payload_of(how, tensor.dims, tensor.name)
+        if self.stored(tensor) is not None:
+            del tensor.external_data[2:]
+            tensor.external_data.add(key=QUANTIZED, value=quantized.to_text())
+        else:
+            integers = quantized.quantize(self.array(tensor).reshape(-1)).tobytes()
+            clear_payload(tensor)
+            tensor.raw_data = integers
+        tensor.data_type = TO_ONNX[how.dtype]
+
+    def array(self, tensor: onnx.TensorProto) -> Array:
+        """Return the whole tensor in its shape, sub-byte elements unpacked. For small ones, or one at a time."""
+        stored = self.stored(tensor)
+        where = self.where(tensor)
+        if stored is None:
+            if tensor.HasField("raw_data"):
+                check_payload(tensor, len(tensor.raw_data), where)
+            else:
+                element_dtype(tensor, where)
+                count_elements(tensor.dims, where)
+        else:
+            tensor = self.filled(tensor, stored)
+        try:
+            return numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ModelError(f"{where}: the data does not fit its type and shape; export the model again") from error
+
+    def chunks(self, tensor: onnx.TensorProto) -> Iterator[Array]:
+        """Yield the payload, flat, in pieces of about a MiB in the tensor's dtype, packed bytes where that is sub-byte.
+
+        A piece is only valid until the next one is asked for.
+        """
+        stored = self.stored(tensor)
+        if stored is None:
+            yield self.array(tensor).reshape(-1)
+            return
+        blob, start = self.blob(tensor, stored), 0
+        for chunk in self.read_chunks(blob):
+            yield chunk if stored.keeps(blob) else stored.convert(chunk, start)
+            start += chunk.size
+
+    def filled(self, tensor: onnx.TensorProto, stored: Stored) -> onnx.TensorProto:
+        """Return a copy of a marked tensor that holds its payload."""
+        filled = onnx.TensorProto()
+        filled.CopyFrom(tensor)
+        clear_payload(filled)
+        filled.raw_data = b"".join(chunk.tobytes() for chunk in self.chunks(tensor))
+        check_payload(filled, len(filled.raw_data), self.where(tensor))
+        return filled
+
+    def read_chunks(self, blob: Blob, buffers: int = 1) -> Iterator[Array]:
+        """Yield a blob's elements as stored, in pieces; a piece is valid until `buffers` more were asked for."""
+        if blob.factors is not None:
+            start = 0
+            for chunk in self.read_chunks(replace(blob, factors=None), buffers):
+                yield blob.factors.scale(chunk, start)
+                start += chunk.size
+            return
+        storage = STORAGE.get(blob.dtype, np.dtype("u1"))
+        if not isinstance(blob.origin, FileRange):
+            if isinstance(blob.origin, np.ndarray):
+                payload: Array = blob.origin
+            else:
+                payload = np.frombuffer(self._payload(blob.origin, blob.size_bytes), storage)
+            step = CHUNK_BYTES // storage.itemsize
+            yield from (payload[start : start + step] for start in range(0, payload.size, step))
+            return
+        size = min(CHUNK_BYTES, blob.size_bytes)
+        pool = [np.empty(size, np.uint8) for _ in range(min(buffers, math.ceil(blob.size_bytes / max(size, 1))))]
+        for turn, start in enumerate(range(0, blob.size_bytes, max(size, 1))):
+            # Files.handle may have closed and opened the file since the last piece, so the position is set each time.
+            handle = self.files.handle(blob.origin.file)
+            handle.seek(blob.origin.offset + start)
+            view = pool[turn % len(pool)][: min(size, blob.size_bytes - start)]
+            done = 0
+            while done < view.size:
+                got = handle.readinto(view[done:].data)
+                if not got:
+                    raise ModelError(f"{quote(blob.origin.file.path)} became shorter while it was read; get it again")
+                done += got
+            yield view.view(storage)
+
+    def _payload(self, tensor: onnx.TensorProto, size_bytes: int) -> bytes:
+        """Return the payload of a tensor in memory as raw_data would hold it."""
+        payload = tensor.raw_data
+        if not payload:
+            source = wire.MemoryBytes(tensor.SerializeToString())
+            payload = b"".join(
+                source.read(content, stop - content)
+                for number, kind, _, content, stop in wire.fields(source, 0, source.size_bytes)
+                if number in PACKED_DTYPES and kind == wire.LENGTH
+            )
+        check_payload(tensor, len(payload), self.where(tensor))
+        if len(payload) != size_bytes:
+            raise ModelError(f"{self.where(tensor)} changed since it was read; read the model again")
+        return payload
+
+
+def clear_payload(tensor: onnx.TensorProto) -> None:
+    """Remove the payload and where it is, keeping name, type and shape."""
+    for name in PAYLOAD_FIELDS:
+        tensor.ClearField(name)
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+def _read_through(text: str | None) -> tuple[tuple[DType, float | None], ...]:
+    return tuple((DType(low), limit) for low, limit in json.loads(text)) if text is not None else ()

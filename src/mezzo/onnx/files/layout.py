@@ -1,0 +1,119 @@
+"""Where the payloads of a model go when it is written: into its own file, or into one beside it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnx
+
+from mezzo.onnx.files import wire
+from mezzo.onnx.files.blobs import EXTERNAL, RAW_FIELD, Blobs, Stored, clear_payload, payload_bytes
+
+# ONNX Runtime maps external data at page boundaries; small tensors only need their elements aligned.
+_PAGE_BYTES, _PAGED_FROM_BYTES, _ALIGNMENT_BYTES = 4096, 1 << 20, 64
+# Tensors below this stay in the model file, where shape inference can read them.
+_EXTERNAL_FROM_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A payload's place in the external file: a blob's, or bytes of the serialized model."""
+
+    offset: int
+    size_bytes: int
+    key: Stored | wire.Span
+
+
+class Layout:
+    """Where each payload of a serialized model goes. `entries` and `size_bytes` are of the external file, if any."""
+
+    def __init__(self, blobs: Blobs, serialized: bytes, location: str) -> None:
+        self.blobs = blobs
+        self.serialized = serialized
+        self.data = wire.MemoryBytes(serialized)
+        self.location = location
+        self.entries: list[Entry] = []
+        self.size_bytes = 0
+        self._token = blobs.token.encode()
+        self._offsets: dict[Stored, int] = {}
+
+    def inline(self) -> wire.Rope:
+        """Lay out one file, payloads where their tensors are."""
+        return self._rewrite(self._is_marked, self._inline_tensor)
+
+    def external(self) -> wire.Rope:
+        """Lay out a model file and a file of payloads."""
+        return self._rewrite(self._may_move, self._external_tensor)
+
+    def _is_marked(self, start: int, stop: int) -> bool:
+        return self.serialized.find(self._token, start, stop) >= 0
+
+    def _may_move(self, start: int, stop: int) -> bool:
+        return stop - start > _EXTERNAL_FROM_BYTES or self._is_marked(start, stop)
+
+    def _rewrite(
+        self, is_wanted: Callable[[int, int], bool], replace: Callable[[int, int], wire.Rope | None]
+    ) -> wire.Rope:
+        rope = wire.rewrite(self.data, is_wanted, replace)
+        if rope is None:
+            rope = wire.Rope()
+            rope.add_span(0, len(self.serialized))
+        return rope
+
+    def _read_tensor(self, start: int, stop: int) -> tuple[onnx.TensorProto, Stored, int] | None:
+        """Return a marked tensor without its marker, what it stands for, and the size of that."""
+        tensor = onnx.TensorProto.FromString(self.serialized[start:stop])
+        if tensor.data_location != EXTERNAL:
+            return None
+        stored = self.blobs.stored(tensor)
+        assert stored is not None, "an external tensor has a marker or is refused"
+        size_bytes = payload_bytes(stored.dtype, self.blobs.blob(tensor, stored).elements)
+        clear_payload(tensor)
+        return tensor, stored, size_bytes
+
+    def _inline_tensor(self, start: int, stop: int) -> wire.Rope | None:
+        tensor = self._read_tensor(start, stop)
+        return None if tensor is None else _inline(*tensor)
+
+    def _external_tensor(self, start: int, stop: int) -> wire.Rope | None:
+        found = self._read_tensor(start, stop)
+        if found is None:
+            return self._move_out(start, stop) if stop - start > _EXTERNAL_FROM_BYTES else None
+        tensor, stored, size_bytes = found
+        if size_bytes < _EXTERNAL_FROM_BYTES:
+            return _inline(*found)
+        offset = self._offsets.get(stored)
+        if offset is None:
+            offset = self._offsets[stored] = self._place(size_bytes, stored)
+        return self._refer(tensor, offset, size_bytes)
+
+    def _move_out(self, start: int, stop: int) -> wire.Rope | None:
+        """Lay out a tensor that holds its payload, where that is large and one run of bytes."""
+        for number, kind, _, content, end in wire.fields(self.data, start, stop):
+            if number == RAW_FIELD and kind == wire.LENGTH and end - content >= _EXTERNAL_FROM_BYTES:
+                tensor = onnx.TensorProto.FromString(self.serialized[start:stop])
+                clear_payload(tensor)
+                return self._refer(tensor, self._place(end - content, wire.Span(content, end)), end - content)
+        return None
+
+    def _place(self, size_bytes: int, key: Stored | wire.Span) -> int:
+        alignment = _PAGE_BYTES if size_bytes >= _PAGED_FROM_BYTES else _ALIGNMENT_BYTES
+        offset = -(-self.size_bytes // alignment) * alignment
+        self.entries.append(Entry(offset, size_bytes, key))
+        self.size_bytes = offset + size_bytes
+        return offset
+
+    def _refer(self, tensor: onnx.TensorProto, offset: int, size_bytes: int) -> wire.Rope:
+        tensor.data_location = EXTERNAL
+        for key, value in (("location", self.location), ("offset", str(offset)), ("length", str(size_bytes))):
+            tensor.external_data.add(key=key, value=value)
+        rope = wire.Rope()
+        rope.add_bytes(tensor.SerializeToString())
+        return rope
+
+
+def _inline(tensor: onnx.TensorProto, stored: Stored, size_bytes: int) -> wire.Rope:
+    rope = wire.Rope()
+    header = wire.encode_varint(RAW_FIELD << 3 | wire.LENGTH) + wire.encode_varint(size_bytes)
+    rope.add_bytes(tensor.SerializeToString() + header)
+    rope.add_payload(wire.Payload(stored, size_bytes))
+    return rope

@@ -1,0 +1,53 @@
+"""Markers of payloads as a run wants them: rounded and in FP32 again, widened, or quantized. Nothing is read."""
+
+import json
+
+import onnx
+
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.files.blobs import EXTERNAL, LIMIT, QUANTIZED, THROUGH
+from mezzo.onnx.files.quantized_payloads import QuantizedPayload
+from mezzo.onnx.schema.types import FROM_ONNX, TO_ONNX
+
+
+def is_marked(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor of an opened model stands for a payload."""
+    return bool(tensor.data_location == EXTERNAL)
+
+
+def mark_rounded(tensor: onnx.TensorProto, low: DType, limit: float | None, name: str) -> onnx.TensorProto:
+    """An FP32 tensor that stands for the numbers of another rounded to a format, finite ones within the limit."""
+    result = _copy_mark(tensor, name)
+    entry = next((entry for entry in result.external_data if entry.key == THROUGH), None)
+    if entry is None:
+        entry = result.external_data.add(key=THROUGH, value="[]")
+    entry.value = json.dumps([*json.loads(entry.value), [low.value, limit]])
+    return result
+
+
+def mark_widened(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """An FP32 tensor that stands for the numbers of a low one, as they are rounded when that is written."""
+    low, limit = FROM_ONNX[tensor.data_type], None
+    bare = _copy_mark(tensor, tensor.name)
+    for place, entry in enumerate(bare.external_data):
+        if entry.key == LIMIT:
+            limit = float(entry.value)
+            del bare.external_data[place]
+            break
+    return mark_rounded(bare, low, limit, tensor.name)
+
+
+def mark_quantized(tensor: onnx.TensorProto, quantized: QuantizedPayload, dtype: DType, name: str) -> onnx.TensorProto:
+    """A tensor that stands for the integers of an FP32 one, or, with FP32 as `dtype`, for what these stand for."""
+    result = _copy_mark(tensor, name)
+    result.external_data.add(key=QUANTIZED, value=quantized.to_text())
+    result.data_type = TO_ONNX[dtype]
+    return result
+
+
+def _copy_mark(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
+    """An FP32 tensor with the marker of another."""
+    result = onnx.TensorProto()
+    result.CopyFrom(tensor)
+    result.name, result.data_type = name, onnx.TensorProto.FLOAT
+    return result

@@ -1,0 +1,129 @@
+"""Payloads of floats as payloads of what stands for them, bit for bit as ONNX's QuantizeLinear puts it there."""
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mezzo.common.errors import ContractError
+from mezzo.formats.dtypes import STORES, DType, integer_span
+from mezzo.formats.quantization import Quantization
+from mezzo.onnx.files.factors import spread
+from mezzo.onnx.protos.rounding import STORAGE, Array
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedPayload:
+    """Parameters laid over the elements of a tensor. `run`: so many follow each other in memory with one scale; 0 where
+    all have it.
+    """
+
+    how: Quantization
+    run: int
+
+    def quantize(self, values: Array, start: int = 0) -> Array:
+        """Round flat numbers, element `start` of their tensor the first of them, to nearest even and saturate.
+
+        NaN becomes the least integer, as in ONNX Runtime and the reference evaluator; floats keep it.
+        """
+        how, (low, high) = self.how, self.how.span
+        scales: Array = np.array(how.scales, np.float32)
+        # FP32 does not hold the largest INT32, so biases saturate in FP64.
+        zeros: Array = np.array(how.zero_points, np.float64 if how.dtype is DType.INT32 else np.float32)
+        if how.axis is not None:
+            scales, zeros = self._laid(scales, start, values.size), self._laid(zeros, start, values.size)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            steps: Array = values.astype(np.float32) / scales
+            if integer_span(how.dtype) is None:
+                return np.clip(steps, low, high, out=steps).astype(STORAGE[how.dtype])
+            others = self._others(steps, start) if how.turned else None
+            steps = np.rint(steps, out=steps).astype(zeros.dtype, copy=False)
+            if others is not None:
+                steps += others
+            np.maximum(steps, low - zeros, out=steps)
+            np.minimum(steps, high - zeros, out=steps)
+            if np.isnan(np.max(steps, initial=0)):
+                steps = np.where(np.isnan(steps), low - zeros, steps)
+        steps += zeros
+        return steps.astype(STORAGE[how.dtype])
+
+    def dequantize(self, steps: Array, start: int = 0) -> Array:
+        """What flat integers stand for in FP32, element `start` of their tensor the first of them."""
+        how = self.how
+        scales: Array = np.array(how.scales, np.float32)
+        zeros: Array = np.array(how.zero_points, np.float64)
+        if how.axis is not None:
+            scales, zeros = self._laid(scales, start, steps.size), self._laid(zeros, start, steps.size)
+        numbers: Array = (steps.astype(np.float64) - zeros).astype(np.float32) * scales
+        return numbers
+
+    def _others(self, steps: Array, start: int) -> Array:
+        """What leads from the nearest whole number to the other next to each step, where that is to stand for it."""
+        first, end = start // 8, -(-(start + steps.size) // 8)
+        bits = np.unpackbits(np.frombuffer(self.how.turned, np.uint8)[first:end])[start - 8 * first :][: steps.size]
+        return np.where(bits, np.where(steps >= np.rint(steps), 1, -1), 0).astype(steps.dtype)
+
+    def _laid(self, parameters: Array, start: int, count: int) -> Array:
+        """The parameter of each of the elements."""
+        return spread(parameters, self.run, start, count)
+
+    def to_text(self) -> str:
+        """Spell the parameters for a marker; `read_payload` reads them."""
+        how = self.how
+        turned = base64.b64encode(how.turned).decode()
+        return json.dumps([how.dtype.value, how.axis, how.scales, how.zero_points, self.run, turned])
+
+
+def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> QuantizedPayload:
+    """The parameters laid over a tensor of a shape, None for what is not known of it; `name` is what errors call it.
+
+    Raises:
+        ContractError: the parameters do not fit the tensor.
+    """
+    where = f"value {name!r} cannot be quantized"
+    if how.dtype not in STORES:
+        valid = ", ".join(map(str, STORES))
+        raise ContractError(f"{where}: {how.dtype} holds no quantized numbers; choose one of {valid}")
+    low, high = how.span
+    if not all(low <= zero <= high for zero in how.zero_points):
+        raise ContractError(f"{where}: its zero points are not all from {low} to {high}, what {how.dtype} holds")
+    if (how.dtype is DType.INT32 or integer_span(how.dtype) is None) and not how.is_symmetric:
+        raise ContractError(f"{where}: {how.dtype} is dequantized without a zero point; let all of them be 0")
+    _check_turned(how, shape, where)
+    if how.axis is None:
+        return QuantizedPayload(how, 0)
+    if not 0 <= how.axis < len(shape):
+        raise ContractError(f"{where}: it has no axis {how.axis}, as it has {len(shape)}; name one, or take one scale")
+    size = shape[how.axis]
+    if size is not None and size != len(how.scales):
+        raise ContractError(
+            f"{where}: {len(how.scales)} scales do not fit its axis {how.axis} of {size}; take one for each slice, or "
+            "one for all"
+        )
+    known = [1 if length is None else length for length in shape[how.axis + 1 :]]
+    return QuantizedPayload(how, max(math.prod(known), 1))
+
+
+def _check_turned(how: Quantization, shape: Sequence[int | None], where: str) -> None:
+    """Raises ContractError: what is rounded to the other side is of another tensor, or of one that is computed."""
+    if not how.turned:
+        return
+    if how.dtype is DType.INT32 or any(length is None for length in shape):
+        raise ContractError(f"{where}: only weights may be rounded to the other side; leave 'turned' out")
+    elements = math.prod(length for length in shape if length is not None)
+    if len(how.turned) != -(-elements // 8):
+        raise ContractError(
+            f"{where}: 'turned' holds {len(how.turned)} bytes, and its {elements} elements take {-(-elements // 8)}; "
+            "give a bit for each, or leave it out"
+        )
+
+
+def read_payload(text: str) -> QuantizedPayload:
+    """Read what `to_text` has spelled."""
+    dtype, axis, scales, zeros, run, turned = json.loads(text)
+    bits = base64.b64decode(turned)
+    how = Quantization(dtype=DType(dtype), scales=tuple(scales), zero_points=tuple(zeros), axis=axis, turned=bits)
+    return QuantizedPayload(how, run)

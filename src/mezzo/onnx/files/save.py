@@ -1,0 +1,245 @@
+"""Writing models: payloads stream from where they are, through rounding, to the new file, and appear all at once."""
+
+import enum
+import io
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+import numpy as np
+import onnx
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+from mezzo.common.errors import ContractError, InputError, ModelError
+from mezzo.common.message_style import setting
+from mezzo.common.safe_paths import check_destination
+from mezzo.common.staging import Staging
+from mezzo.onnx.files import wire
+from mezzo.onnx.files.blobs import Blob, Blobs, Stored
+from mezzo.onnx.files.files import MAX_MESSAGE_BYTES, Source
+from mezzo.onnx.files.layout import Layout
+from mezzo.onnx.files.paths import quote
+from mezzo.onnx.protos.rounding import Array
+
+# Pieces being rounded while another is read.
+_AHEAD = 2
+# What external data is called where the caller does not say: the model file's name and this.
+DATA_SUFFIX = ".data"
+
+Progress = Callable[[int, int], None]
+
+
+class External(enum.Enum):
+    """Where large tensors of a result go."""
+
+    AUTO = "auto"  # like the input; external where one file cannot hold them
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What was written. `paths` has the model first."""
+
+    paths: tuple[Path, ...]
+    size_bytes: int
+
+
+def save(
+    model: onnx.ModelProto,
+    source: Source,
+    dst: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    external: External = External.AUTO,
+    data_suffix: str = DATA_SUFFIX,
+    progress: Progress | None = None,
+) -> Saved:
+    """Write a model whose tensors may stand for payloads of `source`, all of it or nothing.
+
+    `overwrite` lets the result replace the source's own files. `data_suffix` follows the file's name in the name of its
+    external data. `progress` gets (bytes done, bytes in all).
+
+    Raises:
+        InputError: the place cannot be written, is the input's, or one file cannot hold the model.
+        ModelError: a payload cannot be read.
+    """
+    path = Path(dst)
+    data_path = path.with_name(path.name + data_suffix)
+    check_destination(path)
+    data = _serialize(model)
+    with _telling_damage(source.blobs):
+        layout = Layout(source.blobs, data, data_path.name)
+        rope = layout.inline()
+    if external is External.ALWAYS or (
+        external is External.AUTO and (source.is_external or rope.size_bytes > MAX_MESSAGE_BYTES)
+    ):
+        rope = layout.external()
+    elif rope.size_bytes > MAX_MESSAGE_BYTES:
+        raise InputError(
+            f"{quote(path)} would have {rope.size_bytes} bytes, one ONNX file holds {MAX_MESSAGE_BYTES}; "
+            "let the weights go to external data"
+        )
+    paths = (path, data_path) if layout.entries else (path,)
+    for written in paths[1:]:
+        check_destination(written)
+    if not overwrite:
+        for written in paths:
+            _check_not_source(written, source)
+    total = rope.size_bytes + layout.size_bytes
+    try:
+        _check_space(path, total)
+        with Staging() as staging, ThreadPoolExecutor(1) as pool:
+            writer = _Writer(source.blobs, pool, total, progress)
+            if layout.entries:
+                with staging.create(data_path) as sink:
+                    writer.write_external(layout, sink)
+            with staging.create(path) as sink:
+                writer.write(rope, layout.data, sink)
+            staging.commit()
+    except OSError as error:
+        raise InputError(f"cannot write {quote(path)}: {error.strerror or error}; nothing was changed") from error
+    return Saved(paths, total)
+
+
+def materialize(model: onnx.ModelProto, blobs: Blobs) -> onnx.ModelProto:
+    """Return a copy of a model that holds all its payloads.
+
+    Raises:
+        ContractError: it would pass protobuf's limit of 2 GB.
+    """
+    with _telling_damage(blobs):
+        layout = Layout(blobs, _serialize(model), "")
+        rope = layout.inline()
+    if rope.size_bytes > MAX_MESSAGE_BYTES:
+        raise ContractError(
+            f"the result has {rope.size_bytes} bytes, a model in memory holds {MAX_MESSAGE_BYTES}; write it to a file"
+        )
+    sink = io.BytesIO()
+    with ThreadPoolExecutor(1) as pool:
+        _Writer(blobs, pool, rope.size_bytes, None).write(rope, layout.data, sink)
+    filled = onnx.ModelProto()
+    filled.ParseFromString(sink.getbuffer())
+    return filled
+
+
+@contextmanager
+def without_payloads(model: onnx.ModelProto, blobs: Blobs) -> Iterator[str]:
+    """Lend the path of a file that the ONNX checker can check, though payloads in `blobs` are not in it.
+
+    Each such tensor is external, at an empty file: the checker wants that file to exist and does not read it.
+    """
+    with TemporaryDirectory(prefix="mezzo-") as folder:
+        Path(folder, blobs.token).touch()
+        path = Path(folder, "model.onnx")
+        path.write_bytes(_serialize(model))
+        yield str(path)
+
+
+@contextmanager
+def _telling_damage(blobs: Blobs) -> Iterator[None]:
+    """Protobuf accepts more than this package reads; what is left over is told as damage."""
+    try:
+        yield
+    except wire.WireError as error:
+        raise ModelError(f"{blobs.name} is damaged: found {error}; get the file again") from error
+
+
+def _serialize(model: onnx.ModelProto) -> bytes:
+    try:
+        data: bytes = model.SerializeToString()
+    except (EncodeError, ValueError) as error:
+        if model.ByteSize() <= MAX_MESSAGE_BYTES:
+            raise MemoryError("a message of protobuf finds no memory") from error
+        raise InputError(
+            f"the model without its large weights passes protobuf's limit of {MAX_MESSAGE_BYTES} bytes; "
+            "pass a path instead of a model in memory"
+        ) from error
+    return data
+
+
+def _check_not_source(path: Path, source: Source) -> None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return
+    if (status.st_dev, status.st_ino) in {file.identity for file in source.files}:
+        raise InputError(
+            f"{quote(path)} belongs to the input model; name another file, or pass {setting('overwrite', True)}"
+        )
+
+
+def _check_space(path: Path, wanted_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(path.parent).free
+    if free_bytes < wanted_bytes:
+        raise InputError(
+            f"cannot write {quote(path)}: it needs {wanted_bytes} bytes, the disk has {free_bytes} left; make room"
+        )
+
+
+class _Writer:
+    """Writes ropes and payloads. `pool` rounds one piece while the next is read and the last is written."""
+
+    def __init__(self, blobs: Blobs, pool: Executor, total_bytes: int, progress: Progress | None) -> None:
+        self._blobs = blobs
+        self._pool = pool
+        self._total_bytes = total_bytes
+        self._done_bytes = 0
+        self._progress = progress
+
+    def write(self, rope: wire.Rope, data: wire.Bytes, sink: BinaryIO) -> None:
+        for piece in rope.pieces:
+            match piece:
+                case wire.Span(start, stop):
+                    self._put(data.read(start, stop - start), sink)
+                case wire.Payload(Stored() as stored, size_bytes):
+                    self._put_stored(stored, size_bytes, sink)
+                case bytes():
+                    self._put(piece, sink)
+                case _:
+                    raise AssertionError(f"{piece!r} has no place in a model")
+
+    def write_external(self, layout: Layout, sink: BinaryIO) -> None:
+        position = 0
+        for entry in layout.entries:
+            self._put(bytes(entry.offset - position), sink)
+            match entry.key:
+                case wire.Span(start, stop):
+                    self._put(layout.data.read(start, stop - start), sink)
+                case Stored() as stored:
+                    self._put_stored(stored, entry.size_bytes, sink)
+            position = entry.offset + entry.size_bytes
+
+    def _put(self, data: bytes | memoryview, sink: BinaryIO) -> None:
+        sink.write(data)
+        self._done_bytes += len(data)
+        if self._progress is not None:
+            self._progress(self._done_bytes, self._total_bytes)
+
+    def _put_stored(self, stored: Stored, size_bytes: int, sink: BinaryIO) -> None:
+        before = self._done_bytes
+        for chunk in self._chunks(self._blobs.blobs[stored.blob], stored):
+            self._put(chunk.view(np.uint8).data, sink)
+        assert self._done_bytes - before == size_bytes, "a payload has another size than was laid out"
+
+    def _chunks(self, blob: Blob, stored: Stored) -> Iterator[Array]:
+        """Yield a payload in pieces as it is to be stored."""
+        if stored.keeps(blob):
+            yield from self._blobs.read_chunks(blob)
+            return
+        pending: deque[Future[Array]] = deque()
+        start = 0
+        for chunk in self._blobs.read_chunks(blob, buffers=_AHEAD + 1):
+            pending.append(self._pool.submit(stored.convert, chunk, start))
+            start += chunk.size
+            if len(pending) == _AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

@@ -1,0 +1,49 @@
+"""What a folder of models asks of each: its inputs and outputs by type, and whether its weights are low already."""
+
+from collections.abc import Iterator
+from math import prod
+
+import onnx
+
+from mezzo.contracts.frontend import Port
+from mezzo.formats.dtypes import LOW_DTYPES, DType
+from mezzo.onnx.schema.shapes import all_nodes
+from mezzo.onnx.schema.types import FROM_ONNX
+
+
+def ports_of(model: onnx.ModelProto) -> tuple[Port, ...]:
+    """Inputs and outputs that are tensors of a known type; weights that old models list as inputs are left out."""
+    graph = model.graph
+    # Before IR version 4 every weight is listed as an input.
+    weights = {tensor.name for tensor in graph.initializer} if model.ir_version < 4 else set()
+    return tuple(
+        Port(port.name, ports is graph.input, FROM_ONNX[port.type.tensor_type.elem_type])
+        for ports in (graph.input, graph.output)
+        for port in ports
+        if port.type.HasField("tensor_type")
+        and port.type.tensor_type.elem_type in FROM_ONNX
+        and not (ports is graph.input and port.name in weights)
+    )
+
+
+def low_weights(model: onnx.ModelProto) -> DType | None:
+    """The low dtype that holds more of the model's weights than FP32 does; None where FP32 holds as many."""
+    counts: dict[DType, int] = {}
+    for tensor in _weights(model):
+        dtype = FROM_ONNX.get(tensor.data_type)
+        if dtype is not None:
+            counts[dtype] = counts.get(dtype, 0) + prod(max(dim, 0) for dim in tensor.dims)
+    found = [dtype for dtype in LOW_DTYPES.values() if counts.get(dtype, 0) > counts.get(DType.FLOAT32, 0)]
+    return max(found, key=lambda dtype: counts[dtype]) if found else None
+
+
+def _weights(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Weights of the model and of the bodies in it, constants included."""
+    yield from model.graph.initializer
+    for owner in (model.graph, *model.functions):
+        for node in all_nodes(owner):
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.TENSOR and node.op_type == "Constant":
+                    yield attribute.t
+                elif attribute.type == onnx.AttributeProto.GRAPH:
+                    yield from attribute.g.initializer

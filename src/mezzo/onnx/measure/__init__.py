@@ -1,0 +1,5 @@
+"""Measures ONNX models: ranges by operators woven into the graph, layers beside each other, the lab.
+
+Imports: `emulate`, `run`, `read` and below.
+A new measurement is a method of `lab.py` and a file here.
+"""

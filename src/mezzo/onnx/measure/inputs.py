@@ -1,0 +1,56 @@
+"""What an ONNX model is fed, as whoever opens data for it asks."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import onnx
+
+from mezzo.contracts.lab import Feeds
+from mezzo.ir.input_roles import Slot
+from mezzo.onnx.measure.input_roles import read_slots
+from mezzo.onnx.run.feeds import fit_feeds, retype
+
+
+class OnnxInputs:
+    """The inputs of a model. Those with a default may be absent; those of an optional type are then empty."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph, self._model = model.graph, model
+        self._ports = list(graph.input)
+        self.names = tuple(port.name for port in self._ports)
+        self.optional = frozenset(
+            [*(tensor.name for tensor in graph.initializer), *(s.values.name for s in graph.sparse_initializer)]
+        )
+        self.empty = frozenset(
+            port.name for port in self._ports if port.type.HasField("optional_type") and port.name not in self.optional
+        )
+
+    @property
+    def fixed_length(self) -> int | None:
+        """The first length that every input fixes alike, scalars left out; None if one does not."""
+        lengths = set()
+        for port in self._ports:
+            if port.name in self.optional:
+                continue
+            tensor = port.type.tensor_type
+            if not port.type.HasField("tensor_type") or not tensor.HasField("shape"):
+                return None
+            if tensor.shape.dim:
+                lengths.add(tensor.shape.dim[0].dim_value)
+        return lengths.pop() if len(lengths) == 1 and min(lengths) > 0 else None
+
+    @property
+    def has_fixed_length(self) -> bool:
+        dims = [port.type.tensor_type.shape.dim[:1] for port in self._ports]
+        return any(dim.HasField("dim_value") for first in dims for dim in first)
+
+    @cached_property
+    def slots(self) -> Sequence[Slot]:
+        return read_slots(self._model)
+
+    def check(self, feeds: Feeds) -> None:
+        fit_feeds(feeds, self._ports, self.optional)
+
+    def typed(self, feeds: Feeds) -> Feeds:
+        types = {port.name: port.type for port in self._ports}
+        return {name: retype(feed, types[name]) for name, feed in feeds.items() if name in types}

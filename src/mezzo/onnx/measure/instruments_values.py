@@ -1,0 +1,91 @@
+"""Which of the planner's values the outputs of a tagged model's nodes are."""
+
+from collections.abc import Sequence
+
+import onnx
+
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.emulate.tags import tag_of
+from mezzo.onnx.read.handles import Handles
+
+# Control operators and the attributes that hold their bodies, in the planner's order.
+BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",), "SequenceMap": ("body",)}
+# Marks casts that the planner counts as sources of values, which bear no tag.
+_KEY = "mezzo.value"
+
+
+def mark_casts(graph: Graph, handles: Handles) -> None:
+    """Mark the casts that are no operators to the planner. To be done before the model is tagged."""
+    for node, proto in zip(graph.nodes, handles.protos, strict=True):
+        if proto is not None and node.kind in (Kind.SOURCE, Kind.CAST):
+            kept = [entry for entry in proto.metadata_props if entry.key != _KEY]
+            del proto.metadata_props[:]
+            proto.metadata_props.extend(kept)
+            proto.metadata_props.add(key=_KEY, value=str(node.id))
+
+
+class PlannedValues:
+    """Finds the planner's values: by the node that makes them, or by name where scopes have kept their names."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._by_name = {(value.scope, value.name): number for number, value in enumerate(graph.values)}
+        self._scopes: dict[int, list[int]] = {}
+        for number, scope in enumerate(graph.scopes):
+            if scope.owner is not None:
+                self._scopes.setdefault(scope.owner, []).append(number)
+
+    def name(self, value: int) -> str:
+        """The value's name in the model as it came."""
+        return self._graph.values[value].name
+
+    def find(self, node: onnx.NodeProto, position: int, scope: int | None) -> int | None:
+        """The value that an output is. `scope` is the planner's for the graph that the node stands in, if known."""
+        number = _planner_node(node)
+        if number is not None and node.op_type not in BODIES:
+            planned = self._graph.nodes[number]
+            if len(planned.outputs) == len(node.output):
+                return planned.outputs[position]
+        return None if scope is None else self.find_name(scope, node.output[position])
+
+    def find_name(self, scope: int, name: str) -> int | None:
+        """The value of that name that a scope makes itself."""
+        return self._by_name.get((scope, name))
+
+    def find_input(self, name: str) -> int | None:
+        """An input of the model that callers feed."""
+        value = self._by_name.get((0, name))
+        if value is None or self._graph.nodes[self._graph.values[value].producer].kind is not Kind.INPUT:
+            return None
+        return value
+
+    def scopes_of(self, node: onnx.NodeProto) -> Sequence[int]:
+        """The planner's scopes of a control node's bodies; none where it is unknown."""
+        number = tag_of(node)
+        return [] if number is None else self._scopes.get(number, [])
+
+
+def _planner_node(node: onnx.NodeProto) -> int | None:
+    """Id of the planner's node that an operator or a cast is."""
+    tag = tag_of(node)
+    if tag is not None:
+        return tag
+    return next((int(e.value) for e in node.metadata_props if e.key == _KEY and e.value.isdecimal()), None)
+
+
+def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
+    """The wish, lengthened until no name of a value of the graph or its bodies starts with it."""
+    names: set[str] = set()
+    waiting = [graph]
+    while waiting:
+        current = waiting.pop()
+        names.update(port.name for port in (*current.input, *current.output))
+        names.update(tensor.name for tensor in current.initializer)
+        names.update(sparse.values.name for sparse in current.sparse_initializer)
+        for node in current.node:
+            names.update((*node.input, *node.output))
+            waiting += [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    while any(name.startswith(wish) for name in names):
+        wish += "_"
+    return wish

@@ -1,0 +1,135 @@
+"""Runs an ONNX model and results of it: on ONNX Runtime, in true rounding, beside another, measured or timed."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+
+import onnx
+
+from mezzo.contracts.lab import Feeds, Run, Running, Shown
+from mezzo.contracts.plans import Accumulation, Edit
+from mezzo.contracts.profiles import Effort, NodeTimes
+from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
+from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.contracts.timings import Loading, Stopwatch
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.save import save
+from mezzo.onnx.measure.compared import flatten
+from mezzo.onnx.measure.inputs import OnnxInputs
+from mezzo.onnx.measure.instruments import Instruments
+from mezzo.onnx.measure.observing import Observer
+from mezzo.onnx.measure.pairs import Pair
+from mezzo.onnx.measure.subject import OnnxSubject
+from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.protos.lowcast import FORMATS
+from mezzo.onnx.read.reading import own
+from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
+
+
+class OnnxLab:
+    """The lab of one model."""
+
+    formats = FORMATS
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+        self.profiler = OnnxProfiler(model)
+
+    @cached_property
+    def inputs(self) -> OnnxInputs:
+        return OnnxInputs(self._model.original)
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return [port.name for port in self._model.original.graph.output]
+
+    def native(self) -> Run:
+        return _native(self._whole)
+
+    def emulated(self, accumulation: Accumulation | None) -> Run:
+        whole = self._whole
+        return emulated_session(whole.model, accumulation=accumulation, settings=EMULATING, weights=whole.weights).run
+
+    def emulator(
+        self,
+        reading: AnyReading,
+        formats: Sequence[DType],
+        accumulation: Accumulation | None = None,
+        *,
+        sums_high: Collection[int] = frozenset(),
+        limits: Mapping[int, float] = MappingProxyType({}),
+        quantized: QuantizedPorts = NO_PORTS,
+    ) -> Emulator:
+        return Emulator(
+            self._model, own(reading), formats, accumulation, sums_high=sums_high, limits=limits, quantized=quantized
+        )
+
+    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
+        whole = self._model.runnable(self._model.unchanged(reading))
+        return Observer(whole, own(reading).graph, values)
+
+    def subject(self) -> OnnxSubject:
+        whole = self._whole
+        return OnnxSubject(whole.with_model(flatten(whole.model)), _native)
+
+    def pair(self, candidate: Whole, running: Running) -> Pair:
+        return Pair(self._whole, candidate, running)
+
+    def instruments(self, feeds: Feeds) -> Instruments:
+        return Instruments(self._model, feeds)
+
+    @property
+    def _whole(self) -> Whole:
+        return self._model.runnable(self._model.original)
+
+
+def _native(whole: Whole) -> Run:
+    return native_session(whole.model, weights=whole.weights, settings=ALL_CORES).run
+
+
+class OnnxProfiler:
+    """Times a model and its variants, in a child process."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+
+    def find_runtime(self, target: str) -> str:
+        from mezzo.onnx.profile.jobs import runtime_version
+
+        return runtime_version(target)
+
+    def variant(self, reading: AnyReading, edits: Sequence[Edit]) -> onnx.ModelProto:
+        from mezzo.onnx.profile.variants import variant
+
+        return variant(self._model, own(reading), edits)
+
+    def profile(
+        self, variants: Sequence[onnx.ModelProto], target: str, feeds: Feeds, weights: Mapping[str, float],
+        effort: Effort,
+    ) -> tuple[NodeTimes, ...]:  # fmt: skip
+        from mezzo.onnx.profile.nodes import profile_models
+        from mezzo.onnx.profile.variants import label_of
+
+        source = self._model.source
+
+        def write(variant: onnx.ModelProto, path: Path) -> None:
+            save(variant, source, path)
+
+        return profile_models(variants, target, feeds, label_of, weights, effort, write)
+
+    def find_timed(self, target: str) -> str:
+        from mezzo.onnx.profile.runtimes import timed_on
+
+        return timed_on(target)
+
+    def stopwatch(self, target: str, feeds: Feeds, loading: Loading) -> Stopwatch:
+        from mezzo.onnx.profile.stopwatch import OnnxStopwatch
+
+        model = self._model
+        if model.path is None:
+            return OnnxStopwatch(model.materialize(model.original), target, feeds, loading)
+        return OnnxStopwatch(model.path, target, feeds, loading, structure=model.original)

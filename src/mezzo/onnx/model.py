@@ -1,0 +1,292 @@
+"""The front end's verbs: read a model as a graph, apply edits, verify."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from mezzo.common.errors import ModelError
+from mezzo.contracts.frontend import Applied, Fault, Frontend, Port, Progress
+from mezzo.contracts.plans import Edit
+from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.formats.dtypes import DType
+from mezzo.io.provenance import MAX_BYTES
+from mezzo.ir.graph import ConstantFacts, Graph
+from mezzo.ir.nodes import Kind
+from mezzo.onnx import FRONTEND
+from mezzo.onnx.edit import opset as opsets
+from mezzo.onnx.edit.apply import apply
+from mezzo.onnx.edit.checking import Standing, Strictness, find_fault, stand
+from mezzo.onnx.files.files import Source
+from mezzo.onnx.files.magnitudes import facts
+from mezzo.onnx.files.runnable_model import Whole, whole_of
+from mezzo.onnx.files.save import materialize
+from mezzo.onnx.files.store import OnnxStore
+from mezzo.onnx.folder import low_weights, ports_of
+from mezzo.onnx.protos.constants import read_constants
+from mezzo.onnx.protos.metadata import PROVENANCE, put_entry, take_entry
+from mezzo.onnx.protos.order import sort_nodes
+from mezzo.onnx.read.origins import title_of
+from mezzo.onnx.read.read import read
+from mezzo.onnx.read.reading import Reading, own
+from mezzo.onnx.schema.custom_types import infer_types, lacks_types, state_types
+from mezzo.onnx.schema.domains import DEFAULT
+from mezzo.onnx.schema.schema import find_schema
+from mezzo.onnx.schema.shapes import Sizes, all_nodes, may_crash, value_sizes
+from mezzo.onnx.schema.types import ValueType
+
+_log = logging.getLogger(__name__)
+
+# What a weight that the model itself holds may take, to be known by all of its bytes.
+_INLINE_BYTES = 1 << 16
+
+
+class OnnxModel:
+    """A model that came in, as it is read and written. It is never changed; every reading works on a copy without large
+    weights.
+    """
+
+    def __init__(self, source: Source, progress: Progress | None) -> None:
+        self.source = source
+        self.progress = progress
+        self.record = take_entry(source.model, PROVENANCE, MAX_BYTES)  # how it was made, if it says so
+        self._facts: dict[bytes, ConstantFacts] = {}
+        self._sizes: Sizes | None = None
+        self._inferred: Mapping[str, ValueType] | None = None
+        self._is_sorted = True
+        # Steps to newer opsets are the same however often the model is read and planned; the last is kept.
+        self._raised: tuple[int, onnx.ModelProto, tuple[str, ...]] | None = None
+        self._reachable: dict[tuple[int, int], int] = {}
+        # What to tell the user once a result was held to less than the full check.
+        self.leniency: str | None = None
+        self._may_crash = True  # until the first reading has looked
+
+    @property
+    def frontend(self) -> Frontend:
+        return FRONTEND
+
+    @property
+    def name(self) -> str:
+        return self.source.blobs.name
+
+    @property
+    def path(self) -> Path | None:
+        """The file that holds the model as it is."""
+        return self.source.path
+
+    @property
+    def version(self) -> int | None:
+        return opsets.default_opset(self.source.model)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.source.size_bytes
+
+    @property
+    def original(self) -> onnx.ModelProto:
+        return self.source.model
+
+    @cached_property
+    def store(self) -> OnnxStore:
+        return OnnxStore(self.source, self.progress)
+
+    def read(self, low: DType, version: int | None = None) -> Reading:
+        """Read the model as a graph, at a newer opset if asked. Raises ModelError: it has no sound structure."""
+        working = onnx.ModelProto()
+        mended: tuple[str, ...] = ()
+        if version is not None and version != self.version:
+            raised, mended = self._at(version)
+            working.CopyFrom(raised)
+        else:
+            working.CopyFrom(self.source.model)
+        if not self._is_sorted:
+            sort_nodes(working.graph)
+        state_types(working, self._inferred or {})
+        if self._sizes is None:
+            data = working.SerializeToString()
+            self._may_crash = may_crash(data)
+            self._sizes = value_sizes(working, data, may_crash=self._may_crash)
+        try:
+            graph, handles = read(working, low, self._sizes, self._facts_of)
+        except ModelError:
+            if not self._is_sorted:
+                raise
+            self._is_sorted = False
+            return self.read(low, version)
+        if self._inferred is None and lacks_types(graph):
+            self._inferred = infer_types(working, graph)
+            return self.read(low, version)
+        opset = opsets.default_opset(working)
+        notes = (
+            f"the shape that output {name!r} states is wrong, and replaced: opset {opset} shows it" for name in mended
+        )
+        return Reading(replace(graph, notes=(*graph.notes, *notes)), handles, low, opset)
+
+    def _at(self, version: int) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+        """The model at a newer opset, which nobody may change, and the outputs that state another shape there."""
+        if self._raised is None or self._raised[0] != version:
+            raised = onnx.ModelProto()
+            raised.CopyFrom(self.source.model)
+            mended = opsets.set_opset(raised, version)
+            self._raised = version, raised, mended
+        return self._raised[1:]
+
+    def _facts_of(self, tensor: onnx.TensorProto) -> ConstantFacts:
+        if tensor.ByteSize() > _INLINE_BYTES:
+            return facts(tensor, self.source.blobs)
+        # Each weight is measured once, however often the model is read.
+        key = tensor.SerializeToString(deterministic=True)
+        if key not in self._facts:
+            self._facts[key] = facts(tensor, self.source.blobs)
+        return self._facts[key]
+
+    def operators(self) -> set[tuple[str, str]]:
+        """Dialect and name of every operator in the model, bodies and functions included."""
+        owners = (self.source.model.graph, *self.source.model.functions)
+        nodes = (node for owner in owners for node in all_nodes(owner))
+        return {("onnx" if node.domain in DEFAULT else node.domain, node.op_type) for node in nodes}
+
+    def attributes_of(self, op: str) -> Set[str] | None:
+        """Names of the attributes that an operator of the default domain has; None for other operators."""
+        schema = find_schema("", op, self.version or opsets.newest_opset())
+        return None if schema is None else schema.attributes.keys()
+
+    def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
+        """The smallest opset step that lets wanted nodes run as they are wanted; None where none helps."""
+        since = reading.version
+        if since is None or not any(wanted.values()):
+            return None
+        steps = since, opsets.newest_within(limit)
+        if steps not in self._reachable:
+            self._reachable[steps] = opsets.reachable_opset(own(reading).handles.model, steps[1])
+        reachable = self._reachable[steps]
+        best = max(opsets.helpful_opset(reading.graph, held, low, since, reachable) for low, held in wanted.items())
+        return best if best > since else None
+
+    def obstacle(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
+        """The first node that cannot be carried to an opset that would let more of the wanted nodes run as they are
+        wanted, in a sentence with what to do.
+        """
+        if reading.version is None or not any(wanted.values()):
+            return None
+        newest = opsets.newest_within(limit)
+        reached, upgraded = opsets.reach(own(reading).handles.model, newest)
+        helpful = {
+            low: opsets.helpful_opsets(reading.graph, held, low, reached, newest) for low, held in wanted.items()
+        }
+        opset = max((opset for each in helpful.values() for opset in each), default=None)
+        if opset is None or not upgraded.obstacles:
+            return None
+        count, formats = sum(map(len, helpful.values())), " and ".join(str(low) for low in helpful if helpful[low])
+        first, others = upgraded.obstacles[0], len(upgraded.obstacles) - 1
+        more = f" ({others} more cannot either)" if others else ""
+        nodes = "1 node" if count == 1 else f"{count} nodes"
+        return (
+            f"opset {opset} is out of reach, which keeps {nodes} out of {formats}: node {first.node!r} ({first.op}) "
+            f"cannot go to opset {first.version}, as {first.because}{more}; export the model at opset {opset} or newer"
+        )
+
+    def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
+        """The smallest opset, from the model's own to that of `reading`, that lets nodes of it run as they do. `first`
+        is the model as it came: what is legal there needs no step.
+        """
+        return max(self._least_version(reading, first, low, held) for low, held in nodes.items())
+
+    def _least_version(self, reading: AnyReading, first: AnyReading, low: DType, nodes: Sequence[int]) -> int:
+        assert self.version is not None, "asked where an opset was raised"
+        assert reading.version is not None, "asked where an opset was raised"
+        held, rewritten = [], []
+        for number in nodes:
+            before = first.graph.by_name.get(reading.graph.nodes[number].name)
+            if before is None:
+                rewritten.append(number)
+            elif low not in first.graph.nodes[before].signature.legal:
+                held.append(number)
+        return opsets.smallest_opset(reading.graph, held, rewritten, low, self.version, reading.version)
+
+    def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """The numbers of constants in FP32, one tensor in memory at a time."""
+        return read_constants(reading.graph, own(reading).handles, self.source.blobs, values)
+
+    def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> onnx.ModelProto:
+        """Carry edits out. The result shares large weights with the source until it is written."""
+        apply(reading.graph, own(reading).handles, edits, self.source.blobs)
+        return own(reading).handles.model
+
+    def unchanged(self, reading: AnyReading) -> onnx.ModelProto:
+        """The model as it was read."""
+        return own(reading).handles.model
+
+    @cached_property
+    def standing(self) -> Standing:
+        """How much of ONNX's full check the model passes as it came."""
+        return stand(self.source, may_crash=self._may_crash)
+
+    def applied(self, reading: AnyReading) -> Applied:
+        """What an application has done beside its edits."""
+        handles, scopes = own(reading).handles, reading.graph.scopes
+        titles = [(scopes[scope].path, title_of(proto)) for scope, proto in handles.made]
+        order = None
+        if handles.is_resorted:
+            graph, _ = read(handles.model, reading.low, self._sizes or Sizes({}, {}), self._facts_of)
+            order = [node.name for node in graph.nodes]
+        return Applied(tuple(sorted(f"{path}/{title}" if path else title for path, title in titles)), order)
+
+    def note_record(self, model: onnx.ModelProto, text: str) -> None:
+        """Let a result say how it was made."""
+        put_entry(model, PROVENANCE, text)
+
+    def fault(self, graph: Graph, result: onnx.ModelProto) -> Fault | None:
+        """What the ONNX checker has against a result; None if nothing. It is held to what the model itself passes."""
+        text = self.find_fault(result)
+        return None if text is None else Fault(text, suspects(graph, text))
+
+    def find_fault(self, model: onnx.ModelProto) -> str | None:
+        """What the ONNX checker says."""
+        blobs = self.source.blobs
+        found = find_fault(model, blobs, Strictness.FULL, may_crash=self._may_crash)  # mezzo adds no such operator
+        if found is None or self.standing.strictness in (None, Strictness.FULL):
+            return found
+        self.leniency = self.standing.note
+        return find_fault(model, blobs, self.standing.strictness, may_crash=self._may_crash)
+
+    def runnable(self, model: onnx.ModelProto) -> Whole:
+        """A result with what it takes to run it, large weights where they lie."""
+        return whole_of(model, self.source)
+
+    def materialize(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """A result with all its weights; the result itself where none are in files."""
+        return materialize(model, self.source.blobs) if len(self.source.blobs) else model
+
+    def size_of(self, whole: onnx.ModelProto) -> int:
+        """Its size as a file."""
+        size_bytes: int = whole.ByteSize()
+        return size_bytes
+
+    def ports(self, result: onnx.ModelProto | None = None) -> tuple[Port, ...]:
+        """Inputs and outputs that are tensors of a known type: its own, or those of a result."""
+        return ports_of(self.source.model if result is None else result)
+
+    def low_weights(self) -> DType | None:
+        """The low dtype of most of its weights."""
+        return low_weights(self.source.model)
+
+    def show(self) -> str:
+        """Its typed text."""
+        from mezzo.onnx.read.show import show_model
+
+        return show_model(self.source.model)
+
+
+def suspects(graph: Graph, fault: str) -> set[int]:
+    """Nodes that a checker's message names, by node name or by operator."""
+    ops = [node for node in graph.nodes if node.kind is Kind.OP and node.signature.dtype is not None]
+    named = {node.id for node in ops if len(node.name) > 2 and node.name in fault}
+    return named or {
+        node.id for node in ops if f"{node.op})" in fault or f"op_type:{node.op}," in fault or f"({node.op}" in fault
+    }

@@ -1,0 +1,34 @@
+"""Hoists weights of products out of bodies: scales go by names of the main graph, and so do weights that have some."""
+
+from onnx import TensorProto
+
+from mezzo.onnx.normal_form.scope import Scope
+from mezzo.onnx.normal_form.use_counts import add_initializer
+from mezzo.onnx.protos.names import fresh_name
+from mezzo.onnx.schema.domains import DEFAULT
+from mezzo.tables.quantized_kernels import DYNAMIC_WEIGHTS
+
+# Older files let whoever calls a model feed every initializer of its main graph.
+_INITIALIZERS_ARE_FIXED_SINCE = 4
+
+
+def hoist_weights(scope: Scope) -> bool:
+    """Let products that can find ranges as they run read weights of their body from the main graph; True where there
+    were any.
+    """
+    if scope.graph is scope.model.graph or scope.model.ir_version < _INITIALIZERS_ARE_FIXED_SINCE:
+        return False
+    hoisted: dict[str, str] = {}
+    own = {tensor.name for tensor in scope.graph.initializer} | scope.makers.keys()
+    for node in scope.graph.node:
+        if node.op_type not in DYNAMIC_WEIGHTS or node.domain not in DEFAULT:
+            continue
+        for position, name in enumerate(node.input):
+            tensor = scope.constants.get(name) if name in own else None
+            if tensor is None or len(tensor.dims) < 2 or tensor.data_type != TensorProto.FLOAT:
+                continue
+            if name not in hoisted:
+                hoisted[name] = fresh_name(scope.taken, name)
+                add_initializer(scope.model, scope.model.graph, tensor).name = hoisted[name]
+            node.input[position] = hoisted[name]
+    return bool(hoisted)

@@ -1,0 +1,117 @@
+"""Removes operators that return their input: Identity, Dropout, and casts, moves and reshapes that change nothing."""
+
+from collections.abc import Callable, Mapping
+
+import onnx
+
+from mezzo.onnx.normal_form.scope import Scope, rename_reads
+from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.read.origins import name_node, title_of
+
+_TRAINING_IS_ATTRIBUTE_BEFORE = 7
+_TRAINING_IS_OPERAND_SINCE = 12
+
+
+def remove_no_ops(scope: Scope) -> bool:
+    """Let readers of such an operator read what it reads; True where there was one.
+
+    The name of an output of the graph stays: what makes the value takes it.
+    """
+    names: dict[str, str] = {}
+    gone: list[int] = []
+    for position, node in enumerate(scope.graph.node):
+        is_no_op = _NO_OPS.get(node.op_type)
+        if is_no_op is None or scope.stays(node) or not is_no_op(scope, node) or scope.reads[_mask(node)]:
+            continue
+        read, made = names.get(node.input[0], node.input[0]), node.output[0]
+        if read in scope.inner or made in scope.inner:
+            continue
+        if made not in scope.outputs:
+            names[made] = read
+        elif not _take_name(scope, read, made, names):
+            continue
+        gone.append(position)
+    rename_reads(scope.graph, names)
+    for position in reversed(gone):
+        del scope.graph.node[position]
+    return bool(gone)
+
+
+def _mask(node: onnx.NodeProto) -> str:
+    """A second output, which only Dropout has of these."""
+    return node.output[1] if len(node.output) > 1 else ""
+
+
+def _take_name(scope: Scope, read: str, made: str, names: dict[str, str]) -> bool:
+    """Let the node that makes `read` make `made` in its place. False where `read` has to keep its name."""
+    maker = scope.makers.get(read)
+    if maker is None or read in scope.outputs or read in names.values():
+        return False
+    name_node(maker, title_of(maker))
+    for position, name in enumerate(maker.output):
+        if name == read:
+            maker.output[position] = made
+    names[read] = made
+    return True
+
+
+def _is_inference(scope: Scope, node: onnx.NodeProto) -> bool:
+    if scope.opset < _TRAINING_IS_ATTRIBUTE_BEFORE:
+        attribute = find(node, "is_test")
+        return attribute is not None and attribute.i != 0
+    if scope.opset < _TRAINING_IS_OPERAND_SINCE or len(node.input) < 3 or not node.input[2]:
+        return True
+    training = scope.numbers(node.input[2])
+    return training is not None and not training.any()
+
+
+def keeps_type(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Whether a Cast is to the type that it reads."""
+    to = find(node, "to")
+    return to is not None and to.i != 0 and to.i == scope.element(node.input[0])
+
+
+def _keeps_order(_: Scope, node: onnx.NodeProto) -> bool:
+    order = find(node, "perm")
+    return order is not None and [*order.ints] == [*range(len(order.ints))]
+
+
+def _keeps_shape(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Whether the result has the dimensions of what is read, all of them known."""
+    before, after = scope.shape(node.input[0]), scope.shape(node.output[0])
+    return before is not None and before == after and None not in before
+
+
+def _keeps_all(scope: Scope, node: onnx.NodeProto) -> bool:
+    steps = scope.integers(node, 4, "steps")
+    return steps is not None and all(step == 1 for step in steps) and _keeps_shape(scope, node)
+
+
+def _pads_nothing(scope: Scope, node: onnx.NodeProto) -> bool:
+    pads = scope.integers(node, 1, "pads")
+    return pads is not None and bool(pads) and not any(pads)
+
+
+def _has_one_operand(_: Scope, node: onnx.NodeProto) -> bool:
+    return len(node.input) == 1
+
+
+_NO_OPS: Mapping[str, Callable[[Scope, onnx.NodeProto], bool]] = {
+    "Cast": keeps_type,
+    "Concat": _has_one_operand,
+    "Dropout": _is_inference,
+    "Expand": _keeps_shape,
+    "Flatten": _keeps_shape,
+    "Identity": lambda scope, node: scope.element(node.input[0]) != 0,  # sequences and optionals stay as they are
+    "Max": _has_one_operand,
+    "Mean": _has_one_operand,
+    "Min": _has_one_operand,
+    "Pad": _pads_nothing,
+    "Reshape": _keeps_shape,
+    "Slice": _keeps_all,
+    "Squeeze": _keeps_shape,
+    "Sum": _has_one_operand,
+    "Tile": _keeps_shape,
+    "Transpose": _keeps_order,
+    "Unsqueeze": _keeps_shape,
+}

@@ -1,0 +1,95 @@
+"""Brings a model to normal form, pass after pass until none changes it."""
+
+from collections.abc import Callable, Set
+from dataclasses import replace
+
+import onnx
+
+from mezzo.onnx.edit.opset import default_opset
+from mezzo.onnx.files.files import Source
+from mezzo.onnx.normal_form.constant_folding import fold_constants
+from mezzo.onnx.normal_form.hoisting import hoist_weights
+from mezzo.onnx.normal_form.no_ops import remove_no_ops
+from mezzo.onnx.normal_form.padding import merge_pads
+from mezzo.onnx.normal_form.scope import Scope
+from mezzo.onnx.normal_form.shape_folding import fold_shapes
+from mezzo.onnx.normal_form.use_counts import bodies_of, drop_named, graphs_of, names_of
+from mezzo.onnx.schema.shapes import infer_types
+
+_PASSES: tuple[Callable[[Scope], bool], ...] = (fold_shapes, fold_constants, remove_no_ops, merge_pads, hoist_weights)
+# What one round makes constant tells shapes that the next one folds. Exporters' chains take three or four.
+_MOST_ROUNDS = 12
+
+
+def normalize(source: Source, kept: Set[str], copied: float) -> Source | None:
+    """The model in normal form; None where it is in it. `kept` are results of operators that stay.
+    `copied`: bytes that a second copy of a constant takes in the result, as a share of its own.
+
+    Names that are left mean what they meant. The source is not changed; large weights stay where they are, and those
+    that are computed anew wait in temporary files.
+    """
+    opset = default_opset(source.model)
+    if opset is None:
+        return None
+    model = onnx.ModelProto()
+    model.CopyFrom(source.model)
+    is_changed = remove_dead(model, kept)
+    for _ in range(_MOST_ROUNDS):
+        types, taken = infer_types(model), names_of(model)
+        first = Scope(
+            model=model,
+            graph=model.graph,
+            source=source,
+            kept=kept,
+            types=types,
+            opset=opset,
+            outer={},
+            taken=taken,
+            copied=copied,
+        )
+        if not _pass_over(first):
+            break
+        is_changed = True
+        remove_dead(model, kept)
+    return replace(source, model=model) if is_changed else None
+
+
+def _pass_over(scope: Scope) -> bool:
+    """Let each pass go over a graph and its bodies once."""
+    is_changed = False
+    for run_pass in _PASSES:
+        is_changed |= run_pass(replace(scope))  # a new scope, as the pass before may have spoilt the last one
+    constants = replace(scope).constants
+    for body in bodies_of(scope.graph):
+        is_changed |= _pass_over(replace(scope, graph=body, outer=constants))
+    return is_changed
+
+
+def remove_dead(model: onnx.ModelProto, kept: Set[str]) -> bool:
+    """Take out operators that nothing reads, then constants and what was noted of values that are gone. True where
+    there were such operators.
+    """
+    is_changed = False
+    while _remove_unread(model, kept):
+        is_changed = True
+    defined = {name for graph in graphs_of(model.graph) for node in graph.node for name in node.output}
+    for graph in graphs_of(model.graph):
+        drop_named(graph.value_info, {info.name for info in graph.value_info} - defined)
+    return is_changed
+
+
+def _remove_unread(model: onnx.ModelProto, kept: Set[str]) -> bool:
+    read = {name for graph in graphs_of(model.graph) for node in graph.node for name in node.input}
+    read.update(port.name for graph in graphs_of(model.graph) for port in graph.output)
+    is_changed = False
+    for graph in graphs_of(model.graph):
+        for position in reversed(range(len(graph.node))):
+            made = graph.node[position].output
+            if read.isdisjoint(made) and kept.isdisjoint(made):
+                del graph.node[position]
+                is_changed = True
+        fed = {port.name for port in graph.input} if model.ir_version >= 4 or graph is not model.graph else frozenset()
+        unread = {tensor.name for tensor in graph.initializer} - read - fed
+        drop_named(graph.initializer, unread)
+        drop_named(graph.input, unread)
+    return is_changed

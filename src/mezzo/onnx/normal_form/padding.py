@@ -1,0 +1,120 @@
+"""Merges Pad into the convolution or pooling behind it, as kernels pad by themselves."""
+
+import onnx
+
+from mezzo.onnx.normal_form.scope import Scope
+from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.read.origins import name_node, title_of
+from mezzo.onnx.schema.domains import DEFAULT
+
+_PADDED = frozenset({"AveragePool", "Conv", "ConvInteger", "MaxPool"})
+# Never below zero, so that a pooling of the largest number sees none in a padding of zeros.
+_NOT_NEGATIVE = frozenset({"Relu", "Sigmoid", "HardSigmoid", "Abs", "Softplus", "Exp", "Softmax"})
+
+
+def merge_pads(scope: Scope) -> bool:
+    """Let each operator behind a constant padding pad by itself, where that gives the same numbers."""
+    is_changed = False
+    for pad in scope.graph.node:
+        if pad.op_type != "Pad" or scope.stays(pad) or pad.output[0] in scope.outputs:
+            continue
+        number = _constant_of(scope, pad)
+        if number is None:
+            continue
+        for node in scope.readers.get(pad.output[0], ()):
+            is_fit = node.op_type in _PADDED and node.domain in DEFAULT and [*node.input].count(pad.output[0]) == 1
+            if is_fit and node.input[0] == pad.output[0] and _merge(scope, pad, number, node):
+                is_changed = True
+    return is_changed
+
+
+def _merge(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto) -> bool:
+    own = _own_pads(scope, node)
+    added = None if own is None else _spatial_pads(scope, pad, len(own) // 2)
+    if own is None or added is None or not _is_same(scope, pad, number, node, own):
+        return False
+    name_node(node, title_of(node))
+    for name in ("pads", "auto_pad"):
+        attribute = find(node, name)
+        if attribute is not None:
+            node.attribute.remove(attribute)
+    node.attribute.append(onnx.helper.make_attribute("pads", [a + b for a, b in zip(own, added, strict=True)]))
+    if node.op_type == "AveragePool" and find(node, "count_include_pad") is None:
+        node.attribute.append(onnx.helper.make_attribute("count_include_pad", 1))
+    node.input[0] = pad.input[0]
+    return True
+
+
+def _constant_of(scope: Scope, pad: onnx.NodeProto) -> float | None:
+    """The number that is padded with; None where that is computed, or the padding is of another kind."""
+    mode = find(pad, "mode")
+    if mode is not None and mode.s != b"constant":
+        return None
+    held = find(pad, "value")
+    if held is not None:
+        return float(held.f)
+    if len(pad.input) < 3 or not pad.input[2]:
+        return 0.0
+    numbers = scope.numbers(pad.input[2])
+    return float(numbers.reshape(-1)[0]) if numbers is not None and numbers.size == 1 else None
+
+
+def _own_pads(scope: Scope, node: onnx.NodeProto) -> list[int] | None:
+    """What an operator pads already; None where that hangs on the size of what it reads, or its axes are not known."""
+    kind, pads, window = find(node, "auto_pad"), find(node, "pads"), find(node, "kernel_shape")
+    if kind is not None and kind.s not in (b"NOTSET", b"VALID"):
+        return None
+    weight = scope.shape(node.input[1]) if len(node.input) > 1 else None
+    axes = len(window.ints) if window is not None else (0 if weight is None else len(weight) - 2)
+    if axes < 1:
+        return None
+    if pads is None or (kind is not None and kind.s == b"VALID"):
+        return [0] * (2 * axes)
+    return [*pads.ints] if len(pads.ints) == 2 * axes else None
+
+
+def _spatial_pads(scope: Scope, pad: onnx.NodeProto, axes: int) -> list[int] | None:
+    """What is padded along each spatial axis, before and behind; None where other axes are, or anything is cut off."""
+    pads, rank = scope.integers(pad, 1, "pads"), axes + 2
+    named = scope.integers(pad, 3, "axes")
+    if pads is None or named is None or min(pads, default=-1) < 0:
+        return None
+    places = [axis % rank for axis in named] if named else [*range(rank)]
+    if len(pads) != 2 * len(places) or len({*places}) != len(places):
+        return None
+    full = [0] * (2 * rank)
+    for position, axis in enumerate(places):
+        full[axis], full[rank + axis] = pads[position], pads[len(places) + position]
+    if any(full[axis] or full[rank + axis] for axis in (0, 1)):
+        return None
+    return [*full[2:rank], *full[rank + 2 :]]
+
+
+def _is_same(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto, own: list[int]) -> bool:
+    """Whether an operator's own padding holds what this one does."""
+    counts, ceiling = find(node, "count_include_pad"), find(node, "ceil_mode")
+    match node.op_type:
+        case "Conv":
+            return number == 0.0
+        case "ConvInteger":  # pads with its zero point
+            return number == 0.0 and (len(node.input) < 3 or not node.input[2])
+        case "AveragePool":
+            is_whole = ceiling is None or not ceiling.i
+            has_counts = counts is not None and bool(counts.i)
+            is_free = not any(own) and counts is None and scope.opset >= 7
+            return number == 0.0 and is_whole and (has_counts or is_free)
+        case _:  # MaxPool pads with what is smaller than all
+            return not any(own) and _is_below(scope, pad, number, node)
+
+
+def _is_below(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto) -> bool:
+    """Whether a number is never larger than what is padded, and no window of a pooling lies in the padding alone."""
+    window, pads = find(node, "kernel_shape"), _spatial_pads(scope, pad, len(_own_pads(scope, node) or ()) // 2)
+    if window is None or pads is None or len(node.output) > 1 or find(node, "dilations") is not None:
+        return False
+    if any(size <= padded for size, padded in zip([*window.ints] * 2, pads, strict=True)):
+        return False
+    if number == float("-inf"):
+        return True
+    maker = scope.makers.get(pad.input[0])
+    return number == 0.0 and maker is not None and maker.op_type in _NOT_NEGATIVE and maker.domain in DEFAULT

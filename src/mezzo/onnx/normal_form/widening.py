@@ -1,0 +1,121 @@
+"""A model whose floats are FP16 or BF16, widened: the same operators on FP32, between inputs and outputs as they came.
+
+Weights are exact in FP32, and what the model rounded on its way it no longer rounds.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import onnx
+from onnx import TensorProto, helper
+
+from mezzo.onnx.emulate.fp32_simulation import (
+    LOW,
+    WIDENED_DOMAINS,
+    free_prefix,
+    widen_attributes,
+    widen_port,
+    widen_sparse,
+    widen_tensor,
+)
+from mezzo.onnx.files.files import Source
+from mezzo.onnx.schema.shapes import all_nodes
+
+# A Cast between quantizers and their kernel takes it apart, and what is read as bits has no wider form.
+_KEPT = frozenset({"BitCast", "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
+
+
+def widen(source: Source) -> Source | None:
+    """The model on FP32; None where it computes in no low float, or has operators that have no such form.
+
+    The source is not changed. The result shares its payloads: large weights are widened as they are read.
+    """
+    owners = (source.model.graph, *source.model.functions)
+    nodes = [node for owner in owners for node in all_nodes(owner)]
+    own = {(function.domain, function.name) for function in source.model.functions}
+    is_kept = any(
+        node.op_type in _KEPT or (node.domain not in WIDENED_DOMAINS and (node.domain, node.op_type) not in own)
+        for node in nodes
+    )
+    if is_kept or not _holds_low(source.model, nodes):
+        return None
+    model = onnx.ModelProto()
+    model.CopyFrom(source.model)
+    for function in model.functions:
+        _widen_nodes(function.node)
+        _replace_all(function.value_info, map(widen_port, function.value_info))
+    _widen_main(model.graph)
+    return replace(source, model=model)
+
+
+def _holds_low(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> bool:
+    """Whether weights, constants or Casts are low."""
+    tensors = [*model.graph.initializer, *(sparse.values for sparse in model.graph.sparse_initializer)]
+    attributes = [attribute for node in nodes for attribute in node.attribute]
+    tensors += [attribute.t for attribute in attributes if attribute.type == onnx.AttributeProto.TENSOR]
+    casts = (attribute.i for attribute in attributes if attribute.name == "to")
+    return any(tensor.data_type in LOW for tensor in tensors) or any(to in LOW for to in casts)
+
+
+def _widen_main(graph: onnx.GraphProto) -> None:
+    """Widen the main graph in place; its inputs and outputs keep their names and types, behind Casts."""
+    prefix, constants = free_prefix(graph, "widened_"), {tensor.name for tensor in graph.initializer}
+    ports = [onnx.ValueInfoProto.FromString(port.SerializeToString()) for port in (*graph.input, *graph.output)]
+    fed = {port.name for port in graph.input} - constants
+    low = {port.name: port.type.tensor_type.elem_type for port in ports if port.type.tensor_type.elem_type in LOW}
+    renamed = {name: f"{prefix}{name}" for name in low if name not in constants}
+    _widen_graph(graph)
+    _rename(graph, renamed)
+    before = [_cast(name, inside, TensorProto.FLOAT) for name, inside in renamed.items() if name in fed]
+    after = [_cast(inside, name, low[name]) for name, inside in renamed.items() if name not in fed]
+    _replace_all(graph.node, [*before, *graph.node, *after])
+    count = len(graph.input)
+    kept = [port if port.name in renamed else widen_port(port) for port in ports]
+    _replace_all(graph.input, kept[:count])
+    _replace_all(graph.output, kept[count:])
+
+
+def _widen_graph(graph: onnx.GraphProto) -> None:
+    for ports in (graph.input, graph.output, graph.value_info):
+        _replace_all(ports, map(widen_port, ports))
+    _replace_all(graph.initializer, map(widen_tensor, graph.initializer))
+    _replace_all(graph.sparse_initializer, map(widen_sparse, graph.sparse_initializer))
+    _widen_nodes(graph.node)
+
+
+def _widen_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        widen_attributes(node)
+        for attribute in node.attribute:
+            if attribute.name == "to" and attribute.i in LOW:
+                attribute.i = TensorProto.FLOAT
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                _widen_graph(attribute.g)
+
+
+def _rename(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
+    """Give values other names wherever they are made or read; bodies may hide one by a value of their own."""
+    for node in graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                body = attribute.g
+                hidden = {port.name for port in (*body.input, *body.initializer)}
+                hidden |= {name for inner in body.node for name in inner.output}
+                shown = {name: new for name, new in renamed.items() if name not in hidden}
+                _rename(body, shown)
+                for port in body.output:
+                    port.name = shown.get(port.name, port.name)
+    for port in graph.value_info:
+        port.name = renamed.get(port.name, port.name)
+
+
+def _replace_all(field, entries) -> None:  # type: ignore[no-untyped-def]  # any repeated field of a message
+    copies = [entry.__class__.FromString(entry.SerializeToString()) for entry in entries]
+    del field[:]
+    field.extend(copies)
+
+
+def _cast(source: str, result: str, to: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [source], [result], to=to)

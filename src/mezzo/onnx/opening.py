@@ -1,0 +1,121 @@
+"""Open a model, with all that it can be asked."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.corrections import Correction
+from mezzo.contracts.frontend import Extract, Progress
+from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.formats.dtypes import DType
+from mezzo.ir.graph import Graph
+from mezzo.onnx.edit.correcting import correct
+from mezzo.onnx.edit.fused_operators import write_fused
+from mezzo.onnx.files.files import Source, from_proto, load
+from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.normal_form.folding import fold
+from mezzo.onnx.normal_form.widening import widen
+from mezzo.onnx.protos.expansion import check_expansion
+from mezzo.onnx.read.reading import own
+from mezzo.onnx.run.extraction import extract_nodes
+from mezzo.tables.fused_operators import Fused
+from mezzo.tables.target import Respelling
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+    from mezzo.onnx.measure.lab import OnnxLab
+
+
+class Opened(OnnxModel):
+    """A model whose numbers and parts can be asked for, too. `given` is what it was folded from, if it was."""
+
+    def __init__(self, source: Source, progress: Progress | None, given: "Opened | None" = None) -> None:
+        super().__init__(source, progress)
+        self._given = given
+        if given is not None:
+            self.record = given.record
+
+    @property
+    def given(self) -> "Opened":
+        return self._given or self
+
+    @property
+    def path(self) -> Path | None:
+        return super().path if self.given is self else None
+
+    def widened(self) -> "Opened":
+        """The model on FP32 where it came in FP16 or BF16."""
+        source = widen(self.source)
+        return self if source is None else Opened(source, self.progress, self.given)
+
+    def fused(
+        self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
+    ) -> "Opened":
+        """The model in normal form with all folded that can be, and Relu said as Relu."""
+        nodes, values = reading.graph.nodes, reading.graph.values
+        kept = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
+        source = fold(self.source, kept, copied, respellings)
+        return self if source is None else Opened(source, self.progress, self.given)
+
+    def written(self, result: onnx.ModelProto, find: Callable[[Graph], Sequence[Fused]]) -> onnx.ModelProto:
+        """A result folded, and with fused operators in place of what is found in it."""
+        came = replace(self.source, model=result)
+        source = fold(came, frozenset()) or came
+        reading = Opened(source, None).read(DType.FLOAT16)
+        return write_fused(reading, find(reading.graph), source.blobs)
+
+    def corrected(self, corrections: Sequence[Correction]) -> "Opened":
+        """The model with constants changed."""
+        return Opened(correct(self.source, corrections), self.progress, self.given) if corrections else self
+
+    @cached_property
+    def lab(self) -> "OnnxLab":
+        from mezzo.onnx.measure.lab import OnnxLab
+
+        return OnnxLab(self)
+
+    def extract(self, reading: AnyReading, nodes: Sequence[int]) -> Extract:
+        """Make a model of some nodes of the main graph; errors are those of `extract_nodes`, or ContractError."""
+        part = extract_nodes(own(reading), nodes)
+        fault = self.find_fault(part)
+        if fault is not None:
+            raise ContractError(f"the part would be no valid model: {fault}; take a larger part")
+        inputs, outputs = ([port.name for port in ports] for ports in (part.graph.input, part.graph.output))
+        return Extract(part, len(part.graph.node), tuple(inputs), tuple(outputs))
+
+
+def open_model(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model | Whole",
+    *,
+    trust_external_paths: bool = False,
+    progress: Progress | None = None,
+) -> Opened:
+    """Open a path, a ModelProto, an onnx_ir.Model, or a result that is ready to run.
+
+    Raises:
+        InputError: it is none of these, or cannot be read.
+        ModelError: it is damaged, names data outside its folder, or has functions without end.
+        ContractError: a result's weights do not fit into one model in memory.
+    """
+    if isinstance(src, str | os.PathLike):
+        source = load(Path(src), trust_external_paths=trust_external_paths)
+    elif isinstance(src, onnx.ModelProto):
+        source = from_proto(src)
+    elif isinstance(src, Whole):
+        source = from_proto(src.filled())
+    elif type(src).__module__.partition(".")[0] == "onnx_ir":
+        import onnx_ir
+
+        source = from_proto(onnx_ir.to_proto(src))
+    else:
+        raise InputError(f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an onnx_ir.Model")
+    check_expansion(source.model)  # before onnx's own inference, which follows every call
+    return Opened(source, progress)

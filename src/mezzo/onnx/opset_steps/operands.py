@@ -1,0 +1,201 @@
+"""Attributes that became operands, or got another name, type or default. Source: onnx 1.23, docs/Changelog.md."""
+
+import onnx
+
+from mezzo.onnx.opset_steps.site import (
+    BlockedError,
+    Convert,
+    Site,
+    operand,
+    put,
+    put_operand,
+    take,
+    take_int,
+    take_text,
+)
+
+_FLOATS = frozenset({
+    onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16,
+})  # fmt: skip
+
+
+def drop(*names: str) -> Convert:
+    """Attributes that say nothing any more."""
+
+    def convert(node: onnx.NodeProto, _: Site) -> None:
+        for name in names:
+            take(node, name)
+
+    return convert
+
+
+def keep(_: onnx.NodeProto, __: Site) -> None:
+    """Schemas that differ in what says nothing, such as a default that was misspelled."""
+
+
+def default(**attributes: object) -> Convert:
+    """Attributes that were optional, or had another default."""
+
+    def convert(node: onnx.NodeProto, _: Site) -> None:
+        present = {attribute.name for attribute in node.attribute}
+        put(node, **{name: value for name, value in attributes.items() if name not in present})
+
+    return convert
+
+
+def both(*conversions: Convert) -> Convert:
+    """One conversion after another."""
+
+    def convert(node: onnx.NodeProto, site: Site) -> None:
+        for each in conversions:
+            each(node, site)
+
+    return convert
+
+
+def move_ints(name: str, index: int) -> Convert:
+    """An attribute of integers, INT64 [n] as an operand."""
+
+    def convert(node: onnx.NodeProto, site: Site) -> None:
+        attribute = take(node, name)
+        if attribute is not None:
+            put_operand(node, index, site.ints(f"{_title(node)}_{name}", attribute.ints))
+
+    return convert
+
+
+def move_int(name: str, index: int, absent: int | None = None, *, is_scalar: bool = False) -> Convert:
+    """An attribute of one integer, INT64 [1] or [] as an operand."""
+
+    def convert(node: onnx.NodeProto, site: Site) -> None:
+        attribute = take(node, name)
+        number = absent if attribute is None else attribute.i
+        if number is not None:
+            wish, shape = f"{_title(node)}_{name}", () if is_scalar else (1,)
+            put_operand(node, index, site.tensor(wish, onnx.TensorProto.INT64, shape, [number]))
+
+    return convert
+
+
+def move_bounds(node: onnx.NodeProto, site: Site) -> None:
+    """Clip's bounds, scalars of its operand's type. Absent ones are the type's own limits, before and after."""
+    for index, name in ((1, "min"), (2, "max")):
+        attribute = take(node, name)
+        if attribute is not None:
+            put_operand(node, index, site.like(node.input[0], f"{_title(node)}_{name}", [attribute.f]))
+
+
+def move_padding(node: onnx.NodeProto, site: Site) -> None:
+    """Pad's widths, and the number that it pads with, 0 where it is absent."""
+    move_ints("pads", 1)(node, site)
+    attribute = take(node, "value")
+    if attribute is not None and attribute.f:
+        put_operand(node, 2, site.like(node.input[0], f"{_title(node)}_value", [attribute.f]))
+
+
+def rename(old: str, new: str) -> Convert:
+    """An attribute that got another name."""
+
+    def convert(node: onnx.NodeProto, _: Site) -> None:
+        attribute = take(node, old)
+        if attribute is not None:
+            attribute.name = new
+            node.attribute.append(attribute)
+
+    return convert
+
+
+def reword(name: str, words: dict[str, str], absent: str) -> Convert:
+    """An attribute whose words changed."""
+
+    def convert(node: onnx.NodeProto, _: Site) -> None:
+        word = take_text(node, name, absent)
+        put(node, **{name: words.get(word, word)})
+
+    return convert
+
+
+def become(op: str) -> Convert:
+    """An operator that got another name."""
+
+    def convert(node: onnx.NodeProto, _: Site) -> None:
+        node.op_type = op
+
+    return convert
+
+
+def name_dtype(node: onnx.NodeProto, _: Site) -> None:
+    """Cast's type was a word and became a number."""
+    word = take_text(node, "to", "").upper()
+    number = dict(onnx.TensorProto.DataType.items()).get(word)
+    if number is None:
+        raise BlockedError(f"its attribute 'to' names no element type: {word!r}")
+    put(node, to=number)
+
+
+def count_power(node: onnx.NodeProto, _: Site) -> None:
+    """The exponent of a norm was a float and became an integer."""
+    attribute = take(node, "p")
+    power = 2.0 if attribute is None else attribute.f
+    if power != int(power):
+        raise BlockedError(f"its norm's exponent {power:g} is no integer, and newer opsets take no other")
+    put(node, p=int(power))
+
+
+def count_outputs(node: onnx.NodeProto, _: Site) -> None:
+    """Since 18 a Split without sizes says how many parts it makes."""
+    if not operand(node, 1):
+        put(node, num_outputs=len(node.output))
+
+
+def fix_sizes(node: onnx.NodeProto, site: Site) -> None:
+    """Split's sizes were an operand or an attribute at opset 1, and an attribute at opset 2."""
+    if operand(node, 1):
+        sizes = site.values.constant(node.input[1])
+        if sizes is None:
+            raise BlockedError("the sizes of its parts are computed, and opset 2 takes constants only")
+        put(node, split=sizes.astype("int64").tolist())
+        del node.input[1:]
+
+
+def fix_tiles(node: onnx.NodeProto, site: Site) -> None:
+    """Tile repeated one axis so many times at opset 1, and says it of each axis since."""
+    tiles, axis = (site.values.constant(name) for name in node.input[1:3])
+    rank = site.values.rank(node.input[0])
+    if tiles is None or axis is None or rank is None:
+        raise BlockedError("its count, its axis or its operand's rank is not known")
+    repeats = [1] * rank
+    repeats[int(axis.item())] = int(tiles.item())
+    del node.input[1:]
+    put_operand(node, 1, site.ints(f"{_title(node)}_repeats", repeats))
+
+
+def refuse_integers(node: onnx.NodeProto, site: Site) -> None:
+    """An operator that admitted integers and takes floats only."""
+    dtype = site.values.dtype(node.input[0])
+    if dtype is not None and dtype not in _FLOATS:
+        raise BlockedError("it is applied to integers, and newer opsets take floats only")
+
+
+def leave_training(node: onnx.NodeProto, _: Site) -> None:
+    """Since opset 7 outputs say whether Dropout and BatchNormalization train, and no attribute does."""
+    if take_int(node, "is_test", 1) == 0:
+        raise BlockedError("it is in training mode (is_test=0): export the model for inference")
+
+
+def trim_mask(node: onnx.NodeProto, site: Site) -> None:
+    """Before opset 12 nothing says what Dropout's mask holds when it does not train."""
+    if any(name and site.values.is_read(name) for name in node.output[1:]):
+        raise BlockedError("its mask is read, and what that holds without training is not defined before opset 12")
+    del node.output[1:]
+
+
+def drop_ratio(node: onnx.NodeProto, site: Site) -> None:
+    """Without a training mode the ratio says nothing."""
+    take(node, "ratio")
+    trim_mask(node, site)
+
+
+def _title(node: onnx.NodeProto) -> str:
+    """What names of added values begin with."""
+    return next((name for name in node.output if name), node.op_type)

@@ -1,0 +1,44 @@
+"""Scan of opset 8, whose operands all begin with a batch. Source: onnx 1.23, docs/Changelog.md."""
+
+import onnx
+from onnx import helper
+
+from mezzo.onnx.opset_steps.site import BlockedError, Site, put, take
+
+
+def scan_batch(node: onnx.NodeProto, site: Site) -> None:
+    """Scan the batch with a Scan of the sequence as body: states [batch, ...], sequences [batch, steps, ...]."""
+    if node.input[0]:
+        raise BlockedError("its sequences have lengths of their own, which newer opsets do not have")
+    body, count = take(node, "body"), take(node, "num_scan_inputs")
+    if body is None or count is None:
+        raise BlockedError("it has no body")
+    directions = take(node, "directions")
+    operands, outputs = node.input[1:], list(node.output)
+    states = len(operands) - count.i
+    inner = [site.fresh(f"{name or node.op_type}_sample") for name in operands]
+    results = [site.fresh(f"{name or node.op_type}_sample") for name in outputs]
+    sequence = helper.make_node("Scan", inner, results, name=site.fresh(f"{outputs[0]}_sequence"))
+    sequence.attribute.extend([body, count])
+    if directions is not None:
+        directions.name = "scan_input_directions"
+        sequence.attribute.append(directions)
+    formal, made = body.g.input, body.g.output
+    sample = helper.make_graph(
+        [sequence],
+        site.fresh(f"{outputs[0]}_batch"),
+        [_sized(name, formal[index], index >= states) for index, name in enumerate(inner)],
+        [_sized(name, made[index], index >= states) for index, name in enumerate(results)],
+    )
+    node.input[:] = operands
+    put(node, body=sample, num_scan_inputs=len(operands))
+
+
+def _sized(name: str, info: onnx.ValueInfoProto, is_sequence: bool) -> onnx.ValueInfoProto:
+    """What a body declares, of a whole sequence where it is of one step."""
+    tensor = info.type.tensor_type
+    shape = None
+    if tensor.HasField("shape"):
+        dims = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]
+        shape = [None, *dims] if is_sequence else dims
+    return helper.make_tensor_value_info(name, tensor.elem_type, shape)

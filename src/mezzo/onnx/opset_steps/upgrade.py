@@ -1,0 +1,207 @@
+"""The walk of a model from opset to opset: every node is carried over a step, or none is."""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
+from typing import NamedTuple
+
+import onnx
+import onnx.defs
+import onnx.helper
+
+from mezzo.onnx.opset_steps.site import BlockedError, Fresh, Site
+from mezzo.onnx.opset_steps.table import STEPS
+from mezzo.onnx.opset_steps.values import Knowledge, Owner, Path, Snapshot, owners, reads_in
+from mezzo.onnx.protos.names import fresh_name
+from mezzo.onnx.protos.order import sort_nodes
+from mezzo.onnx.schema.contrib import ENDED_AT_10
+from mezzo.onnx.schema.domains import DEFAULT
+
+
+class Obstacle(NamedTuple):
+    """A node that cannot be carried to an opset, and why."""
+
+    node: str
+    op: str
+    version: int
+    because: str
+
+
+class Upgraded(NamedTuple):
+    """A copy of a model at the newest opset that it reaches, and what keeps it from the next; nothing where that was
+    not asked for.
+    """
+
+    model: onnx.ModelProto
+    obstacles: tuple[Obstacle, ...]
+
+
+def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
+    """Carry a copy of a model, its functions included, as far towards an opset as all its nodes can go."""
+    knowledge, fresh = Knowledge(source), _fresh_names(source)
+    model = _copy(source)
+    lowest = min((entry.version for entry in _imports(model)), default=until)
+    operators = _operators(model)
+    for version in range(lowest + 1, until + 1):
+        affected = _affected(operators, version)
+        if affected:
+            trial = _copy(model)
+            obstacles = _step(trial, version, affected, knowledge, fresh)
+            if obstacles:
+                return Upgraded(model, tuple(obstacles))
+            model = trial
+            _drop_unread_constants(model, source)
+            operators = _operators(model)
+        for entry in _imports(model):
+            if entry.version == version - 1:
+                entry.version = version
+    needed = onnx.helper.OP_SET_ID_VERSION_MAP.get(("ai.onnx", until))
+    if needed is not None and model.ir_version < needed:
+        model.ir_version = needed
+    return Upgraded(model, ())
+
+
+def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def _imports(model: onnx.ModelProto) -> Iterator[onnx.OperatorSetIdProto]:
+    for holder in (model, *model.functions):
+        yield from (entry for entry in holder.opset_import if entry.domain in DEFAULT)
+
+
+def _steppers(model: onnx.ModelProto, version: int) -> Iterator[tuple[Path, Owner]]:
+    """Graphs and functions that stand before a step."""
+    at = {"": {entry.version for entry in model.opset_import if entry.domain in DEFAULT}}
+    for function in model.functions:
+        versions = {entry.version for entry in function.opset_import if entry.domain in DEFAULT}
+        at[f"{function.domain}::{function.name}"] = versions
+    yield from ((path, owner) for path, owner in owners(model) if version - 1 in at[path[0]])
+
+
+def _operators(model: onnx.ModelProto) -> set[str]:
+    """Operators of the default domain, bodies and functions included."""
+    return {node.op_type for _, owner in owners(model) for node in owner.node if node.domain in DEFAULT}
+
+
+def _affected(operators: set[str], version: int) -> frozenset[str]:
+    """Operators that a step changes by more than wider types."""
+    return frozenset(op for op in operators if version in STEPS.get(op, ()) or not keeps_meaning(op, version))
+
+
+def _step(
+    model: onnx.ModelProto, version: int, affected: frozenset[str], knowledge: Knowledge, fresh: Fresh
+) -> list[Obstacle]:
+    """Convert the affected nodes in place. Returns those that cannot be."""
+    obstacles = []
+    snapshot = Snapshot(model, knowledge)
+    for path, owner in _steppers(model, version):
+        added: list[onnx.NodeProto] = []
+        for node in owner.node:
+            if node.op_type not in affected or node.domain not in DEFAULT:
+                continue
+            name = node.name or next(iter(node.output), "")
+            convert = STEPS.get(node.op_type, {}).get(version)
+            if convert is None:
+                obstacles.append(Obstacle(name, node.op_type, version, "mezzo has no conversion for it"))
+                continue
+            site = Site(snapshot.values(path), fresh)
+            try:
+                convert(node, site)
+            except BlockedError as error:
+                obstacles.append(Obstacle(name, node.op_type, version, str(error)))
+            added += site.added
+        if added:
+            owner.node.extend(added)
+            sort_nodes(owner)
+    return obstacles
+
+
+def _drop_unread_constants(model: onnx.ModelProto, source: onnx.ModelProto) -> None:
+    """Take out Constants that a step has added and a later one no longer reads."""
+    reads = {name for _, owner in owners(model) for name in reads_in(owner)}
+    own = {node.name for _, owner in owners(source) for node in owner.node}
+    for _, owner in owners(model):
+        for node in list(owner.node):
+            if node.op_type == "Constant" and node.output[0] not in reads and node.name not in own:
+                owner.node.remove(node)
+
+
+def _fresh_names(model: onnx.ModelProto) -> Fresh:
+    """Make names that no value and no node of a model bears. Those in use are collected when the first is asked for."""
+    taken: set[str] = set()
+
+    def fresh(wish: str) -> str:
+        if not taken:
+            taken.update(name for _, owner in owners(model) for name in _names(owner))
+        return fresh_name(taken, wish)
+
+    return fresh
+
+
+def _names(owner: Owner) -> Iterator[str]:
+    for node in owner.node:
+        yield node.name
+        yield from node.input
+        yield from node.output
+    if isinstance(owner, onnx.GraphProto):
+        yield from (named.name for group in (owner.input, owner.output, owner.initializer) for named in group)
+        yield from (tensor.values.name for tensor in owner.sparse_initializer)
+    else:
+        yield from (*owner.input, *owner.output)
+
+
+@cache
+def keeps_meaning(op: str, version: int) -> bool:
+    """Whether a step changes no more than types, which get wider, and adds what may be absent. What ONNX does not
+    define, a runtime does, at any opset, but for what ONNX Runtime no longer has from opset 10 on.
+    """
+    if version not in _versions().get(op, ()):
+        return version != 10 or op not in ENDED_AT_10
+    try:
+        old, new = onnx.defs.get_schema(op, version - 1, ""), onnx.defs.get_schema(op, version, "")
+    except onnx.defs.SchemaError:
+        return False
+    if new.deprecated:
+        return False
+    return _ports(old.inputs, new.inputs) and _ports(old.outputs, new.outputs) and _attributes(old, new)
+
+
+@cache
+def _versions() -> Mapping[str, Set[int]]:
+    """The opsets that changed an operator, by its name."""
+    versions: dict[str, set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if not schema.domain:
+            versions.setdefault(schema.name, set()).add(schema.since_version)
+    return versions
+
+
+_Ports = Sequence[onnx.defs.OpSchema.FormalParameter]
+
+
+def _ports(before: _Ports, after: _Ports) -> bool:
+    """Whether ports only grew: more types, more optional ports, and none that became mandatory."""
+    if len(before) > len(after):
+        return False
+    for index, port in enumerate(after):
+        is_optional = port.option == onnx.defs.OpSchema.FormalParameterOption.Optional
+        if index >= len(before):
+            if not is_optional:
+                return False
+        elif not set(before[index].types) <= set(port.types) or not (
+            is_optional or port.option == before[index].option
+        ):
+            return False
+    return True
+
+
+def _attributes(old: onnx.defs.OpSchema, new: onnx.defs.OpSchema) -> bool:
+    for name, attribute in old.attributes.items():
+        twin = new.attributes.get(name)
+        if twin is None or twin.type != attribute.type:
+            return False
+        if twin.default_value.SerializeToString() != attribute.default_value.SerializeToString():
+            return False
+    return all(not new.attributes[name].required for name in new.attributes.keys() - old.attributes.keys())

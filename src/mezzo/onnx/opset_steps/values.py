@@ -1,0 +1,155 @@
+"""Types, shapes and constants of a model's values, scope by scope, where ONNX's inference or the file tells them."""
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+from onnx import helper
+
+from mezzo.onnx.opset_steps.site import Values
+from mezzo.onnx.schema.shapes import BODIES, infer
+
+Owner = onnx.GraphProto | onnx.FunctionProto
+# Where a graph or function is: what it is called, then for each body the value that its node makes and the attribute.
+Path = tuple[str, ...]
+_Types = dict[str, onnx.TypeProto.Tensor]
+
+
+def owners(model: onnx.ModelProto) -> Iterator[tuple[Path, Owner]]:
+    """Every graph and function with its path, bodies before what they are in."""
+    yield from _owners(model.graph, ("",))
+    for function in model.functions:
+        yield from _owners(function, (_title(function),))
+
+
+def _owners(owner: Owner, path: Path) -> Iterator[tuple[Path, Owner]]:
+    for node in owner.node:
+        for attribute in node.attribute if node.op_type in BODIES else ():
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                holder = next((name for name in node.output if name), "")
+                yield from _owners(attribute.g, (*path, f"{holder}/{attribute.name}"))
+    yield path, owner
+
+
+def _title(function: onnx.FunctionProto) -> str:
+    return f"{function.domain}::{function.name}"
+
+
+class Knowledge:
+    """What is known of a model's values. Types are inferred when first asked for, of the model as it came: steps keep
+    the names of its values and what they hold.
+    """
+
+    def __init__(self, source: onnx.ModelProto) -> None:
+        self._source = source
+        self._types: dict[Path, _Types] | None = None
+
+    def types(self, path: Path) -> list[Mapping[str, onnx.TypeProto.Tensor]]:
+        """Types by name that a scope sees, innermost first."""
+        if self._types is None:
+            self._types = _infer_types(self._source)
+        return [self._types[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self._types]
+
+
+class Snapshot:
+    """A model's constants and reads between two steps, collected when first asked for."""
+
+    def __init__(self, model: onnx.ModelProto, knowledge: Knowledge) -> None:
+        self._model = model
+        self._knowledge = knowledge
+        self._constants: dict[Path, dict[str, onnx.TensorProto]] = {}
+        self._reads: frozenset[str] | None = None
+
+    def values(self, path: Path) -> Values:
+        """What a scope sees."""
+        if self._reads is None:
+            self._constants = {place: _constants(owner) for place, owner in owners(self._model)}
+            self._reads = frozenset(name for _, owner in owners(self._model) for name in reads_in(owner))
+        scopes = [self._constants[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self._constants]
+        return Values(lambda: self._knowledge.types(path), scopes, self._reads)
+
+
+def _constants(owner: Owner) -> dict[str, onnx.TensorProto]:
+    constants = {
+        node.output[0]: attribute.t
+        for node in owner.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    if isinstance(owner, onnx.GraphProto):
+        fed = {info.name for info in owner.input}  # an input's initializer is a default
+        constants |= {tensor.name: tensor for tensor in owner.initializer if tensor.name not in fed}
+    return constants
+
+
+def reads_in(owner: Owner) -> Iterator[str]:
+    """Names that nodes of a graph or function read, bodies apart, and that it gives out."""
+    for node in owner.node:
+        yield from node.input
+    yield from (info if isinstance(info, str) else info.name for info in owner.output)
+
+
+def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:
+    types = _types_of(infer(without_stated_shapes(model)))
+    waiting = {_title(function): function for function in model.functions}
+    while waiting:  # functions call others; what calls one is inferred before it
+        called = {f"{node.domain}::{node.op_type}" for function in waiting.values() for node in _all_nodes(function)}
+        ready = [title for title in waiting if title not in called] or list(waiting)
+        for title in ready:
+            types |= _infer_function(model, waiting.pop(title), types)
+    return types
+
+
+def without_stated_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy whose shapes are those of its inputs and constants alone: what a file states beside may be out of date."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for path, owner in owners(copy):
+        if isinstance(owner, onnx.GraphProto):
+            own = (*owner.value_info, *owner.output, *(owner.input if len(path) > 1 else ()))
+            for info in own:
+                if info.type.HasField("tensor_type"):
+                    info.type.tensor_type.ClearField("shape")
+    return copy
+
+
+def _types_of(model: onnx.ModelProto, first: str = "") -> dict[Path, _Types]:
+    types: dict[Path, _Types] = {}
+    for path, owner in owners(model):
+        if not isinstance(owner, onnx.GraphProto):
+            continue
+        infos = (*owner.value_info, *owner.output, *owner.input)
+        scope = {info.name: info.type.tensor_type for info in infos if info.type.HasField("tensor_type")}
+        for tensor in owner.initializer:
+            scope[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims)).tensor_type
+        types[first, *path[1:]] = scope
+    return types
+
+
+def _all_nodes(owner: Owner) -> Iterator[onnx.NodeProto]:
+    for _, body in _owners(owner, ()):
+        yield from body.node
+
+
+def _infer_function(
+    model: onnx.ModelProto, function: onnx.FunctionProto, types: Mapping[Path, _Types]
+) -> dict[Path, _Types]:
+    """Types inside a function whose calls agree on those of its inputs."""
+    calls = []
+    for path, owner in owners(model):
+        scopes = [types[path[:end]] for end in range(len(path), 0, -1) if path[:end] in types]
+        for node in owner.node:
+            if (node.domain, node.op_type) == (function.domain, function.name):
+                calls.append([next((s[name] for s in scopes if name in s), None) for name in node.input])
+    inputs = []
+    for index, name in enumerate(function.input):
+        passed = [call[index] if index < len(call) else None for call in calls]
+        info = helper.make_empty_tensor_value_info(name)
+        if passed and passed[0] is not None and all(each == passed[0] for each in passed):
+            info.type.tensor_type.CopyFrom(passed[0])
+        inputs.append(info)
+    graph = helper.make_graph(
+        list(function.node), function.name, inputs, [helper.make_empty_tensor_value_info(n) for n in function.output]
+    )
+    body = helper.make_model(graph, opset_imports=list(function.opset_import), functions=list(model.functions))
+    return _types_of(infer(body), _title(function))

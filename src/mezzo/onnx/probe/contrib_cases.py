@@ -1,0 +1,101 @@
+"""Models to ask with about the operators that ONNX Runtime adds to ONNX: typed, of no known size, to be loaded only."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import onnx
+
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.probe.cases import Question
+from mezzo.onnx.schema.contrib import CONTRIB, ContribRow
+from mezzo.onnx.schema.types import TO_ONNX, parse_type_string
+
+_OPSET = 21
+_DOMAIN = "com.microsoft"
+_RANKS = (None, 2, 3, 4)
+# An operator that needs more inputs than this is asked about with all it may have.
+_MOST_NEEDED = 5
+# A port holds the first of these that it may.
+_PREFERRED = ("float", "int32", "int64", "uint8", "int8", "bool")
+
+# Attributes without which ONNX Runtime loads no node of the operator.
+_REQUIRED: Mapping[str, Mapping[str, Any]] = {
+    "Attention": {"num_heads": 2},
+    "BiasSoftmax": {"axis": 1, "is_inner_broadcast": 1},
+    "DecoderAttention": {"num_heads": 2},
+    "DecoderMaskedMultiHeadAttention": {"num_heads": 2},
+    "DecoderMaskedSelfAttention": {"num_heads": 2},
+    "FusedGemm": {"activation": "Relu"},
+    "FusedMatMulActivation": {"activation": "Relu"},
+    "GatedRelativePositionBias": {"num_heads": 2},
+    "GroupNorm": {"activation": 0, "groups": 2},
+    "GroupQueryAttention": {"num_heads": 2, "kv_num_heads": 2},
+    "LinearAttention": {"q_num_heads": 2, "kv_num_heads": 2},
+    "LongformerAttention": {"num_heads": 2, "window": 2},
+    "MatMulBnb4": {"K": 32, "N": 32, "block_size": 32, "quant_type": 0},
+    "MatMulNBits": {"K": 32, "N": 32, "block_size": 32, "bits": 4},
+    "MultiHeadAttention": {"num_heads": 2},
+    "PackedAttention": {"num_heads": 2},
+    "PackedMultiHeadAttention": {"num_heads": 2},
+    "QAttention": {"num_heads": 2},
+    "RelativePositionBias": {"max_distance": 4},
+    "SkipGroupNorm": {"groups": 2},
+    "SparseAttention": {"num_heads": 2, "kv_num_heads": 2, "sparse_block_size": 16},
+    "UnfoldTensor": {"size": 2},
+}
+
+
+def contrib_questions() -> Iterator[Question]:
+    """A question about each operator of com.microsoft, which has one version."""
+    for (domain, op), row in sorted(CONTRIB.items()):
+        if domain == _DOMAIN and (ports := _ports(row)) is not None:
+            yield Question(_DOMAIN, op, 1, [(model, None) for model in _make_models(op, *ports)])
+
+
+def _ports(row: ContribRow) -> tuple[list[int], list[int]] | None:
+    """Element types of the inputs and outputs; None where no port may hold FP32, or one holds no plain tensor."""
+    held = {variable: _choose(types) for variable, types in row.allowed().items()}
+    if "tensor(float)" not in held.values():
+        return None
+    sides: list[list[int]] = []
+    for side in (row.inputs, row.outputs):
+        dtypes = [parse_type_string(held.get(port, port)) for port in (port.rstrip("*") for port in side)]
+        known = [TO_ONNX[dtype] for dtype in dtypes if isinstance(dtype, DType) and dtype in TO_ONNX]
+        if len(known) < len(dtypes):
+            return None
+        sides.append(known)
+    return sides[0], sides[1]
+
+
+def _make_models(op: str, inputs: list[int], outputs: list[int]) -> Iterator[onnx.ModelProto]:
+    """The operator with all its ports or with its first ones only, its inputs of no known rank or of one of a few."""
+    for rank in _RANKS:
+        yield _make_model(op, inputs, outputs, rank)
+        for count in range(min(len(inputs) - 1, _MOST_NEEDED), 0, -1):
+            yield _make_model(op, inputs[:count], outputs[:1], rank)
+
+
+def _make_model(op: str, inputs: list[int], outputs: list[int], rank: int | None) -> onnx.ModelProto:
+    make = onnx.helper.make_node
+    make_port = onnx.helper.make_tensor_value_info
+    names, results = ([f"{prefix}{at}" for at in range(len(side))] for prefix, side in (("i", inputs), ("o", outputs)))
+    before = []
+    if rank is None:
+        # Ports of a model have a rank. A Reshape to a shape that is only known at run time takes it away.
+        taken = [make_port(f"x{at}", element, ["N"]) for at, element in enumerate(inputs)]
+        taken.append(make_port("shape", onnx.TensorProto.INT64, ["R"]))
+        before = [make("Reshape", [f"x{at}", "shape"], [name]) for at, name in enumerate(names)]
+    else:
+        taken = [make_port(name, element, [None] * rank) for name, element in zip(names, inputs, strict=True)]
+    node = make(op, names, results, domain=_DOMAIN, **_REQUIRED.get(op, {}))
+    after = [make("Reshape", [name, "flat"], [f"y{at}"]) for at, name in enumerate(results)]
+    given = [make_port(f"y{at}", element, ["N"]) for at, element in enumerate(outputs)]
+    flat = onnx.helper.make_tensor("flat", onnx.TensorProto.INT64, [1], [-1])
+    graph = onnx.helper.make_graph([*before, node, *after], "question", taken, given, [flat])
+    opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid(_DOMAIN, 1)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def _choose(types: frozenset[str]) -> str:
+    """What a port holds of all it may."""
+    return next((f"tensor({name})" for name in _PREFERRED if f"tensor({name})" in types), min(types))

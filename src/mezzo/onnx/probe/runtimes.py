@@ -1,0 +1,91 @@
+"""The runtimes a probe can ask. Each loads and runs one model, or raises with the reason it cannot."""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from mezzo.common.packages import find_version
+from mezzo.onnx.probe.attempts import Attempt, Feeds
+from mezzo.onnx.probe.integers import ask_onnxruntime, ask_openvino
+from mezzo.onnx.run.runtime_libraries import load_onnxruntime, load_openvino
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """One runtime. `package` is what the user installs; `attempt` is carried out in a child process, and so is
+    `attempt_integers`, which fails too where the model does not run on integers; None where nobody can tell.
+    """
+
+    target: str
+    package: str
+    attempt: Attempt
+    attempt_integers: Attempt | None = None
+
+    @property
+    def version(self) -> str | None:
+        """The installed version; None where it is not installed."""
+        return find_version(self.package)
+
+
+def _ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
+    from mezzo.onnx.run.run import Engine, native_session
+
+    session = native_session(onnx.load_from_string(model), Engine.ONNXRUNTIME)
+    if feeds is not None:
+        session.run(feeds)
+
+
+def _ask_onnxruntime_cuda(model: bytes, feeds: Feeds | None) -> None:
+    onnxruntime = load_onnxruntime()
+    options = onnxruntime.SessionOptions()
+    # As it is in the file, and nowhere but on the GPU: a node without a CUDA kernel would run on the CPU unasked.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    if hasattr(onnxruntime, "preload_dlls"):  # CUDA's libraries, where they were installed as packages
+        onnxruntime.preload_dlls()
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder, "kept.onnx")
+        options.optimized_model_filepath = str(kept)
+        session = onnxruntime.InferenceSession(model, options, providers=["CUDAExecutionProvider"])
+        refuse_written_out(onnx.load_from_string(model), onnx.load(kept))
+    if feeds is not None:
+        types = {port.name: port.type for port in session.get_inputs()}
+        is_tensor = {name: kind.startswith("tensor") for name, kind in types.items()}
+        session.run(None, {name: np.asarray(x) if is_tensor[name] else x for name, x in feeds.items() if name in types})
+
+
+def refuse_written_out(model: onnx.ModelProto, kept: onnx.ModelProto) -> None:
+    """Raise RuntimeError for an operator without a kernel that the runtime writes out in others, as functions say.
+
+    In a larger graph sessions fail over that: the parts meet no kernel, or an optimizer that has gone by.
+    """
+    left = {node.op_type for node in kept.graph.node}
+    gone = sorted({node.op_type for node in model.graph.node} - left - {"Constant"})
+    if gone:
+        raise RuntimeError(f"no kernel for {' and '.join(gone)}: written out in {', '.join(sorted(left))}")
+
+
+def _ask_openvino(model: bytes, feeds: Feeds | None) -> None:
+    openvino = load_openvino()
+    hints = openvino.properties.hint
+    core = openvino.Core()
+    # Without the hint OpenVINO runs everything in the type it likes best, and the types in the file say nothing.
+    accurate = {hints.execution_mode: hints.ExecutionMode.ACCURACY}
+    compiled = core.compile_model(core.read_model(model), "CPU", accurate)
+    if feeds is not None:
+        used = {name for port in compiled.inputs for name in port.get_names()}
+        compiled.create_infer_request().infer({name: value for name, value in feeds.items() if name in used})
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    runtime.target: runtime
+    for runtime in (
+        Runtime("onnxruntime-cpu", "onnxruntime", _ask_onnxruntime, ask_onnxruntime),
+        Runtime("onnxruntime-cuda", "onnxruntime-gpu", _ask_onnxruntime_cuda),
+        Runtime("openvino-cpu", "openvino", _ask_openvino, ask_openvino),
+    )
+}

@@ -1,0 +1,131 @@
+"""What a model and each of its nodes take on a target: the verbs of this package."""
+
+import os
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import onnx
+
+from mezzo.contracts.profiles import CastTime, Effort, ModelTimes, NodeTimes
+from mezzo.onnx.profile.attribution import share_out
+from mezzo.onnx.profile.jobs import Kernel, Timed, Write, time_models, write_whole
+from mezzo.onnx.profile.prepare import Label, Piece, Prepared, prepare
+from mezzo.onnx.run.feeds import Datum
+
+_DEFAULT = Effort()
+_CONVERSIONS = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear"})
+
+
+def profile_nodes(
+    model: onnx.ModelProto | str | os.PathLike[str],
+    target: str,
+    feeds: Mapping[str, Datum],
+    runs: int = _DEFAULT.runs,
+    *,
+    weights: Mapping[str, float] | None = None,
+) -> NodeTimes:
+    """Time every node of a model on a target. Nodes without a name are called after their operator and position.
+
+    `weights`: by what a kernel that holds several nodes shares its time out; alike where not given.
+
+    Raises:
+        InputError: the runtime is missing, or the feeds do not fit.
+        ContractError: the runtime cannot load or run the model.
+    """
+    proto = model if isinstance(model, onnx.ModelProto) else onnx.load(os.fspath(model))
+    count = 0
+
+    def label(node: onnx.NodeProto) -> str:
+        nonlocal count
+        count += 1
+        return node.name or f"{node.op_type}_{count - 1}"
+
+    return profile_models([proto], target, feeds, label, weights or {}, Effort(runs=runs))[0]
+
+
+def profile_models(
+    models: Sequence[onnx.ModelProto],
+    target: str,
+    feeds: Mapping[str, Datum],
+    label: Label,
+    weights: Mapping[str, float],
+    effort: Effort = _DEFAULT,
+    write: Write = write_whole,
+) -> tuple[NodeTimes, ...]:
+    """Time the nodes of several models in turns. `label` names a node of any of them, `write` makes a file of one;
+    errors are `profile_nodes`'.
+    """
+    prepared = [prepare(model, label) for model in models]
+    timed = time_models([copy.model for copy in prepared], target, feeds, effort, profile=True, write=write)
+    return tuple(_node_times(copy, times, weights) for copy, times in zip(prepared, timed, strict=True))
+
+
+def time_model(
+    models: Sequence[onnx.ModelProto | str | os.PathLike[str]],
+    target: str,
+    feeds: Mapping[str, Datum],
+    effort: Effort = _DEFAULT,
+) -> ModelTimes:
+    """Time whole models in turns, each as a user would load it. Errors are `profile_nodes`'."""
+    timed = time_models(models, target, feeds, effort, profile=False)
+    first = timed[0].rounds_ns
+    ratios = [sorted(a / b for a, b in zip(each.rounds_ns, first, strict=True)) for each in timed]
+    return ModelTimes(
+        tuple(median(each.rounds_ns) for each in timed),
+        tuple(median(each) for each in ratios),
+        tuple((each[len(each) // 4], each[-1 - len(each) // 4]) for each in ratios),
+    )
+
+
+def _node_times(prepared: Prepared, timed: Timed, weights: Mapping[str, float]) -> NodeTimes:
+    pieces = prepared.pieces
+    heavy = {
+        number: weights.get(piece.label, 0.0) if weights else 1.0
+        for number, piece in enumerate(pieces)
+        if piece.label is not None
+    }
+    shares = share_out(prepared, timed.kernels, heavy)
+    by_node: dict[str, float] = {}
+    spreads: dict[str, float] = {}
+    casts = []
+    for piece, time_ns, spread_ns in zip(pieces, shares.times_ns, shares.spreads_ns, strict=True):
+        if piece.label is not None:
+            by_node[piece.label] = by_node.get(piece.label, 0.0) + time_ns
+            spreads[piece.label] = spreads.get(piece.label, 0.0) + spread_ns
+        elif piece.op in _CONVERSIONS:
+            source = _source_of(pieces, piece)
+            if source is not None:
+                label, position = source
+                casts.append(
+                    CastTime(
+                        source=label, position=position, time_ns=time_ns, spread_ns=spread_ns,
+                        is_quantizing=piece.op != "Cast",
+                    )
+                )  # fmt: skip
+    return NodeTimes(
+        total_ns=median(timed.rounds_ns),
+        by_node=by_node,
+        spread_ns=spreads,
+        casts=tuple(casts),
+        mapped_share=shares.mapped_ns / shares.total_ns if shares.total_ns else 1.0,
+        kernels_ns=shares.total_ns,
+        kernel_runs=_count(timed.kernels),
+        between_ns=timed.between_ns,
+    )
+
+
+def _source_of(pieces: Sequence[Piece], piece: Piece) -> tuple[str, int] | None:
+    """Label and position of what a conversion reads, that of its Quantize where it is a Dequantize; None where nobody
+    has a label for it: it is a weight, or another conversion's.
+    """
+    read = piece.reads[0]
+    if piece.op == "DequantizeLinear":
+        if isinstance(read, str) or pieces[read[0]].op != "QuantizeLinear" or pieces[read[0]].label is not None:
+            return None
+        read = pieces[read[0]].reads[0]
+    made_by, position = (read, 0) if isinstance(read, str) else (pieces[read[0]].label, read[1])
+    return None if made_by is None else (made_by, position)
+
+
+def _count(kernels: Sequence[Kernel]) -> float:
+    return sum(kernel.calls for kernel in kernels)

@@ -1,0 +1,190 @@
+"""Runs and profiles a model in ONNX Runtime's CPU provider, at the optimisation level that users run it at.
+
+To be profiled, a model is optimised first and written down; nodes that came without a name get one, and that model runs
+with no further optimisation. So every kernel is known by name with the values it reads and makes.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mezzo.onnx.profile.runtime_graphs import GraphKernel, kernels_of_onnxruntime
+from mezzo.onnx.run.runtime_libraries import load_onnxruntime
+
+_CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_SUFFIX = "_kernel_time"
+
+
+def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool) -> "_Loaded":
+    """Load a model. `folder` takes what a profile needs on disk. Raises whatever ONNX Runtime raises."""
+    runtime = load_onnxruntime()
+    if not profile:
+        return _Loaded(runtime.InferenceSession(str(path), _options(runtime, threads), providers=_PROVIDERS), feeds)
+    optimized = folder / "optimized.onnx"
+    options = _options(runtime, threads)
+    _keep_optimized(options, optimized)
+    runtime.InferenceSession(str(path), options, providers=_PROVIDERS)
+    graph = onnx.load(optimized, load_external_data=False)
+    nodes = [node for node in _all_nodes(graph.graph) if node.op_type not in _CONTROL]
+    _name_each(nodes)
+    onnx.save(graph, optimized)
+    options = _options(runtime, threads)
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    return _Loaded(runtime.InferenceSession(str(optimized), options, providers=_PROVIDERS), feeds, nodes)
+
+
+def load_whole(
+    path: Path, feeds: Mapping[str, Any], threads: int | None, provider: str, trace: Path | None,
+    optimized: Path | None = None,
+) -> "_Loaded":  # fmt: skip
+    """Load a model as a user would. `trace`: how the file of the runtime's own profile begins, where it keeps one;
+    `optimized`: where it writes the graph that it has made of the model, weights beside it.
+
+    Raises whatever ONNX Runtime raises.
+    """
+    runtime = load_onnxruntime()
+    options = _options(runtime, threads)
+    if provider not in _PROVIDERS and hasattr(runtime, "preload_dlls"):  # a GPU's libraries that came as packages
+        runtime.preload_dlls()
+    if trace is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(trace)
+    if optimized is not None:
+        _keep_optimized(options, optimized)
+    providers = list(dict.fromkeys((provider, *_PROVIDERS)))
+    session = runtime.InferenceSession(str(path), options, providers=providers)
+    if session.get_providers()[0] != provider:  # it goes on without, and says so in its log alone
+        raise RuntimeError(f"{provider} could not be started")
+    return _Loaded(session, feeds, optimized=optimized)
+
+
+_PROVIDERS = ["CPUExecutionProvider"]
+
+
+def _keep_optimized(options: Any, path: Path) -> None:
+    """Let a session write the graph that it makes, weights of a kilobyte and more in a file beside it."""
+    options.optimized_model_filepath = str(path)
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimized.weights")
+    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+
+
+def _options(runtime: Any, threads: int | None) -> Any:
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    return options
+
+
+class _Loaded:
+    def __init__(
+        self,
+        session: Any,
+        feeds: Mapping[str, Any],
+        nodes: Sequence[onnx.NodeProto] = (),
+        optimized: Path | None = None,
+    ) -> None:
+        self._session, self._nodes, self._optimized = session, nodes, optimized
+        wanted = {port.name for port in session.get_inputs()}
+        wanted |= {port.name for port in session.get_overridable_initializers()}
+        taken = {name: feed for name, feed in feeds.items() if name in wanted}
+        self._feeds, self._values = taken, None
+        if any(map(_needs_number, taken.values())):
+            self._values = {name: _value(feed) for name, feed in taken.items()}
+
+    def call(self) -> None:
+        if self._values is None:
+            self._session.run(None, self._feeds)
+        else:
+            self._session.run_with_ort_values(None, self._values)
+
+    def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs for other feeds, by name."""
+        names = [port.name for port in self._session.get_outputs()]
+        if any(map(_needs_number, feeds.values())):
+            values = {name: _value(feed) for name, feed in feeds.items()}
+            results = [result.numpy() for result in self._session.run_with_ort_values(None, values)]
+        else:
+            results = self._session.run(None, dict(feeds))
+        return dict(zip(names, results, strict=True))
+
+    def graph_kernels(self) -> Sequence[GraphKernel]:
+        """The kernels of the graph that the runtime has made. It was loaded to write that."""
+        assert self._optimized is not None, "it was loaded so"
+        return kernels_of_onnxruntime(onnx.load(self._optimized, load_external_data=False).graph)
+
+    def end_trace(self) -> Path:
+        """End the runtime's own profile: the file that it has written."""
+        return Path(self._session.end_profiling())
+
+    def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
+        """Time in ns and calls of each kernel, for each call of the model. Ends the profile."""
+        number = {node.name: index for index, node in enumerate(self._nodes)}
+        events = json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8"))
+        starts = sorted(event["ts"] for event in events if event.get("name") == "model_run")
+        by_run: list[dict[int, tuple[float, int]]] = [{} for _ in starts]
+        for event in events:
+            name = event.get("name", "")
+            index = number.get(name.removesuffix(_SUFFIX)) if name.endswith(_SUFFIX) else None
+            if index is None:
+                continue
+            run = by_run[max(0, int(np.searchsorted(starts, event["ts"], "right")) - 1)]
+            time_ns, calls = run.get(index, (0.0, 0))
+            run[index] = time_ns + 1000.0 * event["dur"], calls + 1
+        return by_run
+
+    def kernels(self) -> Sequence[dict[str, Any]]:
+        readers: dict[str, list[int]] = defaultdict(list)
+        for index, node in enumerate(self._nodes):
+            for name in node.input:
+                readers[name].append(index)
+        return [
+            {
+                "names": [node.name],
+                "op": node.op_type,
+                "makes": list(node.output),
+                "feeds": sorted({index for name in node.output for index in readers[name]}),
+            }
+            for node in self._nodes
+        ]
+
+
+def _value(feed: Any) -> Any:
+    """A feed as ONNX Runtime holds it: its numpy bridge does not know BF16 and FP8."""
+    runtime = load_onnxruntime()
+    if _needs_number(feed):
+        element = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
+        return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(feed), element)
+    return runtime.OrtValue.ortvalue_from_numpy(feed)
+
+
+def _needs_number(feed: Any) -> bool:
+    return isinstance(feed, np.ndarray) and feed.dtype.name.startswith(("bfloat16", "float8"))
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _all_nodes(attribute.g)
+        yield node
+
+
+def _name_each(nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give nodes without a name of their own one."""
+    taken = Counter(node.name for node in nodes)
+    for number, node in enumerate(nodes):
+        if node.name and taken[node.name] == 1:
+            continue
+        name = f"{node.name or 'unnamed'}_{number}"
+        while name in taken:
+            name += "_"
+        taken[name] += 1
+        node.name = name

@@ -1,0 +1,149 @@
+"""Runs and profiles a model in OpenVINO's CPU plug-in, in the types that the file states.
+
+Execution mode ACCURACY is what makes the plug-in mind those types. Without it, it computes an FP32 model in BF16 where
+the machine can, and there would be nothing to compare. The hint of an inference precision of f32 does the same: what
+the file has in BF16 stays so (OpenVINO 2026.4.1).
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mezzo.onnx.profile.runtime_graphs import GraphKernel, kernels_of_openvino
+from mezzo.onnx.run.runtime_libraries import load_openvino
+
+# Into how many parts calls are taken to tell how times vary. It counts whole microseconds, so means of fewer calls are
+# coarser. The first part holds the first calls, which the middle half of all leaves out.
+_PARTS = 8
+
+
+def load(
+    path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool, keeps_types: bool = True
+) -> "_Loaded":
+    """Load a model. `folder` is not needed. Raises whatever OpenVINO raises.
+
+    `keeps_types`: it runs in the types that the file states, and not in those that the plug-in likes.
+    """
+    openvino = load_openvino()
+    hints = openvino.properties.hint
+    config: dict[Any, Any] = {
+        hints.execution_mode: hints.ExecutionMode.ACCURACY if keeps_types else hints.ExecutionMode.PERFORMANCE,
+        hints.performance_mode: hints.PerformanceMode.LATENCY,
+        "PERF_COUNT": profile,
+    }
+    if threads is not None:
+        config["INFERENCE_NUM_THREADS"] = threads
+    core = openvino.Core()
+    return _Loaded(core.compile_model(core.read_model(str(path)), "CPU", config), feeds, profile=profile)
+
+
+class _Loaded:
+    def __init__(self, compiled: Any, feeds: Mapping[str, Any], *, profile: bool) -> None:
+        self._profile, self._compiled = profile, compiled
+        self._request = compiled.create_infer_request()
+        used = {name for port in compiled.inputs for name in port.get_names()}
+        self._feeds = {name: _value(feed) for name, feed in feeds.items() if name in used}
+        self._ops = compiled.get_runtime_model().get_ordered_ops() if profile else []
+        self._index = {op.get_friendly_name(): number for number, op in enumerate(self._ops)}
+        self._runs: list[Mapping[int, tuple[float, int]]] = []
+
+    def call(self) -> None:
+        self._request.infer(self._feeds, share_inputs=True, share_outputs=True)
+        if not self._profile:
+            return
+        run: dict[int, tuple[float, int]] = {}
+        for info in self._request.get_profiling_info():
+            number = self._index.get(info.node_name)
+            if number is not None and info.status.name == "EXECUTED":
+                run[number] = run.get(number, (0.0, 0))[0] + info.real_time.total_seconds() * 1e9, 1
+        self._runs.append(run)
+
+    def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs for other feeds, by name."""
+        used = {name for port in self._compiled.inputs for name in port.get_names()}
+        request = self._compiled.create_infer_request()  # the timed one shares its feeds, which have one shape
+        request.infer({name: _value(feed) for name, feed in feeds.items() if name in used})
+        answers = {}
+        for port in self._compiled.outputs:
+            array = _array(request.get_tensor(port))
+            answers.update(dict.fromkeys(port.get_names(), array))
+        return answers
+
+    def graph_kernels(self) -> Sequence[GraphKernel]:
+        """The kernels of the graph that the runtime has made."""
+        return list(kernels_of_openvino(self._compiled.get_runtime_model()))
+
+    def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
+        """What each call took: the mean of the part of them that it is in, as the plug-in tells of no single one."""
+        ends = np.linspace(0, len(self._runs), min(_PARTS, len(self._runs)) + 1).astype(int).tolist()
+        parts = [(self._mean_of(first, last), last - first) for first, last in itertools.pairwise(ends)]
+        return [
+            {number: (time_ns, 1) for number, time_ns in part.items()} for part, count in parts for _ in range(count)
+        ]
+
+    def _mean_of(self, first: int, last: int) -> dict[int, float]:
+        """What each kernel took on average in the calls from `first` up to `last`.
+
+        The plug-in tells the mean of all calls so far (2026.4.1), so what the first ones took is taken away again.
+        """
+        before: Mapping[int, tuple[float, int]] = self._runs[first - 1] if first else {}
+        wholes = {
+            number: last * mean_ns - first * before.get(number, (0.0, 0))[0]
+            for number, (mean_ns, _) in self._runs[last - 1].items()
+        }
+        return {number: max(0.0, whole / (last - first)) for number, whole in wholes.items()}
+
+    def layers(self, warm: int) -> Sequence[dict[str, Any]]:
+        """The layers that ran, each with its time per run and in words its type, the first `warm` runs left out."""
+        assert len(self._runs) > warm > 0, "some runs are left"
+        times_ns, rows = self._mean_of(warm, len(self._runs)), []
+        for number, op in enumerate(self._ops):
+            if number in times_ns:
+                facts = op.get_rt_info()
+                named = {"name": op.get_friendly_name(), "op": _text(facts, "layerType")}
+                rows.append({**named, "type": _text(facts, "runtimePrecision"), "time_ns": times_ns[number]})
+        return rows
+
+    def kernels(self) -> Sequence[dict[str, Any]]:
+        """The nodes of the compiled graph, with the nodes of the file that each of them holds."""
+        rows = []
+        for op in self._ops:
+            facts = op.get_rt_info()
+            held = [name for name in _text(facts, "originalLayersNames").split(",") if name]
+            readers = [port.get_node().get_friendly_name() for out in op.outputs() for port in out.get_target_inputs()]
+            rows.append(
+                {
+                    "names": held,
+                    "op": _text(facts, "layerType"),
+                    "makes": [],
+                    "feeds": sorted({self._index[name] for name in readers}),
+                }
+            )
+        return rows
+
+
+def _text(facts: Any, key: str) -> str:
+    entry = facts[key] if key in facts else ""  # noqa: SIM401  no mapping: it has no get
+    return str(entry.astype(str) if hasattr(entry, "astype") else entry)
+
+
+def _value(feed: Any) -> Any:
+    """A feed as OpenVINO holds it: its numpy bridge does not know BF16."""
+    if isinstance(feed, np.ndarray) and feed.dtype.name == "bfloat16":
+        openvino = load_openvino()
+        tensor = openvino.Tensor(openvino.Type.bf16, list(feed.shape))
+        np.copyto(np.asarray(tensor.data).view(np.uint16), np.ascontiguousarray(feed).view(np.uint16))
+        return tensor
+    return feed
+
+
+def _array(tensor: Any) -> Any:
+    """A copy of a result: the numpy bridge gives BF16 as another type of two bytes."""
+    if tensor.element_type.get_type_name() != "bf16":
+        return np.array(tensor.data)
+    bfloat16 = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
+    return np.asarray(tensor.data).view(np.uint16).view(bfloat16).copy()

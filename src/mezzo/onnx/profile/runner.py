@@ -1,0 +1,88 @@
+"""The child process of one model: loads it, and runs it when it is told to. Between its turns it sleeps.
+
+It is told by lines on stdin, each a JSON object, and answers each by one on what was its stdout when it started. The
+first line that it writes says that the model has run, or why it does not; when stdin ends, it ends. An order is a turn
+to be timed, a folder of feeds to be answered, or a question for the kernels of the runtime's own graph.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from mezzo.onnx.profile import onnxruntime, openvino
+from mezzo.onnx.profile.feedfiles import ANSWERS, read_feeds, write_feeds
+from mezzo.onnx.profile.runtimes import RUNTIMES
+
+_WARM_CALLS = 2  # the first call allocates, the second may still compile
+
+
+def main(folder: Path) -> None:
+    """Serve the request in a folder."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # runtimes print, and not all that they print goes to stderr
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    try:
+        loaded = _load(request, folder)
+        for _ in range(_WARM_CALLS):
+            loaded.call()
+        if request["profile"]:
+            _say(answers, _profile(loaded, request["profile"]))
+            return
+        _say(answers, {})
+        for line in sys.stdin:
+            _say(answers, _obey(loaded, json.loads(line), folder))
+    except Exception as error:  # noqa: BLE001  whatever a runtime raises is its answer
+        _say(answers, {"error": " ".join(str(error).split()) or type(error).__name__})
+
+
+def _obey(loaded: Any, order: Mapping[str, Any], folder: Path) -> Mapping[str, object]:
+    """Carry one order out."""
+    if "feeds" in order:
+        place = folder / order["feeds"]
+        write_feeds(loaded.answer(read_feeds(place)), place / ANSWERS)
+        return {}
+    if "kernels" in order:
+        return {"kernels": [{**asdict(kernel), "nodes": sorted(kernel.nodes)} for kernel in loaded.graph_kernels()]}
+    return {"time_ns": _turn(loaded, order["pause_s"], order["calls"])}
+
+
+def _say(answers: TextIO, answer: Mapping[str, object]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def _load(request: Mapping[str, Any], folder: Path) -> Any:
+    path, feeds, threads = Path(request["model"]), read_feeds(folder / "feeds"), request["threads"]
+    provider, is_profiled = RUNTIMES[request["target"]].provider, bool(request["profile"])
+    if provider is not None:
+        trace = folder / "trace" if is_profiled else None
+        optimized = folder / "optimized.onnx" if request["shows_kernels"] else None
+        return onnxruntime.load_whole(path, feeds, threads, provider, trace, optimized)
+    return openvino.load(path, feeds, folder, threads, profile=is_profiled, keeps_types=request["keeps_types"])
+
+
+def _turn(loaded: Any, pause_s: float, calls: int) -> float:
+    time.sleep(pause_s)  # what others left spinning goes to sleep
+    loaded.call()
+    start = time.perf_counter_ns()
+    for _ in range(calls):
+        loaded.call()
+    return (time.perf_counter_ns() - start) / calls
+
+
+def _profile(loaded: Any, runs: int) -> dict[str, object]:
+    """Run under the profiler: the file that it writes, or the layers where it writes none."""
+    for _ in range(runs):
+        loaded.call()
+    return (
+        {"trace": str(loaded.end_trace())} if hasattr(loaded, "end_trace") else {"layers": loaded.layers(_WARM_CALLS)}
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

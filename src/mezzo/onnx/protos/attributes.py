@@ -1,0 +1,136 @@
+"""Attributes of a node, decoded on demand: a policy asks for few of them, a model holds tens of thousands."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import onnx
+
+from mezzo.common.errors import ModelError
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.schema.types import FROM_ONNX
+
+NONE: Mapping[str, object] = MappingProxyType({})
+_FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = (
+    onnx.AttributeProto.FLOAT, onnx.AttributeProto.INT, onnx.AttributeProto.STRING, onnx.AttributeProto.TENSOR,
+    onnx.AttributeProto.FLOATS, onnx.AttributeProto.INTS, onnx.AttributeProto.STRINGS,
+)  # fmt: skip
+
+
+class NodeAttributes(Mapping[str, object]):
+    """Numbers, strings and tuples of them by name. Tensors and graphs are left out: they hold no plain value."""
+
+    __slots__ = ("_proto",)
+
+    def __init__(self, proto: onnx.NodeProto) -> None:
+        self._proto = proto
+
+    def __getitem__(self, name: str) -> object:
+        for attribute in self._proto.attribute:
+            if attribute.name == name:
+                value = decode(attribute)
+                if value is not None:
+                    return value
+        raise KeyError(name)
+
+    def get(self, name: str, default: object = None) -> object:
+        """The same without an exception, which costs as much as the look."""
+        for attribute in self._proto.attribute:
+            if attribute.name == name:
+                value = decode(attribute)
+                return default if value is None else value
+        return default
+
+    def __bool__(self) -> bool:
+        """Whether there may be any: counting them would decode them all."""
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return (a.name for a in self._proto.attribute if decode(a) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def decode(attribute: onnx.AttributeProto) -> object:
+    """Plain value of an attribute; None for tensors, graphs and references to a function's attribute."""
+    if attribute.ref_attr_name:
+        return None
+    kind = attribute.type
+    if kind == _INT:
+        return attribute.i
+    if kind == _FLOAT:
+        return attribute.f
+    if kind == _STRING:
+        return attribute.s.decode("utf-8", "replace")
+    if kind == _INTS:
+        return tuple(attribute.ints)
+    if kind == _FLOATS:
+        return tuple(attribute.floats)
+    if kind == _STRINGS:
+        return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
+    return None
+
+
+def find(proto: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
+    """Find an attribute by name."""
+    attribute: onnx.AttributeProto
+    for attribute in proto.attribute:
+        if attribute.name == name:
+            return attribute
+    return None
+
+
+# Attributes that a function's caller passes by name, as its body sees them.
+Environment = Mapping[str, onnx.AttributeProto]
+
+
+def resolve(attribute: onnx.AttributeProto, environment: Environment) -> onnx.AttributeProto | None:
+    """Follow a reference to a function's attribute; None where the caller left it out."""
+    return environment.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+
+
+def dtype_of(proto: onnx.NodeProto, name: str, environment: Environment) -> DType | None:
+    """Element type that a dtype attribute, or a tensor attribute, names; None where it is absent or says undefined.
+
+    Raises:
+        ModelError: the number is no element type.
+    """
+    found = find(proto, name)
+    attribute = None if found is None else resolve(found, environment)
+    if attribute is None:
+        return None
+    number = attribute.t.data_type if attribute.type == _TENSOR else attribute.i
+    if number == 0:
+        return None
+    dtype = FROM_ONNX.get(number)
+    if dtype is None:
+        raise ModelError(
+            f"node {proto.name!r} ({proto.op_type}): attribute {name!r} names element type {number}, "
+            f"which ONNX {onnx.__version__} does not define; upgrade onnx or mend the model"
+        )
+    return dtype
+
+
+def constant_tensor(attribute: onnx.AttributeProto) -> onnx.TensorProto | None:
+    """The tensor a Constant holds, built from its scalar or list forms too; None for strings."""
+    name = attribute.name
+    if name == "value":
+        return attribute.t
+    if name == "sparse_value":
+        return attribute.sparse_tensor.values
+    if name == "value_float":
+        return onnx.numpy_helper.from_array(np.array(attribute.f, np.float32))
+    if name == "value_floats":
+        return onnx.numpy_helper.from_array(np.array(attribute.floats, np.float32))
+    return None
+
+
+def set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
+    """Write a number, over whatever the attribute was."""
+    attribute = find(proto, name)
+    if attribute is None:
+        attribute = proto.attribute.add(name=name)
+    attribute.ClearField("ref_attr_name")
+    attribute.type = onnx.AttributeProto.INT
+    attribute.i = value

@@ -1,0 +1,92 @@
+"""How large a model gets once its functions are put in the place of their calls: counted, before anybody does it."""
+
+from collections.abc import Iterator
+
+import onnx
+
+from mezzo.common.errors import ModelError
+from mezzo.onnx.schema.domains import canonical
+
+# A call is planned on its own, so a function's nodes count once per call, and so do what crosses a call's border.
+MOST_NODES = 400_000
+# Bodies and functions, one in the other.
+MOST_DEPTH = 64
+
+_Key = tuple[str, str, str]
+
+
+def check_expansion(model: onnx.ModelProto) -> None:
+    """Check that calls of functions end, and make no more nodes than can be planned. Takes one look at each node.
+
+    Raises ModelError: a function calls itself, calls nest too deep, or too many nodes result.
+    """
+    if not model.functions:
+        return
+    functions = {(canonical(f.domain), f.name, f.overload): f for f in model.functions}
+    calls = {key: _calls(function, functions) for key, function in functions.items()}
+    sizes: dict[_Key, int] = {}
+    depths: dict[_Key, int] = {}
+    for key in _callees_first(model, functions, calls):
+        function = functions[key]
+        border = len(function.input) + len(function.output) + 1
+        sizes[key] = border + _count(function) + sum(sizes[callee] for callee in calls[key])
+        depths[key] = 1 + max((depths[callee] for callee in calls[key]), default=0)
+        if depths[key] > MOST_DEPTH:
+            raise ModelError(f"calls of functions nest deeper than {MOST_DEPTH}, in {key[1]!r}; flatten the model")
+    total = sum(sizes[callee] for callee in _calls(model.graph, functions))
+    if total > MOST_NODES:
+        largest = max(sizes, key=lambda key: sizes[key])
+        raise ModelError(
+            f"the model's functions, put in the place of their calls, make {_spell(total)} nodes, most "
+            f"of them in {largest[1]!r}; at most {MOST_NODES} can be planned, so let functions call each other less"
+        )
+
+
+def _callees_first(
+    model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionProto], calls: dict[_Key, list[_Key]]
+) -> Iterator[_Key]:
+    """The functions that the model reaches, each after those it calls. Raises ModelError: one calls itself."""
+    done: set[_Key] = set()
+    for start in _calls(model.graph, functions):
+        path: dict[_Key, Iterator[_Key]] = {} if start in done else {start: iter(calls[start])}
+        while path:
+            key, waiting = next(reversed(path.items()))
+            callee = next((callee for callee in waiting if callee not in done), None)
+            if callee is None:
+                del path[key]
+                done.add(key)
+                yield key
+            elif callee in path:
+                through = "" if callee == key else f" through {key[1]!r}"
+                raise ModelError(
+                    f"function {callee[1]!r} calls itself{through}, which no run would end; mend the model"
+                )
+            else:
+                path[callee] = iter(calls[callee])
+
+
+def _calls(owner: onnx.GraphProto | onnx.FunctionProto, functions: dict[_Key, onnx.FunctionProto]) -> list[_Key]:
+    """The functions called in a graph or function, once per call, in the bodies in it too."""
+    keys = [(canonical(node.domain), node.op_type, node.overload) for node in _nodes(owner)]
+    return [key for key in keys if key in functions]
+
+
+def _count(owner: onnx.GraphProto | onnx.FunctionProto) -> int:
+    return sum(1 for _ in _nodes(owner))
+
+
+def _nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    waiting: list[onnx.GraphProto | onnx.FunctionProto] = [owner]
+    while waiting:
+        for node in waiting.pop().node:
+            yield node
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    waiting.append(attribute.g)
+                elif attribute.type == onnx.AttributeProto.GRAPHS:
+                    waiting += attribute.graphs
+
+
+def _spell(count: int) -> str:
+    """A count that may have many digits."""
+    return str(count) if count < 10**9 else f"more than 10^{len(str(count)) - 1}"

@@ -1,0 +1,124 @@
+"""What reading If, loops and calls share: bodies become scopes, what crosses their borders becomes ties."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import onnx
+
+from mezzo.common.errors import ModelError
+from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import Kind, Node, Signature, Use
+from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.read.builder import Builder
+from mezzo.onnx.read.frames import ANY_FLOAT, Env, Frame, pseudo_signature
+from mezzo.onnx.read.handles import Place
+from mezzo.onnx.schema.infos import stated_infos
+from mezzo.onnx.schema.schema import find_schema
+from mezzo.onnx.schema.types import ValueType, element_dtype, from_type_proto, state_type, with_element
+
+
+class Result(NamedTuple):
+    """One output of a body: what it holds and where it stands."""
+
+    value: int | None
+    value_type: ValueType
+    name: str
+
+
+def _tie_legal(frame: Frame, op: str, value_type: ValueType) -> frozenset[DType]:
+    """What a control operator may carry. Source: the type variable V of its schema."""
+    schema = find_schema("", op, frame.opsets.get("", 1))
+    dtype = element_dtype(value_type)
+    if schema is None or value_type is None or dtype is None:
+        return frozenset(() if dtype is None else (dtype,))
+    variables = [v for v in (*schema.inputs, *schema.outputs) if v in schema.allowed]
+    return frozenset({dtype}) | {
+        low for low in ANY_FLOAT if any(schema.admits(v, with_element(value_type, low)) for v in variables)
+    }
+
+
+class Ties:
+    """Makes the ties of one control node. A tie of loop state is opened before the body and closed after it."""
+
+    def __init__(self, reader: Builder, frame: Frame, op: str, title: str) -> None:
+        self.reader, self.frame, self.op, self.title = reader, frame, op, title
+
+    def open(
+        self, label: str, value_type: ValueType, outputs: list[tuple[str, ValueType, int, int]]
+    ) -> tuple[int, list[int]]:
+        """Add a tie without uses. `outputs` are (name, type, scope, elements). Returns its id and its values' ids."""
+        reader = self.reader
+        node = len(reader.nodes)
+        values = [reader.add_value(name, kind, node, scope, size) for name, kind, scope, size in outputs]
+        legal = ANY_FLOAT if self.op == "" else _tie_legal(self.frame, self.op, value_type)
+        signature = self._signature(2, len(values), element_dtype(value_type), legal)
+        title = reader.unique(self.frame, f"{self.title}.{label}")
+        reader.add_node(title, Kind.TIE, signature, self.frame.scope, (), tuple(values))
+        return node, values
+
+    def close(self, node: int, uses: list[tuple[int | None, Place]]) -> None:
+        """Give a tie its uses and say where they stand."""
+        reader = self.reader
+        old = reader.nodes[node]
+        signature = self._signature(len(uses), len(old.outputs), old.signature.dtype, old.signature.legal)
+        reader.nodes[node] = old._replace(inputs=tuple(value for value, _ in uses), signature=signature)
+        for operand, (_, place) in enumerate(uses):
+            reader.handles.places[Use(node, operand)] = place
+
+    def _signature(self, uses: int, values: int, dtype: DType | None, legal: frozenset[DType]) -> Signature:
+        """A tie is the border of its operator's bodies, which a target's table may name; a call's is nobody's."""
+        schema = find_schema("", self.op, self.frame.opsets.get("", 1)) if self.op else None
+        border = None if schema is None else ("onnx", self.op, schema.version)
+        return replace(pseudo_signature("tie", uses, values, dtype, legal), border=border)
+
+
+def body_of(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
+    attribute = find(proto, name)
+    if attribute is None:
+        raise ModelError(
+            f"node {proto.name or proto.output[0]!r} ({proto.op_type}) lacks its body {name!r}; mend the model"
+        )
+    return attribute.g
+
+
+def title_of(proto: onnx.NodeProto) -> str:
+    return proto.name or f"{proto.op_type}:{proto.output[0] if proto.output else ''}"
+
+
+def enter(reader: Builder, frame: Frame, node: int, path: str, body: onnx.GraphProto, repeats: int = 1) -> Frame:
+    inner = Frame(Env(frame.env), 0, f"{frame.path}/{path}" if frame.path else path, frame.opsets, frame.container)
+    inner.scope = reader.add_scope(node, inner.path, body, frame.container, frame.scope, repeats)
+    inner.attributes = frame.attributes
+    inner.declared = stated_infos(body)
+    inner.depth = frame.depth + 1
+    return inner
+
+
+def read_body(reader: Builder, inner: Frame, body: onnx.GraphProto) -> None:
+    reader.read_initializers(inner, body, {info.name: info for info in body.input}, skip={i.name for i in body.input})
+    reader.read_nodes(inner, body.node)
+
+
+def read_result(reader: Builder, inner: Frame, body: onnx.GraphProto, index: int, use: Use) -> Result:
+    """The value of a body's output, as `use` will read it."""
+    name = body.output[index].name
+    value, value_type = reader.read_name(inner, name, use)
+    state_type(body.output[index].type, value_type)
+    if value_type is None:
+        value_type = from_type_proto(body.output[index].type)
+        if value is not None and value_type is not None:
+            reader.state_type(value, value_type)
+    return Result(value, value_type, name)
+
+
+def add_control_node(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> tuple[int, str]:
+    """Add the node itself; its plain operands and results are completed by `finish`."""
+    title = reader.unique(frame, title_of(proto))
+    signature = pseudo_signature(proto.op_type, 0, 0, None, frozenset())
+    return reader.add_node(title, Kind.OP, signature, frame.scope, (), (), proto), title_of(proto)
+
+
+def finish(reader: Builder, node: int, inputs: list[int | None], outputs: list[int | None]) -> None:
+    old: Node = reader.nodes[node]
+    signature = pseudo_signature(old.op, len(inputs), len(outputs), None, frozenset())
+    reader.nodes[node] = old._replace(inputs=tuple(inputs), outputs=tuple(outputs), signature=signature)

@@ -1,0 +1,72 @@
+"""Put the functions back: calls that came out alike share one function, others get a specialisation of their own."""
+
+import onnx
+
+from mezzo.onnx.read.handles import Container, Handles
+from mezzo.onnx.read.origins import name_node, title_of
+
+_Key = tuple[str, str, str]
+
+
+def replace_functions(handles: Handles) -> None:
+    """Compare each call's copy with its function; rename the callees of those that differ, and drop what nobody calls.
+
+    Inner calls come later in `containers`, so walking backwards settles them first.
+    """
+    model = handles.model
+    if not model.functions:
+        return
+    originals: dict[_Key, bytes] = {}
+    order: dict[_Key, onnx.FunctionProto] = {}
+    for function in model.functions:
+        key = (function.domain, function.name, function.overload)
+        originals[key] = function.SerializeToString(deterministic=True)
+        order[key] = function
+    variants: dict[_Key, dict[bytes, str]] = {}
+    specialised: dict[_Key, list[onnx.FunctionProto]] = {}
+    used: set[_Key] = set()
+    taken = {(f.domain, f.name) for f in model.functions}
+    for container in reversed(_calls(handles)):
+        name, call, own = container.key, container.call, container.root
+        assert name is not None, "a call has a function's name"
+        assert call is not None, "a call has a node"
+        assert isinstance(own, onnx.FunctionProto), "a call has a function"
+        key = name
+        content = own.SerializeToString(deterministic=True)
+        if content == originals[key]:
+            used.add(key)
+            continue
+        names = variants.setdefault(key, {})
+        if content not in names:
+            names[content] = _fresh(taken, key)
+            own.name = names[content]
+            specialised.setdefault(key, []).append(own)
+        name_node(call, title_of(call))
+        call.op_type = names[content]
+    called = {(c.key) for c in _calls(handles)}
+    functions = []
+    for key, function in order.items():
+        if key in used or key not in called:
+            functions.append(_copy(function))
+        functions += [_copy(f) for f in specialised.get(key, ())]
+    del model.functions[:]
+    model.functions.extend(functions)
+
+
+def _calls(handles: Handles) -> list[Container]:
+    by_id: dict[int, Container] = {id(c): c for c in handles.containers if c.key is not None}
+    return list(by_id.values())
+
+
+def _fresh(taken: set[tuple[str, str]], key: _Key) -> str:
+    count = 1
+    while (key[0], f"{key[1]}_{count}") in taken:
+        count += 1
+    taken.add((key[0], f"{key[1]}_{count}"))
+    return f"{key[1]}_{count}"
+
+
+def _copy(function: onnx.FunctionProto) -> onnx.FunctionProto:
+    copy = onnx.FunctionProto()
+    copy.CopyFrom(function)
+    return copy

@@ -1,0 +1,173 @@
+"""The typed text of a model: what `mezzo show` prints and golden tests compare. One line per thing, in the model's
+order.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+from mezzo.common.errors import ModelError
+from mezzo.onnx.protos.attributes import decode
+from mezzo.onnx.read.read import Reader, no_facts
+from mezzo.onnx.schema.domains import DEFAULT
+from mezzo.onnx.schema.shapes import Sizes
+from mezzo.onnx.schema.types import FROM_ONNX, Aggregate, ValueType
+
+_Shapes = Mapping[str, str]
+_INDENT = "  "
+# A text longer than this is cut: names and strings come from the model and may be of any length.
+_LONGEST = 200
+
+
+def show_model(model: onnx.ModelProto) -> str:
+    """Print every input, weight, node and output with its type. Weights' numbers are left out, small constants kept."""
+    typed = _Types(model)
+    lines = list(_graph_lines(model.graph, typed, "", is_main=True, is_overridable=model.ir_version >= 4))
+    for function in model.functions:
+        lines += ["", f"function {function.domain or 'ai.onnx'}.{function.name}({', '.join(function.input)})"]
+        lines += [f"{_INDENT}{line}" for node in function.node for line in _node_lines(node, typed, function, "")]
+        lines.append(f"{_INDENT}return {', '.join(function.output)}")
+    return "\n".join(map(_printable, lines)) + "\n"
+
+
+def _printable(line: str) -> str:
+    """Escape what a terminal would act on: names come from the model, and none may fake a line."""
+    return (
+        line
+        if line.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    )
+
+
+class _Types:
+    """Types by owner and name, and shapes by name where the model, or inference, states them."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        reader = Reader(model, None, Sizes({}, {}), no_facts)
+        try:
+            reader.read()
+        except ModelError:
+            if not reader.values:
+                raise
+        owners = reader.handles.owners
+        self._types: dict[tuple[int, str], ValueType] = {}
+        self._keep = owners  # ids stay theirs while they live
+        for value, value_type in zip(reader.values, reader.types, strict=True):
+            self._types[id(owners[value.scope]), value.name] = value_type
+        # Calls are typed in copies of their functions; the first call's types stand for the function.
+        self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        for value, value_type in zip(reader.values, reader.types, strict=True):
+            container = reader.handles.containers[value.scope]
+            if container.key is not None and owners[value.scope] is container.root:
+                self._types.setdefault((id(self._functions[container.key]), value.name), value_type)
+        self.shapes = _shapes(model)
+
+    def text(self, owner: onnx.GraphProto | onnx.FunctionProto, name: str) -> str:
+        value_type = self._types.get((id(owner), name))
+        return type_text(value_type) + self.shapes.get(name, "")
+
+
+def type_text(value_type: ValueType) -> str:
+    if value_type is None:
+        return "?"
+    if isinstance(value_type, Aggregate):
+        return value_type.shape.replace("tensor({})", "{}").format(value_type.dtype or "?")
+    return str(value_type)
+
+
+def _shapes(model: onnx.ModelProto) -> dict[str, str]:
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model)
+    except Exception:  # noqa: BLE001  shapes are decoration; inference fails on models that are fine
+        inferred = model
+    shapes: dict[str, str] = {}
+    for graph in _graphs(inferred.graph):
+        for infos in (graph.value_info, graph.input, graph.output):
+            for info in infos:
+                tensor = info.type.tensor_type
+                if tensor.HasField("shape"):
+                    dims = (
+                        str(d.dim_value) if d.HasField("dim_value") else _symbol(d.dim_param) for d in tensor.shape.dim
+                    )
+                    shapes[info.name] = f"[{','.join(dims)}]"
+    return shapes
+
+
+def _symbol(name: str) -> str:
+    """A symbolic dimension; those that inference makes up say nothing."""
+    return "?" if not name or name.startswith("unk__") else name
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _graphs(attribute.g)
+
+
+def _graph_lines(
+    graph: onnx.GraphProto, typed: _Types, indent: str, *, is_main: bool, is_overridable: bool = False
+) -> Iterator[str]:
+    weights = {tensor.name for tensor in graph.initializer}
+    for info in graph.input:
+        if info.name not in weights or is_overridable:
+            word = "input " if is_main else "given "
+            yield f"{indent}{word} {info.name}: {typed.text(graph, info.name)}"
+    for tensor in graph.initializer:
+        dims = ",".join(str(dim) for dim in tensor.dims)
+        yield f"{indent}weight {tensor.name}: {FROM_ONNX.get(tensor.data_type, '?')}[{dims}]"
+    for sparse in graph.sparse_initializer:
+        dims = ",".join(str(dim) for dim in sparse.dims)
+        yield f"{indent}sparse {sparse.values.name}: {FROM_ONNX.get(sparse.values.data_type, '?')}[{dims}]"
+    for node in graph.node:
+        yield from _node_lines(node, typed, graph, indent)
+    for info in graph.output:
+        yield f"{indent}{'output' if is_main else 'yield '} {info.name}"
+
+
+def _node_lines(
+    node: onnx.NodeProto, typed: _Types, owner: onnx.GraphProto | onnx.FunctionProto, indent: str
+) -> Iterator[str]:
+    results = ", ".join(f"{name}: {typed.text(owner, name)}" if name else "_" for name in node.output)
+    domain = "" if node.domain in DEFAULT else f"{node.domain}."
+    plain = [a for a in node.attribute if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)]
+    bodies = [a for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    attributes = ", ".join(f"{a.name}={_attribute_text(a)}" for a in sorted(plain, key=lambda a: a.name))
+    braces = f"{{{attributes}}}" if attributes else ""
+    yield f"{indent}{results} = {domain}{node.op_type}({', '.join(name or '_' for name in node.input)}){braces}"
+    for attribute in bodies:
+        yield f"{indent}{_INDENT}{attribute.name}:"
+        yield from _graph_lines(attribute.g, typed, indent + 2 * _INDENT, is_main=False)
+
+
+def _attribute_text(attribute: onnx.AttributeProto) -> str:
+    if attribute.ref_attr_name:
+        return f"@{attribute.ref_attr_name}"
+    if attribute.name in ("to", "dtype", "output_datatype", "output_dtype", "stash_type"):
+        return str(FROM_ONNX.get(attribute.i, attribute.i))
+    if attribute.type == onnx.AttributeProto.TENSOR:
+        return _tensor_text(attribute.t)
+    if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+        return f"sparse {_tensor_text(attribute.sparse_tensor.values)}"
+    value = decode(attribute)
+    if isinstance(value, float):
+        return f"{value:.7g}"
+    if isinstance(value, tuple):
+        return f"[{','.join(f'{v:.7g}' if isinstance(v, float) else str(v) for v in value)}]"[:_LONGEST]
+    return repr(value)[:_LONGEST] if isinstance(value, str) else str(value)
+
+
+def _tensor_text(tensor: onnx.TensorProto) -> str:
+    dims = ",".join(str(dim) for dim in tensor.dims)
+    head = f"{FROM_ONNX.get(tensor.data_type, '?')}[{dims}]"
+    count = 1
+    for dim in tensor.dims:
+        count *= dim
+    if count > 4 or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return head
+    try:
+        numbers = onnx.numpy_helper.to_array(tensor).ravel().tolist()
+    except (ValueError, TypeError):
+        return head
+    return f"{head}({', '.join(f'{n:.7g}' if isinstance(n, float) else str(n) for n in numbers)})"

@@ -1,0 +1,107 @@
+"""Large weights as inputs of a model.
+
+Engines read inputs where they lie and never write to them. So they neither copy nor repack such weights, and compute
+nothing from them beforehand.
+"""
+
+from collections.abc import Iterator
+
+import onnx
+
+from mezzo.onnx.emulate.fp32_simulation import free_prefix
+from mezzo.onnx.files.marks import is_marked
+from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.protos.rounding import Array
+
+
+def feed_weights(whole: Whole) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model with its marked tensors as inputs of the main graph, and what these are fed."""
+    assert whole.weights is not None, "asked of models whose weights are in files"
+    model = onnx.ModelProto()
+    model.CopyFrom(whole.model)
+    lifted = _Lifting(model).lifted
+    known = {port.name for port in model.graph.input}
+    for name, tensor in lifted.items():
+        if name not in known:
+            model.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
+    moved = whole.weights.moved
+    return model, {
+        name: moved[name] if name in moved else whole.weights.array(tensor) for name, tensor in lifted.items()
+    }
+
+
+class _Lifting:
+    """Takes marked tensors out of a model, in place. `lifted` are they, by the names of the inputs in their place."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.lifted: dict[str, onnx.TensorProto] = {}
+        self._prefix = free_prefix(model.graph, "weight_")
+        for name, tensor in _taken_out(model.graph):
+            self.lifted[name] = tensor
+        for node in model.graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    self._lift(attribute.g)
+
+    def _lift(self, body: onnx.GraphProto) -> None:
+        """Take them out of a body: names of bodies may stand for other values elsewhere, so inputs have their own."""
+        named: dict[str, str] = {}
+        for name, tensor in _taken_out(body):
+            named[name] = f"{self._prefix}{len(self.lifted)}"
+            self.lifted[named[name]] = tensor
+        _rename(body, named)
+        results = [port.name for port in body.output if port.name in named]
+        body.node.extend(onnx.helper.make_node("Identity", [named[name]], [name]) for name in dict.fromkeys(results))
+        for node in body.node:
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    self._lift(attribute.g)
+
+
+def _taken_out(graph: onnx.GraphProto) -> list[tuple[str, onnx.TensorProto]]:
+    """Remove the marked initializers and Constants of a graph, bodies apart; returns their names and tensors."""
+    taken = [(tensor.name, _copy(tensor)) for tensor in graph.initializer if is_marked(tensor)]
+    if taken:
+        kept = [tensor for tensor in graph.initializer if not is_marked(tensor)]
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+    constants = [node for node in graph.node if _is_marked_constant(node)]
+    taken += [(node.output[0], _copy(node.attribute[0].t)) for node in constants]
+    if constants:
+        rest = [node for node in graph.node if not _is_marked_constant(node)]
+        del graph.node[:]
+        graph.node.extend(rest)
+    return taken
+
+
+def _is_marked_constant(node: onnx.NodeProto) -> bool:
+    is_constant = node.op_type == "Constant" and len(node.attribute) == 1
+    return is_constant and node.attribute[0].HasField("t") and is_marked(node.attribute[0].t)
+
+
+def _copy(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    result = onnx.TensorProto()
+    result.CopyFrom(tensor)
+    return result
+
+
+def _rename(graph: onnx.GraphProto, named: dict[str, str]) -> None:
+    """Read values under other names, in bodies too where these do not mean something else by them."""
+    if not named:
+        return
+    for node in graph.node:
+        node.input[:] = [named.get(name, name) for name in node.input]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                own = set(_own_names(attribute.g))
+                inner = {name: new for name, new in named.items() if name not in own}
+                _rename(attribute.g, inner)
+                results = dict.fromkeys(port.name for port in attribute.g.output if port.name in inner)
+                attribute.g.node.extend(onnx.helper.make_node("Identity", [inner[name]], [name]) for name in results)
+
+
+def _own_names(graph: onnx.GraphProto) -> Iterator[str]:
+    yield from (port.name for port in graph.input)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    yield from (name for node in graph.node for name in node.output)

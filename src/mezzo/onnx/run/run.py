@@ -1,0 +1,399 @@
+"""Runs ONNX models: as they are, or in the true rounding of their low types.
+
+ONNX Runtime is the engine; onnx's reference evaluator steps in where ONNX Runtime cannot load or run a model. Feeds are
+numpy arrays, or what numpy makes an array of, lists of them for sequences and None for empty optionals. Their shapes
+are as declared; numbers are rounded once to the declared type.
+"""
+
+import enum
+import hashlib
+import logging
+import math
+import weakref
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+from onnx import TensorProto
+
+from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError
+from mezzo.common.machine import give_back_memory
+from mezzo.common.memory import is_out_of_memory, memory_at_hand
+from mezzo.contracts.plans import Accumulation
+from mezzo.formats.dtypes import DType
+from mezzo.onnx.emulate.fp32_simulation import twin
+from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.weights import Weights, let_all_go
+from mezzo.onnx.protos.lowcast import round_array, round_nodes
+from mezzo.onnx.run.fed_weights import feed_weights
+from mezzo.onnx.run.feeds import Array, Datum, fit_feeds, retype
+from mezzo.onnx.run.runtime import JUDGING, NATIVE, Settings, lend, load_runtime, needs_number, silence_runtime
+from mezzo.onnx.run.runtime_libraries import load_onnxruntime
+from mezzo.onnx.run.segmented import Segmented, Uncuttable, Underway, cut_model
+from mezzo.onnx.schema.types import TO_ONNX
+
+_log = logging.getLogger(__name__)
+
+
+class Engine(enum.Enum):
+    """What computes."""
+
+    ONNXRUNTIME = "onnxruntime"
+    REFERENCE = "onnx.reference"
+
+
+class Session:
+    """A model ready to run. `engine` is what computes it, `fallback` why ONNX Runtime does not, if it does not."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        declared: Sequence[onnx.ValueInfoProto],
+        engine: Engine | None,
+        settings: Settings = NATIVE,
+        weights: Weights | None = None,
+    ) -> None:
+        """Load `model`; feeds must fit `declared` and get its types first. Without `engine`: the first that loads.
+
+        `weights` are what tensors of the model stand for that it does not hold.
+
+        Raises: ContractError if the wanted engine cannot load the model, or none can.
+        """
+        self._declared = tuple(declared)
+        self._optional = frozenset(
+            [tensor.name for tensor in model.graph.initializer]
+            + [sparse.values.name for sparse in model.graph.sparse_initializer]
+        )
+        self._types = {port.name: port.type for port in (*model.graph.input, *model.graph.output)}
+        self.output_names = [port.name for port in model.graph.output]
+        self.engine = engine or Engine.ONNXRUNTIME
+        self.fallback: str | None = None
+        self._whole = Whole(model, weights)
+        self._fed: dict[str, Any] = {}  # weights, as the engine reads them at each run
+        self._settings = settings
+        self._runner: Any = None
+        self._may_fall_back = engine is None
+        self._memory = memory_at_hand()
+        if self._memory.is_asked:
+            silence_runtime()
+        self._segmented: Segmented | None = None
+        self._is_cuttable = True
+        self._prepared: dict[str, Underway] = {}
+        self._load()
+
+    @property
+    def width(self) -> int:
+        """How many runs are worth preparing together; 1 for a model that runs in one piece."""
+        return 1 if self._segmented is None else self._segmented.width
+
+    @property
+    def may_load_again(self) -> bool:
+        """Whether the model is wanted again after it was loaded, to be cut where it does not fit in memory."""
+        return self._memory.is_asked
+
+    def prepare(self, many: Sequence[Mapping[str, Datum]]) -> None:
+        """Run feeds together that are about to be run one after the other, where that saves something. What cannot be
+        run is said when it is.
+        """
+        if self._segmented is None or not many:
+            return
+        try:
+            fitted = [self._fit(feeds) for feeds in many]
+            self._prepared = dict(zip(map(_key_of, fitted), self._segmented.compute(fitted), strict=True))
+        except Exception as error:  # noqa: BLE001  said by the run that it is about
+            self._prepared = {}
+            _log.debug("runs could not be prepared together: %s", error)
+
+    def run(self, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
+        """Compute the outputs by name, in the types the model declares. BF16 and FP8 results come as ml_dtypes arrays.
+
+        Raises: InputError if the feeds do not fit the inputs; ContractError if the model fails at run time.
+        """
+        cast = self._fit(feeds)
+        try:
+            outputs = self._compute(cast)
+            self._may_fall_back = False  # what fails from here on is these feeds
+            return outputs
+        except InputError:
+            raise  # too little memory, or a full disk
+        except Exception as error:
+            if self._is_refused(error):
+                raise self._memory.refusal("what the model answers") from error
+            if self.engine is not Engine.REFERENCE:
+                self._fall_back("run", error)
+                return self.run(feeds)
+            raise self._failure("run", error) from error
+
+    def _fit(self, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
+        fitted = fit_feeds(feeds, self._declared, self._optional)
+        return {name: retype(feed, self._types[name]) for name, feed in fitted.items()}
+
+    def _load(self) -> None:
+        try:
+            self._runner = self._make_runner()
+        except (InputError, ModelError):
+            raise  # files that changed, a full disk and too little memory are no engine's fault
+        except Exception as error:
+            if self._is_refused(error):
+                raise self._memory.refusal("the model") from error
+            if self.engine is not Engine.REFERENCE:
+                self._fall_back("load", error)
+            else:
+                raise self._failure("load", error) from error
+
+    def _fall_back(self, verb: str, cause: Exception) -> None:
+        """Go on in the reference evaluator. Raises: ContractError if the caller wants no other engine."""
+        if not self._may_fall_back:
+            raise self._failure(verb, cause) from cause
+        self.fallback = _first_line(cause)
+        self.engine = Engine.REFERENCE
+        self._load()
+
+    def _failure(self, verb: str, cause: Exception) -> ContractError:
+        reason = _first_line(cause)
+        if self.fallback is None:
+            return ContractError(f"the model does not {verb} in {self.engine.value}: {reason}")
+        return ContractError(f"the model works neither in {Engine.ONNXRUNTIME.value} ({self.fallback}) "
+                             f"nor in {self.engine.value} ({reason})")  # fmt: skip
+
+    def _make_runner(self) -> Any:
+        if self.engine is Engine.REFERENCE:
+            from onnx.reference import ReferenceEvaluator
+
+            return ReferenceEvaluator(self._whole.filled())
+        room = self._memory.room_bytes() if self.may_load_again or self._whole.weights is not None else None
+        model, weights = (self._whole.model, {}) if self._whole.weights is None else feed_weights(self._whole)
+        if room is not None and model.ByteSize() + sum(array.nbytes for array in weights.values()) > room:
+            self._cut(model, weights)
+        if self._segmented is not None:
+            return None
+        settings = self._settings
+        if weights:  # of large models several may be ready at once
+            settings = replace(settings, keeps_memory=False)
+            give_back_memory()
+            weakref.finalize(self, let_all_go, list(weights.values()))
+        lent = {name: lend(array, onnx.helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in weights.items()}
+        try:
+            runner = load_runtime(model, settings)
+        except Exception as error:
+            is_refused = self._is_refused(error)
+            if not weights and not is_refused:
+                raise
+        else:
+            self._fed = lent
+            return runner
+        # Behind the handler, where nothing holds what was begun.
+        if is_refused and self._cut(model, weights):
+            return None
+        _log.debug("the model does not load with its weights as inputs, and is taken into memory")
+        return load_runtime(self._whole.filled(), self._settings)
+
+    # -- in segments ----------------------------------------------------------------------------------------------
+
+    def _is_refused(self, error: Exception) -> bool:
+        return self._memory.is_asked and is_out_of_memory(error)
+
+    def _cut(self, model: onnx.ModelProto, weights: Mapping[str, Array]) -> bool:
+        """Get ready to run in segments; whether that can be."""
+        if self._is_cuttable:
+            self._segmented = cut_model(model, weights, self._settings, self._memory)
+            self._is_cuttable = self._segmented is not None
+        if self._segmented is None and self._memory.is_asked:
+            _log.debug("the model cannot be cut, and is run in one piece")
+        self._runner, self._fed = None, {}
+        return self._segmented is not None
+
+    def _give_up_cutting(self) -> None:
+        """Go on in one piece."""
+        self._segmented, self._is_cuttable, self._prepared = None, False, {}
+        self._load()
+
+    def _compute_in_segments(self, segmented: Segmented, feeds: dict[str, Datum]) -> list[Datum]:
+        run = self._prepared.pop(_key_of(feeds), None) if self._prepared else None
+        answers = segmented.answers(run or segmented.compute([feeds])[0])
+        return [answers[name] for name in self.output_names]
+
+    def _compute_whole(self, feeds: dict[str, Datum]) -> list[Datum]:
+        """Run in one piece; where memory is refused, in segments from then on."""
+        try:
+            if any(needs_number(kind) for kind in self._types.values()):
+                return self._compute_by_number(feeds)
+            results: list[Datum] = self._runner.run(None, {**self._fed, **feeds})
+            return results
+        except Exception as error:
+            if not self._is_refused(error):
+                raise
+        # Behind the handler, where nothing holds what the session held.
+        whole = self._whole
+        if not self._cut(*(whole.model, {}) if whole.weights is None else feed_weights(whole)):
+            raise self._memory.refusal("the model, which cannot be cut,")
+        assert self._segmented is not None, "just cut"
+        return self._compute_in_segments(self._segmented, feeds)
+
+    def _compute(self, feeds: dict[str, Datum]) -> dict[str, Datum]:
+        with np.errstate(all="ignore"):
+            if self.engine is Engine.REFERENCE:
+                # It computes some operators in other types than the model declares.
+                answers = zip(self.output_names, self._runner.run(None, feeds), strict=True)
+                results = [retype(result, self._types[name]) for name, result in answers]
+            elif self._segmented is None:
+                results = self._compute_whole(feeds)
+            else:
+                try:
+                    results = self._compute_in_segments(self._segmented, feeds)
+                except Uncuttable:
+                    self._give_up_cutting()
+                    return self._compute(feeds)
+        return {name: _plain(result) for name, result in zip(self.output_names, results, strict=True)}
+
+    def _compute_by_number(self, feeds: dict[str, Datum]) -> list[Datum]:
+        """Run with inputs or outputs in types that ONNX Runtime's numpy bridge lacks."""
+        values = dict(self._fed)
+        for name, feed in feeds.items():
+            kind = self._types[name]
+            element = kind.tensor_type.elem_type if needs_number(kind) else TensorProto.UNDEFINED
+            values[name] = lend(np.ascontiguousarray(feed) if element else feed, element)
+        results = self._runner.run_with_ort_values(None, values)
+        return [self._to_array(name, result) for name, result in zip(self.output_names, results, strict=True)]
+
+    def _to_array(self, name: str, result: Any) -> Datum:
+        kind = self._types[name]
+        if not needs_number(kind):
+            return result.numpy()
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
+        if dtype.itemsize == 1:
+            return result.numpy().view(dtype)
+        # BF16 has no way out but its memory, which the value owns: copy while it lives.
+        import ctypes
+
+        size_bytes = math.prod(result.shape()) * dtype.itemsize
+        return np.frombuffer(ctypes.string_at(result.data_ptr(), size_bytes), dtype).reshape(result.shape())
+
+
+def native_session(
+    model: onnx.ModelProto, engine: Engine | None = None, weights: Weights | None = None, settings: Settings = NATIVE
+) -> Session:
+    """Load a model as it is typed. Results have the model's declared types."""
+    return Session(model, model.graph.input, engine, settings, weights)
+
+
+def emulated_session(
+    model: onnx.ModelProto,
+    engine: Engine | None = None,
+    accumulation: Accumulation | None = None,
+    settings: Settings = JUDGING,
+    weights: Weights | None = None,
+) -> Session:
+    """Load a model's FP32 twin: FP16 and BF16 results are FP32 arrays that hold the values true rounding gives.
+
+    With `accumulation` every MatMul, Gemm and Conv that reads a low operand sums as it says.
+
+    Raises: ContractError if no engine loads the twin, or tiled sums take a newer opset than the model can reach.
+    """
+    if engine is not Engine.REFERENCE:
+        check_rounding_survives()
+    return Session(twin(model, accumulation), model.graph.input, engine, settings, weights)
+
+
+def check_rounding(formats: Collection[DType]) -> None:
+    """Verify, once per process, that ONNX Runtime keeps what rounds to these formats. Raises: MezzoError."""
+    if {DType.FLOAT8E4M3FN, DType.FLOAT8E5M2} & {*formats}:
+        check_fp8_survives()
+    check_rounding_survives()
+
+
+@cache
+def check_fp8_survives() -> None:
+    """Verify, once per process, that ONNX Runtime rounds to FP8 to nearest even and shows every overflow.
+
+    Every number of each format goes through, the middles between them and what lies beside those.
+
+    Raises: MezzoError if it does not.
+    """
+    for dtype in (DType.FLOAT8E4M3FN, DType.FLOAT8E5M2):
+        element = TO_ONNX[dtype]
+        every = np.arange(256, dtype=np.uint8).view(onnx.helper.tensor_dtype_to_np_dtype(element)).astype(np.float32)
+        numbers = np.unique(every[np.isfinite(every)])
+        middles = np.concatenate(
+            [numbers[:-1] + np.diff(numbers) / 2, np.array([480, 496, 61440, 65536, 1e9], np.float32)]
+        )
+        beside = [np.nextafter(middles, np.float32(side), dtype=np.float32) for side in (-np.inf, np.inf)]
+        probes = np.concatenate([every, middles, *beside])
+        names = iter(f"v{count}" for count in range(99))
+        ports = [onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("x", "y")]
+        graph = onnx.helper.make_graph(round_nodes("x", "y", element, names.__next__), "probe", ports[:1], ports[1:])
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=9)
+        result = Session(model, model.graph.input, Engine.ONNXRUNTIME, JUDGING).run({"x": probes})["y"]
+        _compare_probes(str(dtype), result, round_array(probes, dtype))
+
+
+@cache
+def check_rounding_survives() -> None:
+    """Verify, once per process, that ONNX Runtime keeps the casts a twin rounds with.
+
+    Raises: MezzoError if it elides them or rounds other than to nearest even.
+    """
+    ties = [1 + steps * gap for gap in (2.0**-11, 2.0**-8) for steps in (1, 3)]
+    probes = np.array([65519.0, 65520.0, *ties, 1e-9, -3e-8, np.nan], np.float32)
+    for element, eps in ((TensorProto.FLOAT16, 2.0**-10), (TensorProto.BFLOAT16, 2.0**-7)):
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+        low = [onnx.helper.make_tensor_value_info(name, element, ["N"]) for name in ("x", "y")]
+        nodes = [
+            onnx.helper.make_node("Add", ["x", "x"], ["double"]),  # overflows FP16 where x is 65504
+            onnx.helper.make_node("Sub", ["double", "x"], ["y"]),
+        ]
+        graph = onnx.helper.make_graph(nodes, "probe", low[:1], low[1:])
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+        result = Session(twin(model), model.graph.input, Engine.ONNXRUNTIME, JUDGING).run({"x": probes})["y"]
+        with np.errstate(all="ignore"):
+            x = probes.astype(dtype).astype(np.float32)
+            doubled = (x + x).astype(dtype).astype(np.float32)
+            expected = (doubled - x).astype(dtype).astype(np.float32)
+        _compare_probes(dtype.name, result, expected)
+        _compare_probes(dtype.name, *_probe_wide_casts(element, eps))
+
+
+def _probe_wide_casts(element: int, eps: float) -> tuple[Array, Array]:
+    """What casts from FP64 and 64-bit integers make of numbers beside a tie, and what one rounding makes of them."""
+    low = onnx.helper.tensor_dtype_to_np_dtype(element).name
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 13]>
+        probe (double[N] x, int64[M] k) => ({low}[N] a, {low}[M] b) {{
+            a = Cast<to={element}>(x)  b = Cast<to={element}>(k) }}""")
+    feeds = {"x": np.array([1 + eps / 2 + 2.0**-40, 1 + 1.5 * eps - 2.0**-40]), "k": np.array([2**62 + 2**54 + 1])}
+    results = Session(twin(model), model.graph.input, Engine.ONNXRUNTIME, JUDGING).run(feeds)
+    large = np.inf if element == TensorProto.FLOAT16 else 2.0**62 + 2.0**55
+    return np.concatenate(list(results.values())), np.array([1 + eps, 1 + eps, large], np.float32)
+
+
+def _compare_probes(name: str, result: Array, expected: Array) -> None:
+    if not np.array_equal(result, expected, equal_nan=True):
+        raise MezzoError(
+            f"onnxruntime {load_onnxruntime().__version__} removes or changes casts to {name}: probes gave "
+            f"{result.tolist()}, wanted {expected.tolist()}; true precision is not available with this version"
+        )
+
+
+def _plain(result: Datum) -> Datum:
+    """A result as an array, a list of arrays or None."""
+    if isinstance(result, list):
+        return [_plain(element) for element in result]
+    return result if result is None or not np.isscalar(result) else np.asarray(result)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def _key_of(feeds: Mapping[str, Datum]) -> str:
+    """A name for what feeds hold: the same feeds give the same answers."""
+    digest = hashlib.sha256()
+    for name, feed in sorted(feeds.items()):
+        array = np.require(feed, requirements="C")
+        digest.update(repr((name, array.dtype.str, array.shape)).encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,99 @@
+"""Types of what custom operators make, where the model does not state them: as the runtime infers them, where it loads
+the model, else as those who read a value have to hold it.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from mezzo.formats.dtypes import DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
+from mezzo.onnx.files.blobs import EXTERNAL
+from mezzo.onnx.schema.domains import canonical, imported_opsets
+from mezzo.onnx.schema.schema import find_schema, home_of_operator
+from mezzo.onnx.schema.shapes import BODIES
+from mezzo.onnx.schema.types import TO_ONNX, ValueType, from_type_proto, parse_type_string
+
+_log = logging.getLogger(__name__)
+# Larger weights are inputs of the model that the runtime is asked with: types do not depend on their numbers.
+_MOST_BYTES = 1024
+
+
+def lacks_types(graph: Graph) -> bool:
+    """Whether some custom operator makes a value of an unknown type."""
+    customs = (node for node in graph.nodes if node.kind is Kind.OP and node.signature.is_custom)
+    return any(v is not None and graph.values[v].dtype is None for node in customs for v in node.outputs)
+
+
+def infer_types(model: onnx.ModelProto, graph: Graph) -> Mapping[str, ValueType]:
+    """Types of values of the main graph, by name, beside those that were read."""
+    unknown = [value.name for value in graph.values if value.scope == 0 and value.dtype is None and value.is_castable]
+    return _types_of_runtime(model, unknown) or _types_by_readers(model, graph)
+
+
+def _types_of_runtime(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, ValueType]:
+    """What ONNX Runtime says of values, asked for as outputs; nothing where it does not load the model."""
+    from mezzo.onnx.run.runtime import JUDGING, load_runtime
+
+    copy = _without_weights(model)
+    stated = {port.name for port in copy.graph.output}
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in stated)
+    try:
+        outputs = load_runtime(copy, JUDGING).get_outputs()
+    except Exception as error:  # noqa: BLE001  whatever a runtime says of a model that it does not load
+        _log.debug("the runtime tells no types: %s", error)
+        return {}
+    return {port.name: parse_type_string(port.type) for port in outputs if port.name in names}
+
+
+def state_types(model: onnx.ModelProto, types: Mapping[str, ValueType]) -> None:
+    """Declare what was inferred of tensors that custom operators make, which no other reader could infer."""
+    made = {name for node in model.graph.node for name in node.output}
+    stated = {info.name for info in (*model.graph.value_info, *model.graph.output)}
+    for name, held in types.items():
+        if isinstance(held, DType) and name in made - stated:
+            model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, TO_ONNX[held], None))
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy that takes its large weights as inputs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    large = [t for t in copy.graph.initializer if t.data_location == EXTERNAL or t.ByteSize() > _MOST_BYTES]
+    names, stated = {tensor.name for tensor in large}, {port.name for port in copy.graph.input}
+    small = [tensor for tensor in copy.graph.initializer if tensor.name not in names]
+    ports = [
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in large
+        if tensor.name not in stated
+    ]
+    copy.graph.input.extend(ports)
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend(small)
+    return copy
+
+
+def _types_by_readers(model: onnx.ModelProto, graph: Graph) -> dict[str, ValueType]:
+    """What a schema lets an operand be, given what its other ports hold: from the last node to the first."""
+    known: dict[str, ValueType] = {v.name: v.dtype for v in graph.values if v.scope == 0 and v.is_castable}
+    known |= {port.name: held for port in model.graph.output if (held := from_type_proto(port.type)) is not None}
+    inferred: dict[str, ValueType] = {}
+    opsets = imported_opsets(model)
+    for node in reversed(model.graph.node):
+        domain = canonical(node.domain)
+        opset = opsets.get(domain, 1)
+        schema = find_schema(home_of_operator(domain, node.op_type, opset), node.op_type, opset)
+        if schema is None or node.op_type in BODIES:
+            continue
+        ports = [(schema.output(at), name) for at, name in enumerate(node.output)]
+        ports += [(schema.input(at), name) for at, name in enumerate(node.input)]
+        bound = {variable: known.get(name) for variable, name in reversed(ports) if known.get(name) is not None}
+        for variable, name in ports[len(node.output) :]:
+            if not name or variable is None or known.get(name) is not None:
+                continue
+            held = bound.get(variable) if variable in schema.allowed else parse_type_string(variable)
+            if held is not None:
+                known[name] = inferred[name] = held
+    return inferred

@@ -1,0 +1,327 @@
+"""The type solver: what an operator's ports hold, and what they may hold, from its schema and its inputs' types.
+
+It needs no shapes and no shape inference. One answer serves all nodes alike, so a model of any size asks a few dozen
+times.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import onnx.defs
+
+from mezzo.formats.dtypes import FLOATING, HIGH, QUANTIZED, STORED_AS, DType
+from mezzo.ir.nodes import Role, Signature
+from mezzo.onnx.protos.attributes import decode, find
+from mezzo.onnx.schema.contrib import CONTRIB, home_of
+from mezzo.onnx.schema.special import AGGREGATES, Special, special
+from mezzo.onnx.schema.types import (
+    UNKNOWN,
+    Aggregate,
+    ValueType,
+    element_dtype,
+    from_type_proto,
+    parse_type_string,
+    type_string,
+    with_element,
+)
+
+_LOW = (DType.FLOAT16, DType.BFLOAT16)
+# The opset from which QuantizeLinear and DequantizeLinear take a scale for each slice of a tensor.
+_SLICES_FROM = 13
+# What converts between floats and integers runs as it came.
+_QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+
+
+class Schema(NamedTuple):
+    """An operator's ports at one version: the type string of each (a variable or a concrete type) and what it
+    admits.
+    """
+
+    version: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    input_is_variadic: bool
+    output_is_variadic: bool
+    allowed: dict[str, frozenset[str]]
+    attributes: Mapping[str, object]  # every attribute with its default, None where it has none
+
+    def input(self, index: int) -> str | None:
+        return _port(self.inputs, self.input_is_variadic, index)
+
+    def output(self, index: int) -> str | None:
+        return _port(self.outputs, self.output_is_variadic, index)
+
+    def admits(self, variable: str, value_type: DType | Aggregate) -> bool:
+        """Whether a port of this type string may hold the type."""
+        text = type_string(value_type)
+        return text in self.allowed[variable] if variable in self.allowed else text == variable
+
+
+def _port(ports: tuple[str, ...], is_variadic: bool, index: int) -> str | None:
+    if index < len(ports):
+        return ports[index]
+    return ports[-1] if is_variadic and ports else None
+
+
+@cache
+def home_of_operator(domain: str, op: str, opset: int) -> str:
+    """The domain that a node's operator is registered in: ONNX Runtime's own for some that are written in ONNX's."""
+    if find_schema(domain, op, opset) is not None:
+        return domain
+    home = home_of(domain, op)
+    return domain if home is None else home
+
+
+@cache
+def find_schema(domain: str, op: str, opset: int) -> Schema | None:
+    """Find the schema in force at an opset; None for operators nobody has registered."""
+    try:
+        schema = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        row = CONTRIB.get((domain, op))
+        if row is None:
+            return None
+        return Schema(
+            1,
+            tuple(port.rstrip("*") for port in row.inputs),
+            tuple(port.rstrip("*") for port in row.outputs),
+            row.inputs[-1:] != () and row.inputs[-1].endswith("*"),
+            row.outputs[-1:] != () and row.outputs[-1].endswith("*"),
+            row.allowed(),
+            {},  # the schemas of contrib operators are not published
+        )
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    return Schema(
+        schema.since_version,
+        tuple(port.type_str for port in schema.inputs),
+        tuple(port.type_str for port in schema.outputs),
+        bool(schema.inputs) and schema.inputs[-1].option == variadic,
+        bool(schema.outputs) and schema.outputs[-1].option == variadic,
+        {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints},
+        {name: decode(attribute.default_value) for name, attribute in schema.attributes.items()},
+    )
+
+
+@cache
+def can_convert(low: DType, opset: int | None) -> bool:
+    """Whether an opset has what converts FP32 to a low dtype and back; None: that of a model without one."""
+    if low in QUANTIZED:
+        return opset is not None and low in quantized_formats(opset)
+    schema = None if opset is None else find_schema("", "Cast", opset)
+    return schema is not None and schema.admits("T2", low) and schema.admits("T1", low)
+
+
+@cache
+def quantized_formats(opset: int) -> frozenset[DType]:
+    """What QuantizeLinear makes at an opset, of each slice of a tensor with a scale of its own."""
+    schema = find_schema("", "QuantizeLinear", opset)
+    if schema is None or opset < _SLICES_FROM:
+        return frozenset()
+    made = schema.outputs[0]
+    return frozenset(dtype for dtype, stored in STORED_AS.items() if all(schema.admits(made, one) for one in stored))
+
+
+def quantized_since(dtype: DType) -> int:
+    """The first opset at which QuantizeLinear makes a quantized format."""
+    return next(
+        opset for opset in range(_SLICES_FROM, onnx.defs.onnx_opset_version() + 1) if dtype in quantized_formats(opset)
+    )
+
+
+class Solved(NamedTuple):
+    """A node's signature and the types of its outputs."""
+
+    signature: Signature
+    outputs: tuple[ValueType, ...]
+
+
+@lru_cache(maxsize=65_536)
+def solve(
+    domain: str, op: str, opset: int, inputs: tuple[ValueType, ...], outputs: int, attribute_dtype: DType | None
+) -> Solved:
+    """Derive a node's types. `attribute_dtype` is what the operator's dtype attribute says, None where it is absent."""
+    schema = find_schema(domain, op, opset)
+    if schema is None:
+        return Solved(custom_signature(domain, op, inputs, (UNKNOWN,) * outputs), (None,) * outputs)
+    row = special(domain, op)
+    bound = _bind(schema, inputs)
+    types = tuple(_output_type(schema, row, (domain, op), bound, inputs, i, attribute_dtype) for i in range(outputs))
+    for index, value_type in enumerate(types):
+        variable = schema.output(index)
+        if value_type is not None and variable is not None and index not in row.fixed_outputs:
+            bound.setdefault(variable, value_type)
+    signature = _signature(domain, op, schema, row, bound, inputs, types)
+    # Whatever is quantized stays typed as it is, and reads what was dequantized.
+    if signature.dtype is HIGH and not domain and op not in _QUANTIZERS:
+        signature = replace(signature, legal=signature.legal | quantized_formats(opset))
+    return Solved(signature, types)
+
+
+@lru_cache(maxsize=4096)
+def custom_signature(domain: str, op: str, inputs: tuple[ValueType, ...], outputs: tuple[ValueType, ...]) -> Signature:
+    """The signature of an operator that no schema defines, by what its ports hold: its FP32 tensors are one group, and
+    may go low as long as the types of all its ports are known; where it has none, its low tensors are the group.
+    """
+    dtype = next((held for held in (HIGH, *_LOW) if held in (*inputs, *outputs)), None)
+    is_known = UNKNOWN not in (*inputs, *outputs)
+    roles = [
+        tuple(Role.GROUP if held is dtype is not None else Role.FIXED for held in ports) for ports in (inputs, outputs)
+    ]
+    return Signature(
+        dialect=domain or "onnx",
+        op=op,
+        version=0,
+        inputs=roles[0],
+        outputs=roles[1],
+        dtype=dtype,
+        legal=frozenset({dtype, *(_LOW if is_known and dtype is HIGH else ())} - {None}),
+        is_custom=True,
+    )
+
+
+def _bind(schema: Schema, inputs: tuple[ValueType, ...]) -> dict[str, DType | Aggregate]:
+    bound: dict[str, DType | Aggregate] = {}
+    for index, value_type in enumerate(inputs):
+        variable = schema.input(index)
+        if value_type is not None and value_type is not UNKNOWN and variable in schema.allowed:
+            bound.setdefault(variable, value_type)
+    return bound
+
+
+def _output_type(
+    schema: Schema,
+    row: Special,
+    key: tuple[str, str],
+    bound: dict[str, DType | Aggregate],
+    inputs: tuple[ValueType, ...],
+    index: int,
+    attribute_dtype: DType | None,
+) -> ValueType:
+    variable = schema.output(index)
+    if variable is None:
+        return None
+    if variable not in schema.allowed:
+        return parse_type_string(variable)
+    if key in AGGREGATES:
+        element = element_dtype(inputs[0]) if inputs else attribute_dtype or row.absent
+        return _aggregate(AGGREGATES[key], inputs[0] if inputs else None, element)
+    if row.dtype_attribute is not None and (index in row.fixed_outputs or (not row.fixed_outputs and index == 0)):
+        if attribute_dtype is not None:
+            return attribute_dtype
+        if variable in bound:
+            return bound[variable]
+        if row.absent is not None:
+            return row.absent
+        # QDQ: DequantizeLinear gives its scale's type; *Like operators give their input's.
+        source = 1 if key == ("", "DequantizeLinear") else 0
+        return inputs[source] if source < len(inputs) else None
+    if variable in bound:
+        return bound[variable]
+    if row.unbound_like_first and inputs:
+        return inputs[0]
+    only = schema.allowed[variable]
+    return parse_type_string(next(iter(only))) if len(only) == 1 else None
+
+
+def _aggregate(shape: str, source: ValueType, element: DType | None) -> ValueType:
+    if element is None:
+        return None
+    if shape == "tensor":
+        return element
+    if shape == "same":
+        return source
+    if shape == "unwrap":
+        if not isinstance(source, Aggregate) or not source.shape.startswith("optional("):
+            return source
+        inner = source.shape.removeprefix("optional(").removesuffix(")")
+        return element if inner == "tensor({})" else Aggregate(inner, element)
+    inner = source.shape if isinstance(source, Aggregate) else "tensor({})"
+    return Aggregate(f"{shape}({inner})", element)
+
+
+def _signature(
+    domain: str,
+    op: str,
+    schema: Schema,
+    row: Special,
+    bound: dict[str, DType | Aggregate],
+    inputs: tuple[ValueType, ...],
+    outputs: tuple[ValueType, ...],
+) -> Signature:
+    dtype = _group_dtype(schema, row, bound)
+    holding = {v for v, value_type in bound.items() if element_dtype(value_type) is dtype is not None}
+    if row.group is None:
+        # A variable that admits no low float keeps its type beside others that do, such as that of statistics.
+        group = {v for v in holding if any(schema.admits(v, with_element(bound[v], low)) for low in _LOW)} or holding
+    else:
+        group = holding & row.group
+
+    def role(index: int, variable: str | None, value_type: ValueType, is_fixed: bool) -> Role:
+        if element_dtype(value_type) is dtype and variable in group and not is_fixed:
+            return Role.GROUP
+        return Role.FIXED
+
+    def takes_any(variable: str | None) -> bool:
+        return variable is not None and all(schema.admits(variable, low) for low in _LOW)
+
+    input_roles = tuple(
+        Role.ANY if i in row.any_inputs and takes_any(schema.input(i)) else role(i, schema.input(i), t, False)
+        for i, t in enumerate(inputs)
+    )
+    output_roles = tuple(role(i, schema.output(i), t, i in row.fixed_outputs) for i, t in enumerate(outputs))
+    if Role.GROUP not in input_roles and Role.GROUP not in output_roles:
+        dtype = None
+    legal = frozenset(() if dtype is None else (dtype,))
+    if dtype is not None and row.is_retypable and UNKNOWN not in inputs:
+        legal |= {low for low in _LOW if all(schema.admits(v, with_element(bound[v], low)) for v in group)}
+    version, attributes = schema.version, schema.attributes
+    return Signature(
+        dialect=domain or "onnx",
+        op=op,
+        version=version,
+        inputs=input_roles,
+        outputs=output_roles,
+        dtype=dtype,
+        legal=legal,
+        attributes=attributes,
+    )
+
+
+def _group_dtype(schema: Schema, row: Special, bound: dict[str, DType | Aggregate]) -> DType | None:
+    """The floating dtype of the first variable of the compute group that holds one, in the ports' order."""
+    for variable in (*schema.inputs, *schema.outputs):
+        if variable in bound and (row.group is None or variable in row.group):
+            dtype = element_dtype(bound[variable])
+            if dtype in FLOATING:
+                return dtype
+    return None
+
+
+def first_legal_opset(domain: str, op: str, since: int, until: int, inputs: tuple[ValueType, ...], outputs: int,
+                      attribute_dtype: DType | None, low: DType) -> int | None:  # fmt: skip
+    """Smallest opset in [since, until] at which the compute group may hold `low`; None if there is none."""
+    for opset in range(since, until + 1):
+        if low in solve(domain, op, opset, inputs, outputs, attribute_dtype).signature.legal:
+            return opset
+    return None
+
+
+def stated_type(proto: onnx.NodeProto) -> ValueType:
+    """The type that an empty Optional states in its attribute."""
+    if proto.op_type != "Optional" or len(proto.input):
+        return None
+    attribute = find(proto, "type")
+    inner = None if attribute is None else from_type_proto(attribute.tp)
+    if inner is None:
+        return None
+    shape = inner.shape if isinstance(inner, Aggregate) else "tensor({})"
+    return Aggregate(f"optional({shape})", element_dtype(inner))
+
+
+@cache
+def frozen(signature: Signature) -> Signature:
+    """The same operator without a decision: its floats are neither high nor low (f64, or the other 16-bit type)."""
+    roles = (Role.FIXED,) * len(signature.inputs), (Role.FIXED,) * len(signature.outputs)
+    return replace(signature, inputs=roles[0], outputs=roles[1], dtype=None, legal=frozenset())

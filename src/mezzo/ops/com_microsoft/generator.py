@@ -1,9 +1,0 @@
-"""Operators that make values from nothing or from integers."""
-
-from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
-
-SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
-
-FACTS: tuple[OpFacts, ...] = (
-    facts("Range", Cost.GENERATOR, Risk.POSITION, function=Function.RANGE, transfer=Transfer.RANGE),
-)

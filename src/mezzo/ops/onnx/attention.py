@@ -1,7 +1,0 @@
-"""Attention as one operator. It subtracts the maximum and sums in FP32 inside, so its softmax is no risk."""
-
-from mezzo.core.facts import Cost, OpFacts, Transfer, facts
-
-SOURCE = "ONNX 1.23 operator documentation (attribute softmax_precision), opsets 23 to 25; Dao 2023 (arXiv:2307.08691)"
-
-FACTS: tuple[OpFacts, ...] = (facts("Attention", Cost.ATTENTION, transfer=Transfer.ATTENTION),)

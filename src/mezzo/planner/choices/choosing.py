@@ -1,0 +1,198 @@
+"""What is left to decide about each node: what verdicts, schema, target, interface and fixed regions allow."""
+
+from collections.abc import Mapping, Sequence, Set
+
+import numpy as np
+
+from mezzo.analysis.structure import View
+from mezzo.common.errors import InputError
+from mezzo.common.message_style import listing, setting
+from mezzo.common.message_style import option as called
+from mezzo.common.name_matching import aside, did_you_mean
+from mezzo.contracts.options.option import asked_so
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.format_words import words_of
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node, Signature, Use, port_of
+from mezzo.planner.plan_options import Wishes
+from mezzo.planner.verdicts.rules import nodes_in, regions_of
+from mezzo.tables.facts import Function
+from mezzo.tables.policy import Category, Verdict
+from mezzo.tables.target import Refusal
+
+
+def fix_regions(
+    graph: Graph, verdicts: list[Verdict], choices: list[Choice], wishes: Wishes, low: DType, notes: list[str]
+) -> None:
+    """Give regions the precision that the user has fixed; the rest is planned around them."""
+    wanted = [(pattern, HIGH, "keep-region") for pattern in wishes.keep_regions]
+    wanted += [(pattern, dtype, "fix-region") for pattern, dtype in wishes.fixed_regions]
+    for pattern, dtype, option in wanted:
+        held = nodes_in(graph, pattern)
+        if not held:
+            raise InputError(spell_unmatched_region(graph, option.replace("-", "_"), pattern))
+        because = asked_so(option, pattern)
+        for number in held:
+            if choices[number] not in (Choice.FREE, Choice.HIGH):
+                continue
+            node, is_asked = graph.nodes[number], dtype is low
+            is_refused = node.kind is Kind.OP and refusal_of(node, wishes, low) is not None
+            is_held = is_refused or verdicts[number].category is not Category.DENY
+            if is_asked and choices[number] is Choice.HIGH and is_held:
+                notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
+                continue
+            is_low = is_asked and low in node.signature.legal
+            verdicts[number] = Verdict(
+                category=Category.ALLOW if is_low else Category.DENY, rule=option, because=because
+            )
+            choices[number] = Choice.LOW if is_low else Choice.HIGH
+
+
+def spell_unmatched_region(graph: Graph, option: str, pattern: str) -> str:
+    """What to tell of a region that holds no node, by the option that it stands in."""
+    asked = aside(did_you_mean(pattern, regions_of(graph), 2))
+    return (
+        f"{called(option)} {pattern!r} matches no node{asked}; regions "
+        f"are paths of scopes such as 'encoder/layer.3', and {listing()} lists every node by its path"
+    )
+
+
+def fix_marks(
+    graph: Graph, verdicts: list[Verdict], choices: list[Choice], wishes: Wishes, low: DType, notes: list[str]
+) -> None:
+    """Give nodes the precision that the program itself asks for; no rule and no option beats its author.
+
+    Raises InputError: it is a format that this conversion has no level of.
+    """
+    for number, asked in graph.marks.items():
+        node = graph.nodes[number]
+        if choices[number] not in (Choice.FREE, Choice.HIGH, Choice.LOW) or node.signature.dtype is not HIGH:
+            continue
+        if asked is not None and asked not in wishes.line.dtypes:
+            raise InputError(
+                f"node {node.name!r} stands in a region that asks for {asked}, and this conversion has "
+                f"{' and '.join(map(str, wishes.line.dtypes))}; ask for one of them there, or for "
+                f"{setting('to', words_of([asked])[0])}"
+            )
+        is_refused = asked is low and (low not in node.signature.legal or refusal_of(node, wishes, low) is not None)
+        if is_refused:
+            notes.append(f"node {node.name!r} cannot run in {asked} here, so it stays {HIGH}")
+        because = "the program keeps it as it is written" if asked is None else f"the program asks for {asked} here"
+        is_low = asked is low and not is_refused
+        verdicts[number] = Verdict(category=Category.ALLOW if is_low else Category.DENY, rule="region", because=because)
+        choices[number] = Choice.LOW if is_low else Choice.HIGH
+
+
+def choices_of(view: View, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:
+    """What verdicts, schema, target and interface leave to decide about running in the view's format."""
+    graph, low = view.graph, view.low.dtype
+    columns, others = graph.columns, frozenset(wishes.line.dtypes) - {wishes.line.base_dtype, low}
+    by_signature = [_choice_of(signature, low, others) for signature in columns.signatures]
+    choices = [by_signature[code] for code in columns.node_signature.tolist()]
+    for number in np.flatnonzero(columns.is_kind(Kind.INPUT, Kind.OUTPUT)).tolist():
+        choices[number] = _interface_choice(graph, graph.nodes[number], wishes, low)
+    for number in np.flatnonzero(columns.is_kind(Kind.SOURCE)).tolist():
+        choices[number] = Choice.ABSENT
+    for number, verdict in enumerate(verdicts):
+        if verdict.category is Category.DENY and choices[number] is Choice.FREE:
+            choices[number] = Choice.HIGH
+    for node in view.nodes(Function.IDENTITY):
+        if choices[node.id] is Choice.FREE and _is_second_name(graph, node, choices):
+            choices[node.id] = Choice.HIGH
+    refusable = [wishes.target.may_refuse(*s.operator, low) for s in columns.signatures]
+    for number in np.flatnonzero(np.array(refusable, bool)[columns.node_signature]).tolist():
+        if choices[number] is Choice.FREE and refusal_of(graph.nodes[number], wishes, low) is not None:
+            choices[number] = Choice.HIGH
+    return choices
+
+
+def _is_second_name(graph: Graph, node: Node, choices: Sequence[Choice]) -> bool:
+    """Whether an operator only gives what a cast of the model made FP32 the name of an FP32 output: it follows it."""
+    if Use(node.id, 0) not in graph.widened:
+        return False
+    readers = [graph.nodes[use.node] for value in node.outputs if value is not None for use in graph.uses[value]]
+    return bool(readers) and all(r.kind is Kind.OUTPUT and choices[r.id] is Choice.HIGH for r in readers)
+
+
+def _choice_of(signature: Signature, low: DType, others: Set[DType]) -> Choice:
+    """What the schema leaves to decide about an operator. `others` are the dtypes of other levels beside the base."""
+    if signature.dtype is None:
+        return Choice.ABSENT
+    if signature.dtype is low:
+        return Choice.LOW
+    return Choice.FREE if low in signature.legal and signature.dtype not in others else Choice.HIGH
+
+
+def _interface_choice(graph: Graph, node: Node, wishes: Wishes, low: DType) -> Choice:
+    if node.signature.dtype is None:  # integers, truth values and text have no precision
+        return Choice.ABSENT
+    value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
+    name = port_of(node)
+    wanted = wishes.io.get(name)
+    if wanted is None and wishes.io_default is None:
+        can_follow = node.kind is Kind.OUTPUT and low in node.signature.legal
+        return Choice.FREE if can_follow else Choice.HIGH
+    if wanted is None:
+        held = node.signature.dtype
+        is_plain = value is not None and graph.values[value].is_castable
+        wanted = wishes.io_default if held is HIGH and is_plain else held
+    return Choice.LOW if wanted is low and low in node.signature.legal else Choice.HIGH
+
+
+def check_interface(graph: Graph, wishes: Wishes) -> None:
+    if not wishes.io:
+        return
+    names = {port_of(n): n for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)}
+    for name, dtype in wishes.io.items():
+        if name not in names:
+            asked = aside(did_you_mean(name, names, 1))
+            raise InputError(
+                f"{called('io')} {name!r} is no input or output of the model{asked}; choose one "
+                f"of {', '.join(sorted(names))}"
+            )
+        if dtype not in names[name].signature.legal:
+            held = names[name].signature.dtype
+            found = "holds no floats" if held is None else f"holds {held}, and cannot hold {dtype} at this opset"
+            raise InputError(f"{called('io')} of {name!r} is {dtype}: {name!r} {found}; leave it out")
+
+
+def check_links(problem: Problem, verdicts: Sequence[Sequence[Verdict]], io: Mapping[str, DType]) -> None:
+    """A sequence cannot be cast, so whoever holds one may only be asked for what its other holders allow. `verdicts`
+    are by side and node.
+
+    Raises:
+        InputError: one is asked for what another does not allow.
+    """
+    graph, line = problem.graph, problem.line
+    everywhere = problem.linked[0]
+    fixed = {
+        number: int(problem.allowed[:, number].argmax())
+        for number in np.flatnonzero(problem.allowed.sum(axis=0) == 1).tolist()
+    }
+    first: dict[int, dict[int, int]] = {}  # by root and level: a node that has to run there
+    for number, level in fixed.items():
+        first.setdefault(everywhere[number], {}).setdefault(level, number)
+    for number, level in fixed.items():
+        node = graph.nodes[number]
+        name = port_of(node)
+        is_asked = node.kind in (Kind.INPUT, Kind.OUTPUT) and name in io
+        fixing = next((side[number] for side in verdicts if side[number].rule == "fix-region"), None)
+        others = {other: holder for other, holder in first[everywhere[number]].items() if other != level}
+        if not others or not (is_asked or fixing is not None):
+            continue
+        held, other = min(others.items())
+        asked = (
+            f"{called('io')} of {name!r} is {io[name]}: {name!r}"
+            if is_asked or fixing is None
+            else f"{fixing.because}: {node.name!r}"
+        )
+        raise InputError(
+            f"{asked} {'is' if is_asked else 'handles'} a sequence, which cannot be cast, and "
+            f"{graph.nodes[other].name!r} holds it in {line.dtypes[held]}; ask the same of both, or leave it out"
+        )
+
+
+def refusal_of(node: Node, wishes: Wishes, low: DType) -> Refusal | None:
+    """Why the target cannot run a node low; None where it can."""
+    return wishes.target.refusal(*node.signature.operator, node.attributes, low)

@@ -1,0 +1,56 @@
+"""What gains where a user has not said: a format on a target, and a target beside one that gains nothing."""
+
+from collections.abc import Iterator
+
+from mezzo.common.errors import InputError
+from mezzo.common.machine import Machine
+from mezzo.common.packages import PACKAGES, find_version
+from mezzo.formats.dtypes import LOW_DTYPES, DType
+from mezzo.plugins.discovery import target as find_target
+from mezzo.tables.target import Gain, Target
+
+_OTHERWISE = "--to says otherwise"
+
+
+def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
+    """The word of the format to take on a target where nobody asks for one, and the sentence that says why: the first
+    of its gains that holds here, or may, as nobody can tell; else the first format that it runs, for the size.
+    """
+    words = {dtype: word for word, dtype in LOW_DTYPES.items()}
+    for gain in target.gains:
+        is_known = machine.features is not None or not gain.needs  # a system that tells nothing speaks for nothing
+        if gain.dtype in words and is_known and gain.is_faster_on(machine) is not False:
+            word = words[gain.dtype]
+            where = " on this machine" if gain.needs and gain.is_faster_on(machine) else ""
+            return word, f"to {word}: what gains on {target.name}{where}; {_OTHERWISE}"
+    word = next((word for word, dtype in LOW_DTYPES.items() if target.speaks_of(dtype)), next(iter(LOW_DTYPES)))
+    return word, f"to {word}, for the size alone; {_OTHERWISE}"
+
+
+def find_gaining(machine: Machine) -> tuple[str, str] | None:
+    """A target whose runtime is installed and that this machine makes faster, with the format's word; None if none."""
+    words = {dtype: word for word, dtype in LOW_DTYPES.items()}
+    for target in _installed():
+        gain = next((gain for gain in target.gains if gain.is_faster_on(machine)), None)
+        if gain is not None and gain.dtype in words:
+            return target.name, words[gain.dtype]
+    return None
+
+
+def find_better(gain: Gain | None, machine: Machine) -> tuple[str, str] | None:
+    """What gains in place of a target and format that do not; None where they do, nobody knows, or nothing does."""
+    return find_gaining(machine) if gain is not None and gain.is_faster_on(machine) is False else None
+
+
+def told_gain(target: str, low: DType) -> Gain | None:
+    """What the table of a target tells of a format's speed, for a plan that knows its target's name alone."""
+    try:
+        return find_target(target).gain(low)
+    except InputError:  # a target of a file, or of a package that is not here
+        return None
+
+
+def _installed() -> Iterator[Target]:
+    for package in PACKAGES.values():
+        if package.target is not None and find_version(package.name) is not None:
+            yield find_target(package.target)

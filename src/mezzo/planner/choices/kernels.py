@@ -1,0 +1,34 @@
+"""What the target's units mean to a plan: prices and links. Loaded, with all patterns, where they bear on the plan."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mezzo.analysis.fusion import kernels_of
+from mezzo.analysis.fusion.joins import with_joins
+from mezzo.analysis.fusion.partition import partition
+from mezzo.analysis.fusion.unit import Partition
+from mezzo.analysis.fusion.uses import kernels_of_units, links_of_units
+from mezzo.analysis.fusion.view import View
+from mezzo.contracts.problem import Problem
+from mezzo.formats.precision_line import Line
+from mezzo.ir.graph import Graph
+from mezzo.tables.facts import OpFacts
+from mezzo.tables.target import Target
+
+
+def split_for(graph: Graph, rows: Sequence[OpFacts | None], target: Target, line: Line) -> Partition | None:
+    """Split a graph into the target's units; None where no row of the target speaks of a level of the line."""
+    name = target.fuses_as or target.name
+    kernels = kernels_of(name)
+    if not any(kernel.constraint.named.intersection(line.beside) for _, kernel in kernels):
+        return None
+    view = View(graph, tuple(rows))
+    joins = [join for _, kernel in kernels if kernel.joins is not None for join in kernel.joins(view)]
+    return replace(partition(view, kernels, name), joins=tuple(joins))
+
+
+def with_units(problem: Problem, split: Partition) -> Problem:
+    """The problem with what the units say of conversions and of who has to agree."""
+    links = links_of_units(split, problem.line, problem.allowed[problem.line.base] | problem.is_absent)
+    kernels = kernels_of_units(problem.graph, split, problem.line)
+    return with_joins(replace(problem, kernels=kernels, links=(*problem.links, *links)), split.joins)

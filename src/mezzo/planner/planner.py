@@ -1,0 +1,280 @@
+"""Puts facts, policy and target together: graph in, a problem for a strategy out. Pure, and knows no IR."""
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mezzo.analysis.structure import View
+from mezzo.analysis.structure.masks import mask_limits
+from mezzo.analysis.structure.saturating import saturated
+from mezzo.common.errors import InputError
+from mezzo.common.message_style import option
+from mezzo.common.name_matching import aside, ask_for
+from mezzo.contracts.options.option import asked_so
+from mezzo.contracts.problem import Choice, Problem, Side
+from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node, Signature
+from mezzo.ir.selectors import Tier
+from mezzo.planner.choices.choosing import check_interface, check_links, choices_of, fix_marks, fix_regions
+from mezzo.planner.plan_options import Wishes
+from mezzo.planner.verdicts.custom import judge_custom, mention_custom
+from mezzo.planner.verdicts.exact import lift_exact
+from mezzo.planner.verdicts.exact_masks import agreeing_on_masks, bounds_of_masks, trusted_masks
+from mezzo.planner.verdicts.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
+from mezzo.planner.verdicts.promotion import UNTROUBLED, untroubled
+from mezzo.planner.verdicts.rules import apply_function, apply_rules, mention_idle, mention_missing, patterns_near
+from mezzo.plugins.discovery import op_facts
+from mezzo.tables.facts import Cost, OpFacts
+from mezzo.tables.policy import GRANTED, Category, Verdict
+
+if TYPE_CHECKING:
+    from mezzo.analysis.fusion.quantized import QuantizedUnit
+    from mezzo.analysis.fusion.unit import Partition
+    from mezzo.planner.choices.quantizing import Quantizing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Everything decided before a strategy runs: verdicts per side and node id, bounds of constants by value id, and
+    what the user should hear. `split`: the target's units, where it has rows that bear on the plan; `quantizing`: what
+    may run quantized, where that is asked for.
+    """
+
+    problem: Problem
+    sides: tuple[tuple[Verdict, ...], ...]
+    limits: Mapping[int, float]
+    notes: tuple[str, ...] = ()
+    split: "Partition | None" = None
+    quantizing: "Quantizing | None" = None
+
+    @property
+    def units(self) -> "Sequence[QuantizedUnit]":
+        """The units that may run quantized."""
+        return () if self.quantizing is None else self.quantizing.units
+
+    def verdicts(self, level: int | None = None) -> tuple[Verdict, ...]:
+        """What was said of running at a level; of the only one beside the base where none is named."""
+        if level is None:
+            (only,) = self.sides
+            return only
+        return self.sides[self.problem.line.side(level)]
+
+    def verdict_of(self, number: int, level: int) -> Verdict:
+        """What was said of a node that runs at a level. At the base it is what was said of the nearest level that it
+        is not denied, and a denial where it is denied all of them.
+        """
+        line = self.problem.line
+        if level != line.base:
+            return self.verdicts(level)[number]
+        found = [self.verdicts(other)[number] for other in line.others]
+        return next((verdict for verdict in found if verdict.category is not Category.DENY), found[0])
+
+
+_KEEPS = Verdict(category=Category.CLEAR, rule="interface", because="its dtype is the caller's contract")
+_TIE = Verdict(category=Category.CLEAR, rule="tie", because="carries values across a body's border without arithmetic")
+_CAST = Verdict(category=Category.CLEAR, rule="existing-cast", because="rounds on purpose")
+_SOURCE = Verdict(category=Category.CLEAR, rule="source", because="is stored or cast anew in each dtype that is read")
+_NONE = Verdict(category=Category.CLEAR, rule="no-float", because="computes no floats of its own")
+_BY_KIND = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: _CAST, Kind.SOURCE: _SOURCE}
+
+
+def rows_of(graph: Graph) -> tuple[OpFacts | None, ...]:
+    """The facts of each operator; None for what is no operator, and for operators without a row."""
+    columns = graph.columns
+    rows = [op_facts(signature.dialect).get(signature.op) for signature in columns.signatures]
+    return tuple([rows[code] for code in columns.node_signature.tolist()])
+
+
+def judge(graph: Graph, wishes: Wishes) -> Judged:
+    """Give every node its verdict and its choice at every level beside the base.
+
+    Raises:
+        InputError: a pattern or an interface name matches nothing, or asks for what cannot be.
+    """
+    rows, line = rows_of(graph), wishes.line
+    check_assumed(graph, wishes.assumed)
+    check_interface(graph, wishes)
+    split = None
+    if wishes.target.fused_formats.intersection(line.beside):
+        from mezzo.planner.choices.kernels import split_for, with_units
+
+        split = split_for(graph, rows, wishes.target, line)
+    found = [_judge_side(graph, rows, wishes, dtype, split) for dtype in line.dtypes if dtype is not line.base_dtype]
+    costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
+    hands_on_base = frozenset(
+        number
+        for side in found
+        if wishes.policy.may_hand_on_high
+        for number, verdict in enumerate(side.verdicts)
+        if verdict.output is line.base_dtype
+    )
+    quantizing = next((side.quantizing for side in found if side.quantizing is not None), None)
+    sides = tuple(side.side for side in found)
+    problem = Problem(
+        graph=graph,
+        line=line,
+        sides=sides if quantizing is None else quantizing.as_worthy(sides, line),
+        costs_of=costs,
+        prices=wishes.target.costs,
+        hands_on_base=hands_on_base,
+        measured=wishes.measured,
+        links=tuple(
+            (threshold, *pair)
+            for threshold, side in zip(line.thresholds, found, strict=True)
+            for pair in side.agreeing
+            if line.base in (threshold, threshold + 1)
+        ),
+    )
+    if wishes.io or wishes.fixed_regions:
+        check_links(problem, [side.verdicts for side in found], wishes.io)
+    if split is not None:
+        problem = with_units(problem, split)
+    if quantizing is not None:
+        problem = quantizing.add_to(problem)
+    limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
+    notes = dict.fromkeys(note for side in found for note in side.notes)
+    return Judged(
+        problem=problem,
+        sides=tuple(side.verdicts for side in found),
+        limits=limits,
+        notes=tuple(notes),
+        split=split,
+        quantizing=quantizing,
+    )
+
+
+class _Side(NamedTuple):
+    side: Side
+    verdicts: tuple[Verdict, ...]
+    limits: Mapping[int, float]
+    notes: tuple[str, ...]
+    agreeing: tuple[tuple[int, int], ...]
+    quantizing: "Quantizing | None"
+
+
+def _judge_side(
+    graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, low: DType, split: "Partition | None"
+) -> _Side:
+    """Everything that is said of running in `low` and not at the base."""
+    view = View(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=wishes.assumed)
+    masks = trusted_masks(view, wishes.policy, split)
+    bounded = bounds_of_masks(view, masks)
+    limits = {**_limits(view, wishes), **bounded}
+    notes: list[str] = []
+    view = replace(view, limited=frozenset(limits), masks=masks)
+    verdicts, agreeing = _verdicts(view, wishes, notes, split)
+    notes += notes_on_estimates(view, wishes.policy)
+    choices = choices_of(view, verdicts, wishes)
+    fix_regions(graph, verdicts, choices, wishes, low, notes)
+    fix_marks(graph, verdicts, choices, wishes, low, notes)
+    agreeing += agreeing_on_masks(view, bounded, verdicts, choices)
+    quantizing = None
+    if low in QUANTIZED:
+        from mezzo.planner.choices.quantizing import choose_units
+
+        quantizing = choose_units(view, wishes, verdicts, choices)
+    if wishes.policy.promotes_untroubled and low not in QUANTIZED:
+        for number in untroubled(graph, rows, verdicts, choices, low):
+            verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
+    categories = tuple(
+        [v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)]
+    )
+    prices = wishes.error_prices.get(low)
+    penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
+    side = Side(tuple(choices), categories, tuple([v.worth for v in verdicts]), penalties)
+    return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing, quantizing)
+
+
+def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
+    """Bounds of the constants that are stored within bounds. What is quantized has a scale that reaches all."""
+    if view.low.dtype in QUANTIZED:
+        return {}
+    found = dict(mask_limits(view)) if wishes.policy.limits_masks else {}
+    if wishes.clamps_constants:
+        for value, facts in view.graph.constants.items():
+            is_stored = view.graph.nodes[view.graph.values[value].producer].kind is not Kind.INPUT
+            if is_stored and facts.largest >= view.low.overflow_from:
+                found.setdefault(value, view.low.max_finite)
+    return found
+
+
+def _verdicts(
+    view: View, wishes: Wishes, notes: list[str], split: "Partition | None"
+) -> tuple[list[Verdict], tuple[tuple[int, int], ...]]:
+    """Every node's verdict, and pairs of nodes that agree, as what was lifted holds only so."""
+    graph = view.graph
+    columns = graph.columns
+    by_signature = [
+        _judge_signature(signature, wishes, view.low.dtype) if signature.dtype is not None else _NONE
+        for signature in columns.signatures
+    ]
+    verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
+    lifted = {**saturated(view), **wishes.lifted}
+    lift_rules(graph, verdicts, wishes.policy, view.low.dtype, lifted)
+    for number in np.flatnonzero(~columns.is_kind(Kind.OP)).tolist():
+        verdicts[number] = _BY_KIND[graph.nodes[number].kind]
+    notes += mention_missing(graph, verdicts, wishes.policy)
+    selected = apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.ATTRIBUTE)
+    deny_suspected(view, verdicts, wishes.policy, lifted)
+    deny_measured(graph, verdicts, wishes.found, view.low.dtype)
+    agreeing = lift_exact(view, verdicts, wishes.policy, split)
+    selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.REGION)
+    selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.NAME)
+    apply_function(graph, verdicts, wishes.policy, view.low.dtype)
+    notes += mention_idle(graph, wishes.policy, selected)
+    deny_measured(graph, verdicts, wishes.kept, view.low.dtype)
+    _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
+    _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
+    notes += mention_custom(graph, verdicts)
+    return verdicts, agreeing
+
+
+def _judge_signature(signature: Signature, wishes: Wishes, low: DType) -> Verdict:
+    policy = wishes.policy
+    if signature.is_custom:
+        return judge_custom(signature, policy, wishes.target, low)
+    key = signature.dialect, signature.op
+    return policy.judge(key, op_facts(signature.dialect).get(signature.op), low)
+
+
+def matcher(pattern: str) -> Callable[[Node], bool]:
+    """Read a pattern: a glob on node names, or `op:` and a glob on operators. A name with no glob signs matches
+    itself.
+    """
+    if pattern.startswith("op:"):
+        wanted = pattern.removeprefix("op:")
+        return lambda node: node.kind is Kind.OP and fnmatch.fnmatchcase(node.op, wanted)
+    return lambda node: node.name == pattern or fnmatch.fnmatchcase(node.name, pattern)
+
+
+def matched(graph: Graph, pattern: str) -> list[Node]:
+    """The operators and ties that a pattern selects."""
+    matches = matcher(pattern)
+    return [node for node in graph.nodes if node.kind in (Kind.OP, Kind.TIE) and matches(node)]
+
+
+def spell_unmatched_pattern(graph: Graph, rule: str, pattern: str) -> str:
+    """What to tell of a pattern that matches no node, by the option that it stands in."""
+    asked = aside(ask_for(patterns_near(graph, pattern)))
+    example = next((n.op for n in graph.nodes if n.kind is Kind.OP), "Softmax")
+    return (
+        f"{option(rule)} {pattern!r} matches no node{asked}; patterns are globs on node names, or 'op:' and an "
+        f"operator such as 'op:{example}'"
+    )
+
+
+def _apply_patterns(
+    graph: Graph, verdicts: list[Verdict], patterns: Sequence[str], category: Category, rule: str
+) -> None:
+    for pattern in patterns:
+        found = matched(graph, pattern)
+        if not found:
+            raise InputError(spell_unmatched_pattern(graph, rule, pattern))
+        worth = 4 * GRANTED if category is Category.ALLOW else 0
+        for node in found:
+            because = asked_so(rule, pattern)
+            verdicts[node.id] = Verdict(category=category, rule=rule, because=because, cause=None, worth=worth)

@@ -1,0 +1,134 @@
+"""Paint: spread from operators that must and must not run low over those that do not mind.
+
+1. Allow is painted low. Where there is none, nothing changes.
+2. Deny spreads forward over infer and clear, up to the last infer or deny on the way: values that left a range stay in
+   FP32 until something is computed from them. What only moves them past that point is not denied.
+3. Infer and clear that lie between two allows, on one way that meets no deny, are painted too.
+4. Clear next to what is painted follows it, upwards and downwards.
+5. Loops agree: where a body hands back FP32, the state is FP32.
+
+Nodes that share a sequence are one throughout. Each phase asks what can be reached, so time grows linearly.
+Source: TensorFlow Grappler, `auto_mixed_precision`. Mended: only operators that the policy denies spread deny, not
+those that the schema or the target keeps in FP32; and a round of disagreement paints anew, so no order matters.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from mezzo.contracts.coloring import ColouringStrategy, settle
+from mezzo.contracts.problem import Choice, Split
+from mezzo.ir.columns import GROUP
+from mezzo.ir.components import reached
+from mezzo.ir.nodes import Kind
+from mezzo.tables.policy import Category
+
+if TYPE_CHECKING:
+    from mezzo.ir.columns import Bools, Ints
+
+
+class Paint(ColouringStrategy):
+    name: ClassVar[str] = "paint"
+    summary: ClassVar[str] = "allow and deny spread over infer and clear; between two allows all is low (TensorFlow)"
+    because: ClassVar[str] = "it is painted with what is around it"
+
+    def colour(self, split: Split) -> Sequence[bool]:
+        board, linked = _board(split), np.array(split.linked, np.int64)
+        given, free = split.has_choice(Choice.LOW), split.has_choice(Choice.FREE)
+
+        def paint(demoted: Set[int]) -> list[bool]:
+            stays = split.has_choice(Choice.HIGH)
+            stays[list(demoted)] = True
+            stays = _of_links(linked, stays)
+            painted = ~stays & (_of_links(linked, given) | board.paint(stays))
+            is_low: list[bool] = (given | (free & painted[linked])).tolist()
+            return is_low
+
+        return settle(split, paint)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Who hands a value to whom."""
+
+    tails: "Ints"
+    heads: "Ints"
+
+    def backwards(self) -> "_Edges":
+        return _Edges(self.heads, self.tails)
+
+    def both_ways(self) -> "_Edges":
+        return _Edges(np.concatenate([self.tails, self.heads]), np.concatenate([self.heads, self.tails]))
+
+    def reach(self, starts: "Bools", through: "Bools") -> "Bools":
+        """What can be reached from `starts` over `through` alone, the starts with it."""
+        counts = through[self.heads]
+        return reached(starts, self.tails[counts], self.heads[counts])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Board:
+    """What is painted: operators and ties, the linked ones at the smallest of them.
+
+    Deny spreads along `edges`, low along `low_edges`: these lead over the model's Casts, and leave out what is handed
+    on in FP32 by those that run low.
+    """
+
+    edges: _Edges
+    low_edges: _Edges
+    is_allow: "Bools"
+    is_infer: "Bools"
+    is_clear: "Bools"
+    is_deny: "Bools"
+
+    def paint(self, stays: "Bools") -> "Bools":
+        """Say what is painted low, given what stays high."""
+        barred = stays | self._denied()
+        allowed = self.is_allow & ~barred
+        below = self.low_edges.reach(allowed, (self.is_infer | self.is_clear) & ~barred)
+        between = self.low_edges.backwards().reach(allowed, below)
+        return self.low_edges.both_ways().reach(between, self.is_clear & ~barred)
+
+    def _denied(self) -> "Bools":
+        computes = self.is_infer | self.is_deny
+        leads_on = self.edges.backwards().reach(computes, self.is_clear)
+        return self.edges.reach(self.is_deny, leads_on)
+
+
+def _board(split: Split) -> _Board:
+    columns, linked = split.graph.columns, np.array(split.linked, np.int64)
+    is_painted = columns.is_kind(Kind.OP, Kind.TIE)
+    # A narrowing Cast has nothing left to do where its operand becomes low, so it parts nobody who is low.
+    is_passed = is_painted | columns.is_kind(Kind.CAST)
+    has = {}
+    for category in Category:
+        holds = np.array([held is category for held in split.categories], bool) & is_passed
+        if category is Category.DENY:
+            holds &= ~split.has_choice(Choice.LOW)  # what is low in the model hands on nothing out of range
+        has[category] = _of_links(linked, holds)
+    is_deny = has[Category.DENY]
+    is_allow = has[Category.ALLOW] & ~is_deny
+    is_infer = has[Category.INFER] & ~(is_deny | is_allow)
+    is_clear = has[Category.CLEAR] & ~(is_deny | is_allow | is_infer)
+    makers, readers = columns.value_producer[columns.use_value], columns.use_node
+    joins = (columns.value_role[columns.use_value] == GROUP) & (columns.use_role == GROUP)
+    hands_on_high = np.isin(makers, list(split.hands_on_high))
+
+    def edges(counts: "Bools") -> _Edges:
+        kept = joins & counts
+        return _Edges(linked[makers[kept]], linked[readers[kept]])
+
+    return _Board(
+        edges=edges(is_painted[makers] & is_painted[readers]),
+        low_edges=edges(is_passed[makers] & is_passed[readers] & ~hands_on_high),
+        is_allow=is_allow, is_infer=is_infer, is_clear=is_clear, is_deny=is_deny,
+    )  # fmt: skip
+
+
+def _of_links(linked: "Ints", holds: "Bools") -> "Bools":
+    """Say it of linked nodes as one, at the smallest of them: true where it is true of any."""
+    is_linked = np.zeros(len(linked), bool)
+    is_linked[linked[holds]] = True
+    return is_linked

@@ -1,0 +1,133 @@
+"""Rules of a policy at work on a graph: which nodes they select, and what the user should hear of them."""
+
+from collections.abc import Iterator, Sequence, Set
+
+import numpy as np
+
+from mezzo.common.errors import InputError
+from mezzo.common.name_matching import did_you_mean, nearest
+from mezzo.formats.dtypes import DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
+from mezzo.ir.selectors import ByRegion, Site, Tier
+from mezzo.plugins.discovery import op_facts
+from mezzo.tables.ops import known_operators
+from mezzo.tables.policy import Missing, Policy, Verdict
+from mezzo.tables.policy_function import ask
+
+_NAMES_SHOWN = 3
+
+
+def nodes_in(graph: Graph, pattern: str) -> list[int]:
+    """Operators and ties of a region."""
+    region = ByRegion(pattern)
+    numbers = np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist()
+    return [number for number in numbers if region.matches(Site(graph, graph.nodes[number]))]
+
+
+def regions_of(graph: Graph) -> tuple[str, ...]:
+    """Every path of scopes and modules that holds a node, the node's own left out."""
+    paths: dict[str, None] = {}
+    for number in np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist():
+        module = graph.modules.get(number)
+        for path in (graph.nodes[number].name.strip("/"), *((module,) if module else ())):
+            sign = "/" if "/" in path else "."
+            while path := path.rpartition(sign)[0]:
+                paths[path] = None
+    return tuple(paths)
+
+
+def patterns_near(graph: Graph, pattern: str) -> tuple[str, ...]:
+    """Patterns that match a node and are like one that matches none: a node, an operator, the maker of a value."""
+    nodes = [graph.nodes[number] for number in np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist()]
+    word, operators = pattern.removeprefix("op:"), dict.fromkeys(node.op for node in nodes if node.kind is Kind.OP)
+    if near := nearest(word, operators, 1) if pattern != word else ():
+        return (f"op:{near[0]}",)
+    makers = [n.name for n in nodes for v in n.outputs if v is not None and graph.values[v].name == pattern]
+    if makers:
+        return tuple(makers[:1])
+    named = {**{op: f"op:{op}" for op in operators}, **{node.name: node.name for node in nodes}}
+    return tuple(named[name] for name in nearest(word, named, 1))
+
+
+def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType, tier: Tier) -> set[int]:
+    """Let the rules about single nodes of one tier speak; the first that selects a node decides. Returns the ids
+    of those that selected one.
+    """
+    rules = policy.local_rules(tier)
+    selected: set[int] = set()
+    if not rules:
+        return selected
+    columns = graph.columns
+    by_signature = [
+        [rule for rule in rules if rule.fires((s.dialect, s.op), op_facts(s.dialect).get(s.op), low, policy.formats)]
+        for s in columns.signatures
+    ]
+    kinds = columns.is_kind(Kind.OP, Kind.TIE) if tier > Tier.ATTRIBUTE else columns.is_kind(Kind.OP)
+    wanted = np.array([bool(found) for found in by_signature], bool)[columns.node_signature] & kinds
+    for number in np.flatnonzero(wanted).tolist():
+        site = Site(graph, graph.nodes[number])
+        for rule in by_signature[columns.node_signature[number]]:
+            if all(selector.matches(site) for selector in rule.where):
+                verdicts[number] = rule.verdict()
+                selected.add(id(rule))
+                break
+    return selected
+
+
+def apply_function(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType) -> None:
+    """Ask the policy's function of every operator that computes floats. What it answers beats all rules.
+
+    Raises InputError: it fails, or answers what is no verdict.
+    """
+    if policy.function is None:
+        return
+    for number in np.flatnonzero(graph.columns.is_kind(Kind.OP)).tolist():
+        node = graph.nodes[number]
+        verdict = None if node.signature.dtype is None else ask(policy, Site(graph, node), low)
+        if verdict is not None:
+            verdicts[number] = verdict
+
+
+def mention_idle(graph: Graph, policy: Policy, selected: Set[int]) -> Iterator[str]:
+    """Rules of the user's that select no node, and operators that no table knows."""
+    if not policy.source:
+        return
+    known = known_operators() | {node.op for node in graph.nodes}
+    for rule in policy.rules:
+        for op in sorted(rule.ops):
+            if op.rpartition(":")[2] not in known:
+                asked = did_you_mean(op, sorted(known), 1)
+                hint = f"; {asked}" if asked else ""
+                yield f"policy {policy.name!r}: {rule.name!r} names operator {op!r}, which no table knows{hint}"
+        if rule.where and id(rule) not in selected:
+            conditions = ", ".join(map(str, rule.where))
+            yield f"policy {policy.name!r}: {rule.name!r} selects no node of this model ({conditions})"
+
+
+def mention_missing(graph: Graph, verdicts: Sequence[Verdict], policy: Policy) -> Iterator[str]:
+    """Operators that no rule speaks of, as the policy wants them told.
+
+    Raises:
+        InputError: there are some, and the policy's `missing` is "error".
+    """
+    if policy.missing is Missing.SILENT:
+        return
+    found: dict[str, list[str]] = {}
+    for node, verdict in zip(graph.nodes, verdicts, strict=True):
+        if verdict.rule in ("unlisted", "otherwise") and node.kind is Kind.OP and node.signature.dtype is not None:
+            found.setdefault(node.op, []).append(node.name)
+    if not found:
+        return
+    told = ", ".join(f"{op} ({len(names)}: {_some(names)})" for op, names in sorted(found.items()))
+    if policy.missing is Missing.ERROR:
+        raise InputError(
+            f"policy {policy.name!r} speaks of none of these operators: {told}; add them to a list, or set "
+            'missing = "warn"'
+        )
+    yield f"policy {policy.name!r} speaks of none of these operators: {told}"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:_NAMES_SHOWN])
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown}, ..."

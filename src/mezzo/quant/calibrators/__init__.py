@@ -1,1 +1,0 @@
-"""Ways to choose the range of a tensor, one file each, found by discovery."""

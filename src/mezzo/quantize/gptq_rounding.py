@@ -1,0 +1,199 @@
+"""Weights held as suits their products: scales of the least weighted error, and each rounded to the neighbour that the
+data of the product asks for.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from mezzo.analysis.fusion.quantized import QuantizedUnit
+from mezzo.contracts.calibrator import Grid
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.reading import Reading
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.results import lab_of
+from mezzo.formats.quantization import Quantization
+from mezzo.ir.graph import Graph
+from mezzo.numerics.data.datasets import Dataset
+from mezzo.planner.options import Options
+from mezzo.quantize.arithmetic.arithmetic import round_trip
+from mezzo.quantize.arithmetic.gptq import turned_weights, weighted_scales
+from mezzo.quantize.arithmetic.products import Floats, Moments, Product
+from mezzo.quantize.calibration import add_offsets
+from mezzo.quantize.paired_error_test import Errors
+from mezzo.quantize.product_layouts import layout_of
+
+# Moments are of so many numbers at most, two and two: of more, those of blocks.
+_BLOCK = 2048
+# What moments of products take together in one pass over the data, as FP32.
+_MOST_BYTES = 1 << 28
+# Rows that a batch gives, and that a product is done with, for each of the numbers that it sums.
+_ROWS_PER_BATCH, _ROWS, _FEWEST_ROWS = 1024, 8, 16384
+# Rows of a sample that judge a product.
+_ROWS_PER_SAMPLE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """A weight that one product alone reads, by value ids; `summed`: how many numbers the product adds up."""
+
+    name: str
+    weight: int
+    data: int
+    product: Product
+    grid: Grid
+    groups: int
+    summed: int
+
+    @property
+    def size_bytes(self) -> int:
+        blocks = -(-self.summed // _BLOCK)
+        return 4 * self.groups * blocks * (-(-self.summed // blocks)) ** 2
+
+    def new_moments(self) -> Moments:
+        return Moments(block=_BLOCK, most=max(_ROWS * self.summed, _FEWEST_ROWS))
+
+
+class Turned(NamedTuple):
+    """Options with parameters of weights that suit their products, how many of those there are, and how many of these
+    were nearer on data held back.
+    """
+
+    options: Options
+    products: int
+    nearer: int
+
+
+def with_turned_weights(model: Model, options: Options, seen: Dataset, unseen: Dataset) -> Turned | None:
+    """The options with parameters of weights that suit their products on data that is seen, of those whose products are
+    nearer so on what is not by more than samples vary. None where there is no such weight.
+
+    Raises InputError: the data does not fit the model.
+    """
+    reading, judged = judge_model(model, options)
+    assert judged.quantizing is not None and options.wishes.quantized is not None, "asked once values have parameters"
+    graph, units, before = reading.graph, judged.quantizing.units, options.wishes.quantized
+    jobs, found, kept = [*_jobs(graph, units, before)], dict(before), 0
+    for part in _in_passes(jobs):
+        moments = _collect(model, reading, part, seen)
+        part = [job for job in part if moments[job.data, job.product].count]
+        numbers = dict(model.weights(reading, [job.weight for job in part]))
+        for job in part:
+            held = moments[job.data, job.product]
+            found[job.name] = weighted_scales(numbers[job.weight], found[job.name], job.grid, job.product, held)
+        add_offsets(model, reading, units, found)
+        for job in part:
+            held = moments[job.data, job.product]
+            bits = turned_weights(numbers[job.weight], found[job.name], job.grid, job.product, held)
+            found[job.name] = replace(found[job.name], turned=bits)
+        del moments
+        nearer = _nearer(model, reading, part, numbers, before, found, unseen)
+        kept += len(nearer)
+        found |= {job.name: before[job.name] for job in part if job.name not in nearer}
+    if not kept:
+        return None
+    add_offsets(model, reading, units, found)
+    return Turned(replace(options, wishes=replace(options.wishes, quantized=found)), len(jobs), kept)
+
+
+def _nearer(
+    model: Model,
+    planned: Reading,
+    jobs: Sequence[_Job],
+    numbers: Mapping[int, Floats],
+    before: Mapping[str, Quantization],
+    after: Mapping[str, Quantization],
+    dataset: Dataset,
+) -> set[str]:
+    """The names of weights with which products, given floats, are nearer by more than samples vary."""
+    off = {
+        job.name: [
+            job.product.columns(round_trip(numbers[job.weight], how[job.name]) - numbers[job.weight])
+            for how in (before, after)
+        ]
+        for job in jobs
+    }
+    squares: dict[str, tuple[list[float], list[float]]] = {job.name: ([], []) for job in jobs}
+    readers: dict[int, list[_Job]] = {}
+    for job in jobs:
+        readers.setdefault(job.data, []).append(job)
+    show = lab_of(model).observer(model.read(planned.low, planned.version), [*readers])
+    for batch in dataset:
+        for shown in show(batch.feeds):
+            is_cut = shown.numbers.ndim > 1 and len(shown.numbers) == batch.samples
+            for sample in np.split(shown.numbers, batch.samples) if is_cut else [shown.numbers]:
+                for job in readers[shown.value] if sample.size else ():
+                    rows = job.product.rows(sample, _ROWS_PER_SAMPLE)
+                    for held, error in zip(squares[job.name], off[job.name], strict=True):
+                        held.append(float(np.square(rows @ error, dtype=np.float64).sum()))
+    return {name for name, (was, now) in squares.items() if Errors(np.array(was)).falls_to(Errors(np.array(now)))}
+
+
+def _jobs(graph: Graph, units: Sequence[QuantizedUnit], known: Mapping[str, Quantization]) -> Iterator[_Job]:
+    """The weights of units that no one else reads, each with what its product reads."""
+    for unit in units:
+        node = graph.nodes[unit.nodes[0]]
+        by_kind = {read.operand.is_weight: read for read in unit.reads}
+        if node.scope or len(unit.reads) != 2 or by_kind.keys() != {True, False} or by_kind[True].use.operand != 1:
+            continue
+        weight, data = by_kind[True].value, by_kind[False].value
+        product, shape = layout_of(graph, node), graph.shapes.get(weight)
+        if (
+            product is None
+            or shape is None
+            or len(graph.uses[weight]) != 1
+            or not _is_known(graph, known, weight, data)
+        ):
+            continue
+        groups, summed, _ = product.columns(np.broadcast_to(np.float32(0), [size or 1 for size in shape])).shape
+        operand = by_kind[True].operand
+        grid = Grid(dtype=operand.dtype, is_symmetric=operand.is_symmetric, is_narrow=True)
+        yield _Job(
+            name=graph.values[weight].name,
+            weight=weight,
+            data=data,
+            product=product,
+            grid=grid,
+            groups=groups,
+            summed=summed,
+        )
+
+
+def _is_known(graph: Graph, known: Mapping[str, Quantization], weight: int, data: int) -> bool:
+    is_known = all(graph.values[value].name in known for value in (weight, data))
+    return is_known and graph.values[weight].scope == graph.values[data].scope == 0
+
+
+def _in_passes(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+    """Weights whose moments fit into memory together."""
+    part: list[_Job] = []
+    for job in jobs:
+        if part and sum(one.size_bytes for one in (*part, job)) > _MOST_BYTES:
+            yield part
+            part = []
+        part.append(job)
+    yield part
+
+
+def _collect(
+    model: Model, planned: Reading, jobs: Sequence[_Job], dataset: Dataset
+) -> dict[tuple[int, Product], Moments]:
+    """The moments of what products read, on the data, until there are enough."""
+    moments = {(job.data, job.product): job.new_moments() for job in jobs}
+    products: dict[int, list[Product]] = {}
+    for value, product in moments:
+        products.setdefault(value, []).append(product)
+    show = lab_of(model).observer(model.read(planned.low, planned.version), [*products])
+    for batch in dataset:
+        if model.progress is not None:
+            model.progress("correcting", 0, 0)
+        for shown in show(batch.feeds):
+            for product in products[shown.value]:
+                held = moments[shown.value, product]
+                if shown.numbers.size and not held.is_full:
+                    held.add(product.rows(shown.numbers, _ROWS_PER_BATCH))
+        if all(held.is_full for held in moments.values()):
+            break
+    return moments

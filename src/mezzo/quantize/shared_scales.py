@@ -1,0 +1,77 @@
+"""Where one scale would serve values of which some are far smaller than others, as scores are beside boxes, its steps
+are too coarse for the small ones: what joins, moves or parts them stays in floats.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mezzo.analysis.fusion.quantized import QuantizedUnit
+from mezzo.contracts.calibrator import Range
+from mezzo.ir.graph import Graph
+from mezzo.plugins.discovery import op_facts
+from mezzo.tables.policy import NamedFinding
+from mezzo.tables.quantized_kernels import Hands
+
+# How many times as far as a part a scale may reach: the part has 16 of 255 steps then, and rounding is 2 % of its reach
+_MOST = 16.0
+_RULE = "coarse-part"
+_MOVES = (Hands.READ, Hands.PASSED)
+
+
+def coarse_parts(
+    graph: Graph, units: Sequence[QuantizedUnit], own: Mapping[str, Range], shared: Mapping[str, Range]
+) -> dict[tuple[int, ...], NamedFinding]:
+    """Units, by their nodes, whose values have a scale that is too coarse for some of them, each with why.
+
+    By the names of values: `own` are the ranges that they have, `shared` those that are held for them.
+    """
+    found: dict[tuple[int, ...], NamedFinding] = {}
+    wide: list[int] = []
+    for unit in units:
+        members = [*_members(graph, unit)]
+        if not members:
+            continue
+        reaches = {value: _reach(own, graph.values[value].name) for value in members}
+        largest = max(members, key=lambda value: _reach(shared, graph.values[value].name))
+        smallest = min((value for value in members if reaches[value] > 0), key=reaches.__getitem__, default=largest)
+        reach = _reach(shared, graph.values[largest].name)
+        if reach > _MOST * reaches[smallest] > 0:
+            small = graph.values[smallest].name
+            because = (
+                f"{small!r} reaches {reaches[smallest]:.3g}, and would be held by steps for {reach:.3g}: "
+                f"{255 * reaches[smallest] / reach:.2g} of 255"
+            )
+            found[unit.nodes] = _finding(graph, unit, because)
+            if smallest in graph.nodes[unit.nodes[0]].outputs:  # it is cut out of what the unit reads
+                wide += [read.value for read in unit.reads if reaches[read.value] > _MOST * reaches[smallest]]
+    found |= {unit.nodes: _finding(graph, unit, because) for unit, because in _makers(graph, units, wide)}
+    return found
+
+
+def _makers(graph: Graph, units: Sequence[QuantizedUnit], wide: Sequence[int]) -> Iterator[tuple[QuantizedUnit, str]]:
+    """Units that would have to quantize values of which a coarse unit takes a small part."""
+    by_value = {value: unit for unit in units for value in graph.nodes[unit.nodes[-1]].outputs if value is not None}
+    queue = [*wide]
+    while queue:
+        value = queue.pop()
+        unit = by_value.pop(value, None)
+        if unit is not None and unit.kernel.hands in (Hands.INTEGERS, *_MOVES):
+            yield unit, f"makes {graph.values[value].name!r}, of which a part is too small for a scale of the whole"
+            queue += [read.value for read in unit.reads] if unit.kernel.hands in _MOVES else []
+
+
+def _members(graph: Graph, unit: QuantizedUnit) -> Iterator[int]:
+    """The values that a unit moves or chooses among, and what it makes of them; none where it computes."""
+    node = graph.nodes[unit.nodes[0]]
+    row = op_facts(node.signature.dialect).get(node.signature.op)
+    if not unit.kernel.is_dynamic and (unit.kernel.hands in _MOVES or (row is not None and row.keeps_values)):
+        yield from (read.value for read in unit.reads if not read.operand.is_weight)
+        yield from (value for value in node.outputs if value is not None)
+
+
+def _reach(ranges: Mapping[str, Range], name: str) -> float:
+    held = ranges.get(name)
+    return 0.0 if held is None else max(-held.low, held.high)
+
+
+def _finding(graph: Graph, unit: QuantizedUnit, because: str) -> NamedFinding:
+    return NamedFinding(node=graph.nodes[unit.nodes[0]].name, rule=_RULE, because=because)

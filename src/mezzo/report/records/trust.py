@@ -1,0 +1,140 @@
+"""Whether answers may be trusted, and what worries most about them: the sentences that a comparison comes to."""
+
+import math
+from typing import TYPE_CHECKING
+
+from mezzo.contracts.plans import Plan
+from mezzo.formats.dtypes import FORMATS
+from mezzo.report.layout.names import clean
+from mezzo.report.layout.numbers import spell_count, spell_error, spell_number, spell_share
+from mezzo.report.records.groups import is_operator
+from mezzo.report.records.headline import Standing
+from mezzo.report.text.measured.comparison import bounds_errors, find_beginning
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Comparison, Measured, Verdict
+
+# Values that come within this factor of a format's limit on the data: other data may pass it.
+_CLOSE = 8.0
+# A share of the budget past which another set of samples may well break it.
+_MUCH = 0.5
+_SHARED = "judged on the data that decided: other data may be worse"
+_RANDOM = "random inputs prove little: real ones are correlated and have outliers"
+
+
+def judge(comparison: "Comparison") -> tuple[Standing, str]:
+    """Whether answers are right, in a sentence with the numbers that say so."""
+    verdict, is_random = comparison.verdict, comparison.data.seed is not None
+    error, bound, on = error_of(comparison), spell_bound(verdict), spell_samples(comparison)
+    match verdict.ruling.value:
+        case "same" if is_random:
+            return Standing.UNREFUTED, f"not refuted: {error} within bound {bound}{on}"
+        case "same":
+            return Standing.RIGHT, f"right: {error} within bound {bound}{on}"
+        case "different" if any(output.fault for output in comparison.outputs):
+            return Standing.WRONG, f"wrong: {clean(verdict.because)}"
+        case "different":
+            return Standing.WRONG, f"wrong: {error} past bound {bound}{on}"
+        case "undecided":
+            high = verdict.error.high
+            more = f"but may be {spell_error(high)}" if math.isfinite(high) else "too few to tell of others"
+            return Standing.OPEN, f"undecided: {error} within bound {bound}{on}, {more}"
+        case _:
+            return Standing.OPEN, f"cannot tell: {clean(verdict.because)}"
+
+
+def risk_of(comparison: "Comparison") -> str:
+    """The most important worry that a comparison leaves."""
+    verdict, is_random = comparison.verdict, comparison.data.seed is not None
+    ruling, bound = verdict.ruling.value, verdict.budget
+    if ruling == "different":
+        return _where_wrong(comparison, is_random=is_random)
+    worry = next((f"output {clean(o.name)!r}: {clean(o.worry)}" for o in comparison.outputs if o.worry), None)
+    if worry is not None:
+        return worry
+    if is_random:
+        return _RANDOM
+    if ruling == "undecided":
+        return f"{spell_count(comparison.data.samples, 'sample')} do not decide: more would"
+    if ruling == "cannot tell":
+        return "nobody knows whether the answers are the same: this data shows nothing"
+    if comparison.run == "native":
+        return "run natively: what the runtime computes in FP32 was not rounded"
+    what = "error" if comparison.metric is None or bounds_errors(comparison) else "drop"
+    share = max(0.0, verdict.error.estimate / bound) if bound else 0.0
+    if share > _MUCH:
+        return f"the {what} takes {spell_share(share)} of the bound: other data may pass it"
+    return f"none seen on this data: the {what} takes {spell_share(share)} of the bound"
+
+
+def _where_wrong(comparison: "Comparison", *, is_random: bool) -> str:
+    """Where inside an error begins that is too large, if layers tell."""
+    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
+    begins = find_beginning(comparison.layers, budget)
+    if begins is None:
+        return _RANDOM if is_random else "whoever uses this model gets other answers than the reference's"
+    where = f"the error begins at {clean(begins.name)}"
+    if is_random:
+        return f"{where}, on random inputs, which prove little"
+    before = comparison.layers.index(begins)
+    return f"{where}; {spell_count(before, 'layer')} before it {'keeps' if before == 1 else 'keep'} the bound"
+
+
+def risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> str:
+    """The most important worry about a result that was judged."""
+    ruling, is_random = comparison.verdict.ruling.value, comparison.data.seed is not None
+    if ruling == "different" and is_random:
+        return "the result was written all the same; random inputs prove little"
+    if ruling == "different":
+        return "the result was written all the same: it is not fit for use"
+    has_lost = any(output.worry for output in comparison.outputs)
+    shared = _SHARED if measured.shares_data else None
+    worry = None if has_lost else _blind(measured) or _close_to_overflow(plan, measured) or shared
+    return worry if worry is not None and ruling == "same" and not is_random else risk_of(comparison)
+
+
+def _blind(measured: "Measured") -> str | None:
+    """What the data that decided could not show, if anything: the answers are judged on other samples."""
+    if measured.ranges is None or not measured.ranges.unknown:
+        return None
+    return f"the data that decided does not show all: {clean(measured.ranges.unknown[0])}"
+
+
+def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
+    """How many values of what runs low come near its largest number on the data, if any do."""
+    if measured.ranges is None:
+        return None
+    most = {
+        name: FORMATS[node.precision.output].max_finite
+        for name, node in plan.by_name.items()
+        if is_operator(node) and node.precision.output in plan.lows
+    }
+    close = [
+        value for value in measured.ranges.values if value.node in most and value.largest * _CLOSE > most[value.node]
+    ]
+    if not close:
+        return None
+    worst = max(close, key=lambda value: value.largest / most[value.node])
+    come = "value comes" if len(close) == 1 else "values come"
+    return f"{len(close)} {come} close to overflow: {spell_number(worst.largest)} at {clean(worst.node)}"
+
+
+def spell_bound(verdict: "Verdict") -> str:
+    """The budget; where FP32's own noise took its place, what was asked for too."""
+    bound = spell_error(verdict.budget)
+    if verdict.budget_asked is None:
+        return bound
+    return f"{bound} (FP32's noise; {spell_error(verdict.budget_asked)} was asked)"
+
+
+def error_of(comparison: "Comparison") -> str:
+    """What is bounded: the error, or the drop of the user's metric."""
+    estimate = comparison.verdict.error.estimate
+    if comparison.metric is None or bounds_errors(comparison):
+        return f"error {spell_error(estimate)}"
+    return f"{clean(comparison.metric.name)} drops by {spell_error(max(0.0, estimate))}"
+
+
+def spell_samples(comparison: "Comparison") -> str:
+    random = "random " if comparison.data.seed is not None else ""
+    return f" on {spell_count(comparison.data.samples, f'{random}sample')}"

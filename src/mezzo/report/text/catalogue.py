@@ -1,0 +1,247 @@
+"""The tables of policies, strategies, targets and operators, for people."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.analysis.structure import rules_of
+from mezzo.common.sizes import format_size
+from mezzo.formats.dtypes import LOW_DTYPES, QUANTIZED, DType
+from mezzo.plugins.discovery import version_word
+from mezzo.plugins.entries import Origin
+from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.names import clean, join_some
+from mezzo.tables.facts import OpFacts
+from mezzo.tables.policy import Policy, Rule
+from mezzo.tables.quantized_kernels import Bias, Operand, QuantizedKernel
+from mezzo.tables.rows import EVERY_VERSION
+from mezzo.tables.target import Listing, Refusal, Target
+
+Row = tuple[str, OpFacts]  # dialect and facts
+Origins = Mapping[str, Origin]  # by name
+_DETAILED = 3
+_OPS_SHOWN = 4
+
+
+def report_policies(layout: Layout, policies: Iterable[Policy], origins: Origins) -> list[RenderableType]:
+    """Lay out each preset with its rules in order."""
+    lines: list[RenderableType] = []
+    for policy in policies:
+        table = layout.make_table("rule", "gives", "about", "why", fixed=("rule", "gives"))
+        for rule in policy.rules:
+            formats = f" ({', '.join(sorted(map(str, rule.formats)))})" if rule.formats else ""
+            given = f"{rule.category.value}{formats}"
+            table.add_row(Text(rule.name, style="cyan"), given, _spell_subject(rule), rule.because)
+        other = policy.otherwise.value
+        table.add_row(Text("otherwise", style="cyan"), other, "the rest", "no rule above speaks of the operator")
+        found = ", ".join(rule.name for rule in rules_of(policy))
+        lines += [heading(policy.name), indented(policy.summary)]
+        lines += [indented(clean(str(origins[policy.name])), style="dim"), blank(), table]
+        lines += [blank(), indented(f"and keeps high what these structure rules find: {found}"), blank()]
+    return lines[:-1]
+
+
+def _spell_subject(rule: Rule) -> str:
+    """What a rule is about, in a few words."""
+    words = [word.value for word in sorted((*rule.costs, *rule.risks), key=lambda word: word.value)]
+    words += [join_some(sorted(rule.ops), _OPS_SHOWN)] if rule.ops else []
+    return ", ".join([*words, *map(str, rule.where)]) or "everything"
+
+
+def report_strategies(layout: Layout, strategies: Mapping[str, str], origins: Origins) -> list[RenderableType]:
+    """Lay out each strategy's name and summary."""
+    table = layout.make_table("strategy", "how it decides", "from", fixed=("strategy",))
+    for name, summary in strategies.items():
+        table.add_row(Text(name, style="cyan"), summary, clean(str(origins[name])))
+    return [table]
+
+
+class StrategyRow(Protocol):
+    """What a report asks of a strategy's row."""
+
+    @property
+    def strategy(self) -> str: ...
+    @property
+    def low_nodes(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def casts(self) -> int: ...
+    @property
+    def cast_bytes(self) -> int: ...
+    @property
+    def cost(self) -> int: ...
+    @property
+    def to_least(self) -> float | None: ...
+    @property
+    def by_format(self) -> Mapping[DType, int]: ...
+
+
+def report_strategy_rows(layout: Layout, model: str, rows: Sequence[StrategyRow]) -> list[RenderableType]:
+    """Lay out what each strategy makes of a model: the nodes in each format, where there are several."""
+    formats = [*rows[0].by_format] if rows and len(rows[0].by_format) > 1 else []
+    numbers = ("low nodes", *(f"in {dtype}" for dtype in formats), "casts", "bytes cast", "cost", "to least")
+    table = layout.make_table("strategy", *numbers, right=numbers, fixed=("strategy",))
+    for row in rows:
+        relation = "" if row.to_least is None else f"{row.to_least:.2f}"
+        table.add_row(
+            Text(row.strategy, style="cyan"), f"{row.low_nodes} of {row.nodes}",
+            *(str(row.by_format[dtype]) for dtype in formats), str(row.casts),
+            format_size(row.cast_bytes), f"{row.cost:.4g}", relation,
+        )  # fmt: skip
+    told = ["cost: work forgone and casts made, in bytes moved, symbolic sizes nominal; mincut's is the least there is"]
+    if rows and not QUANTIZED.isdisjoint(rows[0].by_format):
+        told.append("casts: Quantize and Dequantize count as such; what a kernel does itself does not")
+    notes = [indented(line, style="dim") for line in told]
+    return [heading(f"strategies on {clean(model)}"), blank(), table, blank(), *notes]
+
+
+def _spell_newest(dialect: str, newest: int) -> str:
+    word = version_word(dialect)
+    return f"{dialect} versions up to {newest}" if word == "version" else f"{word}s up to {newest}"
+
+
+def report_targets(layout: Layout, targets: Iterable[Target], origins: Origins) -> list[RenderableType]:
+    """Lay out each target: what it refuses, all that it runs in a dtype where it has a listing, and what that gains."""
+    lines: list[RenderableType] = []
+    for target in targets:
+        newest = ", ".join(_spell_newest(*known) for known in target.newest.items()) or "any opset"
+        formats = ", ".join(str(dtype) for dtype in DType if target.speaks_of(dtype))
+        lines += [heading(target.name), indented(f"{target.summary}; {newest}; in {formats or 'no format'}")]
+        lines += [indented(clean(str(origins[target.name])), style="dim")]
+        lines += [indented(f"note: {note}", style="dim") for note in target.notes]
+        if target.gains:
+            table = layout.make_table("speed", "gains", "why", "needs", "source", fixed=("speed", "gains"))
+            for gain in target.gains:
+                faster = "yes" if gain.is_faster else "no"
+                name = Text(str(gain.dtype), style="cyan")
+                table.add_row(name, faster, gain.because, _join_needs(gain.needs), _cite(gain.source, gain.since))
+            lines += [blank(), table]
+        if target.refusals:
+            table = layout.make_table("refuses", "in", "where", "because", "source", fixed=("refuses",))
+            for row in target.refusals:
+                dtypes = ", ".join(sorted(map(str, row.dtypes))) or "every low dtype"
+                name, source = Text(row.op, style="cyan"), _cite(row.source, row.since)
+                table.add_row(name, dtypes, _spell_place(row), row.because, source)
+            lines += [blank(), table]
+        for listing in target.listings:
+            lines += [blank(), indented(_spell_listing(listing))]
+        if target.quantized:
+            table = layout.make_table("runs quantized", "reads", "hands on", "takes in", "source", fixed=("hands on",))
+            for ops, *told in quantized_rows(target):
+                table.add_row(Text(ops, style="cyan"), *told)
+            lines += [blank(), table]
+        lines.append(blank())
+    return lines[:-1]
+
+
+def _spell_place(row: Refusal) -> str:
+    """Where a row holds: versions, attributes, machines."""
+    return _spell_where(row.versions, row.attributes, row.needs)
+
+
+def _spell_where(versions: tuple[int, int], attributes: Mapping[str, object], needs: Sequence[str]) -> str:
+    parts = [] if versions == EVERY_VERSION else [f"version {_spell_versions(versions)}"]
+    for name, wanted in attributes.items():
+        values = wanted if isinstance(wanted, frozenset) else frozenset({wanted})
+        spelled = sorted(str(value) for value in values if value is not None)
+        parts.append(f"{name} {' or '.join([*spelled, *(['left out'] if None in values else [])])}")
+    if needs:
+        parts.append(f"with {_join_needs(needs)}")
+    return ", ".join(parts)
+
+
+def quantized_rows(target: Target) -> list[tuple[str, str, str, str, str]]:
+    """What a target runs on quantized operands: operators of which the same is true, what they read, what they hand on,
+    what they take in, and who says so.
+    """
+    names: dict[tuple[str, str, str, str], list[str]] = {}
+    for kernel in target.quantized:
+        told = _spell_reads(kernel), kernel.hands.value, _spell_followers(kernel), _cite(kernel.source, kernel.since)
+        names.setdefault(told, []).append(kernel.op if kernel.dialect == "onnx" else f"{kernel.dialect}:{kernel.op}")
+    return [(", ".join(dict.fromkeys(ops)), *told) for told, ops in names.items()]
+
+
+def _spell_reads(kernel: QuantizedKernel) -> str:
+    """What a kernel reads quantized, and of which of its operators that is true."""
+    parts = [_spell_operand(operand) for operand in kernel.operands] or ["floats"]
+    parts += ["ranges found at run time"] if kernel.is_dynamic else []
+    parts += ["bias i32"] if kernel.bias is Bias.INT32 else []
+    place = _spell_where(kernel.versions, kernel.attributes, ())
+    return "; ".join([*parts, *([f"where {place}"] if place else [])])
+
+
+def _spell_operand(operand: Operand) -> str:
+    stored = " or ".join(f"{one.dtype}{' around zero' if one.is_symmetric else ''}" for one in operand.storages)
+    stored += f", the first alone from {', '.join(sorted(operand.not_from))}" if operand.not_from else ""
+    words = [f"{operand.position}{' and all behind' if operand.and_rest else ''}: {stored}"]
+    words += ["weight"] if operand.is_weight else []
+    words += [] if operand.axis is None else [f"by axis {operand.axis}"]
+    words += [] if operand.rank is None else [f"of rank {operand.rank}"]
+    words += ["binding"] if operand.is_binding else []
+    return " ".join(words)
+
+
+def _spell_followers(kernel: QuantizedKernel) -> str:
+    """The operators that a kernel takes in behind its own."""
+    names = ", ".join(sorted(kernel.followers, key=lambda name: (name.casefold(), name)))
+    names += ", where Quantize cuts as they do" if kernel.is_cut and names else ""
+    spoiling = ", ".join(sorted(kernel.not_before))
+    limits = [f"never before {spoiling}"] if spoiling else []
+    limits += ["without a bias for one reader only"] if kernel.is_bare_alone else []
+    return "; ".join([*([names] if names else []), *limits])
+
+
+def _spell_listing(listing: Listing) -> str:
+    by_dialect: dict[str, list[str]] = {}
+    for kernel in listing.kernels:
+        versions = "" if kernel.versions == EVERY_VERSION else f" {_spell_versions(kernel.versions)}"
+        by_dialect.setdefault(kernel.dialect, []).append(f"{kernel.op}{versions}")
+    names = "; ".join(f"{dialect}: {', '.join(sorted(found))}" for dialect, found in by_dialect.items()) or "nothing"
+    return f"runs in {listing.dtype} ({_cite(listing.source, listing.since)}) {names}"
+
+
+def _spell_versions(versions: tuple[int, int]) -> str:
+    first, last = versions
+    return f"from {first}" if last == EVERY_VERSION[1] else str(first) if first == last else f"{first}-{last}"
+
+
+def _cite(source: str, since: str) -> str:
+    return source if not since or since in source else f"{source}; {since}"
+
+
+def _join_needs(needs: Sequence[str]) -> str:
+    return " or ".join(needs)
+
+
+def report_operators(layout: Layout, rows: Sequence[Row], policies: Sequence[Policy]) -> list[RenderableType]:
+    """Lay out operator facts by dialect; for a few operators also what each policy makes of them, and the source."""
+    lines: list[RenderableType] = []
+    for dialect in dict.fromkeys(dialect for dialect, _ in rows):
+        table = layout.make_table("operator", "cost", "risks", "traits", fixed=("operator", "cost"))
+        members = [row for found, row in rows if found == dialect]
+        for row in members:
+            risks = ", ".join(sorted(risk.value for risk in row.risks))
+            table.add_row(Text(row.op, style="cyan"), row.cost.value, risks, ", ".join(_traits(row)))
+        count = f"{len(members)} operator{'s' if len(members) != 1 else ''}"
+        lines += [heading(f"{dialect} ({count})"), table, blank()]
+    if len(rows) <= _DETAILED:
+        for dialect, row in rows:
+            lines += _report_verdicts(layout, dialect, row, policies)
+    return lines[:-1]
+
+
+def _report_verdicts(layout: Layout, dialect: str, row: OpFacts, policies: Sequence[Policy]) -> list[RenderableType]:
+    table = layout.make_table("policy", "to", "gives", "why", fixed=("policy", "to", "gives"))
+    for policy in policies:
+        for word, dtype in LOW_DTYPES.items():
+            verdict = policy.judge((dialect, row.op), row, dtype)
+            table.add_row(Text(policy.name, style="cyan"), word, verdict.category.value, verdict.because)
+    source = indented(f"source of the facts: {row.source}")
+    return [heading(f"what policies make of {dialect} {row.op}"), table, source, blank()]
+
+
+def _traits(row: OpFacts) -> list[str]:
+    return [name for name, has in (("keeps values", row.keeps_values), ("bounded", row.is_bounded)) if has]

@@ -1,0 +1,171 @@
+"""The answer to "why does this node have its precision?", in sentences, from the node to the one that caused it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.contracts.plans import PlannedNode
+from mezzo.formats.dtypes import LOW_DTYPES, DType
+from mezzo.report.layout.layout import blank, dtype_style, heading, indented
+from mezzo.report.layout.names import clean, join_or, join_some
+from mezzo.report.records.suggestions import Asked
+from mezzo.tables.policy import Category
+
+_OTHERS_SHOWN = 3
+_KINDS = {
+    "op": "{op}",
+    "input": "an input of the model",
+    "output": "an output of the model",
+    "source": "{op}, a constant or a cast from integers",
+    "cast": "a cast the model came with",
+    "tie": "a tie that carries values across a body's border",
+}
+_ASSUMED = " Estimated from what inputs are taken to hold, which 'mezzo plan' notes and --assume changes; not measured."
+
+
+class Unit(Protocol):
+    """What an answer asks of the unit that a node is in."""
+
+    @property
+    def pattern(self) -> str: ...
+    @property
+    def nodes(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def inside(self) -> str: ...
+
+
+def report_chain(
+    chain: Sequence[PlannedNode],
+    lows: Sequence[DType],
+    unit: Unit | None = None,
+    target: str = "",
+    precisions: Mapping[str, DType] | None = None,
+) -> list[RenderableType]:
+    """Lay out the answer: one sentence, then how the precision came about, from the node to the one that caused it.
+
+    `lows`: the plan's levels beside the base. `unit`: what `target` runs as one kernel with the node, if anything;
+    `precisions` are those of the plan, by name.
+    """
+    node, root = chain[0], chain[-1]
+    lines: list[RenderableType] = [
+        _answer(node, root),
+        *_sums(node),
+        *_kernel(node, unit, target, precisions or {}),
+        indented(_spell_rule(node, lows), style="dim"),
+    ]
+    if len(chain) > 1:
+        lines += [blank(), heading("how it came about")]
+        for place, (step, before) in enumerate(zip(chain, (None, *chain), strict=False), 1):
+            lines += _step(place, step, before)
+    if root.cause is not None:
+        lines += [blank(), Text(f"It goes back to {clean(root.cause)}, which is told above or not in the plan.")]
+    return lines
+
+
+def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[Asked, str] | None:
+    """Name the option that would change a node's precision, and what it does. None where no option would."""
+    name, low = clean(node.name), join_or(lows)
+    is_low = node.precision.compute in lows
+    if node.kind in ("input", "output"):
+        port = node.name.removeprefix(f"{node.kind} ")
+        words = {dtype: word for word, dtype in LOW_DTYPES.items()}
+        wanted = "fp32" if is_low else words.get(lows[0], str(lows[0]))
+        return ("--io", f"{port}={wanted}"), f"changes the dtype of {clean(port)!r}"
+    if node.kind != "op":
+        return None
+    if is_low:
+        return ("--exclude", node.name), f"keeps {name!r} out of {low}"
+    match node.rule:
+        case "include" | "exclude" | "typed":
+            return None
+        case "schema":
+            return ("--opset", "auto"), f"lets the opset rise where a newer one allows {low}"
+        case "target":
+            return ("--target", "any"), "plans for what the ONNX schema allows, not for one runtime"
+        case "constant-out-of-range":
+            return ("--out-of-range", "clamp"), f"stores the largest finite {low} in its place"
+        case _:
+            return ("--include", node.name), f"asks for {low} in spite of the rule"
+
+
+def _answer(node: PlannedNode, root: PlannedNode) -> Text:
+    """One sentence: what the node runs in, and the reason that stands at the end of the chain."""
+    dtype = node.precision.compute
+    parts: list[str | tuple[str, str]] = [
+        (clean(node.name), "bold"), f" ({_kind(node)}) runs in ", (str(dtype), f"bold {dtype_style(dtype)}"),
+    ]  # fmt: skip
+    if root is not node and root.because != node.because:
+        does = "does" if root.precision.compute is dtype else f"runs in {root.precision.compute}"
+        parts += [" because ", (clean(root.name), "bold"), f" ({_kind(root)}) {does}"]
+    return Text.assemble(*parts, f": {_ended(root.because)}")
+
+
+def _step(place: int, node: PlannedNode, before: PlannedNode | None) -> list[RenderableType]:
+    """One node of the chain: its name and precision, then its reason unless the node before it had the same."""
+    dtype = node.precision.compute
+    title = Text.assemble(
+        f"  {place}. ", (clean(node.name), "bold"), f" ({_kind(node)}), ", (str(dtype), dtype_style(dtype))
+    )
+    if before is not None and (before.rule, before.because) == (node.rule, node.because):
+        return [title, indented("for the same reason", depth=5)]
+    return [title, indented(f"{clean(node.because).strip()} (rule {clean(node.rule)})", depth=5)]
+
+
+def _spell_rule(node: PlannedNode, lows: Sequence[DType]) -> str:
+    from mezzo.analysis.structure.estimated import (
+        ESTIMATED,  # every command's start loads this file, and needs no estimates
+    )
+
+    is_low = node.precision.compute in lows
+    low = str(node.precision.compute) if is_low else join_or(lows)
+    wish = f": {_wish(node.category, low, is_low)}" if node.category is not None and node.kind == "op" else ""
+    return f"Rule {clean(node.rule)}{wish}.{_ASSUMED if node.rule in ESTIMATED else ''}"
+
+
+def _kind(node: PlannedNode) -> str:
+    return _KINDS.get(node.kind, "{op}").format(op=clean(node.op))
+
+
+def _sums(node: PlannedNode) -> list[RenderableType]:
+    """What a node that runs low sums up and hands on in, where the policy says more than one dtype."""
+    precision = node.precision
+    if len(set(precision)) == 1:
+        return []
+    text = f"Products in {precision.compute}, sums in {precision.accumulate}, result in {precision.output}"
+    if precision.output is not precision.compute:
+        text += f": ONNX gives the operator one type, so its result is rounded to {precision.compute} and then cast"
+    return [indented(f"{text}.")]
+
+
+def _kernel(node: PlannedNode, unit: Unit | None, target: str, precisions: Mapping[str, DType]) -> list[RenderableType]:
+    """What a target runs in one kernel with a node, and whether the plan leaves it one type there."""
+    others = [] if unit is None else [name for name, _ in unit.nodes if name != node.name]
+    if unit is None or not others:
+        return []
+    text = f"Inside one kernel with {join_some(others, _OTHERS_SHOWN)} on {clean(target)} (pattern {unit.pattern})"
+    differing = [name for name in others if precisions.get(name, node.precision.compute) is not node.precision.compute]
+    if unit.inside == "fp32":
+        text += ", which computes in FP32 whatever its inputs are"
+    elif differing:
+        text += f"; {join_some(differing, _OTHERS_SHOWN)} in another precision takes it apart"
+    return [indented(f"{text}.")]
+
+
+def _ended(because: str) -> str:
+    text = clean(because).strip()
+    return f"{text}{'' if text.endswith(('.', '!', '?')) else '.'}"
+
+
+def _wish(category: Category, low: str, is_low: bool) -> str:
+    match category:
+        case Category.ALLOW:
+            return f"allow, the policy wants it in {low}"
+        case Category.INFER:
+            return "infer, the policy lets it follow its neighbours"
+        case Category.CLEAR:
+            return "clear, it only moves values and follows its neighbours"
+        case Category.DENY:
+            does = "the policy alone would keep it high" if is_low else "high whatever its neighbours run in"
+            return f"deny, {does}"

@@ -1,0 +1,178 @@
+"""The report of a conversion or a plan, for people: counts, what stayed high and why, notes, what to try next."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.common.sizes import format_size
+from mezzo.contracts.options.request import usual_settings
+from mezzo.contracts.plans import Plan, Quantize
+from mezzo.numerics.ranges.protection import DATA_RULES
+from mezzo.plugins.discovery import version_word
+from mezzo.report.layout.layout import Command, Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.names import clean, join_or, join_some, spell_precision
+from mezzo.report.layout.numbers import spell_count, spell_data
+from mezzo.report.records.account import Summary
+from mezzo.report.records.groups import (
+    Group,
+    count_before,
+    count_casts,
+    count_precisions,
+    group_high_nodes,
+    is_operator,
+    spell_apart,
+)
+from mezzo.report.text.measured.comparison import report_notes, report_outputs, report_verdict
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Measured
+
+_NAMES_SHOWN = 3
+_REASONS_SHOWN = 2
+# Settings that go without saying.
+_UNSAID = {(name, usual) for name, usual in usual_settings().items() if usual is not None}
+
+
+def report_conversion(
+    layout: Layout, source: str, result: str, plan: Plan, summary: Summary, measured: "Measured | None" = None
+) -> list[RenderableType]:
+    """Lay out what a conversion did and, where it had data, what that showed; what to try next apart."""
+    title = heading(f"{clean(source)} -> {clean(result)}")
+    parts = [title, settings_line(plan), blank(), report_counts(layout, plan, summary)]
+    parts += report_high_nodes(layout, plan)
+    notes = list(summary.notes)
+    if measured is not None:
+        parts += _report_measured(layout, plan, measured)
+        notes += [*measured.notes, *(() if measured.comparison is None else measured.comparison.notes)]
+    return parts + report_notes(tuple(dict.fromkeys(notes)))
+
+
+def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableType:
+    """Lay out a model before and after in numbers."""
+    table = layout.make_table("", "before", "after", right=("before", "after"))
+    before = count_before(plan)
+    for dtype, count in count_precisions(plan).items():
+        table.add_row(f"nodes in {dtype}", str(before[dtype]), str(count))
+    table.add_row("casts added", "", str(summary.casts))
+    if plan.line.quantized is not None:
+        table.add_row("tensors quantized", "", str(_count_quantized(plan)))
+    table.add_row("size", format_size(summary.size_before_bytes), format_size(summary.size_after_bytes))
+    word = version_word(plan.dialect)
+    table.add_row(word, _format_version(summary.opset_before), _format_version(summary.opset_after))
+    return table
+
+
+def _count_quantized(plan: Plan) -> int:
+    """Values and weights that get a Quantize and Dequantize, or are stored as integers."""
+    return len({edit.value for edit in plan.edits if isinstance(edit, Quantize)})
+
+
+def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[RenderableType]:
+    """Lay out what the data protected, and whether the result gives the right answers on it."""
+    parts: list[RenderableType] = []
+    if measured.data is not None:
+        kept = [group for group in group_high_nodes(plan) if group.rule in DATA_RULES]
+        nodes = sum(len(group.nodes) for group in kept)
+        values = 0 if measured.ranges is None else len(measured.ranges.values)
+        found = f"protects {spell_count(nodes, 'node')}: see {' and '.join(clean(group.rule) for group in kept)} above"
+        unknown = () if measured.ranges is None else measured.ranges.unknown
+        lows = join_or(plan.lows)
+        if not nodes:
+            found = f"found nothing that {lows} cannot hold"
+        if unknown:
+            found = f"cannot tell all that {lows} cannot hold" if nodes else f"cannot tell what {lows} can hold"
+        seen = f" in {spell_count(values, 'value')}" if values else ""
+        parts += [blank(), heading("what the data showed"), indented(clean(spell_data(measured.data)), style="dim")]
+        parts += [indented(f"the data {found}{seen if not nodes else ''}")]
+        parts += report_unknown(unknown)
+    if measured.comparison is not None:
+        outputs = report_outputs(layout, measured.comparison)
+        parts += [blank(), heading("the check")]
+        if measured.comparison.data != measured.data:
+            parts += [indented(clean(spell_data(measured.comparison.data)), style="dim")]
+        parts += [*report_verdict(measured.comparison), blank(), *outputs]
+    return parts
+
+
+def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]:
+    """Lay out what a plan decides, what to try next apart."""
+    table = layout.make_table("", "planned", right=("planned",))
+    for dtype, count in count_precisions(plan).items():
+        table.add_row(f"nodes in {dtype}", str(count))
+    table.add_row("casts added", str(count_casts(plan)))
+    if plan.line.quantized is not None:
+        table.add_row("tensors quantized", str(_count_quantized(plan)))
+    if plan.version is not None:
+        table.add_row(version_word(plan.dialect), f"rises to {plan.version}")
+    parts: list[RenderableType] = [heading(f"plan of {clean(source)}"), settings_line(plan), blank(), table]
+    return [*parts, *report_high_nodes(layout, plan), *report_notes(plan.notes)]
+
+
+def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
+    """Lay out every node of a plan: its name, operator, precision and rule."""
+    table = layout.make_table("node", "operator", "in", "rule", fixed=("in",))
+    for node in plan.nodes:
+        op = node.op if is_operator(node) else node.kind
+        table.add_row(clean(node.name), clean(op), spell_precision(node.precision), clean(node.rule))
+    return [blank(), heading("every node"), table]
+
+
+def report_next_steps(steps: Sequence[tuple[str, str]], title: str = "try next") -> list[RenderableType]:
+    """Lay out commands to try next, each with what it is good for. Commands are never wrapped: they are copied."""
+    lines: list[RenderableType] = [blank(), heading(title)]
+    for command, effect in steps:
+        lines.append(Command(command))
+        lines.append(indented(effect, style="dim", depth=6))
+    return lines
+
+
+def report_aside(line: str, title: str) -> list[RenderableType]:
+    """Lay out a line that tells what to do where no command does it."""
+    return [blank(), heading(title), indented(line)]
+
+
+def _format_version(version: int | None) -> str:
+    return "none" if version is None else str(version)
+
+
+def settings_line(plan: Plan) -> Text:
+    """The settings a reader needs to make the same plan again."""
+    said = [(name, _plain(value)) for name, value in plan.settings if value and (name, value) not in _UNSAID]
+    return Text(", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in said), style="dim")
+
+
+def _plain(value: str) -> str:
+    """A setting that is a list, without its brackets and quotes."""
+    return " ".join(json.loads(value)) if value.startswith("[") else value
+
+
+def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
+    """Lay out the operators that stay high, by the rule that kept them."""
+    groups = group_high_nodes(plan)
+    total = sum(count_precisions(plan).values())
+    if not groups:
+        found = f"no node stays in {plan.high}" if total else spell_apart(plan)
+        return [blank(), Text(found)]
+    kept = sum(len(group.nodes) for group in groups)
+    verb = "stays" if kept == 1 else "stay"
+    table = layout.make_table("rule", "nodes", "why, and which", right=("nodes",), fixed=("rule",))
+    for group in groups:
+        table.add_row(Text(clean(group.rule), style="cyan"), str(len(group.nodes)), _explain_group(group))
+    return [blank(), heading(f"{kept} of {total} nodes {verb} in {plan.high}"), table]
+
+
+def _explain_group(group: Group) -> Stack:
+    """One reason and a few names where all nodes share the reason, else a few nodes each with its own."""
+    if len(group.reasons) == 1:
+        names = join_some((node.name for node in group.nodes), _NAMES_SHOWN)
+        return Stack(Text(clean(group.reasons[0])), Text(names, style="dim"))
+    lines = [
+        Text.assemble((f"{clean(node.name)}: ", "dim"), clean(node.because)) for node in group.nodes[:_REASONS_SHOWN]
+    ]
+    if len(group.nodes) > _REASONS_SHOWN:
+        lines.append(Text(f"and {len(group.nodes) - _REASONS_SHOWN} more", style="dim"))
+    return Stack(*lines)

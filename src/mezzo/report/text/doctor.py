@@ -1,0 +1,138 @@
+"""The report of a look at an installation: what is here, what can be checked, and what to do about the rest."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.common.sizes import format_size
+from mezzo.formats.dtypes import LOW_DTYPES
+from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.names import clean
+from mezzo.report.records.documents import Document, document
+from mezzo.report.text.probe import spell_gain
+from mezzo.tables.target import Target
+
+if TYPE_CHECKING:
+    from mezzo.onnx.doctor.findings import Check, Diagnosis, Found
+
+_STYLES = {"works": "green", "missing": "yellow", "broken": "red", "unsupported": "red"}
+
+
+def report_diagnosis(
+    layout: Layout, version: str, diagnosis: "Diagnosis", targets: Mapping[str, Target]
+) -> list[RenderableType]:
+    """Lay out a diagnosis. `version`: mezzo's; `targets`: those whose speed depends on this CPU."""
+    parts: list[RenderableType] = [
+        heading(f"mezzo {version}, {diagnosis.python}"),
+        indented(clean(diagnosis.executable)),
+        *map(indented, _spell_machine(diagnosis)),
+        blank(),
+        heading("what mezzo stands on"),
+        _tabulate_packages(layout, diagnosis.base),
+        blank(),
+        heading("what it can use"),
+        _tabulate_packages(layout, diagnosis.optional),
+        blank(),
+        heading("what can be checked here"),
+        _tabulate_checks(layout, diagnosis.checks),
+        blank(),
+        heading("speed on this CPU"),
+    ]
+    for name, target in targets.items():
+        gains = ((dtype, target.gain(dtype)) for dtype in LOW_DTYPES.values())
+        parts += [indented(f"{name}, {dtype}: {spell_gain(gain, diagnosis.machine)}") for dtype, gain in gains]
+    parts.append(blank())
+    if diagnosis.is_sound:
+        return [*parts, Text("the installation works", style="bold green")]
+    parts.append(Text("the installation is broken", style="bold red"))
+    for fault, remedy in diagnosis.faults:
+        parts += [indented(clean(fault)), indented(f"  {clean(remedy)}", style="cyan")]
+    return parts
+
+
+def describe_diagnosis(version: str, diagnosis: "Diagnosis") -> Document:
+    """Tell a diagnosis as data."""
+    memory = diagnosis.memory_bytes
+    return document(
+        "doctor",
+        {
+            "is_sound": diagnosis.is_sound,
+            "faults": [{"fault": fault, "remedy": remedy} for fault, remedy in diagnosis.faults],
+            "versions": {"mezzo": version, "python": diagnosis.python, "executable": diagnosis.executable},
+            "machine": {
+                "system": diagnosis.system,
+                "architecture": diagnosis.machine.architecture,
+                "features": None if diagnosis.machine.features is None else list(diagnosis.machine.features),
+                "cores": diagnosis.cores,
+                "memory_bytes": None if memory is None else memory[0],
+                "free_memory_bytes": None if memory is None else memory[1],
+                "gpus": list(diagnosis.gpus),
+            },
+            "base": [_describe_found(found) for found in diagnosis.base],
+            "optional": [_describe_found(found) for found in diagnosis.optional],
+            "checks": [
+                {
+                    "name": check.name,
+                    "can": check.can,
+                    "for": check.purpose,
+                    "reason": check.reason,
+                    "remedy": check.remedy,
+                }
+                for check in diagnosis.checks
+            ],
+        },
+    )
+
+
+def _spell_machine(diagnosis: "Diagnosis") -> list[str]:
+    machine = diagnosis.machine
+    cores = f"{diagnosis.cores} core{'' if diagnosis.cores == 1 else 's'}"
+    memory = "memory unknown"
+    if diagnosis.memory_bytes is not None:
+        total, free = map(format_size, diagnosis.memory_bytes)
+        memory = f"{total} of memory, {free} free"
+    features = "unknown: the system does not tell"
+    if machine.features is not None:
+        features = " ".join(machine.features) or "none that matter here"
+    return [
+        clean(diagnosis.system),
+        f"{machine.architecture}, {cores}, {memory}",
+        f"CPU features: {features}",
+        *(f"GPU: {clean(gpu)}" for gpu in diagnosis.gpus),
+    ]
+
+
+def _tabulate_packages(layout: Layout, packages: "Sequence[Found]") -> RenderableType:
+    table = layout.make_table("package", "version", "state", "", fixed=("package", "version", "state"))
+    for package in packages:
+        state = package.state.value
+        version = package.version or "-"
+        words = [word for word in (package.reason, package.remedy) if word is not None]
+        if package.version is None:  # its state says the reason
+            words = [package.purpose, *words[1:]]
+        said = ": ".join(words) or ", ".join(package.details) or package.purpose
+        table.add_row(Text(package.name, style="cyan"), clean(version), Text(state, style=_STYLES[state]), clean(said))
+    return table
+
+
+def _tabulate_checks(layout: Layout, checks: "Sequence[Check]") -> RenderableType:
+    table = layout.make_table("", "what", "for, or how to come by it", fixed=("",))
+    for check in checks:
+        mark = Text("yes", style="green") if check.can else Text("no", style="yellow")
+        said = check.purpose if check.can else ": ".join(filter(None, (check.reason, check.remedy)))
+        table.add_row(mark, check.name, clean(said))
+    return table
+
+
+def _describe_found(found: "Found") -> Document:
+    return {
+        "name": found.name,
+        "version": found.version,
+        "state": found.state.value,
+        "wanted": found.wanted,
+        "details": list(found.details),
+        "reason": found.reason,
+        "remedy": found.remedy,
+    }

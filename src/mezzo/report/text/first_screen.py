@@ -1,0 +1,59 @@
+"""A headline in a terminal: some eight lines, in a pipe the same without colour, broken at 80 columns."""
+
+import textwrap
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from mezzo.report.layout.layout import heading
+from mezzo.report.records.headline import Headline, Standing
+
+_WIDTH = 80  # where nobody looks: in a pipe
+_WIDEST = 100  # longer lines are hard to read
+_MARGIN = 8
+_STYLES = {
+    Standing.UNJUDGED: "bold yellow",
+    Standing.RIGHT: "bold green",
+    Standing.UNREFUTED: "bold yellow",
+    Standing.WRONG: "bold red",
+    Standing.OPEN: "bold yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A label and a sentence beside it, which is broken between words and stays in its column."""
+
+    label: str
+    sentence: str
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width if console.is_terminal else _WIDTH
+        room = max(20, min(width, _WIDEST) - _MARGIN)
+        lines = textwrap.wrap(self.sentence, room, break_long_words=False, break_on_hyphens=False) or [""]
+        for place, line in enumerate(lines):
+            label = f"{self.label if place == 0 else '':{_MARGIN}}"
+            yield Text.assemble((label, "dim"), (line, self.style), no_wrap=True, overflow="ignore")
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """A command to copy behind its label: never broken, as whoever prints it says `crop=False`."""
+
+    command: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        parts = (f"{'next':{_MARGIN}}", "dim"), (self.command, "cyan")
+        yield Text.assemble(*parts, no_wrap=True, overflow="ignore")
+
+
+def report_headline(headline: Headline, more: str = "") -> list[RenderableType]:
+    """Lay out what a reader has to know first. `more`: how to see the rest."""
+    parts: list[RenderableType] = [heading(headline.title)]
+    for label, sentence in headline.rows():
+        parts.append(_Row(label, sentence, _STYLES[headline.standing] if label == "verdict" else ""))
+    if headline.step is not None:
+        parts += [_Next(headline.step.command), _Row("", headline.step.why, "dim")]
+    return [*parts, *([_Row("", more, "dim")] if more else [])]

@@ -1,0 +1,205 @@
+"""A folder of converted models: the account of all of them as one document, and a report for people."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import RenderableType
+
+from mezzo.common.sizes import format_size
+from mezzo.contracts.plans import Plan
+from mezzo.formats.dtypes import DType
+from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.names import clean, join_some
+from mezzo.report.layout.numbers import spell_count
+from mezzo.report.records.account import Document, Summary, describe_conversion, document
+from mezzo.report.records.account import schema as account_schema
+from mezzo.report.records.groups import count_precisions
+from mezzo.report.records.headline import Headline, describe_headline
+from mezzo.report.text.conversion import settings_line
+from mezzo.report.text.measured.comparison import RULINGS, report_notes
+
+if TYPE_CHECKING:
+    from mezzo.common.machine import Machine
+    from mezzo.numerics.measures import Measured
+
+_SHOWN = 3
+
+
+class Converted(Protocol):
+    """What a report asks of one conversion."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def summary(self) -> Summary: ...
+    @property
+    def measured(self) -> "Measured | None": ...
+
+
+class File(Protocol):
+    """What a report asks of one model of a folder."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def result(self) -> str: ...
+    @property
+    def converted(self) -> Converted: ...
+
+
+class Tie(Protocol):
+    """What a report asks of inputs and outputs that share a type."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def outputs(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def inputs(self) -> tuple[tuple[str, str], ...]: ...
+
+
+class TypedTie(Protocol):
+    """A tie with its type."""
+
+    @property
+    def tie(self) -> Tie: ...
+    @property
+    def dtype(self) -> DType: ...
+
+
+class Folder(Protocol):
+    """What a report asks of a converted folder."""
+
+    @property
+    def layout(self) -> str: ...
+    @property
+    def files(self) -> Iterable[File]: ...
+    @property
+    def skipped(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def copied(self) -> tuple[str, ...]: ...
+    @property
+    def left_out(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def ties(self) -> Iterable[TypedTie]: ...
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+def folder_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a folder's account, that of accounts in it."""
+    text = files("mezzo.report.records").joinpath("folder.schema.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    found["$defs"]["account"] = {**account_schema(), "$id": "account.schema.json"}
+    return found
+
+
+def describe_folder(
+    source: str, result: str, folder: Folder, *, machine: "Machine | None" = None, headline: Headline | None = None
+) -> Document:
+    """Tell what the conversion of a folder did: one account per model, and what holds for all."""
+    accounts = [
+        {
+            "source": file.source,
+            "result": file.result,
+            "account": describe_conversion(
+                file.source, file.result, file.converted.plan, file.converted.summary, file.converted.measured,
+                machine=machine,
+            ),
+        }
+        for file in folder.files
+    ]  # fmt: skip
+    return document(
+        "folder",
+        {
+            "summary": None if headline is None else describe_headline(headline),
+            "source": source,
+            "result": result,
+            "layout": folder.layout,
+            "settings": dict(folder.settings),
+            "files": accounts,
+            "ties": [_describe_tie(typed) for typed in folder.ties],
+            "skipped": [{"name": name, "because": because} for name, because in folder.skipped],
+            "copied": list(folder.copied),
+            "left_out": [{"name": name, "because": because} for name, because in folder.left_out],
+            "notes": list(folder.notes),
+        },
+    )
+
+
+def _describe_tie(typed: TypedTie) -> Document:
+    return {
+        "name": typed.tie.name,
+        "dtype": str(typed.dtype),
+        "outputs": [{"file": file, "name": name} for file, name in typed.tie.outputs],
+        "inputs": [{"file": file, "name": name} for file, name in typed.tie.inputs],
+    }
+
+
+def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> list[RenderableType]:
+    """Lay out what the conversion of a folder did, a line per model."""
+    every = tuple(folder.files)
+    plan = every[0].converted.plan
+    levels = (*plan.lows, plan.high)
+    columns = (*map(str, levels), "casts", "size")
+    table = layout.make_table("result", *columns, right=columns)
+    for file in every:
+        made, counts = file.converted.summary, count_precisions(file.converted.plan)
+        sizes = f"{format_size(made.size_before_bytes)} -> {format_size(made.size_after_bytes)}"
+        nodes = (str(counts.get(dtype, 0)) for dtype in levels)
+        table.add_row(clean(file.result), *nodes, str(made.casts), sizes)
+    parts: list[RenderableType] = [
+        heading(f"{clean(source)} -> {clean(result)}"),
+        _settings(folder, plan),
+        blank(),
+        table,
+    ]
+    parts += _report_ties(folder)
+    parts += _report_checks(every)
+    for title, rows in (("not converted", folder.skipped), ("left out", folder.left_out)):
+        if rows:
+            parts += [blank(), heading(title), *(indented(f"{clean(name)}: {clean(why)}") for name, why in rows)]
+    if folder.copied:
+        parts += [blank(), indented(f"copied: {join_some(folder.copied, _SHOWN)}")]
+    notes = [*folder.notes, *(note for file in every for note in file.converted.summary.notes)]
+    return parts + report_notes(tuple(dict.fromkeys(notes)))
+
+
+def _settings(folder: Folder, plan: Plan) -> RenderableType:
+    """The settings as given; those of one file name the types of its inputs and outputs one by one."""
+    return settings_line(replace(plan, settings=folder.settings))
+
+
+def _report_ties(folder: Folder) -> list[RenderableType]:
+    by_dtype: dict[DType, list[str]] = {}
+    for typed in folder.ties:
+        by_dtype.setdefault(typed.dtype, []).append(typed.tie.name)
+    if not by_dtype:
+        return []
+    lines = [
+        indented(f"{dtype}: {join_some(names, _SHOWN)}, in every file that makes or reads {_it(names)}")
+        for dtype, names in by_dtype.items()
+    ]
+    return [blank(), heading("what one file hands to another"), *lines]
+
+
+def _it(names: list[str]) -> str:
+    return "it" if len(names) == 1 else "them"
+
+
+def _report_checks(every: tuple[File, ...]) -> list[RenderableType]:
+    """One line per model that was checked on data."""
+    lines = []
+    for file in every:
+        measured = file.converted.measured
+        if measured is not None and measured.comparison is not None:
+            verdict = measured.comparison.verdict
+            word = RULINGS[verdict.ruling.value][0]
+            seen = spell_count(measured.comparison.data.samples, "sample")
+            lines.append(indented(f"{clean(file.result)}: {word} on {seen}; {clean(verdict.because)}"))
+    return [blank(), heading("the check"), *lines] if lines else []

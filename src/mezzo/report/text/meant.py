@@ -1,0 +1,40 @@
+"""What a word stands for in a plan: several nodes as a table by reason, one node in a line."""
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.contracts.plans import PlannedNode
+from mezzo.report.layout.layout import Layout, blank, dtype_style, heading
+from mezzo.report.layout.names import clean, join_some
+
+_NAMES_SHOWN = 3
+# As what nodes may have been asked for, where the report says it in other words.
+_NODE, _MADE, _READ = "node", "value made", "value read"
+_KNOWN = {_MADE: "value", _READ: "value"}
+_READ_BY = "stored, or of no floats, and read by "
+
+
+def report_meant(layout: Layout, word: str, known: str, nodes: Sequence[PlannedNode]) -> list[RenderableType]:
+    """Lay out several nodes by what decided about them, the largest group first. `known`: as what the word is known."""
+    groups: dict[tuple[str, str], list[PlannedNode]] = {}
+    for node in nodes:
+        groups.setdefault((str(node.precision.compute), node.rule), []).append(node)
+    table = layout.make_table("in", "rule", "nodes", "why, and which", right=("nodes",), fixed=("in", "rule", "nodes"))
+    for (dtype, rule), members in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
+        style = dtype_style(members[0].precision.compute)
+        reasons = dict.fromkeys(clean(node.because) for node in members)
+        why = next(iter(reasons)) + (f" ({len(reasons) - 1} more reasons)" if len(reasons) > 2 else "")
+        table.add_row(Text(dtype, style=style), clean(rule), str(len(members)), why)
+        table.add_row("", "", "", Text(join_some([node.name for node in members], _NAMES_SHOWN), style="dim"))
+    said = _READ_BY if known == _READ else ""
+    return [heading(f"{_KNOWN.get(known, known)} {clean(word)}: {said}{len(nodes)} nodes"), blank(), table]
+
+
+def report_origin(word: str, known: str, node: PlannedNode) -> list[RenderableType]:
+    """Lay out which node it is that was asked for by another name; nothing where it was asked for by its own."""
+    if known == _NODE:
+        return []
+    link = {_MADE: "made by ", _READ: _READ_BY}.get(known, "")
+    return [Text(f"{_KNOWN.get(known, known)} {clean(word)}: {link}{clean(node.name)}", style="dim"), blank()]

@@ -1,0 +1,161 @@
+"""What each calibrator makes of a model, for people and as data: a row for FP32 and one for each."""
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.common.machine import Machine
+from mezzo.common.sizes import format_size
+from mezzo.numerics.measures import Interval, Ruling
+from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.names import clean, join_some
+from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_number, spell_share
+from mezzo.report.records.documents import Document, document
+from mezzo.report.records.sections import describe_data, describe_versions, number
+
+if TYPE_CHECKING:
+    from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
+
+_REFERENCE = "FP32"
+_NAMED = 4
+_STYLES = {Ruling.DIFFERENT: "red", Ruling.UNDECIDED: "yellow", Ruling.UNKNOWN: "yellow"}
+_SHORTEST_S = 1e-3
+
+
+def calibrations_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of what `quantize-report` tells as data."""
+    text = files("mezzo.report.records").joinpath("quantize-report.schema.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def report_calibrations(layout: Layout, model: str, found: "Calibrations") -> list[RenderableType]:
+    """Lay out what each calibrator makes of a model, and what that can and cannot tell."""
+    parts: list[RenderableType] = [heading(f"{clean(model)} to {found.to} for {found.target}, by each calibrator")]
+    parts += [indented(f"judged on {clean(spell_data(found.judged))}; values collected once, in "
+                       f"{_spell_seconds(found.collecting_s)}")]  # fmt: skip
+    parts += [indented(clean(note), style="" if found.is_unseen else "yellow") for note in found.notes]
+    parts += [blank(), _report_table(layout, found)]
+    parts += [
+        indented(f"{clean(row.calibrator)}: {row.verdict.ruling.value}: {row.verdict.because}",
+                 style=_STYLES[row.verdict.ruling])
+        for row in found.rows if row.verdict.ruling is not Ruling.SAME
+    ]  # fmt: skip
+    told = ["in int8: products with weights or of two values that run on integers, of all", *tell_chance(found)]
+    told += [] if any(row.quantized for row in found.rows) else ["none does here: 'mezzo explain' says of each why"]
+    return [*parts, blank(), *(indented(line, style="dim") for line in told)]
+
+
+def tell_chance(found: "Calibrations") -> list[str]:
+    """How fine the metrics tell, and which drops samples as few as these cannot tell from none."""
+    told: dict[str, list[str]] = {}
+    for name, _ in found.scores:
+        scores = [(row, score) for row in found.rows for score in row.scores if score.name == name]
+        unsure = [clean(row.calibrator) for row, score in scores if score.drop.low <= 0]
+        if unsure:
+            one = f" (one is {100 / found.judged.samples:.2g} points)" if scores[0][1].is_share else ""
+            whose = "no drop can" if len(unsure) == len(scores) else f"the drop of {join_some(unsure, _NAMED)} cannot"
+            line = f"on {spell_count(found.judged.samples, 'sample')}{one} {whose} be told from chance"
+            told.setdefault(line, []).append(clean(name))
+    return [f"{' and '.join(names)}: {line}" for line, names in told.items()]
+
+
+def spell_row(row: "CalibratorRow") -> str:
+    """One calibrator in a line: "error 0.0109, top-1 98.5 %, 17 of 21 products on integers"."""
+    scores = [f"{clean(score.name)} {_spell_score(score.value, score.is_share)}" for score in row.scores]
+    told = ", ".join([f"error {spell_error(row.verdict.error.estimate)}", *scores])
+    return f"{told}, {row.quantized} of {row.products} products on integers"
+
+
+def describe_calibrations(model: str, found: "Calibrations", machine: Machine) -> Document:
+    """Tell it as data."""
+    return document(
+        "quantize-report",
+        {
+            "versions": describe_versions(machine),
+            "model": model,
+            "to": found.to,
+            "target": found.target,
+            "calibrated": describe_data(found.calibrated),
+            "judged": describe_data(found.judged),
+            "is_unseen": found.is_unseen,
+            "collecting_s": number(found.collecting_s),
+            "reference": {
+                "scores": {name: number(value) for name, value in found.scores}, "size_bytes": found.size_bytes
+            },
+            "calibrators": [_describe_row(row) for row in found.rows],
+            "best": None if found.best is None else found.best.calibrator,
+            "memory": None,
+            "notes": list(found.notes),
+        },
+    )  # fmt: skip
+
+
+def _report_table(layout: Layout, found: "Calibrations") -> RenderableType:
+    """Without a metric, how often the first class is FP32's stands in its place."""
+    has_agreement = not found.scores and any(row.agreement is not None for row in found.rows)
+    headers = [title for name, _ in found.scores for title in (clean(name), "drop")]
+    headers += ["as FP32"] if has_agreement else []
+    right = [*headers, "error", "size", "in int8", "chosen in"]
+    table = layout.make_table("calibrator", *right, right=right, fixed=("calibrator",))
+    are_shares = all(score.is_share for row in found.rows for score in row.scores)
+    scores = [cell for _, value in found.scores for cell in (_spell_score(value, are_shares), "-")]
+    blanks = ["-"] if has_agreement else []
+    table.add_row(_REFERENCE, *scores, *blanks, "-", format_size(found.size_bytes), "-", "-")
+    for row in found.rows:
+        verdict = row.verdict
+        error = Text(spell_error(verdict.error.estimate), style=_STYLES.get(verdict.ruling, ""))
+        cells = [cell for score in row.scores for cell in _spell_score_cells(score)]
+        cells += [] if not has_agreement else ["-" if row.agreement is None else spell_share(row.agreement.estimate)]
+        table.add_row(
+            Text(layout.spell_name(row.calibrator), style="cyan"), *cells, error, format_size(row.size_bytes),
+            f"{row.quantized} of {row.products}", _spell_seconds(row.choosing_s),
+        )  # fmt: skip
+    return table
+
+
+def _spell_score_cells(score: "Score") -> Sequence[str]:
+    drop = score.drop.estimate + 0.0  # no negative zero
+    return _spell_score(score.value, score.is_share), f"{100 * drop:.2f}" if score.is_share else spell_number(drop)
+
+
+def _spell_score(value: float, is_share: bool) -> str:
+    return f"{100 * value:.2f} %" if is_share else spell_number(value)
+
+
+def _spell_seconds(time_s: float) -> str:
+    if time_s < _SHORTEST_S:
+        return "<1 ms"
+    return f"{1e3 * time_s:.0f} ms" if time_s < 1 else f"{time_s:.1f} s"
+
+
+def _describe_row(row: "CalibratorRow") -> Document:
+    verdict = row.verdict
+    return {
+        "calibrator": row.calibrator,
+        "summary": row.summary,
+        "scores": [
+            {"name": score.name, "value": number(score.value), "drop": _describe_interval(score.drop)}
+            for score in row.scores
+        ],
+        "ruling": verdict.ruling.value,
+        "error": _describe_interval(verdict.error),
+        "budget": number(verdict.budget),
+        "because": verdict.because,
+        "agreement": None if row.agreement is None else _describe_interval(row.agreement),
+        "size_bytes": row.size_bytes,
+        "quantized": row.quantized,
+        "products": row.products,
+        "choosing_s": number(row.choosing_s),
+    }
+
+
+def _describe_interval(found: Interval) -> Document:
+    return {
+        "estimate": number(found.estimate), "low": number(found.low), "high": number(found.high),
+        "confidence": found.confidence,
+    }  # fmt: skip

@@ -1,0 +1,208 @@
+"""The report of a comparison: the verdict in one sentence, the outputs, and where inside the error begins."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.names import clean, join_some
+from mezzo.report.layout.numbers import (
+    spell_agreement,
+    spell_cosine,
+    spell_count,
+    spell_data,
+    spell_error,
+    spell_interval,
+    spell_share,
+)
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Comparison, Deviation, MetricResult
+    from mezzo.numerics.metrics.figures import Figure
+
+_WORST = 10
+# A ruling in words, and how it looks.
+RULINGS = {
+    "same": ("the same", "bold green"), "different": ("not the same", "bold red"),
+    "undecided": ("undecided", "bold yellow"), "cannot tell": ("cannot tell", "bold yellow"),
+}  # fmt: skip
+_LONGEST_NAME = 32
+_NAMES_SHOWN = 3
+_NONE = "-"
+_RUNS = {
+    "emulated": "emulated: every result is rounded as the types say",
+    "native": "run natively: the runtime decides what it computes in",
+}
+
+
+def report_comparison(layout: Layout, reference: str, model: str, comparison: "Comparison") -> list[RenderableType]:
+    """Lay out a verdict and what it stands on."""
+    how = f"{spell_data(comparison.data)}; {_RUNS.get(comparison.run, comparison.run)}"
+    parts: list[RenderableType] = [
+        heading(f"{clean(reference)} <-> {clean(model)}"),
+        Text(clean(how), style="dim"),
+        blank(),
+        *report_verdict(comparison),
+        blank(),
+        *report_outputs(layout, comparison),
+        *_report_metric(comparison.metric),
+        *_report_layers(layout, comparison),
+    ]
+    return parts + report_notes(comparison.notes)
+
+
+def report_verdict(comparison: "Comparison") -> list[RenderableType]:
+    """Lay out the verdict: one sentence, then the numbers behind it."""
+    verdict = comparison.verdict
+    word, style = RULINGS[verdict.ruling.value]
+    is_faulty = any(output.fault for output in comparison.outputs)
+    measured = ""
+    if not is_faulty and math.isfinite(verdict.error.estimate):
+        measured = f"{100 * verdict.error.confidence:g} % interval {spell_interval(verdict.error)}; "
+    limits = (
+        f"budget {spell_error(verdict.budget)}, {verdict.budget_source}; noise of FP32 {spell_error(verdict.noise)}"
+    )
+    if math.isnan(verdict.error.estimate) and not is_faulty:
+        shown = "; the figures below are of what is finite, and judge nothing" if comparison.outputs else ""
+        limits = f"no output could be judged{shown}"
+    return [
+        Text.assemble((word, style), f": {clean(verdict.because)}"),
+        indented(clean(measured + limits), style="dim"),
+        *(report_unknown(verdict.unknown) if len(verdict.unknown) > 1 or word != "cannot tell" else ()),
+    ]
+
+
+def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableType]:
+    """Lay out how the outputs differ, and what is wrong with them whatever the error."""
+    outputs = comparison.outputs
+    if not outputs:
+        return [Text("no output computes floats" if comparison.data.samples else "no output was computed")]
+    has_classes = any(output.top1 is not None for output in outputs)
+    percent = f"{100 * outputs[0].relative_l2.confidence:g} % interval"
+    numbers = ("relative L2", percent, *_titles())
+    table = layout.make_table("output", *numbers, *(("top-1",) if has_classes else ()), right=(*numbers, "top-1"))
+    for output in outputs:
+        classes = "" if output.top1 is None else spell_share(output.top1.estimate)
+        cells = _spell_figures(output)
+        cells.insert(1, _NONE if output.fault else spell_interval(output.relative_l2))
+        table.add_row(_spell_name(layout, output), *cells, *((classes,) if has_classes else ()))
+    more = [
+        f"{clean(output.name)}: top-{k} agreement {spell_agreement(share)}"
+        for output in outputs
+        for k, share in ((1, output.top1), (output.k, output.topk))
+        if k is not None and share is not None
+    ]
+    more += [
+        f"{clean(output.name)}: sample {output.worst_at} differs most, by {spell_error(output.worst)}"
+        for output in outputs
+        if output.worst and output.samples > 1
+    ]
+    more += [f"{clean(output.name)}: {clean(output.worry)}" for output in outputs if output.worry]
+    return [table, *(indented(line) for line in more), *_report_faults(outputs), *_report_budgets(outputs)]
+
+
+def _report_budgets(outputs: "Sequence[Deviation]") -> list[RenderableType]:
+    """Lay out the budgets where outputs have different ones, and so are judged differently."""
+    by_budget: dict[tuple[float, str], list[str]] = {}
+    for output in outputs:
+        if output.budget is not None and output.budget_source is not None:
+            by_budget.setdefault((output.budget, output.budget_source), []).append(output.name)
+    if len(by_budget) < 2:
+        return []
+    lines = [f"{join_some(names, _NAMES_SHOWN)}: budget {spell_error(budget)}, {source}"
+             for (budget, source), names in by_budget.items()]  # fmt: skip
+    more = [f"and {len(lines) - _WORST} more budgets"] if len(lines) > _WORST else []
+    return [indented(clean(line), style="dim") for line in [*lines[:_WORST], *more]]
+
+
+def _report_faults(deviations: "Sequence[Deviation]") -> list[RenderableType]:
+    return [
+        indented(f"{clean(deviation.name)}: {clean(deviation.fault)}", style="red")
+        for deviation in deviations
+        if deviation.fault
+    ]
+
+
+def _report_metric(metric: "MetricResult | None") -> list[RenderableType]:
+    if metric is None:
+        return []
+    values = f"{metric.reference:.6g} -> {metric.candidate:.6g}"
+    change = f"{abs(metric.drop):.3g} {'worse' if metric.drop > 0 else 'better'}" if metric.drop else "no change"
+    return [blank(), Text.assemble((clean(metric.name), "bold"), f": {values}, {change}")]
+
+
+def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableType]:
+    """Lay out the worst layers, and the first in the order of the graph that no longer keeps the budget."""
+    layers = comparison.layers
+    if not layers:
+        return []
+    begins = where_error_begins(comparison)
+    worst = sorted(layers, key=_badness, reverse=True)[:_WORST]
+    numbers = ("relative L2", *_titles())
+    table = layout.make_table("layer", *numbers, right=numbers)
+    for layer in worst:
+        table.add_row(_spell_name(layout, layer), *_spell_figures(layer))
+    shown = f"the worst {len(worst)} of {spell_count(len(layers), 'layer')}" if len(worst) < len(layers) else "layers"
+    parts: list[RenderableType] = [blank(), heading(f"{shown}, the worst first"), table, *_report_faults(worst)]
+    if begins is not None:
+        before = spell_count(layers.index(begins), "layer")
+        why = clean(begins.fault) if begins.fault else f"error {spell_error(begins.relative_l2.estimate)}"
+        said = f"the error begins at {clean(begins.name)}: {why}; the {before} before it keep the budget"
+        parts += [blank(), Text(said if before[0] != "0" else f"the error begins at {clean(begins.name)}: {why}")]
+    return parts
+
+
+def bounds_errors(comparison: "Comparison") -> bool:
+    """Tell a verdict on errors of outputs from one on how much worse a metric became."""
+    # By their texts, in which NaN equals NaN.
+    return any(str(output.relative_l2) == str(comparison.verdict.error) for output in comparison.outputs)
+
+
+def where_error_begins(comparison: "Comparison") -> "Deviation | None":
+    """The first layer, in the order of the graph, that does not keep the comparison's budget."""
+    # Where a metric is what must hold, the budget is none of an error; any error past all bounds is still a beginning.
+    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
+    return find_beginning(comparison.layers, budget)
+
+
+def find_beginning(layers: "Sequence[Deviation]", budget: float) -> "Deviation | None":
+    """Find the first layer, in the order of the graph, that is wrong or past the budget."""
+    return next((layer for layer in layers if layer.fault or not layer.relative_l2.estimate <= budget), None)
+
+
+def _badness(layer: "Deviation") -> tuple[bool, float]:
+    error = layer.relative_l2.estimate
+    return layer.fault is not None, math.inf if math.isnan(error) else error
+
+
+def _spell_name(layout: Layout, found: "Deviation") -> Text:
+    return Text(layout.spell_name(found.name, _LONGEST_NAME), style="red" if found.fault else "cyan")
+
+
+def _titled() -> "tuple[Figure, ...]":
+    from mezzo.numerics.metrics.figures import figures  # every command's start loads this file, and needs no numpy
+
+    return tuple(figure for figure in figures() if figure.title is not None)
+
+
+def _titles() -> tuple[str, ...]:
+    """What a table tells beside the error itself."""
+    return ("cosine", "SQNR dB", "ulp", *(figure.title for figure in _titled() if figure.title is not None))
+
+
+def _spell_figures(found: "Deviation") -> list[str]:
+    """The error, then what `_titles` names. Those of a faulty value mean nothing: they leave out what is no number."""
+    if found.fault:
+        return [_NONE] * (1 + len(_titles()))
+    ulps = f"{found.largest_ulp:.3g} {found.ulp_format}"
+    more = [f"{found.figures.get(figure.name, math.nan):.4g}" for figure in _titled()]
+    return [spell_error(found.relative_l2.estimate), spell_cosine(found.cosine), f"{found.sqnr_db:.1f}", ulps, *more]
+
+
+def report_notes(notes: Sequence[str]) -> list[RenderableType]:
+    """Lay out what a reader has to know besides."""
+    lines = [indented(clean(note)) for note in notes]
+    return [blank(), heading("notes"), *lines] if lines else []

@@ -1,0 +1,112 @@
+"""What a runtime spends a model's time on, for people and as data: by type, by kind, and the longest layers."""
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.contracts.timings import Layer
+from mezzo.formats.dtypes import DType
+from mezzo.report.layout.layout import Layout, blank, dtype_style, heading, indented
+from mezzo.report.layout.names import clean
+from mezzo.report.layout.numbers import spell_count, spell_share
+from mezzo.report.records.documents import Document
+from mezzo.report.records.sections import number, sort_dtypes
+
+Layers = Sequence[Layer]
+_UNKNOWN = "not told"
+
+
+def report_layers(layout: Layout, files: Sequence[tuple[str, Layers]], top: int) -> list[RenderableType]:
+    """Lay out the layers of several files: the shares of types side by side, then each file's own."""
+    parts: list[RenderableType] = [blank(), heading("share of the time by type, as the runtime tells it")]
+    dtypes = sort_dtypes(layer.dtype for _, layers in files for layer in layers if layer.dtype is not None)
+    has_unknown = any(layer.dtype is None for _, layers in files for layer in layers)
+    words = [*map(str, dtypes), *([_UNKNOWN] if has_unknown else []), "conversions", "kernels"]
+    table = layout.make_table("file", *words, right=words)
+    for name, layers in files:
+        shares = shares_of(layers)
+        row = [_spell(shares.get(dtype, 0.0)) for dtype in (*dtypes, *([None] if has_unknown else []))]
+        table.add_row(layout.spell_name(name), *row, _spell(share_of_conversions(layers)), str(len(layers)))
+    parts.append(table)
+    for name, layers in files:
+        parts += [blank(), heading(f"{clean(name)}: {spell_count(len(layers), 'kernel')}, by kind"),
+                  _report_kinds(layout, layers, top), blank(), heading("the longest"),
+                  _report_longest(layout, layers, top)]  # fmt: skip
+        if len(layers) > top:
+            parts.append(indented(f"and {len(layers) - top} more; --json lists them, --top N shows more", style="dim"))
+    return parts
+
+
+def shares_of(layers: Layers) -> dict[DType | None, float]:
+    """Each type's share of the time; None is that of layers whose type the runtime does not tell."""
+    whole = sum(layer.time_ns for layer in layers)
+    shares: dict[DType | None, float] = {}
+    for layer in layers:
+        shares[layer.dtype] = shares.get(layer.dtype, 0.0) + (layer.time_ns / whole if whole else 0.0)
+    return shares
+
+
+def share_of_conversions(layers: Layers) -> float:
+    """What share of the time only changes a type or a layout, whatever the type."""
+    whole = sum(layer.time_ns for layer in layers)
+    return sum(layer.time_ns for layer in layers if layer.is_conversion) / whole if whole else 0.0
+
+
+def describe_layers(layers: Layers) -> Document:
+    """Tell layers as data, in the runtime's order."""
+    return {
+        "types": [
+            {"dtype": None if dtype is None else str(dtype), "share": number(share)}
+            for dtype, share in shares_of(layers).items()
+        ],
+        "conversions": number(share_of_conversions(layers)),
+        "layers": [
+            {
+                "name": layer.name,
+                "op": layer.op,
+                "dtype": None if layer.dtype is None else str(layer.dtype),
+                "is_conversion": layer.is_conversion,
+                "time_ns": number(layer.time_ns),
+                "calls": number(layer.calls),
+            }
+            for layer in layers
+        ],
+    }
+
+
+def _report_kinds(layout: Layout, layers: Layers, top: int) -> RenderableType:
+    whole = sum(layer.time_ns for layer in layers)
+    kinds: dict[tuple[str, DType | None], list[Layer]] = {}
+    for layer in layers:
+        kinds.setdefault((layer.op, layer.dtype), []).append(layer)
+    times = {kind: sum(layer.time_ns for layer in held) for kind, held in kinds.items()}
+    table = layout.make_table("kind", "type", "kernels", "ms", "share", right=("kernels", "ms", "share"))
+    for kind in sorted(kinds, key=lambda kind: -times[kind])[:top]:
+        op, dtype = kind
+        share = _spell(times[kind] / whole if whole else 0.0)
+        table.add_row(Text(clean(op) or _UNKNOWN, style="cyan"), _spell_dtype(dtype), str(len(kinds[kind])),
+                      _spell_ms(times[kind]), share)  # fmt: skip
+    return table
+
+
+def _report_longest(layout: Layout, layers: Layers, top: int) -> RenderableType:
+    whole = sum(layer.time_ns for layer in layers)
+    table = layout.make_table("kernel", "kind", "type", "ms", "share", right=("ms", "share"))
+    for layer in sorted(layers, key=lambda layer: -layer.time_ns)[:top]:
+        share = _spell(layer.time_ns / whole if whole else 0.0)
+        table.add_row(layout.spell_name(layer.name), Text(clean(layer.op), style="cyan"), _spell_dtype(layer.dtype),
+                      _spell_ms(layer.time_ns), share)  # fmt: skip
+    return table
+
+
+def _spell_dtype(dtype: DType | None) -> Text:
+    return Text(_UNKNOWN) if dtype is None else Text(str(dtype), style=dtype_style(dtype))
+
+
+def _spell_ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:.3f}"
+
+
+def _spell(share: float) -> str:
+    return "-" if share == 0 else spell_share(round(share, 6))  # a sum of shares may fall short of 1 by an eps

@@ -1,0 +1,150 @@
+"""The report of ranges: values that a format cannot hold first, then those that come near, then those that vanish."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.names import clean
+from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_number, spell_share
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import FormatRange, Ranges, ValueRange
+
+# The largest finite number, and the smallest magnitude that does not round to one. Source: OCP FP8 1.0.
+_SMALL_FORMATS = {
+    DType.FLOAT8E4M3FN: (448.0, math.nextafter(464.0, math.inf)),  # the tie itself rounds down, to an even mantissa
+    DType.FLOAT8E5M2: (57344.0, 61440.0),
+}
+# Other data may be larger than what was seen: a value within this factor of the limit is worth a look.
+_NEAR = 4.0
+_LONGEST_NAME = 24
+
+
+def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, limit: int) -> list[RenderableType]:
+    """Lay out what a format would do to a model's values, the worst first, at most `limit` values of each kind."""
+    beyond = sorted(
+        (v for v in ranges.values if _is_beyond(v, format)), key=lambda v: (_share(v, format).beyond, v.largest)
+    )
+    near = sorted((v for v in ranges.values if _is_near(v, format)), key=lambda v: v.largest)
+    lost = sorted(
+        (v for v in ranges.values if _vanishes(v, format)),
+        key=lambda v: (_share(v, format).vanishing, _lost(v, format)),
+    )
+    limits = _limits(format)
+    top = "" if limits is None else f", up to {spell_number(limits[0])}"
+    about = f"{spell_count(len(ranges.values), 'value')} on {spell_data(ranges.data)}"
+    parts: list[RenderableType] = [heading(f"ranges of {clean(model)}"), Text(clean(about), style="dim")]
+    sections: tuple[tuple[Sequence[ValueRange], str, Callable[..., RenderableType]], ...] = (
+        (beyond[::-1], f"pass {format}'s range{top}", _table_of_large),
+        (near[::-1], f"come within a factor {_NEAR:g} of {format}'s limit", _table_of_large),
+        (lost[::-1], f"vanish in part in {format}", _table_of_small),
+    )
+    for values, what, table in sections:
+        if values:
+            some = f", {limit} shown" if len(values) > limit else ""
+            title = f"{spell_count(len(values), 'value')} {_agree(what, len(values))}{some}"
+            parts += [blank(), heading(title), table(layout, values[:limit], format)]
+    if ranges.unknown:
+        parts += [blank(), *report_unknown(ranges.unknown)]
+    elif ranges.values and not (beyond or near or lost):
+        odd = any(value.has_nan or value.has_infinity for value in ranges.values)
+        every = "every finite number" if odd else "every value"
+        parts += [blank(), Text(f"{every} fits {format}: none passes its range, comes near it or vanishes")]
+        top_value = max(ranges.values, key=lambda value: value.largest)
+        most = f"the largest magnitude is {spell_number(top_value.largest)}, of {clean(top_value.value)}"
+        parts.append(indented(f"{most} in {clean(top_value.largest_at)}", style="dim"))
+    return [*parts, *_report_odd(ranges.values, limit), *_report_skipped(ranges.skipped, limit)]
+
+
+def _agree(what: str, number: int) -> str:
+    """The verb in singular where there is one value."""
+    verb, rest = what.split(" ", 1)
+    one = {"pass": "passes", "come": "comes", "vanish": "vanishes"}
+    return f"{one[verb] if number == 1 else verb} {rest}"
+
+
+def _table_of_large(layout: Layout, values: "Sequence[ValueRange]", format: DType) -> RenderableType:
+    numbers = ("minimum", "maximum", "beyond")
+    table = layout.make_table("value", "made by", *numbers, "largest in", right=numbers)
+    for value in values:
+        table.add_row(
+            Text(layout.spell_name(value.value, _LONGEST_NAME), style="cyan"),
+            layout.spell_name(_maker(value), _LONGEST_NAME), spell_number(value.minimum),
+            spell_number(value.maximum), spell_share(_share(value, format).beyond), clean(value.largest_at),
+        )  # fmt: skip
+    return table
+
+
+def _table_of_small(layout: Layout, values: "Sequence[ValueRange]", format: DType) -> RenderableType:
+    numbers = ("mean", "to zero", "below normal", "rounding")
+    table = layout.make_table("value", "made by", *numbers, right=numbers)
+    for value in values:
+        share = _share(value, format)
+        table.add_row(
+            Text(layout.spell_name(value.value, _LONGEST_NAME), style="cyan"),
+            layout.spell_name(_maker(value), _LONGEST_NAME), spell_number(value.mean_absolute),
+            spell_share(share.vanishing), spell_share(share.below_normal), spell_error(share.rounding),
+        )  # fmt: skip
+    return table
+
+
+def _maker(value: "ValueRange") -> str:
+    """The node that makes the value, and its operator unless it says so itself."""
+    said = clean(value.node)
+    return said if clean(value.op) in said else f"{said} ({clean(value.op)})"
+
+
+def _report_odd(values: "Sequence[ValueRange]", limit: int) -> list[RenderableType]:
+    """Values that are no numbers already in the precision they were measured in."""
+    odd = [value for value in values if value.has_nan or value.has_infinity]
+    if not odd:
+        return []
+    parts: list[RenderableType] = [blank(), heading(f"{spell_count(len(odd), 'value')} not finite before any rounding")]
+    for value in odd[:limit]:
+        kinds = " and ".join(["NaN"] * value.has_nan + ["infinities"] * value.has_infinity)
+        parts.append(indented(f"{clean(value.value)} ({_maker(value)}): {kinds}"))
+    return parts + ([indented(f"and {len(odd) - limit} more")] if len(odd) > limit else [])
+
+
+def _report_skipped(skipped: Sequence[str], limit: int) -> list[RenderableType]:
+    if not skipped:
+        return []
+    lines = [indented(clean(line)) for line in skipped[:limit]]
+    more = [indented(f"and {len(skipped) - limit} more")] if len(skipped) > limit else []
+    return [blank(), heading("not measured"), *lines, *more]
+
+
+def _share(value: "ValueRange", format: DType) -> "FormatRange":
+    held = value.formats.get(format)
+    assert held is not None, f"{value.value} was not measured for {format}"
+    return held
+
+
+def _lost(value: "ValueRange", format: DType) -> float:
+    return _share(value, format).below_normal
+
+
+def _limits(format: DType) -> tuple[float, float] | None:
+    """The largest finite number of a format, and the smallest magnitude that does not round to one; None: not known."""
+    if format in FORMATS:
+        return FORMATS[format].max_finite, FORMATS[format].overflow_from
+    return _SMALL_FORMATS.get(format)
+
+
+def _is_beyond(value: "ValueRange", format: DType) -> bool:
+    limits = _limits(format)
+    return _share(value, format).beyond > 0 or (limits is not None and value.largest >= limits[1])
+
+
+def _is_near(value: "ValueRange", format: DType) -> bool:
+    limits = _limits(format)
+    return limits is not None and not _is_beyond(value, format) and value.largest * _NEAR >= limits[0]
+
+
+def _vanishes(value: "ValueRange", format: DType) -> bool:
+    return _share(value, format).vanishing > 0

@@ -1,0 +1,78 @@
+"""The report of a sensitivity: what each part of a model costs in output error, measured alone or shared out."""
+
+import math
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.names import clean, join_some
+from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_share
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Sensitivity, UnitError
+
+_NODES_SHOWN = 3
+
+
+def report_sensitivity(layout: Layout, model: str, sensitivity: "Sensitivity", limit: int) -> list[RenderableType]:
+    """Lay out the `limit` most costly units. Squares of errors add, so shares are of the sum of squares."""
+    runs = f"{spell_count(sensitivity.runs, 'run')} on {spell_data(sensitivity.data)}"
+    all_low = f"with everything low that may be, the output error is {spell_error(sensitivity.all_low)}"
+    parts: list[RenderableType] = [
+        heading(f"sensitivity of {clean(model)}"), Text(clean(runs), style="dim"), blank(), Text(all_low), blank(),
+    ]  # fmt: skip
+    if math.isnan(sensitivity.all_low):
+        return [*parts[:-2], *report_unknown(sensitivity.unknown)]
+    parts += [*report_unknown(sensitivity.unknown), blank()] if sensitivity.unknown else []
+    units = sensitivity.units
+    if not units:
+        return [*parts[:-2], Text("no node may run low, so none costs anything")]
+    shown = units[:limit]
+    some = f", the {len(shown)} most costly" if len(shown) < len(units) else ", the most costly first"
+    holds_several = any(_spell_nodes(unit) for unit in shown)
+    is_shared = any(not unit.is_measured for unit in shown)
+    columns = ("unit", "error", *(("may be",) if is_shared else ()), "of all", "found by",
+               *(("nodes",) if holds_several else ()))  # fmt: skip
+    table = layout.make_table(*columns, right=("error", "may be", "of all"), fixed=("found by",))
+    whole = sum(unit.error**2 for unit in units if math.isfinite(unit.error))
+    for unit in shown:
+        table.add_row(
+            Text(layout.spell_name(unit.name), style="red" if unit.fault else "cyan"), spell_error(unit.error),
+            *((_spell_reach(unit),) if is_shared else ()),
+            _spell_part(unit, whole), _spell_source(unit),
+            *((_spell_nodes(unit),) if holds_several else ()),
+        )  # fmt: skip
+    faults = [indented(f"{clean(unit.name)}: {clean(unit.fault)}", style="red") for unit in shown if unit.fault]
+    parts += [heading(f"{spell_count(len(units), 'unit')}{some}"), table, *faults]
+    if is_shared:
+        told = "a share was not measured alone: it is a unit's part of what several cost when they ran low together"
+        parts.append(indented(told, style="dim"))
+    if len(shown) < len(units):
+        rest = [unit.error**2 for unit in units[limit:] if math.isfinite(unit.error)]
+        part = f", {spell_share(sum(rest) / whole)} of the squared error" if whole else ""
+        parts.append(indented(f"and {spell_count(len(units) - len(shown), 'unit')} more{part}", style="dim"))
+    return parts
+
+
+def _spell_part(unit: "UnitError", whole: float) -> str:
+    """The unit's part of the sum of all squared errors."""
+    if not math.isfinite(unit.error):
+        return "breaks"
+    return spell_share(unit.error**2 / whole) if whole else "0 %"
+
+
+def _spell_source(unit: "UnitError") -> str:
+    """Where the error comes from: a run of the unit alone, or of several."""
+    return "a run alone" if unit.is_measured else f"share of {unit.together}"
+
+
+def _spell_reach(unit: "UnitError") -> str:
+    """Between what the error lies, where it was not measured."""
+    return "" if unit.low is None or unit.high is None else f"{spell_error(unit.low)} .. {spell_error(unit.high)}"
+
+
+def _spell_nodes(unit: "UnitError") -> str:
+    """The nodes of a unit, unless its name says them."""
+    return "" if unit.nodes == (unit.name,) else join_some(unit.nodes, _NODES_SHOWN)

@@ -1,0 +1,252 @@
+"""Files timed side by side, for people and as data: what was run how, how long it took, and what is more than noise."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.common.machine import Machine
+from mezzo.common.sizes import format_size
+from mezzo.contracts.timings import Layer
+from mezzo.numerics.measures import Comparison, Interval
+from mezzo.numerics.statistics.speeds import Difference, Spread
+from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.names import clean
+from mezzo.report.layout.numbers import spell_count, spell_error, spell_share
+from mezzo.report.records.documents import Document, document
+from mezzo.report.records.sections import describe_data, describe_versions, number
+from mezzo.report.text.measured.layers import describe_layers, report_layers
+
+if TYPE_CHECKING:
+    from mezzo.io.runtime_profiles import RuntimeProfile
+    from mezzo.numerics.timings import FileTimes, Timings
+
+_STYLES = {Difference.FASTER: "green", Difference.SLOWER: "red", Difference.UNKNOWN: "yellow"}
+_BUSY = 0.5  # of the cores at work before anything was timed
+_MANY = 100  # times as fast, of which nobody needs a fraction
+
+
+def bench_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of what `bench` tells as data."""
+    text = files("mezzo.report.records").joinpath("bench.schema.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def report_timings(layout: Layout, timings: "Timings", top: int) -> list[RenderableType]:
+    """Lay out times side by side, and the layers where files were profiled."""
+    parts: list[RenderableType] = [*_report_setting(timings), blank(), _report_table(layout, timings.files)]
+    parts += [
+        indented(f"{clean(file.name)}: {file.fault}", style="red") for file in timings.files if file.fault is not None
+    ]
+    parts += [indented(said, style="red") for file in timings.files if (said := _tell_wrong(file, timings))]
+    if timings.files[0].times is None and len(timings.files) > 1:
+        parts.append(indented("the reference does not run, so nothing is compared with it", style="yellow"))
+    profiled = [(file.name, file.layers) for file in timings.files if file.layers]
+    return [*parts, *(report_layers(layout, profiled, top) if profiled else [])]
+
+
+def report_profiles(layout: Layout, profiles: "Sequence[RuntimeProfile]", top: int) -> list[RenderableType]:
+    """Lay out what profiles of runtimes say."""
+    parts: list[RenderableType] = []
+    for profile in profiles:
+        whole = sum(layer.time_ns for layer in profile.layers) / 1e6
+        said = f"{profile.tool}, {spell_count(profile.runs, 'run')}, {whole:.3f} ms in kernels per run"
+        parts.append(heading(f"{clean(profile.name)}: {said}"))
+    return [*parts, *report_layers(layout, [(profile.name, profile.layers) for profile in profiles], top)]
+
+
+def spell_file(file: "FileTimes") -> str:
+    """What one file took, and how that stands beside the reference: "4.300 ms, 2.79x (2.71 .. 2.85) faster"."""
+    if file.times is None:
+        return "does not run"
+    median = _spell_ms(file.times.median_ns)
+    if file.speed is None or file.difference is None:
+        return f"{median}, the reference" if file.is_reference else median
+    speed, ends = _spell_speed(file.speed)
+    return f"{median}, {speed} ({ends}) {file.difference.value}"
+
+
+def describe_timings(timings: "Timings") -> Document:
+    """Tell times as data."""
+    return document(
+        "bench",
+        {
+            "versions": describe_versions(timings.machine),
+            "target": timings.target,
+            "runtime": timings.runtime,
+            "cores": timings.cores,
+            "threads": timings.threads,
+            "types": "file" if timings.keeps_types else "runtime",
+            "data": describe_data(timings.data),
+            "batch": timings.batch,
+            "pause_s": timings.pause_s,
+            "load": None if timings.load is None else {"before": timings.load[0], "after": timings.load[1]},
+            "files": [_describe_file(file) for file in timings.files],
+            "notes": list(timings.notes),
+        },
+    )
+
+
+def describe_profiles(profiles: "Sequence[RuntimeProfile]") -> Document:
+    """Tell what profiles say as data: the same document, where what was not run is null."""
+    unknown = ("target", "runtime", "cores", "threads", "types", "data", "batch", "pause_s", "load")
+    rows = [
+        {**_untimed(profile.name), "runs": profile.runs, "tool": profile.tool, **describe_layers(profile.layers)}
+        for profile in profiles
+    ]
+    return document(
+        "bench", {"versions": describe_versions(None), **dict.fromkeys(unknown), "files": rows, "notes": []}
+    )
+
+
+def _report_setting(timings: "Timings") -> list[RenderableType]:
+    """What was run, on what, and with which care."""
+    types = "types of the files" if timings.keeps_types else "types of the runtime's choice"
+    threads = "as many as the runtime likes" if timings.threads is None else str(timings.threads)
+    load = ""
+    if timings.load is not None:
+        load = f"; load {timings.load[0]:.1f} before and {timings.load[1]:.1f} after"
+    lines = [
+        f"on {_spell_machine(timings.machine)}; {spell_count(timings.cores, 'core')}, threads: {threads}{load}",
+        f"fed {clean(timings.data.name)}: {_spell_inputs(timings.files)}",
+        _spell_care(timings),
+        *timings.notes,
+    ]
+    parts: list[RenderableType] = [
+        heading(f"{timings.target}: {timings.runtime}, {types}"), *(indented(line) for line in lines)
+    ]  # fmt: skip
+    if timings.load is not None and timings.load[0] > _BUSY * timings.cores:
+        busy = f"others were at work here: load {timings.load[0]:.1f} on {spell_count(timings.cores, 'core')}; on a " \
+               "quiet machine times are shorter and differences clearer"  # fmt: skip
+        parts.append(indented(busy, style="yellow"))
+    return parts
+
+
+def _spell_machine(machine: Machine) -> str:
+    if machine.features is None:
+        return f"{machine.architecture}, whose instruction sets the system does not tell"
+    return f"{machine.architecture} with {', '.join(machine.features) or 'no instruction set for low types'}"
+
+
+def _spell_inputs(rows: "Sequence[FileTimes]") -> str:
+    """The first file's inputs: the others' are the same, or a note says so."""
+    return ", ".join(f"{clean(name)} {kind}" for name, kind in rows[0].inputs.items()) or "it has no inputs"
+
+
+def _spell_care(timings: "Timings") -> str:
+    ran = next((file for file in timings.files if file.fault is None), None)
+    if ran is None:
+        return "nothing ran"
+    turns = sum(map(len, ran.turns_ns))
+    return (
+        f"{spell_count(turns, 'turn')} each, loaded {spell_count(len(ran.turns_ns), 'time')}; before each turn a rest "
+        f"of {timings.pause_s * 1e3:.0f} ms and a call that is not timed"
+    )
+
+
+def _tell_wrong(file: "FileTimes", timings: "Timings") -> str | None:
+    """That a file answers otherwise than the reference, where the runtime runs both."""
+    if file.answers is None or not file.answers.is_wrong:
+        return None
+    because = clean(file.answers.verdict.because)
+    return f"{clean(file.name)}: other answers than {clean(timings.files[0].name)} on {timings.runtime}: {because}"
+
+
+def _spell_answers(file: "FileTimes") -> str:
+    return "-" if file.answers is None else spell_error(file.answers.verdict.error.estimate)
+
+
+def _report_table(layout: Layout, rows: "Sequence[FileTimes]") -> RenderableType:
+    right = ("size", "error", "median", "least", "spread", "speed", "95 % interval")
+    table = layout.make_table("file", *right, "", right=right)
+    for row in rows:
+        table.add_row(
+            layout.spell_name(row.name), format_size(row.size_bytes), _spell_answers(row), *_spell_times(row.times),
+            *_spell_speed(row.speed), _spell_difference(row),
+        )  # fmt: skip
+    return table
+
+
+def _spell_times(times: Spread | None) -> tuple[str, str, str]:
+    if times is None:
+        return "-", "-", "-"
+    return _spell_ms(times.median_ns), _spell_ms(times.least_ns), spell_share(times.share)
+
+
+def _spell_ms(time_ns: float) -> str:
+    """Four digits of a time: 0.1234 ms, 1.234 ms, 12.34 ms."""
+    time_ms = time_ns / 1e6
+    whole = len(str(int(time_ms))) if time_ms >= 1 else 0
+    return f"{time_ms:.{max(0, 4 - whole)}f} ms"
+
+
+def _spell_speed(found: Interval | None) -> tuple[str, str]:
+    if found is None:
+        return "-", "-"
+    ends = [_spell_end(end) for end in (found.low, found.high)]
+    return f"{_spell_end(found.estimate)}x", " .. ".join(ends)
+
+
+def _spell_end(end: float) -> str:
+    if not math.isfinite(end):
+        return "any"
+    return f"{end:.2f}" if end < _MANY else f"{end:.0f}"
+
+
+def _spell_difference(row: "FileTimes") -> Text:
+    if row.fault is not None and row.times is None:
+        return Text("does not run", style="red")
+    if row.is_reference:
+        return Text("reference")
+    return Text("") if row.difference is None else Text(row.difference.value, style=_STYLES[row.difference])
+
+
+def _untimed(name: str) -> Document:
+    """A file of which no times are known."""
+    absent = ("size_bytes", "is_reference", "fault", "calls", "times", "speed", "difference", "answers", "runs", "tool")
+    return {"name": name, **dict.fromkeys(absent), "turns_ns": [], "inputs": {}}
+
+
+def _describe_file(file: "FileTimes") -> Document:
+    row = {
+        **_untimed(file.name),
+        "size_bytes": file.size_bytes,
+        "is_reference": file.is_reference,
+        "fault": file.fault,
+        "calls": file.calls or None,
+        "times": None if file.times is None else _describe_spread(file.times),
+        "speed": None if file.speed is None else _describe_interval(file.speed),
+        "difference": None if file.difference is None else file.difference.value,
+        "answers": None if file.answers is None else _describe_answers(file.answers),
+        "turns_ns": [[number(time_ns) for time_ns in start] for start in file.turns_ns],
+        "inputs": dict(file.inputs),
+    }
+    layers: Sequence[Layer] = file.layers
+    return {**row, **describe_layers(layers)}
+
+
+def _describe_answers(answers: "Comparison") -> Document:
+    verdict = answers.verdict
+    return {
+        "is_wrong": answers.is_wrong, "error": number(verdict.error.estimate), "budget": number(verdict.budget),
+        "because": verdict.because,
+    }  # fmt: skip
+
+
+def _describe_spread(times: Spread) -> Mapping[str, object]:
+    return {
+        "median_ns": number(times.median_ns), "least_ns": number(times.least_ns), "low_ns": number(times.low_ns),
+        "high_ns": number(times.high_ns),
+    }  # fmt: skip
+
+
+def _describe_interval(found: Interval) -> Mapping[str, object]:
+    return {
+        "estimate": number(found.estimate), "low": number(found.low), "high": number(found.high),
+        "confidence": found.confidence,
+    }  # fmt: skip

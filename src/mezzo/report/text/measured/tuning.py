@@ -1,0 +1,181 @@
+"""The report of a search for the cheapest plan within a budget: what was found, what stopped it, and the frontier."""
+
+import math
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.contracts.plans import Plan
+from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.names import clean
+from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_time
+from mezzo.report.records.account import Summary
+from mezzo.report.text.conversion import report_counts, report_high_nodes, settings_line
+from mezzo.report.text.measured.comparison import bounds_errors, report_notes, report_outputs, report_verdict
+from mezzo.report.text.measured.frontier import report_frontier, scale_of
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import FrontierPoint, Measured, MetricResult, SearchRecord, Timing, UnitError
+
+# What a plan may at most cost against the chosen one to be worth naming.
+_CLEARLY_CHEAPER = 0.95
+
+
+def report_tuning(
+    layout: Layout, source: str, result: str, plan: Plan, summary: Summary, measured: "Measured"
+) -> list[RenderableType]:
+    """Lay out what a search found, commands to try next apart."""
+    parts: list[RenderableType] = [heading(f"{clean(source)} -> {clean(result)}"), settings_line(plan)]
+    if measured.data is not None:
+        parts.append(Text(clean(f"tuned on {spell_data(measured.data)}"), style="dim"))
+    if measured.search is not None:
+        parts += [blank(), *report_outcome(measured), blank(), _report_search(layout, measured)]
+    parts += [blank(), report_counts(layout, plan, summary)]
+    if measured.timing is not None:
+        parts += [blank(), *_report_timing(layout, measured.timing)]
+    if measured.frontier:
+        # A budget of a metric's drop is no error, so the plot of errors has no line for it.
+        budget = math.nan if measured.search is None or _metric_of(measured) else measured.search.budget
+        prediction = None if measured.search is None else measured.search.prediction
+        frontier = report_frontier(layout, measured.frontier, budget, measured.costs, prediction)
+        parts += [blank(), heading("the frontier between cost and error"), *frontier]
+    if measured.comparison is not None:
+        outputs = report_outputs(layout, measured.comparison)
+        parts += [blank(), heading("the check"), *report_verdict(measured.comparison), blank(), *outputs]
+    parts += report_high_nodes(layout, plan)
+    notes = [*summary.notes, *measured.notes, *(() if measured.comparison is None else measured.comparison.notes)]
+    parts += report_notes(tuple(dict.fromkeys(notes)))
+    advice = [] if measured.search is None else _advise(measured.search, measured)
+    return [*parts, *([blank(), heading("what would help")] if advice else []), *(indented(line) for line in advice)]
+
+
+def _metric_of(measured: "Measured") -> "MetricResult | None":
+    """The user's metric, where it is what the search had to hold."""
+    comparison = measured.comparison
+    return None if comparison is None or bounds_errors(comparison) else comparison.metric
+
+
+def report_outcome(measured: "Measured") -> list[RenderableType]:
+    """Lay out whether the result keeps the budget, and what ended the search."""
+    search = measured.search
+    assert search is not None, "asked for a search"
+    word, style = ("inside the budget", "bold green") if search.is_within_budget else ("over the budget", "bold red")
+    if search.unknown and not is_wrong(measured):
+        word, style = "cannot tell", "bold yellow"
+    held, metric = search.held_out_error, _metric_of(measured)
+    if metric is None:
+        said = f": error {spell_error(search.error)} where {spell_error(search.budget)} is allowed"
+        where = ", all data was used to tune" if held is None else f", {spell_error(held)} on data it never saw"
+    else:
+        allowed = f"{metric.drop:.3g} where {spell_error(search.budget)} is allowed"
+        said = f": {clean(metric.name)} drops by {allowed}"
+        where = ", on the data it was tuned on" if held is None else ", on data it never saw"
+    told = [Text.assemble((word, style), said, where), indented(f"stopped by: {clean(search.stopped_by)}")]
+    return [*told, *report_unknown(search.unknown)]
+
+
+def is_wrong(measured: "Measured") -> bool:
+    """Whether a result is known to break its budget, whatever else the data cannot tell."""
+    comparison = measured.comparison
+    return comparison is not None and any(output.ruling is not None and output.ruling.value == "different"
+                                     for output in comparison.outputs)  # fmt: skip
+
+
+def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
+    """The search in numbers."""
+    search = measured.search
+    assert search is not None, "asked for a search"
+    table = layout.make_table("search", "", fixed=("search",))
+    partial = f", {search.partial_evaluations} on a part" if search.partial_evaluations else ""
+    table.add_row("evaluations", f"{search.evaluations} on all data{partial}, {search.checks} of the result")
+    table.add_row("time", spell_time(search.time_s))
+    if search.margin != 1:
+        aim = spell_error(search.budget / search.margin) if search.margin > 0 else "nothing"
+        table.add_row("margin", f"aimed at {aim}, the budget / {search.margin:.3g}, for data it never saw")
+    chosen, scale = _chosen_point(measured), scale_of(measured.frontier, measured.costs)
+    if chosen is not None and scale is not None:
+        table.add_row("cost", scale.spell(chosen.cost))
+    if search.costliest is not None:
+        table.add_row("costliest", f"{clean(search.costliest)}{_spell_unit(_find_unit(measured, search.costliest))}")
+    return table
+
+
+def _report_timing(layout: Layout, timing: "Timing") -> list[RenderableType]:
+    """Lay out what the result takes beside FP32 and what convert alone gives."""
+    right = ("median", "least", "speed", "95 % interval")
+    table = layout.make_table("timed", *right, right=right, fixed=("timed",))
+    for model in timing.models:
+        times = [_spell_ms(time_ns) for time_ns in (model.median_ns, model.least_ns)]
+        speed = model.speed
+        ends = ("", "") if speed is None else (f"{speed.estimate:.2f}x", f"{speed.low:.2f} .. {speed.high:.2f}")
+        table.add_row(model.name, *times, *ends)
+    load = "" if timing.load is None else f"; load {timing.load[0]:.1f} before and {timing.load[1]:.1f} after"
+    care = f"in {spell_count(timing.turns, 'turn')} each on {timing.runtime}{load}, as mezzo bench times files"
+    return [table, blank(), indented(clean(care), style="dim")]
+
+
+def _spell_ms(time_ns: float | None) -> str:
+    return "does not run" if time_ns is None else f"{time_ns / 1e6:.4g} ms"
+
+
+def _chosen_point(measured: "Measured") -> "FrontierPoint | None":
+    return next((point for point in measured.frontier if point.is_chosen), None)
+
+
+def _find_unit(measured: "Measured", name: str) -> "UnitError | None":
+    units = () if measured.sensitivity is None else measured.sensitivity.units
+    return next((unit for unit in units if unit.name == name), None)
+
+
+def _spell_unit(unit: "UnitError | None") -> str:
+    if unit is None:
+        return ""
+    nodes = f"{spell_count(len(unit.nodes), 'node')}, " if len(unit.nodes) > 1 else ""
+    if unit.is_measured:
+        return f" ({nodes}error {spell_error(unit.error)} when it alone runs low)"
+    return f" ({nodes}error {spell_error(unit.error)}, its share of what {unit.together} cost together)"
+
+
+def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
+    """What to change for a better result, in words; empty where there is nothing to say."""
+    advice: list[str] = []
+    metric = _metric_of(measured)
+    if search.unknown:
+        advice.append("samples that are finite and differ, on which the outputs change, would tell")
+    elif not search.is_within_budget:
+        reached = max(search.error, search.held_out_error or 0.0) if metric is None else metric.drop
+        if math.isfinite(reached) and reached > search.budget:
+            advice.append(f"a budget of {_round_up(reached)} would be kept by this plan")
+        if search.costliest is not None:
+            advice.append(f"most of the error comes from {clean(search.costliest)}: --exclude keeps it in FP32")
+    elif metric is None:
+        cheaper = _cheaper_point(measured, search)
+        if cheaper is not None:
+            advice.append(f"a budget of {_round_up(cheaper[0])} would lower the cost to {cheaper[1]}")
+    if search.held_out_error is None:
+        advice.append("more data would leave a part that tuning never sees, to check the result on")
+    return advice
+
+
+def _cheaper_point(measured: "Measured", search: "SearchRecord") -> tuple[float, str] | None:
+    """The budget that the next cheaper plan of the frontier needs, its margin included, and what that plan costs."""
+    scale, chosen = scale_of(measured.frontier, measured.costs), _chosen_point(measured)
+    if scale is None or chosen is None:
+        return None
+    known = [(point.predicted_error if point.error is None else point.error, point.cost) for point in measured.frontier]
+    past = [
+        (error * search.margin, cost)
+        for error, cost in known
+        if cost < _CLEARLY_CHEAPER * chosen.cost and search.budget < error * search.margin < math.inf
+    ]
+    if not past:
+        return None
+    needed, cost = max(past, key=lambda pair: pair[1])
+    return needed, scale.spell(cost)
+
+
+def _round_up(error: float) -> str:
+    """Two digits, rounded up: what is said to be enough is enough."""
+    power = math.floor(math.log10(error)) - 1
+    return f"{math.ceil(error / 10.0**power) * 10.0**power:.2g}"

@@ -1,0 +1,146 @@
+"""How a target splits a model, for people: units by pattern, the largest, what stays alone."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.common.sizes import format_size
+from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.names import clean, join_some
+from mezzo.report.layout.numbers import spell_count
+
+_LARGEST = 5
+_OPS_SHOWN = 6
+_ALONE_SHOWN = 10
+
+
+class Node(Protocol):
+    """What a report asks of a node."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def op(self) -> str: ...
+
+
+class Unit(Protocol):
+    """What a report asks of a unit."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def pattern(self) -> str: ...
+    @property
+    def nodes(self) -> Sequence[Node]: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def since(self) -> str: ...
+
+
+class Split(Protocol):
+    """What a report asks of a partition."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def fuses_as(self) -> str | None: ...
+    @property
+    def units(self) -> Sequence[Unit]: ...
+    @property
+    def alone(self) -> Sequence[Node]: ...
+    @property
+    def folded(self) -> Sequence[Node]: ...
+
+
+class Extracted(Protocol):
+    """What a report asks of a part that was written."""
+
+    @property
+    def path(self) -> object: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def inputs(self) -> Sequence[str]: ...
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+
+def report_partition(layout: Layout, model: str, split: Split) -> list[RenderableType]:
+    """Lay out what a target fuses."""
+    inside = sum(len(unit.nodes) for unit in split.units)
+    kernels = spell_count(len(split.units) + len(split.alone), "kernel")
+    counted = f"{spell_count(inside + len(split.alone), 'operator')} in {kernels}"
+    folded = f", {spell_count(len(split.folded), 'operator')} folded before it runs" if split.folded else ""
+    like = f", which fuses as {clean(split.fuses_as)}" if split.fuses_as not in (None, split.target) else ""
+    parts: list[RenderableType] = [
+        heading(f"{clean(model)} on {clean(split.target)}"),
+        indented(f"{counted}{folded}{like}", style="dim"),
+    ]
+    if split.fuses_as is None:
+        why = (
+            "nothing is known of what it fuses; onnxruntime-cpu, onnxruntime-cuda, openvino-cpu and tensorrt have rows"
+        )
+        return [*parts, blank(), indented(why)]
+    if split.units:
+        parts += [blank(), heading("units by pattern"), _patterns(layout, split.units)]
+        parts += [blank(), heading("the largest"), _units(layout, _largest(split.units))]
+    if split.alone:
+        parts += [blank(), heading("alone"), indented(_spell_ops(split.alone, _ALONE_SHOWN))]
+    return parts
+
+
+def report_nodes(layout: Layout, split: Split) -> list[RenderableType]:
+    """Lay out every operator with its unit."""
+    table = layout.make_table("unit", "pattern", "operator", "node", right=("unit",), fixed=("pattern", "operator"))
+    for unit in split.units:
+        for node in unit.nodes:
+            table.add_row(str(unit.number), unit.pattern, clean(node.op), layout.spell_name(node.name))
+    for nodes, place in ((split.alone, "alone"), (split.folded, "folded")):
+        for node in nodes:
+            table.add_row("", place, clean(node.op), layout.spell_name(node.name))
+    return [blank(), heading("every operator"), table]
+
+
+def report_extracted(part: Extracted, what: str) -> list[RenderableType]:
+    """Say what was written."""
+    nodes = f"{spell_count(part.nodes, 'node')}, {format_size(part.size_bytes)}"
+    ports = f"reads {join_some(part.inputs, _OPS_SHOWN) or 'nothing'}; gives {join_some(part.outputs, _OPS_SHOWN)}"
+    return [heading(f"{clean(what)} -> {clean(str(part.path))}"), indented(nodes), indented(ports)]
+
+
+def _patterns(layout: Layout, units: Sequence[Unit]) -> RenderableType:
+    table = layout.make_table(
+        "pattern", "units", "operators", "as", "who says so", right=("units", "operators"), fixed=("pattern",)
+    )
+    for pattern, count in sorted(Counter(unit.pattern for unit in units).items(), key=lambda row: (-row[1], row[0])):
+        of_it = [unit for unit in units if unit.pattern == pattern]
+        shape = Counter(tuple(node.op for node in unit.nodes) for unit in of_it).most_common(1)[0][0]
+        operators = sum(len(unit.nodes) for unit in of_it)
+        spelled = join_some(shape, _OPS_SHOWN)
+        said = f"{of_it[0].source} ({of_it[0].since})"
+        table.add_row(Text(pattern, style="cyan"), str(count), str(operators), spelled, said)
+    return table
+
+
+def _units(layout: Layout, units: Sequence[Unit]) -> RenderableType:
+    table = layout.make_table("unit", "pattern", "operators", "from", "to", right=("unit", "operators"))
+    for unit in units:
+        ends = [layout.spell_name(node.name) for node in (unit.nodes[0], unit.nodes[-1])]
+        table.add_row(str(unit.number), unit.pattern, str(len(unit.nodes)), *ends)
+    return table
+
+
+def _largest(units: Sequence[Unit]) -> list[Unit]:
+    return sorted(units, key=lambda unit: (-len(unit.nodes), unit.number))[:_LARGEST]
+
+
+def _spell_ops(nodes: Sequence[Node], most: int) -> str:
+    counted = Counter(node.op for node in nodes)
+    rows = sorted(counted.items(), key=lambda row: (-row[1], row[0]))
+    return join_some((f"{count} {op}" for op, count in rows), most)

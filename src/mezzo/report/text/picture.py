@@ -1,0 +1,183 @@
+"""A picture in text of what runs in which precision: bars, and the largest islands that stayed high."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
+
+from mezzo.common.sizes import format_size
+from mezzo.contracts.plans import Plan
+from mezzo.formats.dtypes import DType
+from mezzo.report.layout.layout import Command, Layout, blank, dtype_style, heading, indented
+from mezzo.report.layout.names import clean
+from mezzo.report.layout.numbers import spell_count
+from mezzo.report.views.picture import NOMINAL_DIM, Island, Picture, Share
+
+_ISLANDS_SHOWN = 3
+_OPS_SHOWN = 3
+_BAR = 30
+# For the levels beside the base, the base, and others the model came with.
+_LOW_SIGNS, _HIGH_SIGN, _OTHER_SIGN = "█▓▚", "░", "▒"
+_ASCII_LOW_SIGNS, _ASCII_HIGH_SIGN, _ASCII_OTHER_SIGN = "#=*", ".", "+"
+_THOUSANDS = ("", " K", " M", " G", " T", " P")
+# What frees an island: a command to copy, or None where there is none, and what it does in words.
+Remedy = tuple[str | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar with a part for each precision, as long as its share; the first `levels` of them are the plan's."""
+
+    parts: tuple[tuple[DType, int], ...]
+    is_plain: bool
+    levels: int = 2
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        is_ascii = self.is_plain or options.ascii_only
+        yield Text.assemble(
+            *(
+                (_sign(place, self.levels, is_ascii) * length, dtype_style(dtype))
+                for place, (length, (dtype, _)) in enumerate(zip(self._lengths(), self.parts, strict=True))
+            ),
+            no_wrap=True,
+        )
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(_BAR, _BAR)
+
+    def _lengths(self) -> list[int]:
+        """Signs per part. What there is shows, if little: nobody may take a rest for nothing."""
+        whole = sum(size for _, size in self.parts)
+        if whole <= 0:
+            return [0 for _ in self.parts]
+        lengths = [max(int(size > 0), round(_BAR * size / whole)) for _, size in self.parts]
+        widest = max(range(len(lengths)), key=lengths.__getitem__)
+        lengths[widest] += _BAR - sum(lengths)
+        return lengths
+
+
+def report_picture(layout: Layout, picture: Picture) -> list[RenderableType]:
+    """Lay out how much of a model runs in which precision, a bar for each measure."""
+    shares = [
+        share
+        for place, share in enumerate(picture.shares)
+        if place < picture.levels or share.nodes or share.weights_bytes
+    ]
+    if not sum(share.nodes for share in shares):
+        return []
+    is_plain = layout is Layout.PLAIN
+    names = [str(share.dtype) for share in shares]
+    table = layout.make_table(
+        "", _Legend(tuple(share.dtype for share in shares), is_plain, picture.levels), *names, right=names
+    )
+    rows: list[tuple[str, Callable[[Share], int], Callable[[int], str]]] = [
+        ("nodes", lambda share: share.nodes, str),
+        ("weights", lambda share: share.weights_bytes, format_size),
+        ("activations", lambda share: share.activations_bytes, format_size),
+        ("multiply-adds", lambda share: share.multiply_adds, _spell_large),
+    ]
+    for name, size, spell in rows:
+        parts = tuple((share.dtype, size(share)) for share in shares)
+        if any(held for _, held in parts):
+            table.add_row(name, Bar(parts, is_plain, picture.levels), *(spell(held) for _, held in parts))
+    lines: list[RenderableType] = [blank(), heading("what runs in which precision"), table]
+    return [*lines, *(indented(line, style="dim") for line in _caveats(picture))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Legend:
+    """Which sign of the bars stands for which precision."""
+
+    dtypes: tuple[DType, ...]
+    is_plain: bool
+    levels: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        is_ascii = self.is_plain or options.ascii_only
+        parts = [
+            (f"{_sign(place, self.levels, is_ascii)} {dtype}", dtype_style(dtype))
+            for place, dtype in enumerate(self.dtypes)
+        ]
+        yield Text("  ").join(Text(text, style=style) for text, style in parts)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(_BAR, _BAR)
+
+
+def _sign(place: int, levels: int, is_ascii: bool) -> str:
+    """What the part at a place is drawn with. Levels past the signs there are share the last one."""
+    if place < levels - 1:
+        signs = _ASCII_LOW_SIGNS if is_ascii else _LOW_SIGNS
+        return signs[min(place, len(signs) - 1)]
+    if place == levels - 1:
+        return _ASCII_HIGH_SIGN if is_ascii else _HIGH_SIGN
+    return _ASCII_OTHER_SIGN if is_ascii else _OTHER_SIGN
+
+
+def _caveats(picture: Picture) -> list[str]:
+    lines = []
+    if picture.casts:
+        lines.append(f"{spell_count(picture.casts, 'cast')} move {format_size(picture.casts_bytes)} in a run")
+    if picture.is_nominal:
+        lines.append(f"dimensions that the model leaves open count as {NOMINAL_DIM}")
+    if picture.uncounted:
+        heavy = spell_count(picture.uncounted, "heavy operator")
+        lines.append(f"the multiply-adds of {heavy} are not counted: the shapes do not tell them")
+    return lines
+
+
+def _spell_large(number: int) -> str:
+    """Spell a count with three digits: 812, 1.52 M."""
+    size, power = float(number), 0
+    while size >= 999.5 and power < len(_THOUSANDS) - 1:
+        size, power = size / 1000, power + 1
+    if power == 0:
+        return str(number)
+    return f"{size:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}{_THOUSANDS[power]}"
+
+
+def shown_islands(picture: Picture) -> tuple[Island, ...]:
+    """The islands that a report tells of."""
+    return picture.islands[:_ISLANDS_SHOWN]
+
+
+def report_islands(layout: Layout, picture: Picture, high: DType, remedies: Sequence[Remedy]) -> list[RenderableType]:
+    """Lay out the largest islands: what they are, why they stayed high, and the command that would free each."""
+    shown = shown_islands(picture)
+    if not shown:
+        return []
+    every, kinds = sum(island.alike for island in picture.islands), len(picture.islands)
+    order = ", the largest first" if every > 1 else ""
+    more = f", {len(shown)} kinds of {kinds}" if kinds > len(shown) else ""
+    parts: list[RenderableType] = [blank(), heading(f"{spell_count(every, f'{high} island')}{order}{more}")]
+    for island, (command, effect) in zip(shown, remedies, strict=True):
+        parts.append(indented(_spell_island(layout, island), style="bold"))
+        parts.append(indented(f"{clean(island.rule)}: {clean(island.because)}", depth=6))
+        if command is None:
+            parts.append(indented(effect, style="dim", depth=6))
+            continue
+        parts.append(Command(command, depth=6))
+        parts.append(indented(effect, style="dim", depth=10))
+    return parts
+
+
+def _spell_island(layout: Layout, island: Island) -> str:
+    ops = Counter(node.op for node in island.nodes).most_common()
+    first = layout.spell_name(island.nodes[0].name)
+    alike = f", and {island.alike - 1} alike" if island.alike > 1 else ""
+    if len(island.nodes) == 1:
+        return f"{clean(island.nodes[0].op)} {first}{alike}"
+    said = ", ".join(f"{count} {clean(op)}" if count > 1 else clean(op) for op, count in ops[:_OPS_SHOWN])
+    rest = len(ops) - _OPS_SHOWN
+    said += f" and {rest} more kinds" if rest > 1 else f" and {clean(ops[-1][0])}" if rest == 1 else ""
+    return f"{len(island.nodes)} nodes around {first}: {said}{alike}"
+
+
+def report_whole_picture(
+    layout: Layout, plan: Plan, picture: Picture, remedies: Sequence[Remedy]
+) -> Sequence[RenderableType]:
+    """Lay out the bars and, below them, the islands."""
+    return [*report_picture(layout, picture), *report_islands(layout, picture, plan.high, remedies)]

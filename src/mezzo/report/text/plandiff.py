@@ -1,0 +1,179 @@
+"""The report of what differs between two plans, and the same as data."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.report.layout.layout import Layout, blank, dtype_style, heading, indented
+from mezzo.report.layout.names import clean, spell_precision
+from mezzo.report.layout.numbers import spell_count
+from mezzo.report.records.account import Document, describe_node, document
+from mezzo.report.records.groups import count_precisions
+from mezzo.report.views.plandiff import (
+    CastsDifference,
+    Change,
+    NamedCast,
+    NodeDifference,
+    PlanDifference,
+    SettingDifference,
+)
+
+_NONE = "-"
+
+
+def report_difference(
+    layout: Layout, names: tuple[str, str], plans: tuple[Plan, Plan], found: PlanDifference, limit: int
+) -> list[RenderableType]:
+    """Lay out what differs, at most `limit` nodes of a kind."""
+    parts: list[RenderableType] = [heading(f"{clean(names[0])} <-> {clean(names[1])}"), _verdict(found), blank()]
+    if found.is_same:
+        return parts[:-1]
+    parts.append(_counts(layout, plans, found))
+    if found.settings:
+        parts += [blank(), heading("settings"), _settings_table(layout, found.settings)]
+    parts += _report_precisions(layout, found.nodes, limit)
+    parts += _report_reasons(layout, found.nodes, limit)
+    for change, title in ((Change.ONLY_FIRST, names[0]), (Change.ONLY_SECOND, names[1])):
+        lonely = [node.name for node in found.nodes if node.change is change]
+        parts += _report_names(f"{spell_count(len(lonely), 'node')} only in {clean(title)}", lonely, limit)
+    if found.limits:
+        parts += [blank(), heading("constants stored within bounds"), _settings_table(layout, found.limits)]
+    if found.casts is not None:
+        for title, casts in zip(names, (found.casts.only_first, found.casts.only_second), strict=True):
+            said = [f"{value} to {dtype}" for value, dtype in casts]
+            parts += _report_names(f"{spell_count(len(said), 'cast')} only in {clean(title)}", said, limit)
+    return parts
+
+
+def _verdict(found: PlanDifference) -> Text:
+    """One sentence: whether they differ, and in what."""
+    if found.is_same:
+        return Text.assemble(("the same", "bold green"), ": every node, reason and setting")
+    changes = Counter(node.change for node in found.nodes)
+    said = [] if found.is_same_model else ["they are of models whose structures differ"]
+    if count := changes[Change.PRECISION]:
+        said.append(f"{spell_count(count, 'node')} in another precision")
+    if count := changes[Change.REASON]:
+        said.append(f"{spell_count(count, 'node')} for another reason")
+    if count := changes[Change.ONLY_FIRST] + changes[Change.ONLY_SECOND]:
+        said.append(f"{spell_count(count, 'node')} in one of them only")
+    if found.settings:
+        said.append(spell_count(len(found.settings), "setting"))
+    if found.limits:
+        said.append(spell_count(len(found.limits), "stored bound"))
+    if found.casts is not None and (count := len(found.casts.only_first) + len(found.casts.only_second)):
+        said.append(spell_count(count, "cast"))
+    return Text.assemble(("different", "bold yellow"), f": {', '.join(said)}")
+
+
+def _counts(layout: Layout, plans: tuple[Plan, Plan], found: PlanDifference) -> RenderableType:
+    table = layout.make_table("", "first", "second", right=("first", "second"))
+    counts = [count_precisions(plan) for plan in plans]
+    for dtype in dict.fromkeys(dtype for each in counts for dtype in each):
+        table.add_row(f"nodes in {dtype}", *(str(each.get(dtype, 0)) for each in counts))
+    if found.casts is not None:
+        table.add_row("casts added", str(found.casts.first), str(found.casts.second))
+    return table
+
+
+def _settings_table(layout: Layout, settings: Sequence[SettingDifference]) -> RenderableType:
+    table = layout.make_table("", "first", "second")
+    for setting in settings:
+        values = (_NONE if value is None else clean(value) for value in (setting.first, setting.second))
+        table.add_row(Text(clean(setting.name), style="cyan"), *values)
+    return table
+
+
+def _report_precisions(layout: Layout, nodes: Sequence[NodeDifference], limit: int) -> list[RenderableType]:
+    """Nodes by what they change to and by which rule each plan decided."""
+    changed = [node for node in nodes if node.change is Change.PRECISION]
+    if not changed:
+        return []
+    table = layout.make_table("node", "operator", "first", "second", fixed=("operator",))
+    for node in changed[:limit]:
+        assert node.first is not None and node.second is not None, "both plans have it"
+        what = node.first.op if node.first.kind == "op" else node.first.kind
+        table.add_row(Text(clean(node.name), style="cyan"), clean(what), _decision(node.first), _decision(node.second))
+    title = f"{spell_count(len(changed), 'node')} in another precision"
+    return [blank(), heading(title), table, *_rest(len(changed), limit)]
+
+
+def _decision(node: PlannedNode) -> Text:
+    style = dtype_style(node.precision.compute)
+    return Text.assemble((spell_precision(node.precision), style), f" {clean(node.rule)}")
+
+
+def _report_reasons(layout: Layout, nodes: Sequence[NodeDifference], limit: int) -> list[RenderableType]:
+    """Nodes that stay as they are for another reason, counted by the two rules."""
+    changed = [node for node in nodes if node.change is Change.REASON]
+    if not changed:
+        return []
+    by_rules: dict[tuple[str, str], list[str]] = {}
+    for node in changed:
+        assert node.first is not None and node.second is not None, "both plans have it"
+        by_rules.setdefault((node.first.rule, node.second.rule), []).append(node.name)
+    table = layout.make_table("first", "second", "nodes", "which", right=("nodes",), fixed=("first", "second"))
+    order = sorted(by_rules.items(), key=lambda item: (-len(item[1]), item[0]))
+    for (first, second), names in order[:limit]:
+        table.add_row(clean(first), clean(second), str(len(names)), Text(_some(names), style="dim"))
+    title = f"{spell_count(len(changed), 'node')} for another reason"
+    return [blank(), heading(title), table, *_rest(len(order), limit)]
+
+
+def _report_names(title: str, names: Sequence[str], limit: int) -> list[RenderableType]:
+    if not names:
+        return []
+    return [blank(), heading(title), *(indented(clean(name)) for name in names[:limit]), *_rest(len(names), limit)]
+
+
+def _rest(count: int, limit: int) -> list[RenderableType]:
+    return [indented(f"and {count - limit} more; --top shows them", style="dim")] if count > limit else []
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(clean(name) for name in names[:2])
+    return shown if len(names) <= 2 else f"{shown} and {len(names) - 2} more"
+
+
+def describe_difference(names: tuple[str, str], found: PlanDifference) -> Document:
+    """Tell the same as data."""
+    return document(
+        "plan-diff",
+        {
+            "plans": list(names),
+            "is_same": found.is_same,
+            "is_same_model": found.is_same_model,
+            "settings": [_describe_setting(setting) for setting in found.settings],
+            "nodes": [
+                {
+                    "name": node.name,
+                    "change": node.change.value,
+                    "first": None if node.first is None else describe_node(node.first),
+                    "second": None if node.second is None else describe_node(node.second),
+                }
+                for node in found.nodes
+            ],
+            "limits": [_describe_setting(limit) for limit in found.limits],
+            "casts": None if found.casts is None else _describe_casts(found.casts),
+        },
+    )
+
+
+def _describe_setting(setting: SettingDifference) -> Document:
+    return {"name": setting.name, "first": setting.first, "second": setting.second}
+
+
+def _describe_casts(casts: CastsDifference) -> Document:
+    return {
+        "first": casts.first,
+        "second": casts.second,
+        "only_first": _describe_named(casts.only_first),
+        "only_second": _describe_named(casts.only_second),
+    }
+
+
+def _describe_named(casts: Sequence[NamedCast]) -> list[Document]:
+    return [{"value": value, "to": str(dtype)} for value, dtype in casts]

@@ -1,0 +1,139 @@
+"""The report of a probe: what was asked of which runtime on which machine, and where the table differs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.common.machine import Machine, tells_of
+from mezzo.formats.dtypes import DType
+from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.records.documents import Document, document
+from mezzo.tables.target import Gain, Refusal, Target
+
+
+class Answer(Protocol):
+    """What a report asks of an answer: what the table says, and what the runtime. None means that it runs."""
+
+    @property
+    def dialect(self) -> str: ...
+    @property
+    def op(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def attributes(self) -> tuple[tuple[str, object], ...]: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def row(self) -> Refusal | None: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+class Findings(Protocol):
+    """What a report asks of a probe's findings."""
+
+    @property
+    def disagreements(self) -> Sequence[Answer]: ...
+    @property
+    def unasked(self) -> Sequence[tuple[str, str]]: ...
+    def count(self, dtype: DType) -> Mapping[bool, int]: ...
+
+
+def report_probe(
+    layout: Layout, target: Target, runtime: str, machine: Machine, dtypes: Sequence[DType], findings: Findings
+) -> list[RenderableType]:
+    """Lay out a probe's findings."""
+    table = layout.make_table("", "asked", "runs", "refused", "table differs", right=("asked", "runs", "refused"))
+    for dtype in dtypes:
+        count = findings.count(dtype)
+        differs = sum(answer.dtype is dtype for answer in findings.disagreements)
+        table.add_row(f"in {dtype}", str(count[True] + count[False]), str(count[True]), str(count[False]), str(differs))
+    features = "which instruction sets it has, the system does not tell"
+    if machine.features is not None:
+        features = f"with {', '.join(machine.features)}" if machine.features else "without any instruction set for it"
+    parts: list[RenderableType] = [
+        heading(f"{target.name}: asked {runtime}"),
+        Text(f"on {machine.architecture}, {features}"),
+        blank(),
+        table,
+        blank(),
+        heading("speed"),
+        *(indented(f"{dtype}: {spell_gain(target.gain(dtype), machine)}") for dtype in dtypes),
+        blank(),
+    ]
+    is_asked = any(findings.count(dtype) for dtype in dtypes)
+    parts += _report_disagreements(layout, findings.disagreements) if is_asked else [heading("nothing was asked")]
+    if findings.unasked:
+        parts += [blank(), indented(f"not asked about {len(findings.unasked)} operators that it does not run in f32 "
+                                    "with the models here; --json lists them", style="dim")]  # fmt: skip
+    return parts
+
+
+def describe_probe(
+    target: str, runtime: str, machine: Machine, dtypes: Sequence[DType], findings: Findings
+) -> Document:
+    """Tell a probe's findings as data."""
+    return document(
+        "probe",
+        {
+            "target": target,
+            "runtime": runtime,
+            "machine": {
+                "architecture": machine.architecture,
+                "features": None if machine.features is None else list(machine.features),
+            },
+            "answers": {
+                str(dtype): {"runs": findings.count(dtype)[True], "refused": findings.count(dtype)[False]}
+                for dtype in dtypes
+            },
+            "agrees": not findings.disagreements,
+            "disagreements": [_describe(answer) for answer in findings.disagreements],
+            "not_asked": [{"op": name, "reason": reason} for name, reason in findings.unasked],
+        },
+    )
+
+
+def _report_disagreements(layout: Layout, answers: Sequence[Answer]) -> list[RenderableType]:
+    if not answers:
+        return [heading("the table agrees with the runtime")]
+    table = layout.make_table("operator", "version", "in", "table", "runtime", fixed=("operator", "version", "in"))
+    for answer in answers:
+        with_attributes = ", ".join(f"{name}={value}" for name, value in answer.attributes)
+        said = "runs" if answer.row is None else f"refuses: {answer.row.because}"
+        heard = "runs" if answer.reason is None else f"refuses: {answer.reason}"
+        if with_attributes:
+            heard = f"{heard} (with {with_attributes})"
+        table.add_row(Text(answer.op, style="cyan"), str(answer.version), str(answer.dtype), said, heard)
+    return [heading("the table is out of date"), table]
+
+
+def spell_gain(gain: Gain | None, machine: Machine) -> str:
+    """What the table knows of a dtype's speed, and whether this machine has what it takes."""
+    if gain is None:
+        return "nothing is known"
+    if not gain.is_faster or not gain.needs:
+        return gain.because
+    if machine.features is None or not any(map(tells_of, gain.needs)):
+        return f"{gain.because}; needs {' or '.join(gain.needs)}"
+    here = [feature for feature in gain.needs if feature in machine.features]
+    found = f"this machine has {' and '.join(here)}" if here else f"this machine has no {' and no '.join(gain.needs)}"
+    return f"{gain.because}; {found}"
+
+
+def _describe(answer: Answer) -> Document:
+    return {
+        "dialect": answer.dialect,
+        "op": answer.op,
+        "version": answer.version,
+        "attributes": {name: _plain(value) for name, value in answer.attributes},
+        "dtype": str(answer.dtype),
+        "table_refuses": None if answer.row is None else answer.row.because,
+        "runtime_refuses": answer.reason,
+    }
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,79 @@
+"""The report of the errors of gradients: all together, the worst weights, and what FP16 would lose."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.report.layout.layout import Layout, blank, heading
+from mezzo.report.layout.names import clean, shorten_path
+from mezzo.report.layout.numbers import spell_count, spell_error, spell_share
+from mezzo.report.records.documents import Document, document
+from mezzo.report.records.sections import number
+from mezzo.report.text.training.gradient_ranges import ranges_section, tell_ranges
+from mezzo.report.text.training.layer_errors import ERRORS
+
+if TYPE_CHECKING:
+    from mezzo.numerics.metrics.gradient_errors import GradientError, GradientErrors
+
+MOST_WEIGHTS = 16
+TITLES = (*ERRORS, "largest", "lost in FP16")
+_SHORTEST_NAME = 24
+_FIGURES = 60
+
+
+def report_gradient_errors(layout: Layout, found: "GradientErrors", width: int) -> list[RenderableType]:
+    """Lay out the weights whose gradients err most, in the order of the model, and what there is to say of all."""
+    shown = worst_weights(found)
+    batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
+    count = spell_count(len(found.weights), "weight")
+    title = count if len(shown) == len(found.weights) else f"the worst {len(shown)} of {count}"
+    table = layout.make_table("weight", *TITLES, right=TITLES)
+    for weight in shown:
+        name = shorten_path(clean(weight.name), max(width - _FIGURES, _SHORTEST_NAME))
+        table.add_row(name, *spell_weight(weight, found))
+    parts: list[RenderableType] = [heading(f"gradients over {batches}, relative L2 error"), Text(tell_all(found))]
+    parts += [blank(), heading(title), table, *(Text(line) for line in tell_ranges(found.ranges))]
+    return [*parts, *(Text(f"note: {clean(note)}") for note in found.notes)]
+
+
+def worst_weights(found: "GradientErrors") -> "Sequence[GradientError]":
+    """Those with the largest errors, in the order of the model."""
+    places = sorted(range(len(found.weights)), key=lambda place: -found.weights[place].error)[:MOST_WEIGHTS]
+    return [found.weights[place] for place in sorted(places)]
+
+
+def spell_weight(weight: "GradientError", found: "GradientErrors") -> tuple[str, ...]:
+    """What `TITLES` names."""
+    held = next(one for one in found.ranges.weights if one.name == weight.name)
+    errors = spell_error(weight.error), spell_error(weight.beside_fp32), spell_error(weight.eager)
+    return *errors, f"{held.largest:.1e}", spell_share(held.below_smallest)
+
+
+def tell_all(found: "GradientErrors") -> str:
+    """The error of all gradients together."""
+    return f"all together {spell_error(found.error)} from FP64; {spell_error(found.eager)} is FP32's own"
+
+
+def describe_gradient_errors(found: "GradientErrors") -> Document:
+    """Tell errors as data."""
+    return document(
+        "gradient-errors",
+        {
+            "batches": found.batches,
+            "error": number(found.error),
+            "fp32_error": number(found.eager),
+            "weights": [
+                {
+                    "name": weight.name,
+                    "error": number(weight.error),
+                    "fp32_error": number(weight.eager),
+                    "error_beside_fp32": number(weight.beside_fp32),
+                }
+                for weight in found.weights
+            ],
+            "ranges": ranges_section(found.ranges),
+            "notes": list(found.notes),
+        },
+    )

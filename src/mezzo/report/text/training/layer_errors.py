@@ -1,0 +1,144 @@
+"""The report of a compiled program's errors: outputs, then layers in the order in which they run."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.ir.nodes import SourceLine
+from mezzo.report.layout.layout import Layout, blank, heading
+from mezzo.report.layout.names import clean, shorten, shorten_path
+from mezzo.report.layout.numbers import spell_count, spell_error
+from mezzo.report.records.documents import Document, document
+from mezzo.report.records.sections import number
+
+if TYPE_CHECKING:
+    from mezzo.numerics.metrics.layer_errors import LayerError, LayerErrors, OutputError
+
+MOST_LAYERS = 16
+HOW = "outputs: as it ran here; layers: emulated as planned, generated code may round less"
+_SHORTEST_NAME = 24
+# What stands beside a name: the figures, and from a width on the line.
+_FIGURES, _LINED, _WIDE = 47, 74, 110
+ERRORS = ("from FP64", "from FP32", "FP32's own")
+
+
+def report_layer_errors(layout: Layout, found: "LayerErrors", width: int) -> list[RenderableType]:
+    """Lay out outputs, the worst layers in the order in which they ran, and where the error begins and grows. Names
+    lose their middle where `width` has no room for them.
+    """
+    batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
+    parts: list[RenderableType] = [heading(f"relative L2 error over {batches}"), Text(HOW, style="dim"), blank()]
+    table = layout.make_table("output", *ERRORS, right=ERRORS)
+    for output in found.outputs:
+        table.add_row(shorten(clean(output.name), _SHORTEST_NAME), *spell_errors(output))
+    parts.append(table)
+    if found.layers:
+        parts += [blank(), *_layers(layout, found, width)]
+    return [*parts, *(Text(f"note: {clean(note)}") for note in found.notes)]
+
+
+def _layers(layout: Layout, found: "LayerErrors", width: int) -> list[RenderableType]:
+    shown = worst_layers(found)
+    what = "operator" if found.is_by_operator else "module"
+    count = spell_count(len(found.layers), what)
+    title = f"{count}, as they ran" if len(shown) == len(found.layers) else f"the worst {len(shown)} of {count}"
+    has_lines = width >= _WIDE and any(layer.line is not None for layer in shown)
+    lines = ("line",) if has_lines else ()
+    table = layout.make_table(what, "runs in", *ERRORS, *lines, right=ERRORS, fixed=("runs in", *lines))
+    room = max(width - (_LINED if has_lines else _FIGURES), _SHORTEST_NAME)
+    for layer in shown:
+        line = [spell_line(layer.line)] if has_lines else []
+        table.add_row(shorten_path(name_of(layer, found), room), spell_precisions(layer), *spell_errors(layer), *line)
+    return [heading(title), table, *[Text(line) for line in tell_where(found)]]
+
+
+def worst_layers(found: "LayerErrors") -> "Sequence[LayerError]":
+    """Those with the largest errors, in the order in which they ran. Who hands on what came in is left out."""
+    layers = [
+        layer
+        for before, layer in zip((None, *found.layers), found.layers, strict=False)
+        if before is None or (before.error, before.eager) != (layer.error, layer.eager)
+    ]
+    places = sorted(range(len(layers)), key=lambda place: -layers[place].error)[:MOST_LAYERS]
+    return [layers[place] for place in sorted(places)]
+
+
+def tell_where(found: "LayerErrors") -> list[str]:
+    """Where the error begins and where it grows most, a sentence each."""
+    begins, grows = found.begins, found.grows
+    if begins is None or grows is None:
+        return ["no layer errs by more than FP32 does"] if found.layers else []
+    said = [f"the error begins at {_placed(begins, found)}: {spell_error(begins.error)}"]
+    if grows is not begins:
+        said.append(f"it grows most at {_placed(grows, found)}, to {spell_error(grows.error)}")
+    return said
+
+
+def name_of(layer: "LayerError", found: "LayerErrors") -> str:
+    """What a layer is called."""
+    return clean(layer.node if found.is_by_operator else layer.module)
+
+
+def _placed(layer: "LayerError", found: "LayerErrors") -> str:
+    where = spell_line(layer.line)
+    return f"{name_of(layer, found)}{f' ({where})' if where else ''}"
+
+
+def spell_precisions(layer: "LayerError") -> str:
+    """What the operators of a layer run in: "bf16", or "bf16, f32"."""
+    return ", ".join(dtype for dtype, _ in layer.precisions)
+
+
+def spell_layer(layer: "LayerError") -> str:
+    """What a layer runs in, and its line."""
+    return f"{spell_precisions(layer)}  {spell_line(layer.line)}".rstrip()
+
+
+def spell_line(line: SourceLine | None) -> str:
+    """A line of a program by its file's own name: "model.py:12"."""
+    return "" if line is None else clean(f"{PurePath(line.file).name}:{line.line}")
+
+
+def spell_errors(found: "LayerError | OutputError") -> tuple[str, str, str]:
+    """What `ERRORS` names."""
+    return spell_error(found.error), spell_error(found.beside_fp32), spell_error(found.eager)
+
+
+def describe_layer_errors(found: "LayerErrors") -> Document:
+    """Tell errors as data."""
+    begins, grows = found.begins, found.grows
+    return document(
+        "layer-errors",
+        {
+            "batches": found.batches,
+            "outputs_run": "compiled",
+            "layers_run": "emulated",
+            "layers_are": "operators" if found.is_by_operator else "modules",
+            "outputs": [{"name": one.name, **_numbers(one)} for one in found.outputs],
+            "layers": [
+                {
+                    "module": layer.module,
+                    "node": layer.node,
+                    "op": layer.op,
+                    "precisions": dict(layer.precisions),
+                    "line": None if layer.line is None else layer.line._asdict(),
+                    **_numbers(layer),
+                }
+                for layer in found.layers
+            ],
+            "begins": None if begins is None else found.layers.index(begins),
+            "grows": None if grows is None else found.layers.index(grows),
+            "notes": list(found.notes),
+        },
+    )
+
+
+def _numbers(found: "LayerError | OutputError") -> dict[str, object]:
+    return {
+        "error": number(found.error),
+        "beside_fp32": number(found.beside_fp32),
+        "fp32": number(found.eager),
+    }

@@ -1,0 +1,159 @@
+"""What a picture of a graph needs: names, edges, scopes and the casts of plans, never the weights."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Plan, Retype, Rewire
+from mezzo.formats.dtypes import DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, SourceLine
+from mezzo.report.views.grouping import Group, find_module, group_nodes
+
+
+class OutlinedNode(NamedTuple):
+    """A node of the graph, by its position. `group` and the values are positions too; `dtype` is what it holds in the
+    model as it came, None where it computes no floats. `module` and `line`: what it was exported from, None where
+    that is not known.
+    """
+
+    name: str
+    op: str
+    kind: str
+    group: int
+    dtype: DType | None
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int | None, ...]
+    module: str | None = None
+    line: SourceLine | None = None
+
+
+class OutlinedValue(NamedTuple):
+    """A tensor of the model as it came. `elements` is nominal where shapes are symbolic."""
+
+    name: str
+    dtype: DType | None
+    elements: int
+    producer: int
+
+
+class PlacedCast(NamedTuple):
+    """A further form of a value: a Cast, or where `is_copy` a weight that is stored again. `users` are nodes."""
+
+    value: int
+    dtype: DType
+    is_copy: bool
+    users: tuple[int, ...]
+
+
+class Counts(NamedTuple):
+    """What one strategy makes of a model, as `mezzo strategies` counts it."""
+
+    low_nodes: int
+    nodes: int
+    casts: int
+    cast_bytes: int
+    cost: int
+    to_least: float | None
+
+
+class OutlinedPlan(NamedTuple):
+    """One way to run the graph. `precisions` are the nodes by what they compute in; `retyped` the values that hold
+    another dtype than in the model as it came.
+    """
+
+    name: str
+    precisions: Mapping[DType, tuple[int, ...]]
+    retyped: Mapping[DType, tuple[int, ...]]
+    casts: tuple[PlacedCast, ...]
+    counts: Counts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A graph and one or more plans for it."""
+
+    groups: tuple[Group, ...]
+    nodes: tuple[OutlinedNode, ...]
+    values: tuple[OutlinedValue, ...]
+    plans: tuple[OutlinedPlan, ...]
+
+
+def outline(graph: Graph, plans: Iterable[OutlinedPlan]) -> Outline:
+    """Take from a graph what a picture needs."""
+    groups, group_of = group_nodes(graph)
+    nodes = tuple(
+        OutlinedNode(
+            node.name,
+            node.op,
+            node.kind.value,
+            group_of[node.id],
+            node.signature.dtype,
+            node.inputs,
+            node.outputs,
+            find_module(graph, node),
+            graph.lines.get(node.id),
+        )
+        for node in graph.nodes
+    )
+    values = tuple(OutlinedValue(value.name, value.dtype, value.elements, value.producer) for value in graph.values)
+    return Outline(groups, nodes, values, tuple(plans))
+
+
+def outline_plan(graph: Graph, name: str, plan: Plan) -> OutlinedPlan:
+    """One plan over the graph that it was made for."""
+    by_dtype: dict[DType, list[int]] = {}
+    for node in plan.nodes:
+        number = graph.by_name.get(node.name)
+        # What computes no floats, as an input of integers does, has no precision: it holds what its values hold.
+        if number is not None and graph.nodes[number].signature.dtype is not None:
+            by_dtype.setdefault(node.precision.compute, []).append(number)
+    return outline_edits(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, plan.edits)
+
+
+def outline_edits(
+    name: str, precisions: Mapping[DType, tuple[int, ...]], edits: Sequence[Edit], counts: Counts | None = None
+) -> OutlinedPlan:
+    """An assignment, with what its edits do to values."""
+    retyped: dict[DType, list[int]] = {}
+    users: dict[tuple[int, DType], dict[int, None]] = {}
+    is_copy: dict[tuple[int, DType], bool] = {}
+    for edit in edits:
+        match edit:
+            case Retype():
+                retyped.setdefault(edit.dtype, []).append(edit.value)
+            case AddCast() | AddCopy():
+                is_copy[edit.value, edit.dtype] = isinstance(edit, AddCopy)
+            case Rewire():
+                users.setdefault((edit.value, edit.dtype), {})[edit.node] = None
+    casts = tuple(
+        PlacedCast(value, dtype, copied, tuple(users.get((value, dtype), ())))
+        for (value, dtype), copied in is_copy.items()
+    )
+    return OutlinedPlan(name, precisions, {dtype: tuple(values) for dtype, values in retyped.items()}, casts, counts)
+
+
+def outline_as_it_is(graph: Graph, name: str) -> OutlinedPlan:
+    """A model as it came: what its nodes hold, and the casts that only widen, which are no nodes."""
+    by_dtype: dict[DType, list[int]] = {}
+    for node in graph.nodes:
+        if node.signature.dtype is not None:
+            by_dtype.setdefault(node.signature.dtype, []).append(node.id)
+    users: dict[int, dict[int, None]] = {}
+    for use in sorted(graph.widened):
+        value = graph.nodes[use.node].inputs[use.operand]
+        if value is not None and graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE:
+            users.setdefault(value, {})[use.node] = None
+    casts = tuple(PlacedCast(value, DType.FLOAT32, False, tuple(readers)) for value, readers in sorted(users.items()))
+    return OutlinedPlan(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, casts)
+
+
+def outline_matching(graph: Graph, name: str, other: Graph) -> OutlinedPlan:
+    """Another model over this graph: what its nodes of the same names hold."""
+    by_dtype: dict[DType, list[int]] = {}
+    for node in graph.nodes:
+        twin = other.by_name.get(node.name)
+        dtype = None if twin is None else other.nodes[twin].signature.dtype
+        if dtype is not None:
+            by_dtype.setdefault(dtype, []).append(node.id)
+    return OutlinedPlan(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, ())

@@ -1,0 +1,321 @@
+"""What runs in which precision, in numbers, and the islands that stayed high: what a report draws after a conversion.
+
+Sizes are those the planner weighs casts with: a dimension that the model leaves open counts as `NOMINAL_DIM`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mezzo.contracts.plans import AddCast, AddCopy, Plan, PlannedNode, Quantize, Retype, Rewire, RunDynamic
+from mezzo.contracts.problem import Problem
+from mezzo.formats.dtypes import QUANTIZED, DType, size_bits
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node
+from mezzo.tables.facts import HEAVY
+
+NOMINAL_DIM = 16
+# Operators whose products can be counted from shapes: which contract the last axis of their first operand, and which
+# slide a weight over their input or their output.
+_MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "FusedGemm", "Gemm"}) | frozenset(
+    {"addmm", "baddbmm", "bmm", "linear", "matmul", "mm"}
+)
+_CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcConv", "NhwcFusedConv"}) | frozenset(
+    {"conv1d", "conv2d", "conv3d", "convolution"}
+)
+_TURNED = frozenset({"ConvTranspose", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
+_FOLLOWS = "follows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one precision has of a model. Activations and products are of one run; loops count nominally."""
+
+    dtype: DType
+    nodes: int
+    weights_bytes: int
+    activations_bytes: int
+    multiply_adds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Island:
+    """Operators that stayed high and hang together, and why most of them did.
+
+    `holders` are the nodes that were decided high themselves, those of islands alike included; the others follow.
+    `alike` is how many islands have the same operators for the same reason, this one included. `is_legal`: the schema
+    at this opset lets all of them run low.
+    """
+
+    nodes: tuple[PlannedNode, ...]
+    alike: int
+    rule: str
+    because: str
+    decided_by: PlannedNode
+    holders: tuple[PlannedNode, ...]
+    is_legal: bool
+    activations_bytes: int
+    multiply_adds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A planned model in numbers. `shares`: the levels beside the base and the base, `levels` of them, then others the
+    model came with. The largest island is first.
+
+    `uncounted` heavy operators have products that the shapes do not tell. `is_nominal`: some dimensions are open.
+    """
+
+    shares: tuple[Share, ...]
+    casts: int
+    casts_bytes: int
+    uncounted: int
+    is_nominal: bool
+    islands: tuple[Island, ...]
+    levels: int = 2
+
+
+def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
+    """Count what a plan gives each precision, and find what stays high together."""
+    graph, line, is_absent = problem.graph, problem.line, problem.is_absent.tolist()
+    moved = _activations(problem, levels)
+    products, uncounted = _products(problem)
+    runs_in = {
+        node.id: plan.by_name[node.name].precision.compute
+        for node in graph.nodes
+        if node.kind is Kind.OP and not is_absent[node.id]
+    }
+    weights = _weights(graph, plan)
+    nodes = Counter(runs_in.values())
+    planned = (*line.beside, line.base_dtype)
+    others = sorted({*nodes, *weights} - {*planned}, key=str)
+    shares = tuple(
+        Share(
+            dtype=dtype, nodes=nodes[dtype], weights_bytes=weights[dtype],
+            activations_bytes=sum(bytes_ for number, held in moved.items() for made, bytes_ in held if made is dtype),
+            multiply_adds=sum(count for number, count in products.items() if runs_in.get(number) is dtype),
+        )
+        for dtype in (*planned, *others)
+    )  # fmt: skip
+    casts = [edit for edit in plan.edits if isinstance(edit, AddCast)]
+    repeats = graph.columns.value_repeats
+    casts_bytes = sum(
+        cast_bits * graph.values[cast.value].elements // 8 * int(repeats[cast.value])
+        for cast, cast_bits in zip(casts, _cast_bits(graph, plan, casts), strict=True)
+    )
+    high = [number for number, dtype in runs_in.items() if dtype is line.base_dtype]
+    islands = _islands(graph, plan, high, {n: sum(b for _, b in held) for n, held in moved.items()}, products)
+    return Picture(
+        shares=shares,
+        casts=len(casts),
+        casts_bytes=casts_bytes,
+        uncounted=uncounted,
+        is_nominal=_is_nominal(graph),
+        islands=islands,
+        levels=len(planned),
+    )
+
+
+def _cast_bits(graph: Graph, plan: Plan, casts: Sequence[AddCast]) -> Iterator[int]:
+    """Bits of one element that each cast reads in one form and writes in the other."""
+    retyped = {edit.value: edit.dtype for edit in plan.edits if isinstance(edit, Retype)}
+    for cast in casts:
+        read = cast.reads or retyped.get(cast.value) or graph.values[cast.value].dtype
+        assert read is not None, "what is cast has a dtype"
+        yield size_bits(read) + size_bits(cast.dtype)
+
+
+def _activations(problem: Problem, levels: Sequence[int]) -> Mapping[int, list[tuple[DType, int]]]:
+    """What each operator writes in one run: the dtype and the bytes of each floating result."""
+    from mezzo.ir.columns import FIXED, GROUP
+
+    columns, line, is_absent = problem.graph.columns, problem.line, problem.is_absent.tolist()
+    by_node: dict[int, list[tuple[DType, int]]] = {}
+    for number, value in enumerate(problem.graph.values):
+        node = problem.graph.nodes[value.producer]
+        if value.dtype is None or node.kind is not Kind.OP or is_absent[node.id]:
+            continue
+        role = int(columns.value_role[number])
+        is_beside = role == GROUP and levels[node.id] != line.base
+        dtype = line.dtypes[levels[node.id]] if is_beside else value.dtype
+        if role == FIXED and value.dtype not in line.dtypes:
+            continue  # indices and masks have no precision
+        bytes_ = value.elements * int(columns.value_repeats[number]) * size_bits(dtype) // 8
+        by_node.setdefault(node.id, []).append((dtype, bytes_))
+    return by_node
+
+
+def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
+    """Bytes of the floating constants as the result stores them, by dtype."""
+    stored: dict[int, set[DType]] = {}
+    for number in graph.constants:
+        dtype = graph.values[number].dtype
+        if dtype is not None and graph.nodes[graph.values[number].producer].kind is Kind.SOURCE:
+            stored[number] = {dtype}
+    for edit in plan.edits:
+        if isinstance(edit, Retype) and edit.value in stored:
+            stored[edit.value] = {edit.dtype}
+    for edit in plan.edits:
+        if isinstance(edit, AddCopy) and edit.value in stored:
+            stored[edit.value].add(edit.dtype)
+    quantized = Counter(edit.value for edit in plan.edits if isinstance(edit, Rewire) and edit.dtype in QUANTIZED)
+    for edit in plan.edits:
+        if isinstance(edit, Quantize) and edit.value in stored:
+            stored[edit.value].add(edit.how.format)
+            quantized[edit.value] += edit.reader is not None
+        elif isinstance(edit, RunDynamic):
+            for operand in edit.product.weight_operands:
+                weight = graph.nodes[edit.node].inputs[operand]
+                assert weight is not None, "a product has its weights"
+                stored[weight].add(DType.QUANTIZED8)
+                quantized[weight] += 1
+    for number, count in quantized.items():
+        if number in stored and count == len(graph.uses[number]):  # nobody is left to read the floats
+            stored[number] &= QUANTIZED
+    bytes_by_dtype: Counter[DType] = Counter()
+    for number, dtypes in stored.items():
+        for dtype in dtypes:
+            bytes_by_dtype[dtype] += graph.values[number].elements * size_bits(dtype) // 8
+    return bytes_by_dtype
+
+
+def _products(problem: Problem) -> tuple[Mapping[int, int], int]:
+    """Multiply-adds of one run by node id, and how many heavy operators they could not be counted of."""
+    graph = problem.graph
+    repeats = graph.columns.node_repeats
+    by_node: dict[int, int] = {}
+    uncounted = 0
+    for node, cost, is_absent in zip(graph.nodes, problem.costs_of, problem.is_absent.tolist(), strict=True):
+        if cost not in HEAVY or node.kind is not Kind.OP or is_absent:
+            continue
+        count = _multiply_adds(graph, node)
+        if count is None:
+            uncounted += 1
+        else:
+            by_node[node.id] = count * int(repeats[node.id])
+    return by_node, uncounted
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int | None:
+    """Products that one operator sums up; None where its shapes do not tell."""
+    result = node.outputs[0] if node.outputs else None
+    operands = [None if value is None else _shape(graph, value) for value in node.inputs[:2]]
+    if result is None or len(operands) < 2:
+        return None
+    first, second = operands
+    results = graph.values[result].elements
+    if node.op in _MATMULS:
+        is_turned = bool(node.attributes.get("transA"))
+        if first:
+            return results * (first[-2] if is_turned and len(first) > 1 else first[-1])
+        if second:
+            is_turned = bool(node.attributes.get("transB"))
+            return results * second[-1 if is_turned or len(second) == 1 else -2]
+    elif node.op in _CONVOLUTIONS and second and not node.attributes.get("transposed"):
+        return results * _product(second[1:])
+    elif (node.op in _TURNED or node.attributes.get("transposed")) and second:
+        read = node.inputs[0]
+        return None if read is None else graph.values[read].elements * _product(second[1:])
+    elif node.op in ("LSTM", "GRU", "RNN") and first and len(node.inputs) > 2:
+        weights = sum(graph.values[value].elements for value in node.inputs[1:3] if value is not None)
+        return _product(first[:-1]) * weights
+    return None
+
+
+def _shape(graph: Graph, value: int) -> tuple[int, ...] | None:
+    shape = graph.shapes.get(value)
+    return None if shape is None else tuple(NOMINAL_DIM if dim is None else dim for dim in shape)
+
+
+def _product(dims: Sequence[int]) -> int:
+    product = 1
+    for dim in dims:
+        product *= dim
+    return product
+
+
+def _is_nominal(graph: Graph) -> bool:
+    inputs = [node.outputs[0] for node in graph.nodes if node.kind is Kind.INPUT and node.outputs]
+    shapes = [graph.shapes.get(value) for value in inputs if value is not None]
+    return any(shape is None or None in shape for shape in shapes)
+
+
+def _islands(
+    graph: Graph, plan: Plan, high: Sequence[int], moved: Mapping[int, int], products: Mapping[int, int]
+) -> tuple[Island, ...]:
+    """Connected operators that stayed high, those alike told once, the largest first."""
+    groups: dict[object, list[tuple[list[int], PlannedNode]]] = {}
+    decided: dict[str, PlannedNode] = {}
+    for members in _connected(graph, high):
+        lines = [plan.by_name[graph.nodes[number].name] for number in members]
+        by_rule: dict[str, list[PlannedNode]] = {}
+        for line in lines:
+            root = _decider(plan, line, decided)
+            by_rule.setdefault(root.rule, []).append(root)
+        rule, roots = max(by_rule.items(), key=lambda item: len(item[1]))
+        root = next((line for line in roots if line.cause is None), roots[0])
+        kind = (tuple(line.op for line in lines), rule)
+        groups.setdefault(kind, []).append((members, root))
+    found = []
+    for islands in groups.values():
+        first, root = islands[0]
+        every = [plan.by_name[graph.nodes[number].name] for members, _ in islands for number in members]
+        found.append(
+            Island(
+                nodes=tuple(plan.by_name[graph.nodes[number].name] for number in first),
+                alike=len(islands),
+                rule=root.rule,
+                because=root.because,
+                decided_by=root,
+                holders=tuple(line for line in every if line.rule != _FOLLOWS),
+                is_legal=all(
+                    not graph.nodes[number].signature.legal.isdisjoint(plan.lows)
+                    for members, _ in islands
+                    for number in members
+                ),
+                activations_bytes=sum(moved.get(number, 0) for number in first),
+                multiply_adds=sum(products.get(number, 0) for number in first),
+            )
+        )
+    return tuple(sorted(found, key=lambda island: (-len(island.nodes), -island.activations_bytes, -island.alike)))
+
+
+def _decider(plan: Plan, line: PlannedNode, known: dict[str, PlannedNode]) -> PlannedNode:
+    """The node that a node follows in the end: the first on its chain that was decided for itself."""
+    passed: list[str] = []
+    seen = set[str]()
+    while line.name not in known and line.rule == _FOLLOWS and line.cause in plan.by_name and line.name not in seen:
+        passed.append(line.name)
+        seen.add(line.name)
+        line = plan.by_name[line.cause]
+    root = known.get(line.name, line)
+    known.update(dict.fromkeys(passed, root))
+    return root
+
+
+def _connected(graph: Graph, members: Sequence[int]) -> list[list[int]]:
+    """Parts of the members that floats flow between, ties of bodies passed; each in node order."""
+    from mezzo.ir.columns import GROUP
+
+    chosen = set(members)
+    ties = {node.id for node in graph.nodes if node.kind is Kind.TIE}
+    parent = {number: number for number in sorted(chosen | ties)}
+
+    def find(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    columns = graph.columns
+    is_group = columns.use_role == GROUP
+    pairs = zip(columns.use_value[is_group].tolist(), columns.use_node[is_group].tolist(), strict=True)
+    for value, reader in pairs:
+        maker = graph.values[value].producer
+        if maker in parent and reader in parent:
+            first, second = sorted((find(maker), find(reader)))
+            parent[second] = first
+    groups: dict[int, list[int]] = {}
+    for number in sorted(chosen):
+        groups.setdefault(find(number), []).append(number)
+    return list(groups.values())

@@ -1,0 +1,134 @@
+"""What differs between two plans: settings, nodes by precision and reason, and casts where the model is at hand."""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.formats.dtypes import DType
+
+
+class Change(enum.Enum):
+    """In what a node differs, the most telling first."""
+
+    PRECISION = "precision"
+    REASON = "reason"  # the same precision by another rule or evidence
+    ONLY_FIRST = "only in the first"
+    ONLY_SECOND = "only in the second"
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDifference:
+    """One node that differs; None where a plan does not have it."""
+
+    name: str
+    change: Change
+    first: PlannedNode | None
+    second: PlannedNode | None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingDifference:
+    """A setting by name, as each plan spells it; None where one does not have it."""
+
+    name: str
+    first: str | None
+    second: str | None
+
+
+# A cast of a plan: the value's name and the dtype it makes.
+NamedCast = tuple[str, DType]
+
+
+@dataclass(frozen=True, slots=True)
+class CastsDifference:
+    """Casts that only one of the plans makes, and how many each makes."""
+
+    first: int
+    second: int
+    only_first: tuple[NamedCast, ...]
+    only_second: tuple[NamedCast, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDifference:
+    """Everything in which two plans differ, in the order of the first. `casts` is None where nobody asked a model."""
+
+    is_same_model: bool
+    settings: tuple[SettingDifference, ...]
+    nodes: tuple[NodeDifference, ...]
+    limits: tuple[SettingDifference, ...]
+    casts: CastsDifference | None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the two plans decide the same for the same model, for the same reasons."""
+        casts = self.casts
+        differ_casts = casts is not None and bool(casts.only_first or casts.only_second)
+        return self.is_same_model and not (self.settings or self.nodes or self.limits or differ_casts)
+
+
+def compare_plans(
+    first: Plan, second: Plan, casts: tuple[Iterable[NamedCast], Iterable[NamedCast]] | None = None
+) -> PlanDifference:
+    """Say what differs between two plans. `casts` are those that each makes of its model, which a plan does not say."""
+    return PlanDifference(
+        is_same_model=first.fingerprint == second.fingerprint,
+        settings=_named_differences((*_general(first), *first.settings), (*_general(second), *second.settings)),
+        nodes=_node_differences(first, second),
+        limits=_named_differences(_spell_limits(first), _spell_limits(second)),
+        casts=None if casts is None else _casts_difference(*casts),
+    )
+
+
+def _general(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """What a plan has beside its settings and may differ: the low precision, or its levels, its model's dialect and the
+    version that it needs of it.
+    """
+    is_pair = len(plan.lows) == 1
+    line = ("low precision", str(plan.low)) if is_pair else ("levels", ", ".join(map(str, plan.line.dtypes)))
+    raised = () if plan.version is None else (("raised version", str(plan.version)),)
+    return line, ("dialect", plan.dialect), *raised
+
+
+def _spell_limits(plan: Plan) -> tuple[tuple[str, str], ...]:
+    return tuple((name, repr(limit)) for name, limit in plan.limits)
+
+
+def _named_differences(
+    first: Iterable[tuple[str, str]], second: Iterable[tuple[str, str]]
+) -> tuple[SettingDifference, ...]:
+    before, after = dict(first), dict(second)
+    return tuple(
+        SettingDifference(name, before.get(name), after.get(name))
+        for name in dict.fromkeys((*before, *after))
+        if before.get(name) != after.get(name)
+    )
+
+
+def _node_differences(first: Plan, second: Plan) -> tuple[NodeDifference, ...]:
+    found = []
+    for node in first.nodes:
+        other = second.by_name.get(node.name)
+        if other is None:
+            found.append(NodeDifference(node.name, Change.ONLY_FIRST, node, None))
+        elif other.precision != node.precision:
+            found.append(NodeDifference(node.name, Change.PRECISION, node, other))
+        elif other != node:
+            found.append(NodeDifference(node.name, Change.REASON, node, other))
+    for node in second.nodes:
+        if node.name not in first.by_name:
+            found.append(NodeDifference(node.name, Change.ONLY_SECOND, None, node))
+    return tuple(found)
+
+
+def _casts_difference(first: Iterable[NamedCast], second: Iterable[NamedCast]) -> CastsDifference:
+    before, after = dict.fromkeys(first), dict.fromkeys(second)
+    return CastsDifference(
+        len(before),
+        len(after),
+        tuple(cast for cast in before if cast not in after),
+        tuple(cast for cast in after if cast not in before),
+    )

@@ -1,1 +1,0 @@
-"""Planning algorithms, one file each, found by discovery."""

@@ -1,0 +1,5 @@
+"""Tables as data: operator facts (`ops/`), policies (`policies/`), targets (`targets/`), and the records of their rows.
+
+Imports: `common`, `formats`, `ir`. Files of `ops/`, `policies/` and `targets/` never import each other.
+An operator's fact is a row in `ops/DIALECT/FAMILY.py`; a policy or a target is one file.
+"""

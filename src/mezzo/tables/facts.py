@@ -1,0 +1,228 @@
+"""What is true of an operator in any model, on any device, under any policy.
+
+Facts are keyed by (dialect, operator) and found by discovery: every module under `mezzo.tables.ops.<dialect>` has a
+tuple FACTS. They name risks, never formats: a policy says which risk matters in which format.
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class Cost(enum.Enum):
+    """What an operator's time goes into."""
+
+    LINEAR = "linear"  # products and sums over a contracted axis: MatMul, Conv
+    RECURRENT = "recurrent"  # linear work repeated over time: LSTM
+    ATTENTION = "attention"  # two products with a softmax between
+    NORMALIZATION = "normalization"  # brings values to one size by their own statistics: Softmax
+    REDUCTION = "reduction"  # one number from many along an axis: ReduceMean
+    POINTWISE = "pointwise"  # number by number: Add, Relu
+    MOVEMENT = "movement"  # moves or picks values
+    GENERATOR = "generator"  # makes values from nothing or from integers
+    QUANTIZE = "quantize"  # between floats and scaled integers: QuantizeLinear
+    CONTROL = "control"  # runs bodies: If, Loop
+    OTHER = "other"  # of no family
+
+    __hash__ = object.__hash__
+
+
+# Where nearly all of a model's arithmetic is.
+HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
+
+
+class Risk(enum.Enum):
+    """Why an operator may give wrong answers in fewer bits. Names no format."""
+
+    EXPONENTIAL = "exponential"  # |f(x)| >> |x|: exp, sinh, cosh
+    POWER = "power"  # powers and squares of unbounded inputs
+    RECIPROCAL = "reciprocal"  # grows without bound near zero: 1/x, 1/sqrt(x), log
+    SUM = "sum"  # the result or a partial sum grows with the length of an axis
+    SUM_OF_SQUARES = "sum-of-squares"  # squares summed over an axis
+    PRODUCT = "product"  # product over an axis
+    STATISTICS = "statistics"  # mean and variance of its input
+    SOFTMAX = "softmax"  # exponentials of differences of inputs that may be large
+    STEP = "step"  # a small change of the input flips the output: floor, round, comparison, argmax
+    OVERFLOW = "overflow"  # a number that passes the range, and no other, changes its answer: is it infinite?
+    POSITION = "position"  # counts, or holds coordinates or indices in floats
+    PERIODIC = "periodic"  # sin, cos: the input's absolute error matters
+    STEEP = "steep"  # the derivative is unbounded somewhere inside the domain: tan, acosh, asin
+    LOSS = "loss"  # sums logarithms of probabilities
+    RECURSION = "recursion"  # errors are carried over time steps
+    BITS = "bits"  # reads the bit pattern: BitCast
+    QUANTIZED = "quantized"  # part of a quantized region; its scales are not data
+    RANDOM = "random"  # random draws differ with the dtype
+    TEXT = "text"  # reads or writes strings
+
+    __hash__ = object.__hash__
+
+
+class Function(enum.Enum):
+    """The arithmetic that structure patterns look for, one name in every dialect."""
+
+    ADD = "add"
+    SUBTRACT = "subtract"
+    MULTIPLY = "multiply"
+    DIVIDE = "divide"
+    NEGATE = "negate"
+    POWER = "power"
+    SQUARE = "square"
+    SQRT = "sqrt"
+    RSQRT = "rsqrt"
+    RECIPROCAL = "reciprocal"
+    EXP = "exp"
+    LOG = "log"
+    MEAN = "mean"
+    SUM = "sum"
+    SUM_OF_SQUARES = "sum-of-squares"
+    VARIANCE = "variance"  # over an axis, around the mean
+    L2_NORM = "l2-norm"
+    MAX = "max"  # over an axis
+    ABS = "abs"
+    MINIMUM = "minimum"  # elementwise
+    MAXIMUM = "maximum"  # elementwise
+    CLIP = "clip"
+    SELECT = "select"  # Where
+    CAST = "cast"
+    IDENTITY = "identity"
+    SOFTMAX = "softmax"
+    LOG_SOFTMAX = "log-softmax"
+    MATMUL = "matmul"
+    RANGE = "range"
+    CUMULATIVE_SUM = "cumulative-sum"
+    FLOOR = "floor"  # and ceil, round, trunc
+    COMPARE = "compare"
+    SATURATE = "saturate"  # tanh, erf, the logistic function: at their ends within 1e-4 past 9, and there at infinity
+    NONE = "none"  # no pattern asks for it
+
+    __hash__ = object.__hash__
+
+
+class Transfer(enum.Enum):
+    """How an operator's result follows from its operands in size, and how far an operand may be off for a given error
+    of the result. One name per law, whatever the operator is called; `mezzo.analysis.estimates` holds the laws.
+    """
+
+    KEEP = "keep"  # the first operand's numbers in their order, rounded or seen in another shape
+    MOVE = "move"  # every number is one of the first operand's
+    JOIN = "join"  # every number is one of some operand's
+    SELECT = "select"  # a condition picks from the second and third operand
+    ADD = "add"
+    SUBTRACT = "subtract"
+    AVERAGE = "average"  # of the operands, number by number
+    MULTIPLY = "multiply"
+    DIVIDE = "divide"
+    POWER = "power"
+    NEGATE = "negate"
+    ABSOLUTE = "absolute"
+    SQUARE = "square"
+    SQUARE_ROOT = "square-root"
+    RECIPROCAL_ROOT = "reciprocal-root"  # one over the square root
+    RECIPROCAL = "reciprocal"
+    EXPONENTIAL = "exponential"
+    LOGARITHM = "logarithm"
+    MINIMUM = "minimum"  # number by number
+    MAXIMUM = "maximum"  # number by number
+    CLIP = "clip"
+    RELU = "relu"
+    BENT = "bent"  # numbers below zero are made smaller, those above stay
+    GELU = "gelu"
+    SILU = "silu"
+    SIGMOID = "sigmoid"
+    HARD_SIGMOID = "hard-sigmoid"
+    SOFTPLUS = "softplus"
+    ERROR_FUNCTION = "error-function"
+    TANH = "tanh"  # and what else saturates at both ends
+    SINE = "sine"
+    COSINE = "cosine"
+    STEEP = "steep"  # the derivative has no bound inside the domain
+    CONTRACT = "contract"  # products summed over a contracted axis, a bias added
+    EINSUM = "einsum"
+    SUM = "sum"
+    MEAN = "mean"
+    POOL = "pool"  # mean over a small window
+    EXTREME = "extreme"  # largest or smallest along an axis
+    SUM_OF_SQUARES = "sum-of-squares"
+    VARIANCE = "variance"  # around the mean along an axis
+    L2_NORM = "l2-norm"
+    L1_NORM = "l1-norm"
+    PRODUCT = "product"
+    LOG_SUM = "log-sum"
+    LOG_SUM_EXP = "log-sum-exp"
+    RUNNING_SUM = "running-sum"
+    RUNNING_PRODUCT = "running-product"
+    SOFTMAX = "softmax"
+    LOG_SOFTMAX = "log-softmax"
+    STANDARDIZE = "standardize"  # by the mean and spread of its input: LayerNorm
+    NORMALIZE_SIZE = "normalize-size"  # by the size of its input: RMSNorm, L2
+    GIVEN_STATISTICS = "given-statistics"  # by mean and variance that are operands: BatchNorm in inference
+    ATTENTION = "attention"
+    RECURRENT = "recurrent"
+    SIGN = "sign"  # -1, 0 or 1
+    STEP = "step"  # floor, round: whole numbers of the input's size
+    ABOVE = "above"  # whether the first operand is larger than the second
+    BELOW = "below"  # whether it is smaller
+    TRUTH = "truth"  # true or false, or 0 or 1
+    FINITE = "finite"  # which numbers are infinite, or none at all: rounding changes neither
+    INDEX = "index"  # positions in its input
+    SHAPE = "shape"  # sizes of its input
+    RANGE = "range"
+    FILL = "fill"  # one number everywhere
+    ONE_HOT = "one-hot"
+    CAST = "cast"
+    QUANTIZED_SUM = "quantized-sum"  # integer products summed in integers
+    QUANTIZE = "quantize"  # to small integers, with scale and zero point
+    DEQUANTIZE = "dequantize"
+    RANDOM = "random"  # of unit size
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpFacts:
+    """One row. Unlisted operators have no row, which a policy reads as deny.
+
+    `keeps_values`: each output element is one of the input's elements (Reshape, MaxPool, Relu is not: it makes zeros).
+    `numbers`: attributes that enter the arithmetic as floats (Clip's bounds, Elu's alpha).
+    `is_bounded`: the result's magnitude is bounded whatever the input's is (Sigmoid, Softmax, normalizations).
+    `transfer`: how size and error pass through; None where that is not followed.
+    `like`: in another dialect than ONNX's, the operator of ONNX that does the same, or that this is the backward of:
+    rules that name that one speak of this one too. None where no list of operators speaks of anything like it.
+    """
+
+    op: str
+    cost: Cost
+    like: str | None = None
+    function: Function = Function.NONE
+    risks: frozenset[Risk] = frozenset()
+    keeps_values: bool = False
+    is_bounded: bool = False
+    source: str = ""
+    numbers: tuple[str, ...] = ()
+    transfer: Transfer | None = None
+
+
+def facts(
+    op: str,
+    cost: Cost,
+    *risks: Risk,
+    like: str | None = None,
+    function: Function = Function.NONE,
+    keeps_values: bool = False,
+    is_bounded: bool = False,
+    source: str = "",
+    numbers: tuple[str, ...] = (),
+    transfer: Transfer | None = None,
+) -> OpFacts:
+    """Write one row of a table."""
+    return OpFacts(
+        op=op,
+        cost=cost,
+        like=like,
+        function=function,
+        risks=frozenset(risks),
+        keeps_values=keeps_values,
+        is_bounded=is_bounded,
+        source=source,
+        numbers=numbers,
+        transfer=transfer,
+    )

@@ -1,0 +1,10 @@
+"""Attention whose scores a function of the program changes. Kernels compute scores and that function in FP32."""
+
+from mezzo.tables.facts import Cost, OpFacts, Transfer, facts
+
+SOURCE = "PyTorch 2.13 torch/_higher_order_ops/flex_attention.py; Dong et al. 2024 (arXiv:2412.05496)"
+
+FACTS: tuple[OpFacts, ...] = (
+    facts("flex_attention", Cost.ATTENTION, like="Attention", transfer=Transfer.ATTENTION),
+    facts("flex_attention_backward", Cost.ATTENTION, like="Attention"),
+)

@@ -1,0 +1,39 @@
+"""Comparisons, tests and logic: floats in, booleans or indices out."""
+
+from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+
+SOURCE = (
+    "ONNX 1.23 operator documentation, opsets 1 to 28; a rounded operand can cross the threshold, "
+    "and one that overflows becomes infinite"
+)
+
+FACTS: tuple[OpFacts, ...] = (
+    facts("And", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("ArgMax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX),
+    facts("ArgMin", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX),
+    facts("BitShift", Cost.POINTWISE),
+    facts("BitwiseAnd", Cost.POINTWISE),
+    facts("BitwiseNot", Cost.POINTWISE),
+    facts("BitwiseOr", Cost.POINTWISE),
+    facts("BitwiseXor", Cost.POINTWISE),
+    facts("Equal", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("Greater", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.ABOVE),
+    facts(
+        "GreaterOrEqual", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.ABOVE
+    ),
+    facts("Hardmax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("IsInf", Cost.POINTWISE, Risk.OVERFLOW, is_bounded=True, transfer=Transfer.FINITE),
+    # A number that passes the range becomes infinite, which is a number still, and what is none stays none.
+    facts("IsNaN", Cost.POINTWISE, is_bounded=True, transfer=Transfer.FINITE),
+    facts("Less", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.BELOW),
+    facts(
+        "LessOrEqual", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.BELOW
+    ),
+    facts("NonZero", Cost.OTHER, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX),
+    facts("Not", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("Or", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
+    # The values are the input's own; which of them, and their indices, may flip.
+    facts("TopK", Cost.REDUCTION, Risk.STEP, keeps_values=True, transfer=Transfer.MOVE),
+    facts("Unique", Cost.OTHER, Risk.STEP, keeps_values=True, transfer=Transfer.MOVE),
+    facts("Xor", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
+)

@@ -1,0 +1,12 @@
+"""Operators that run a subgraph. Their cost and risks are those of their bodies."""
+
+from mezzo.tables.facts import Cost, OpFacts, facts
+
+SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28"
+
+FACTS: tuple[OpFacts, ...] = (
+    facts("If", Cost.CONTROL),
+    facts("Loop", Cost.CONTROL),
+    facts("Scan", Cost.CONTROL),
+    facts("SequenceMap", Cost.CONTROL),
+)

@@ -1,0 +1,47 @@
+"""Normalizations and softmax: a reduction of the input, then a division by it.
+
+Where scale and bias are operands, `is_bounded` means: bounded by them, whatever the normalized input is.
+"""
+
+from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+
+SOURCE = (
+    "ONNX 1.23 operator documentation and function bodies, opsets 1 to 28; statistics by the two-pass formula: "
+    "Ba et al. 2016 (arXiv:1607.06450), Zhang and Sennrich 2019 (arXiv:1910.07467)"
+)
+
+FACTS: tuple[OpFacts, ...] = (
+    # In inference its statistics are operands, so it is a multiplication and an addition.
+    facts("BatchNormalization", Cost.NORMALIZATION, transfer=Transfer.GIVEN_STATISTICS),
+    facts("GroupNormalization", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE),
+    facts("InstanceNormalization", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE),
+    # Bounded only where the attribute beta is at least 0.5.
+    facts("LRN", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
+    facts("LayerNormalization", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE),
+    # Its results go to minus infinity with the differences between the inputs.
+    facts(
+        "LogSoftmax",
+        Cost.NORMALIZATION,
+        Risk.SOFTMAX,
+        Risk.RECIPROCAL,
+        function=Function.LOG_SOFTMAX,
+        transfer=Transfer.LOG_SOFTMAX,
+    ),
+    facts(
+        "LpNormalization", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, is_bounded=True, transfer=Transfer.NORMALIZE_SIZE
+    ),
+    facts(
+        "MeanVarianceNormalization", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE
+    ),
+    facts(
+        "RMSNormalization", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, is_bounded=True, transfer=Transfer.NORMALIZE_SIZE
+    ),
+    facts(
+        "Softmax",
+        Cost.NORMALIZATION,
+        Risk.SOFTMAX,
+        function=Function.SOFTMAX,
+        is_bounded=True,
+        transfer=Transfer.SOFTMAX,
+    ),
+)

@@ -1,0 +1,112 @@
+"""The default: work that gains goes low, what may overflow or lose its meaning stays FP32."""
+
+from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED, narrow_formats
+from mezzo.tables.facts import Cost, Risk
+from mezzo.tables.policy import GRANTED, Category, Lifting, Policy, rule
+
+_NARROW = narrow_formats()
+
+POLICY = Policy(
+    name="balanced",
+    also=(
+        "default",
+        "normal",
+        "standard",
+    ),
+    summary="linear work low, its neighbours follow; what overflows or cancels stays f32 (default)",
+    rules=(
+        rule(
+            "not-arithmetic",
+            Category.DENY,
+            "reads bits, text or quantization parameters",
+            risks=(Risk.BITS, Risk.TEXT, Risk.QUANTIZED),
+        ),
+        rule("random", Category.DENY, "its draws depend on the dtype", risks=(Risk.RANDOM,)),
+        rule("position", Category.DENY, "holds positions or counts, exact only up to 2/eps", risks=(Risk.POSITION,)),
+        rule("step", Category.DENY, "a rounding error can flip its result", risks=(Risk.STEP,)),
+        rule(
+            "overflow",
+            Category.DENY,
+            "tells what is infinite, and what passes f16's 65504 becomes so",
+            risks=(Risk.OVERFLOW,),
+            formats=_NARROW,
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
+            "steep",
+            Category.DENY,
+            "its derivative has no bound, so rounding its input costs any amount",
+            risks=(Risk.STEEP,),
+        ),
+        rule("loss", Category.DENY, "losses sum logarithms", risks=(Risk.LOSS,)),
+        rule(
+            "softmax",
+            Category.DENY,
+            "takes exponentials of differences, which large inputs lose",
+            risks=(Risk.SOFTMAX,),
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
+            "power",
+            Category.DENY,
+            "powers magnify both range and error",
+            risks=(Risk.POWER, Risk.PRODUCT),
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
+            "exponential",
+            Category.DENY,
+            "exp(12) passes f16's 65504",
+            risks=(Risk.EXPONENTIAL,),
+            formats=_NARROW,
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
+            "sum-of-squares",
+            Category.DENY,
+            "256 squared passes f16's 65504",
+            risks=(Risk.SUM_OF_SQUARES,),
+            formats=_NARROW,
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
+            "sum",
+            Category.DENY,
+            "sums over an axis grow with its length",
+            risks=(Risk.SUM,),
+            formats=_NARROW,
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
+            "reciprocal",
+            Category.DENY,
+            "grows without bound near zero",
+            risks=(Risk.RECIPROCAL,),
+            formats=_NARROW,
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
+            "linear",
+            Category.ALLOW,
+            "products and sums over a contracted axis gain most",
+            costs=(Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT),
+            worth=GRANTED,
+        ),
+        rule(
+            "moves",
+            Category.CLEAR,
+            "moves values without arithmetic",
+            costs=(Cost.MOVEMENT, Cost.GENERATOR, Cost.CONTROL),
+        ),
+        rule(
+            "safe",
+            Category.ALLOW,
+            "safe in fewer bits, and half the bytes to move",
+            costs=(Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION),
+            worth=1,
+        ),
+    ),
+    findings=None,  # every structure rule
+    formats=HALF_FORMATS | QUANTIZED,
+    trusts_exact_masks=True,
+)

@@ -1,0 +1,99 @@
+"""The default lists of TVM's mixed precision: allow is its always list, infer its follow list, deny its never list.
+
+Source: Apache TVM 0.18, Relay, python/tvm/relay/transform/mixed_precision.py; one list for every format. Its strategy:
+`forward`. What stands in no list follows, and is told.
+
+How its operators read here: what Relay's ONNX importer makes of them, with the strictest of the parts. So Elu, Softplus
+and Mish, which hold an exp, are denied, and so is Gelu, which holds an erf, unless it is approximated by tanh; LSTM is
+dense work; ReduceL2 is a sum, LpPool a power, GlobalAveragePool and ReduceMean long sums, where AveragePool follows.
+Einsum, LogSoftmax, Cosh and GroupNormalization stand in no list and so follow. What Relay lacks and Relax has goes as
+there: Attention is allowed (Relax, src/relax/op/nn/attention.cc). RMSNormalization goes with layer_norm, windows with
+arange. Clip is denied where a bound passes the format's range. Quantized parts are left alone.
+"""
+
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.ir.selectors import ByAttribute, ByFunction, Site
+from mezzo.tables import oplists
+from mezzo.tables.oplists import names
+from mezzo.tables.policy import GRANTED, Category, Missing, Policy, rule
+
+_ALWAYS = oplists.FUSED_LINEAR | names("Attention CausalConvWithState Conv ConvTranspose GRU Gemm LSTM MatMul RNN")
+_NEVER = (
+    (oplists.SUMS - names("CumSum"))
+    | oplists.EXPONENTIAL_UNITS
+    | oplists.FOREIGN
+    | oplists.LOSSES
+    | oplists.POSITIONS
+    | oplists.QUANTIZED
+    | names(
+        "Erf Exp Gelu GlobalAveragePool LayerNormalization LpNormalization MeanVarianceNormalization Mish Pow",
+        "RMSNormalization ReduceMean SimplifiedLayerNormalization Softmax",
+        "com.microsoft:BiasGelu com.microsoft:EmbedLayerNormalization com.microsoft:SkipLayerNormalization",
+        "com.microsoft:SkipSimplifiedLayerNormalization",
+    )
+)
+_FOLLOW = oplists.DOMAIN - _ALWAYS - _NEVER
+
+
+def _clips_past(low: DType, site: Site) -> bool:
+    """Whether a bound of a Clip, as an operand or, before opset 11, as an attribute, is more than the format holds."""
+    limit = FORMATS[low].max_finite
+    written = [site.attribute("min"), site.attribute("max")]
+    constants = [facts for facts in (site.constant(1), site.constant(2)) if facts is not None]
+    return any(isinstance(bound, float) and abs(bound) > limit for bound in written) or any(
+        facts.largest > limit or facts.has_infinity for facts in constants
+    )
+
+
+def _clips_past_f16(site: Site) -> bool:
+    return _clips_past(DType.FLOAT16, site)
+
+
+def _clips_past_bf16(site: Site) -> bool:
+    return _clips_past(DType.BFLOAT16, site)
+
+
+_CLIP = "clips at a bound past the format's range"
+
+POLICY = Policy(
+    name="tvm",
+    also=(
+        "amp",
+        "relay",
+        "tomixedprecision",
+    ),
+    summary="the lists of TVM's Relay: linear work low, exp, powers and long sums f32",
+    rules=(
+        rule("always", Category.ALLOW, "stands in TVM's always list", ops=_ALWAYS, worth=GRANTED),
+        rule("follow", Category.INFER, "stands in TVM's follow list, or in none", ops=_FOLLOW),
+        rule("never", Category.DENY, "stands in TVM's never list", ops=_NEVER),
+        rule(
+            "gelu-by-tanh",
+            Category.INFER,
+            "holds a tanh and no erf, so it follows",
+            ops=("Gelu",),
+            where=(ByAttribute("approximate", ("tanh",)),),
+        ),
+        rule(
+            "clip",
+            Category.DENY,
+            _CLIP,
+            ops=("Clip",),
+            where=(ByFunction(_clips_past_f16),),
+            formats=(DType.FLOAT16,),
+        ),
+        rule(
+            "clip",
+            Category.DENY,
+            _CLIP,
+            ops=("Clip",),
+            where=(ByFunction(_clips_past_bf16),),
+            formats=(DType.BFLOAT16,),
+        ),
+    ),
+    findings=frozenset(),
+    otherwise=Category.INFER,
+    promotes_untroubled=False,
+    unlisted=Category.INFER,
+    missing=Missing.WARN,
+)

@@ -1,0 +1,44 @@
+"""The ONNX schema, at opsets that today's runtimes load: the default where no runtime's own table applies."""
+
+from dataclasses import replace
+
+from mezzo.formats.dtypes import STORED_AS, DType
+from mezzo.tables.quantized_kernels import Hands, Operand, QuantizedKernel, weight
+from mezzo.tables.target import Target
+
+
+def _fp8(dtype: DType, op: str, *operands: Operand, **attributes: object) -> QuantizedKernel:
+    (stored,) = STORED_AS[dtype]
+    return QuantizedKernel(
+        op=op,
+        operands=tuple(replace(one, dtype=stored) for one in (Operand(position=0, is_symmetric=True), *operands)),
+        hands=Hands.EITHER,
+        source="ONNX QuantizeLinear-19 and DequantizeLinear-19: a standard, and no kernel of anybody's",
+        since="opset 19",
+        attributes=attributes,
+        format=dtype,
+    )
+
+
+_FP8 = tuple(
+    row
+    for dtype in (DType.QUANTIZED_E4M3, DType.QUANTIZED_E5M2)
+    for row in (
+        _fp8(dtype, "Conv", weight(1, 0)),
+        _fp8(dtype, "Gemm", weight(1, 0), transB=1),
+        _fp8(dtype, "Gemm", weight(1, -1), transB=frozenset({None, 0})),
+        _fp8(dtype, "MatMul", weight(1, -1, rank=2)),
+        _fp8(dtype, "MatMul", Operand(position=1, is_symmetric=True)),
+    )
+)
+TARGET = Target(
+    name="onnx",
+    also=(
+        "schema",
+        "spec",
+    ),
+    summary="what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads (default for bf16)",
+    newest={"onnx": 26},
+    formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+    quantized=_FP8,
+)

@@ -1,0 +1,286 @@
+"""OpenVINO's CPU plug-in: which typed models it compiles and runs with the execution mode ACCURACY, which alone makes
+it mind the types in the file. What it runs in neither type nor in FP32 has no row.
+"""
+
+from dataclasses import replace
+
+from mezzo.formats.dtypes import DType
+from mezzo.tables.quantized_kernels import Hands, Operand, QuantizedKernel, Storage, weight
+from mezzo.tables.rows import EVERY_VERSION
+from mezzo.tables.target import Gain, Refusal, Target
+
+_SINCE = "OpenVINO 2026.4.1"
+_SOURCE = f"mezzo probe, {_SINCE}"
+_MEASURED = "eight MatMul and Relu of 1024 x 1024, one thread, AMX"
+# Without one of these the CPU computes BF16 graphs in FP32, with FP32's kernels.
+_COMPUTES_BF16 = ("amx_bf16", "avx512_bf16")
+_BF16 = frozenset({DType.BFLOAT16})
+
+_ASKED = f"mezzo probe, {_SINCE}, with avx512_vnni"
+# Without one of these integers are multiplied two at a time, with FP32's pace.
+_COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
+_OFF = frozenset({None, 0})
+_ONE_GROUP = frozenset({None, 1})
+_MOVING = (
+    "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Reshape",
+    "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+)  # fmt: skip
+# What reads floats, and takes in the Quantize behind it. Some would read eight bits too, but compute in floats: nothing
+# is gained by that, and what they read is rounded.
+_BETWEEN_FLOATS = (
+    "Abs", "Add", "BatchNormalization", "Clip", "Div", "Elu", "Erf", "Exp", "HardSwish", "InstanceNormalization",
+    "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh",
+)  # fmt: skip
+# What a product takes in behind it, where what is added or multiplied is one number or one per channel.
+_POINTWISE = frozenset(
+    {"Abs", "Add", "BatchNormalization", "Clip", "Div", "Elu", "Gelu", "HardSwish", "LeakyRelu", "Mish", "Mul", "Neg"}
+    | {"PRelu", "Relu", "Sigmoid", "Sub", "Tanh", "gelu-erf", "gelu-tanh", "silu"}
+)
+
+
+def _data(position: int = 0) -> Operand:
+    """What is no weight is U8. In S8 a convolution answers wrong by a quarter of its result wherever something stands
+    between Dequantize and it, and a Concat is somewhere behind it: a pool, a Slice, a Transpose, a Relu alike.
+    """
+    return Operand(position=position)
+
+
+def _from_zero(position: int = 0) -> Operand:
+    return Operand(position=position, is_symmetric=True)
+
+
+def _sum_of(position: int) -> Operand:
+    """A residual sum, or what goes into one, where zero is best stored as zero: then what reads it as floats takes its
+    Dequantize in. With another zero point and a length left open that is three kernels in FP32.
+    """
+    return Operand(
+        position=position, is_symmetric=True, also=(Storage(DType.INT8, is_symmetric=True), Storage(DType.UINT8))
+    )
+
+
+def _kernel(
+    op: str,
+    *operands: Operand,
+    hands: Hands = Hands.EITHER,
+    followers: frozenset[str] = frozenset(),
+    because: str = "",
+    **attributes: object,
+) -> QuantizedKernel:
+    return QuantizedKernel(
+        op=op,
+        operands=operands,
+        hands=hands,
+        followers=followers,
+        source=f"{_ASKED}; {because}" if because else _ASKED,
+        since=_SINCE,
+        attributes=attributes,
+        needs=_COMPUTES_INT8,
+    )
+
+
+# What is known of columns is carried past these as if it were of other axes.
+_SPOILING = frozenset({"AveragePool", "Concat", "MaxPool", "Resize", "Upsample"})
+_SPOILT = "a pool right behind it answers wrong, a Concat or Resize does not compile"
+_BARE = (
+    "without a bias, or with zeros where a length is open, and with several readers, all but the first get numbers "
+    "without their scale"
+)
+
+
+def _matmul(operand: Operand) -> QuantizedKernel:
+    """A product with a weight. None of two activations: it wants S8, and numbers for each column multiplied behind it
+    make infinities.
+    """
+    row = _kernel("MatMul", _data(), operand, followers=_POINTWISE, because=_SPOILT)
+    return replace(row, not_before=_SPOILING)
+
+
+_PRODUCTS = (
+    replace(
+        _kernel(
+            "Conv",
+            _data(),
+            weight(1, axis=0),
+            followers=_POINTWISE - {"gelu-tanh"},
+            because="in S8 wrong behind a Concat, and before one where a pool or a move stands before it; " + _BARE,
+        ),
+        is_bare_alone=True,
+    ),
+    replace(
+        _kernel(
+            "ConvTranspose",
+            _from_zero(),
+            weight(1, axis=1),
+            followers=frozenset({"Add", "BatchNormalization", "LeakyRelu", "Relu", "Sigmoid"}),
+            because="any other zero point than zero makes it FP32; " + _BARE,
+            group=_ONE_GROUP,
+        ),
+        is_bare_alone=True,
+    ),
+    _kernel("Gemm", _data(), weight(1, axis=0), followers=_POINTWISE, transB=1),
+    _kernel("Gemm", _data(), weight(1, axis=-1), followers=_POINTWISE, transB=frozenset({None, 0})),
+    _matmul(weight(1, axis=-1, rank=2)),
+    _matmul(weight(1, axis=-1, rank=3)),
+    _matmul(weight(1)),
+)
+_ELEMENTWISE = (
+    _kernel(
+        "Add",
+        _sum_of(0),
+        _sum_of(1),
+        followers=frozenset({"Clip", "HardSwish", "LeakyRelu", "Relu", "Sigmoid"}),
+        because="a Conv before it takes it in, reading both",
+    ),
+    _kernel("Sub", _data(), _data(1), followers=frozenset({"Relu"})),
+    _kernel(
+        "AveragePool",
+        _data(),
+        count_include_pad=_OFF,
+        ceil_mode=_OFF,
+    ),
+    _kernel(
+        "AveragePool",
+        replace(_from_zero(), is_binding=True),
+        because="its padding counts as stored zeros: wrong by 239 steps where the zero point is not 0, though it is to "
+        "read floats",
+        count_include_pad=1,
+    ),
+    _kernel("GlobalAveragePool", _data()),
+    _kernel(
+        "ReduceMean",
+        _data(),
+        hands=Hands.INTEGERS,
+        because="with floats behind it the mean over the middle of three axes answers wrong by 131 steps",
+    ),
+    *(_kernel(op) for op in _BETWEEN_FLOATS),
+)
+_MOVED = (
+    _kernel(
+        "Concat",
+        Operand(position=0, is_symmetric=True, and_rest=True),
+        hands=Hands.PASSED,
+        because="with other zero points a MatMul behind it does not compile, with scales that differ it runs in FP32",
+    ),
+    *(_kernel(op, _data(), hands=Hands.PASSED) for op in _MOVING),
+    _kernel("Pad", _data(), hands=Hands.PASSED, mode=frozenset({"edge", "reflect"})),
+    _kernel("Resize", _data(), hands=Hands.PASSED, mode=frozenset({None, "nearest"})),
+)
+
+TARGET = Target(
+    name="openvino-cpu",
+    also=(
+        "openvino",
+        "ov",
+        "cpu",
+        "intel",
+        "ov-cpu",
+        "OpenVINOExecutionProvider",
+    ),
+    summary="what OpenVINO compiles for a CPU and runs in execution mode ACCURACY",
+    refusals=(
+        Refusal(
+            dialect="onnx",
+            op="AffineGrid",
+            because="multiplies its low input with a grid it makes in FP32",
+            source=_SOURCE,
+            since=_SINCE,
+        ),
+        Refusal(
+            dialect="onnx",
+            op="BatchNormalization",
+            because="takes no low input beside FP32 statistics",
+            source=_SOURCE,
+            versions=(14, EVERY_VERSION[1]),
+            since=_SINCE,
+        ),
+        Refusal(
+            dialect="onnx", op="Celu", because="compares its low input with an FP32 zero", source=_SOURCE, since=_SINCE
+        ),
+        Refusal(
+            dialect="onnx",
+            op="MaxPool",
+            because="no BF16 kernel that gives indices",
+            source=_SOURCE,
+            dtypes=_BF16,
+            attributes={"storage_order": 1},
+            since=_SINCE,
+            needs=_COMPUTES_BF16,
+        ),
+        Refusal(dialect="onnx", op="MaxRoiPool", because="no BF16 kernel", source=_SOURCE, dtypes=_BF16, since=_SINCE),
+        Refusal(
+            dialect="onnx",
+            op="RandomUniform",
+            because="takes FP32 bounds for FP32 results only",
+            source=_SOURCE,
+            since=_SINCE,
+        ),
+        Refusal(
+            dialect="onnx",
+            op="RandomUniformLike",
+            because="takes FP32 bounds for FP32 results only",
+            source=_SOURCE,
+            since=_SINCE,
+        ),
+        Refusal(
+            dialect="com.microsoft",
+            op="QuickGelu",
+            because="multiplies its low input with an FP32 constant",
+            source=_SOURCE,
+            since=_SINCE,
+        ),
+    ),
+    formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+    fused_formats=frozenset({DType.BFLOAT16, DType.INT8, DType.UINT8}),
+    notes=(
+        "Compile with execution mode ACCURACY: otherwise OpenVINO picks one type for all, whatever the file says.",
+        # Casts of one dimension left open and of none, bit for bit: tests/onnx/test_openvino_rounding.py
+        "Fix the shapes where you can: with a length left open OpenVINO 2026.4.1 rounds FP32 to BF16 up only where the "
+        "last digit that stays is odd, which errs 1.6 times as much.",
+        # Such a file beside one without Quantize, and with a Relu between: tests/onnx/test_openvino_padding.py
+        "In a file with any Quantize OpenVINO 2026.4.1 moves numbers per channel that are multiplied and added, as by "
+        "a BatchNormalization, behind an AveragePool that counts its padding, and answers wrong: put a Relu between, "
+        "or convert without INT8.",
+    ),
+    gains=(
+        Gain(
+            dtype=DType.FLOAT16,
+            is_faster=False,
+            because="OpenVINO's CPU gains no speed from FP16: without avx512_fp16 it computes FP16 graphs in FP32, "
+            "with it it was no faster than in FP32; weights take half the space. Where the CPU has BF16, take bf16.",
+            source=f"{_MEASURED}: 19.9 ms in FP16 with avx512_fp16, 14.5 ms in FP32",
+            since=_SINCE,
+            short="OpenVINO's CPU computes FP16 no faster than FP32",
+        ),
+        Gain(
+            dtype=DType.BFLOAT16,
+            is_faster=True,
+            because="OpenVINO's CPU computes BF16 graphs in BF16",
+            source=f"{_MEASURED}: 1.9 ms in BF16, 14.5 ms in FP32",
+            since=_SINCE,
+            needs=_COMPUTES_BF16,
+            short="OpenVINO's CPU computes it in BF16",
+        ),
+        Gain(
+            dtype=DType.QUANTIZED8,
+            is_faster=True,
+            because="OpenVINO's CPU multiplies quantized operands as integers",
+            source="ResNet-50, one image, two threads, AMX: 4.5 ms in INT8, 7.2 ms in BF16, 26.3 ms in FP32",
+            since=_SINCE,
+            needs=_COMPUTES_INT8,
+            short="OpenVINO's CPU computes it in INT8",
+        ),
+        *(
+            Gain(
+                dtype=dtype,
+                is_faster=False,
+                because="OpenVINO's CPU takes FP8 back to FP32 with reference kernels, and multiplies in FP32",
+                source="runtime graph of QuantizeLinear, DequantizeLinear and MatMul at opset 21: ref_f8e4m3 and "
+                "ref_f8e5m2, gemm_mlas_f32",
+                since=_SINCE,
+                short="OpenVINO's CPU multiplies FP8 in FP32",
+            )
+            for dtype in (DType.QUANTIZED_E4M3, DType.QUANTIZED_E5M2)
+        ),
+    ),
+    quantized=(*_PRODUCTS, *_ELEMENTWISE, *_MOVED),
+)

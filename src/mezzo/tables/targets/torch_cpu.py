@@ -1,0 +1,31 @@
+"""PyTorch on CPUs, compiled by Inductor: products run in oneDNN's kernels, all else in kernels that it writes."""
+
+from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.tables.target import Gain, Target
+
+_SINCE = "PyTorch 2.13"
+
+TARGET = Target(
+    name="torch-cpu",
+    summary="torch.compile with Inductor, on CPUs with BF16 or FP16 instructions",
+    formats=HALF_FORMATS,
+    fused_formats=HALF_FORMATS,
+    gains=(
+        Gain(
+            dtype=DType.BFLOAT16,
+            is_faster=True,
+            because="oneDNN multiplies BF16 where the CPU does",
+            source="oneDNN, Data Types",
+            since=_SINCE,
+            needs=("amx_bf16", "avx512_bf16"),
+        ),
+        Gain(
+            dtype=DType.FLOAT16,
+            is_faster=True,
+            because="oneDNN multiplies FP16 where the CPU does",
+            source="oneDNN, Data Types",
+            since=_SINCE,
+            needs=("amx_fp16", "avx512_fp16"),
+        ),
+    ),
+)

@@ -1,0 +1,85 @@
+"""How Inductor writes the operators of packed weights: as calls of oneDNN, on channels that come last."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch._inductor import mkldnn_ir
+from torch._inductor.ir import BaseView, ExternKernel, FixedLayout, FlexibleLayout, NoneLayout, TensorBox
+from torch._inductor.lowering import register_lowering
+from torch._inductor.virtualized import V
+from torch._prims_common import make_channels_last_strides_for
+
+from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, after_sum
+
+_OWN = frozenset({LINEAR, CONVOLUTION, CONVOLUTION_ADD})  # what they make is no view, and nobody sees it through one
+_PLACE_OF_OTHER = 3
+_SLOPES = [-1]  # of activations that have none
+
+
+@register_lowering(LINEAR, type_promotion_kind=None)
+def _linear(x: Any, packed: Any, bias: Any, features: int, after: str, how: str) -> Any:
+    x = ExternKernel.require_contiguous(ExternKernel.realize_input(x))
+    layout = FixedLayout(x.get_device(), x.get_dtype(), [*x.get_size()[:-1], features])
+    return _answer(mkldnn_ir.LinearUnary(layout, *_arguments((x, packed), bias, (after, _SLOPES, how))))
+
+
+@register_lowering(CONVOLUTION, type_promotion_kind=None)
+def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
+    stride, padding, dilation, groups, _, after, how = about
+    x = _channels_last(x, len(weight))
+    given = (padding, stride, dilation, groups, after, _SLOPES, how)
+    return _answer(mkldnn_ir.ConvolutionUnary(_channels_last_layout(x), *_arguments((x, packed), bias, given)))
+
+
+@register_lowering(CONVOLUTION_ADD, type_promotion_kind=None)
+def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any) -> Any:
+    stride, padding, dilation, groups, _, after, how = about
+    x, summand = (_channels_last(one, len(weight)) for one in (x, other))
+    given = (padding, stride, dilation, groups, "add", None, after_sum(after), _SLOPES, how)
+    inputs, constants = _arguments((x, summand, packed), bias, given)
+    if _is_last_use(V.graph.current_node) and not isinstance(other.data, BaseView):
+        nothing: Any = NoneLayout(device=x.get_device())
+        return TensorBox.create(mkldnn_ir.ConvolutionBinaryInplace(nothing, inputs, constants).inputs[0])
+    return _answer(mkldnn_ir.ConvolutionBinary(_channels_last_layout(x), inputs, constants))
+
+
+def _is_last_use(call: Any) -> bool:
+    """Whether nobody reads what a convolution adds to its sums afterwards: then the answer may take its place."""
+    x, other = call.args[0], call.args[_PLACE_OF_OTHER]
+    if x is other or x.op != "call_function" or other.target not in _OWN:
+        return False
+    users = set(other.users)
+    return all(user.target in _OWN for user in users) and users.isdisjoint(_later(call))
+
+
+def _later(call: Any) -> Iterator[Any]:
+    """What comes after a call in its graph."""
+    node = call.next
+    while node.op != "root":
+        yield node
+        node = node.next
+
+
+def _channels_last(held: Any, rank: int) -> Any:
+    return ExternKernel.require_stride_order(ExternKernel.realize_input(held), [rank - 1, 0, *range(rank - 2, 0, -1)])
+
+
+def _channels_last_layout(x: Any) -> FixedLayout:
+    """Of the answer of the convolution that is lowered."""
+    size = list(V.graph.current_node.meta["val"].shape)
+    return FixedLayout(x.get_device(), x.get_dtype(), size, make_channels_last_strides_for(size))
+
+
+def _arguments(tensors: Sequence[Any], bias: Any, about: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """What a call of oneDNN takes: tensors come first, a bias that is none among what is constant."""
+    *operands, packed = tensors
+    inputs = [*operands, ExternKernel.realize_input(packed)]
+    if bias is None:
+        return inputs, [None, *about]
+    bias = ExternKernel.realize_input(bias)
+    contiguous = FlexibleLayout.contiguous_strides(bias.get_size())
+    return [*inputs, ExternKernel.require_exact_strides(bias, contiguous)], list(about)
+
+
+def _answer(call: Any) -> Any:
+    return TensorBox.create(mkldnn_ir._create_output_node(call))

@@ -1,0 +1,5 @@
+"""Training: joint graphs, rematerialization, memory of the backward pass, reduction of gradients.
+
+Imports: everything but `cli`, and PyTorch.
+A new control of training is a field of `controls.py` and one file.
+"""

@@ -1,0 +1,112 @@
+"""A model run under any assignment as a job: answers, or how far they are from those in FP32."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mezzo.common.errors import ContractError
+from mezzo.common.memory import memory_at_hand
+from mezzo.contracts.executor import prepare, width_of
+from mezzo.contracts.lab import Answers, Emulator, Feeds
+from mezzo.contracts.quantized_level import QuantizedPorts
+from mezzo.conversion.results import lab_of
+from mezzo.formats.dtypes import DType
+from mezzo.numerics.metrics.errors import Square, squares_of
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+    from mezzo.contracts.plans import Accumulation
+
+# Answers in FP32 are kept up to this size, and computed anew beyond it.
+_KEPT_BYTES = 1 << 29
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One run. `origin` names the batch, `precision_of` the nodes that run in another format than FP32. Of outputs of
+    share 0 nothing is said. `has_answers`: answers are told too, those in FP32 first.
+    """
+
+    origin: str
+    feeds: Feeds
+    precision_of: Mapping[int, DType]
+    shares: Mapping[str, float] = field(default_factory=dict)
+    has_answers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a trial showed. `squares`: as of `squares_of`."""
+
+    squares: tuple[Square, ...] | None
+    answers: tuple[Answers, Answers] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulationJob:
+    """Runs trials of a model that was read at a version. `fingerprint` is that of its graph, by whose ids nodes go; the
+    rest is as of `Lab.emulator`.
+    """
+
+    fingerprint: str
+    low: DType
+    version: int | None
+    formats: tuple[DType, ...]
+    accumulation: "Accumulation | None"
+    sums_high: frozenset[int]
+    limits: Mapping[int, float]
+    quantized: QuantizedPorts
+    title: str = "emulation"
+
+    def open(self, models: "Sequence[Model]") -> Callable[[Trial], Outcome]:
+        (model,) = models
+        reading = model.read(self.low, self.version)
+        if reading.graph.fingerprint != self.fingerprint:
+            raise ContractError(f"{model.name}: is read as another graph here than where it was planned")
+        emulator = lab_of(model).emulator(
+            reading,
+            self.formats,
+            self.accumulation,
+            sums_high=self.sums_high,
+            limits=self.limits,
+            quantized=self.quantized,
+        )
+        return _Bench(emulator)
+
+
+class _Bench:
+    """An emulator, with the answers in FP32 that it gave before."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        self._emulator = emulator
+        self._kept: dict[str, Answers] = {}
+        self._kept_bytes = 0
+        self._most_bytes = memory_at_hand().share_bytes(_KEPT_BYTES)
+
+    @property
+    def width(self) -> int:
+        return width_of(self._emulator)
+
+    def prepare(self, many: Sequence[Trial]) -> None:
+        references = {trial.origin: trial.feeds for trial in many if trial.origin not in self._kept}
+        runs: list[tuple[Feeds, Mapping[int, DType]]] = [(feeds, {}) for feeds in references.values()]
+        runs += [(trial.feeds, trial.precision_of) for trial in many if trial.precision_of]
+        prepare(self._emulator, runs)
+
+    def __call__(self, trial: Trial) -> Outcome:
+        reference = self._reference(trial)
+        if not trial.precision_of:
+            return Outcome(squares_of(reference, reference, trial.shares), (reference, reference))
+        answers = self._emulator.run(trial.feeds, trial.precision_of)
+        told = (reference, answers) if trial.has_answers else None
+        return Outcome(squares_of(reference, answers, trial.shares), told)
+
+    def _reference(self, trial: Trial) -> Answers:
+        kept = self._kept.get(trial.origin)
+        if kept is None:
+            kept = self._emulator.run(trial.feeds, {})
+            size = sum(getattr(answer, "nbytes", 0) for answer in kept.values())
+            if self._kept_bytes + size <= self._most_bytes:
+                self._kept[trial.origin] = kept
+                self._kept_bytes += size
+        return kept

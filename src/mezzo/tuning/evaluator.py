@@ -1,0 +1,300 @@
+"""A model on a test rig: run under any assignment, unit by unit or group by group."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, tee
+from typing import TYPE_CHECKING
+
+from mezzo.analysis.structure import View
+from mezzo.analysis.structure.normalization import norms
+from mezzo.common.errors import MezzoError
+from mezzo.common.union_find import joined
+from mezzo.contracts.executor import HERE, Pending, Team, crew_at_work, in_turn
+from mezzo.contracts.lab import Answers
+from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.results import lab_of
+from mezzo.evaluate.standards import Telling, find_telling
+from mezzo.formats.dtypes import FORMATS, HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, name_port
+from mezzo.numerics.data.splits import cut, split
+from mezzo.numerics.measures import DataSource, Sensitivity, UnitError
+from mezzo.planner.choices.quantizing import quantized_ports
+from mezzo.planner.options import Options
+from mezzo.planner.planner import Judged, rows_of
+from mezzo.tuning.emulation import EmulationJob, Outcome, Trial
+from mezzo.tuning.repeated_blocks import find_places
+from mezzo.tuning.sensitivity import Foresee, Probing, probe_units
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+    from mezzo.contracts.plans import Accumulation
+    from mezzo.numerics.data.datasets import Batch, Dataset
+
+MOST_RUNS = 48
+# A part of the data that tells errors apart: enough numbers that their mean square is known to a few percent.
+_NUMBERS = 4096
+_LEAST_SAMPLES = 2
+_MOST_SAMPLES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Nodes that are judged together as they run in a format. `nodes` are ids of the planner's graph."""
+
+    name: str
+    nodes: tuple[int, ...]
+    dtype: DType
+
+
+class Rig:
+    """A model ready to run under any assignment, with the answers it gives in FP32."""
+
+    def __init__(self, model: "Model", options: Options, accumulation: "Accumulation | None" = None) -> None:
+        self.model, self.options = model, options
+        reading, self.judged = judge_model(model, options)
+        self.version = reading.version
+        self.lows = options.wishes.line.beside
+        sums_high = {n for side in self.judged.sides for n, verdict in enumerate(side) if verdict.accumulate is HIGH}
+        self.lab = lab_of(model)
+        ports = _ports(self.judged)
+        job = EmulationJob(
+            fingerprint=self.graph.fingerprint,
+            low=options.wishes.low,
+            version=reading.version,
+            formats=tuple(self.lows),
+            accumulation=accumulation,
+            sums_high=frozenset(sums_high),
+            limits=dict(self.judged.limits),
+            quantized=ports._replace(dynamic=dict(ports.dynamic)),
+        )
+        self._team: Team[Trial, Outcome] = crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
+        self._ahead: dict[object, Pending[Outcome]] = {}
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """The names of the model's outputs."""
+        return frozenset(self.lab.outputs)
+
+    @property
+    def graph(self) -> Graph:
+        return self.judged.problem.graph
+
+    def reference(self, batch: "Batch") -> Answers:
+        """The model's own answers."""
+        return _answers(self._team.start(_trial(batch, {}, has_answers=True)).result())[0]
+
+    def run(
+        self,
+        low: Mapping[int, DType],
+        batches: "Iterable[Batch]",
+        shares: Mapping[str, float] | None = None,
+        *,
+        has_answers: bool = False,
+    ) -> "Iterator[tuple[Batch, Outcome]]":
+        """What batches show with these nodes in these formats and all else in FP32, in their order. `shares`: what each
+        output counts, 1 unless given."""
+        held: deque[Batch] = deque()
+
+        def trials() -> Iterator[Trial]:
+            for batch in batches:
+                held.append(batch)
+                yield _trial(batch, low, shares, has_answers=has_answers)
+
+        for _, outcome in in_turn(self._team, trials()):
+            yield held.popleft(), outcome
+
+    def foresee(self, lows: Iterable[Mapping[int, DType]], batch: "Batch", shares: Mapping[str, float]) -> None:
+        """Let a crew begin with runs of one batch that may be asked for soon; what is asked for never hangs on it."""
+        if crew_at_work() is HERE or self._team.width == 1:
+            return
+        most = max(1, self._team.width // 2)  # what is begun in vain keeps workers from what is asked for
+        wanted = {_key(low, batch, shares): low for low in islice(lows, most)}
+        for key, low in wanted.items():
+            if key not in self._ahead and len(self._ahead) >= most:
+                stale = next((other for other in self._ahead if other not in wanted), None)
+                if stale is None:
+                    return
+                self._ahead.pop(stale).drop()
+            if key not in self._ahead:
+                self._ahead[key] = self._team.start(_trial(batch, low, shares))
+
+    def run_one(self, low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> Outcome:
+        """What one batch shows, perhaps begun before."""
+        begun = self._ahead.pop(_key(low, batch, shares), None) if self._ahead else None
+        return (begun or self._team.start(_trial(batch, low, shares))).result()
+
+    def forget(self) -> None:
+        """Drop what was foreseen and never asked for."""
+        for pending in self._ahead.values():
+            pending.drop()
+        self._ahead.clear()
+
+    def tell(self, batches: "Iterable[Batch]") -> Telling:
+        """What the model's own answers to data can show."""
+        watched, batches = tee(batch for batch in batches if batch.samples)
+        answers = (_answers(outcome)[0] for _, outcome in self.run({}, watched, has_answers=True))
+        return find_telling(self.lab.subject(), batches, lambda _: next(answers))
+
+    def reaching(self, outputs: Collection[str]) -> frozenset[int]:
+        """The nodes that the model's outputs of these names depend on, ties of bodies included."""
+        wanted = {name_port(Kind.OUTPUT, name) for name in outputs}
+        waiting = [n.id for n in self.graph.nodes if n.kind is Kind.OUTPUT and n.name in wanted]
+        found = set(waiting)
+        while waiting:
+            for value in self.graph.nodes[waiting.pop()].inputs:
+                producer = None if value is None else self.graph.values[value].producer
+                if producer is not None and producer not in found:
+                    found.add(producer)
+                    waiting.append(producer)
+        return frozenset(found)
+
+
+def _trial(
+    batch: "Batch", low: Mapping[int, DType], shares: Mapping[str, float] | None = None, *, has_answers: bool = False
+) -> Trial:
+    return Trial(origin=batch.origin, feeds=batch.feeds, precision_of=low, shares=shares or {}, has_answers=has_answers)
+
+
+def _key(low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> object:
+    return frozenset(low.items()), batch.origin, frozenset(shares.items())
+
+
+def _answers(outcome: Outcome) -> tuple[Answers, Answers]:
+    assert outcome.answers is not None, "answers were asked for"
+    return outcome.answers
+
+
+def _ports(judged: Judged) -> QuantizedPorts:
+    if judged.quantizing is None:
+        return NO_PORTS
+    return quantized_ports(judged.problem)
+
+
+def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
+    """The units of a model that may run in a format, in graph order: decomposed norms as one, linked operators as one,
+    by the name of the first, and norms with those linked to a part of them.
+
+    Operators that only move values make no error of their own and are in no unit.
+    """
+    problem = judged.problem
+    graph, rows, level = problem.graph, rows_of(problem.graph), problem.line.level_of(low)
+    assert level is not None, "a format of the line"
+    is_free = problem.allowed[level] & (problem.allowed.sum(axis=0) > 1)
+    found = [(name, group) for name, group in norms(View(graph=graph, rows=rows, low=FORMATS[low]))]
+    pairs = [(group[0].id, node.id) for _, group in found for node in group if is_free[node.id]]
+    root_of = joined(problem.linked[problem.line.threshold_of(level)], pairs)
+    labels = {root_of[group[0].id]: f"{name} around {group[0].name!r}" for name, group in reversed(found)}
+    members: dict[int, list[int]] = {}
+    for node in graph.nodes:
+        row = rows[node.id]
+        if node.kind is not Kind.OP or not is_free[node.id]:
+            continue
+        if row is not None and row.keeps_values:
+            continue
+        members.setdefault(root_of[node.id], []).append(node.id)
+    return tuple(Unit(labels.get(root, graph.nodes[root].name), tuple(nodes), low) for root, nodes in members.items())
+
+
+def can_cut(model: "Model", batch: "Batch") -> bool:
+    """Whether a model takes the first samples of a batch: no input fixes its length, and it runs on half of them."""
+    lab = lab_of(model)
+    if batch.samples < 2 or lab.inputs.has_fixed_length:
+        return False
+    try:
+        lab.native()(cut(batch, 0, batch.samples // 2).feeds)
+    except MezzoError:  # the length is a weight's, or that of another input
+        return False
+    return True
+
+
+def split_for_scales(model: "Model", dataset: "Dataset") -> "tuple[Dataset, Dataset | None, str]":
+    """The part of the data that scales are from, the rest, which judges them, None where it is too little to be parted,
+    and what to tell of that.
+    """
+    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
+    if unseen is not None:
+        return seen, unseen, f"scales are from {seen.name}, which judged no answer"
+    note = f"scales are from {seen.name}, all of it, and the answers were judged on the same: other data may be worse"
+    return seen, None, note
+
+
+def few_samples(rig: "Rig", batch: "Batch") -> "Batch":
+    """The first samples of a batch, as many as give outputs to measure errors on, where the model takes fewer."""
+    answers = rig.reference(batch).values()
+    numbers = sum(getattr(answer, "size", 0) for answer in answers) / batch.samples if batch.samples else 0
+    wanted = min(max(math.ceil(_NUMBERS / numbers) if numbers else _MOST_SAMPLES, _LEAST_SAMPLES), _MOST_SAMPLES)
+    return cut(batch, 0, wanted) if batch.samples > wanted and can_cut(rig.model, batch) else batch
+
+
+def probe(
+    units: Sequence[Unit],
+    error_of: Callable[[Sequence[int]], float],
+    max_runs: int = MOST_RUNS,
+    may_go_on: Callable[[], bool] = lambda: True,
+    report: Callable[[int], None] | None = None,
+    places: Sequence[int] | None = None,
+    foresee: Callable[[Sequence[Sequence[int]]], None] | None = None,
+) -> Probing:
+    """Find what each unit costs in at most `max_runs` runs; `error_of` runs the nodes that it is given low. `foresee`
+    is told of sets of nodes that are likely to be run next.
+    """
+    done = 0
+
+    def nodes_of(chosen: Sequence[int]) -> list[int]:
+        return [node for unit in chosen for node in units[unit].nodes]
+
+    def run(chosen: Sequence[int]) -> float:
+        nonlocal done
+        done += 1
+        if report is not None:
+            report(done)
+        return error_of(nodes_of(chosen))
+
+    told = foresee
+    ahead: Foresee | None = None if told is None else (lambda chosen: told([nodes_of(each) for each in chosen]))
+    weights = [float(len(unit.nodes)) for unit in units]
+    return probe_units(weights, run, max_runs, may_go_on=may_go_on, places=places, foresee=ahead)
+
+
+def places_of(graph: Graph, units: Sequence[Unit]) -> list[int]:
+    """The place of each unit in blocks that repeat: that of its nodes."""
+    of_node = find_places(graph)
+    known: dict[tuple[int, ...], int] = {}
+    return [known.setdefault(tuple(of_node[node] for node in unit.nodes), len(known)) for unit in units]
+
+
+def describe_probing(
+    rig: Rig, units: Sequence[Unit], probing: Probing, data: DataSource, unknown: tuple[str, ...] = ()
+) -> Sensitivity:
+    """Name what a probing found."""
+    nodes = rig.graph.nodes
+    found = []
+    for at, (unit, cost) in enumerate(zip(units, probing.costs, strict=True)):
+        low, high = probing.interval(at)
+        broken = "an output is NaN or infinite"
+        shared = f"{broken} when it and {cost.together - 1} more run low together; which of them does it is not known"
+        found.append(
+            UnitError(
+                name=unit.name if len(rig.lows) == 1 else f"{unit.name} in {unit.dtype}",
+                nodes=tuple(nodes[node].name for node in unit.nodes),
+                error=math.sqrt(cost.square),
+                is_measured=cost.is_measured,
+                fault=None if math.isfinite(cost.square) else broken if cost.is_measured else shared,
+                together=cost.together,
+                low=None if cost.is_measured else low,
+                high=None if cost.is_measured else high,
+            )
+        )
+    return sort_units(
+        Sensitivity(data=data, units=tuple(found), all_low=probing.all_low, runs=probing.runs, unknown=unknown)
+    )
+
+
+def sort_units(found: Sensitivity) -> Sensitivity:
+    """The same, the most costly unit first."""
+    order = sorted(range(len(found.units)), key=lambda at: (-found.units[at].error, at))
+    return replace(found, units=tuple(found.units[at] for at in order))

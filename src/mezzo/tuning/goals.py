@@ -1,0 +1,218 @@
+"""What a search has to hold: a budget of output error, or of the user's own metric."""
+
+import copy
+import hashlib
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mezzo.common.errors import InputError
+from mezzo.common.safe_paths import read_file, write_file
+from mezzo.contracts.plans import Accumulation
+from mezzo.formats.dtypes import DType
+from mezzo.io.documents import parse_json
+from mezzo.ir.graph import Graph
+from mezzo.numerics.measures import Comparison, Ruling
+from mezzo.numerics.metrics.errors import ErrorSum
+from mezzo.numerics.metrics.user_metric import Metric, MetricTally
+from mezzo.numerics.verdicts import Drop
+from mezzo.planner.options import Options
+
+if TYPE_CHECKING:
+    from mezzo.numerics.data.datasets import Batch, Dataset
+    from mezzo.tuning.evaluator import Rig
+
+_STATE = "mezzo-tuning-state/1"
+_LARGEST_STATE_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What must hold: `max_error` bounds the error, or `max_drop` by how much `metric` may become worse. On tuning data
+    the bound is taken `margin` times smaller, since other data may be worse. `accumulation`: how the target sums.
+    `shares`: what an output's error counts, by name: 1 unless given, less where its own budget is larger, and 0 where
+    the data shows nothing of it.
+    """
+
+    max_error: float | None
+    margin: float
+    metric: str | Metric | None = None
+    max_drop: Drop | None = None
+    accumulation: Accumulation | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def bound(self, score: "Score") -> float:
+        """The budget, in the unit of what is bounded."""
+        if self.max_error is not None:
+            return self.max_error
+        assert self.max_drop is not None, "a goal bounds the error or the metric"
+        return self.max_drop.allowed(score.reference or 0.0)
+
+    def excess(self, score: "Score") -> float:
+        """What of a score is bounded over the bound: within it up to 1. Infinite where an output is broken."""
+        if not math.isfinite(score.error):
+            return math.inf
+        figure = score.error if self.max_error is not None else score.drop or 0.0
+        if figure <= 0.0:
+            return 0.0
+        bound = self.bound(score)
+        return figure / bound if bound > 0.0 else math.inf
+
+    def holds(self, score: "Score", slack: float = 1.0) -> bool:
+        """Whether a score is within the bound divided by `slack`."""
+        return self.excess(score) * slack <= 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One run over data: the largest relative L2 error of an output; where a metric is asked for, the reference's
+    figure and by how much the run's is worse.
+    """
+
+    error: float
+    drop: float | None = None
+    reference: float | None = None
+
+
+def score(
+    rig: "Rig", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]",
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Score | None:  # fmt: skip
+    """Run an assignment over data and measure what the goal bounds. None where it may not go on after some batch.
+
+    Raises InputError: the metric fails.
+    """
+    total, is_late = ErrorSum(goal.shares), False
+    tally = None if goal.metric is None else MetricTally(goal.metric)
+
+    def in_time() -> "Iterator[Batch]":
+        nonlocal is_late
+        for number, batch in enumerate(data):
+            is_late = number > 0 and not may_go_on()
+            if is_late:
+                return
+            yield batch
+
+    for batch, outcome in rig.run(low, in_time(), goal.shares, has_answers=tally is not None):
+        if is_late:
+            return None
+        total.take(outcome.squares)
+        if total.is_broken:
+            return Score(math.inf)
+        if tally is not None:
+            assert outcome.answers is not None, "asked for"
+            tally.add(*outcome.answers, batch.labels, batch.samples)
+    if is_late:
+        return None
+    if tally is None:
+        return Score(total.error)
+    result = tally.result()
+    return Score(total.error, result.drop, result.reference)
+
+
+def score_one(rig: "Rig", shares: Mapping[str, float], low: Mapping[int, DType], batch: "Batch") -> Score:
+    """Run an assignment over one batch and measure its error alone."""
+    total = ErrorSum(shares)
+    total.take(rig.run_one(low, batch, shares).squares)
+    return Score(total.error)
+
+
+def shares_of(comparison: Comparison) -> dict[str, float]:
+    """What the outputs of a comparison count beside the one that decided it: by their own budgets, and not at all where
+    nothing could be told of them."""
+    shares = {}
+    for output in comparison.outputs:
+        is_dark = output.ruling is Ruling.UNKNOWN and not output.relative_l2.estimate <= (output.budget or 0.0)
+        shares[output.name] = 0.0 if is_dark else comparison.verdict.budget / output.budget if output.budget else 1.0
+    return shares
+
+
+def identity_of(graph: Graph, data: "Dataset", options: Options) -> dict[str, str]:
+    """What a search is of: the model and the data with what they hold, and all settings."""
+    files = hashlib.sha256(" ".join(data.content).encode()).hexdigest()[:32]
+    return {"model": graph.content, "data": data.name, "content of its data": files, **dict(options.settings)}
+
+
+class Memory:
+    """Scores by what was run, kept in a file if one is given, so that a search that stopped goes on where it was."""
+
+    def __init__(self, path: Path | None, identity: Mapping[str, str]) -> None:
+        """Read the file if it exists. Raises InputError: it is of another search, or none of ours."""
+        self._path, self._identity = path, dict(identity)
+        self._search: tuple[str, ...] = ()
+        self._scores: dict[str, Score] = {}
+        if path is not None and path.exists():
+            self._scores = _read_state(path, self._identity)
+
+    def within(self, search: str) -> "Memory":
+        """The same memory for one of several searches, whose runs are told apart by its name."""
+        other = copy.copy(self)
+        other._search = (*self._search, search)
+        return other
+
+    def knows(self, part: str, low_nodes: Collection[str]) -> bool:
+        """Whether the score of running these nodes low on a part of the data is kept."""
+        return self._key(part, low_nodes) in self._scores
+
+    def score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score]) -> Score:
+        """The score of running these nodes low on a part of the data, computed if it is not known."""
+        known = self.try_score(part, low_nodes, compute)
+        assert known is not None, "it is computed to its end"
+        return known
+
+    def try_score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score | None]) -> Score | None:
+        """The same; None, and nothing kept, where it was not computed to its end."""
+        key = self._key(part, low_nodes)
+        if key not in self._scores:
+            computed = compute()
+            if computed is None:
+                return None
+            self._scores[key] = computed
+            self._save()
+        return self._scores[key]
+
+    def _key(self, part: str, low_nodes: Collection[str]) -> str:
+        text = json.dumps([*self._search, part, sorted(low_nodes)])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        scores = {key: [_spell(s.error), _spell(s.drop), _spell(s.reference)] for key, s in self._scores.items()}
+        document = {"format": _STATE, "of": self._identity, "scores": scores}
+        write_file(self._path, json.dumps(document).encode(), "resume")
+
+
+def _spell(number: float | None) -> str | None:
+    """JSON has no infinity, so numbers are spelled as Python does."""
+    return None if number is None else repr(number)
+
+
+def _read(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, Score]:
+    remedy = "delete it to start anew, or name another file"
+    try:
+        data = read_file(path, _LARGEST_STATE_BYTES)
+        if data is None:
+            raise InputError(f"{path}: is larger than any state of a search; {remedy}")
+        document = parse_json(data)
+        is_ours = document["format"] == _STATE
+        scores = {
+            str(key): Score(float(error), _read(drop), _read(reference))
+            for key, (error, drop, reference) in document["scores"].items()
+        }
+        of = dict(document["of"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path}: is no state of a search ({type(error).__name__}); {remedy}") from error
+    if not is_ours:
+        raise InputError(f"{path}: found format {document['format']!r}, wanted {_STATE!r}; {remedy}")
+    if of != dict(identity):
+        strange = next((name for name in identity if of.get(name) != identity[name]), "something")
+        raise InputError(f"{path}: belongs to a search with another {strange}; {remedy}")
+    return scores

@@ -1,0 +1,396 @@
+"""Conversion that has seen data: what overflows keeps FP32, what was only suspected is lifted, the answers decide."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mezzo.analysis.structure import View
+from mezzo.analysis.structure.saturating import saturated
+from mezzo.common.safe_paths import kept_beside
+from mezzo.contracts.corrections import BIAS
+from mezzo.contracts.options.request import Request
+from mezzo.contracts.strategy import cost
+from mezzo.conversion.conversion import convert_model
+from mezzo.conversion.fusing import fuse
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.recall import recall
+from mezzo.conversion.results import Converted, finish
+from mezzo.evaluate.answers import compare_on
+from mezzo.evaluate.model_data import open_model_data
+from mezzo.evaluate.range_measurement import measure_ranges
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.numerics.data.datasets import Dataset
+from mezzo.numerics.data.splits import split
+from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling
+from mezzo.numerics.ranges.protection import protections
+from mezzo.numerics.ranges.range_evidence import can_tell, lifts
+from mezzo.planner.options import Options, read_options
+from mezzo.planner.planner import Judged, rows_of
+from mezzo.quantize.calibration import with_parameters
+from mezzo.quantize.corrections import correct_biases, correct_parameters
+from mezzo.tables.policy import Lifting
+from mezzo.tuning.evaluator import can_cut, few_samples, split_for_scales
+from mezzo.tuning.goals import Goal, Memory, identity_of, shares_of
+from mezzo.tuning.repair.last_layers import without_last
+from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime
+from mezzo.tuning.tuner import Limits, Tuner
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+    from mezzo.contracts.reading import Artifact
+    from mezzo.conversion.decided import Decided
+    from mezzo.numerics.data.datasets import Data
+
+# Values within this factor of the limit are protected too: other data may hold larger ones.
+HEADROOM = 2.0
+# What data has lifted must hold the check's budget divided by this on it: other data may be worse. What goes back is
+# chosen on few samples, with more margin, and checked on all at most so many times.
+_MARGIN, _MARGIN_ON_FEW = 1.25, 1.5
+_RETURNS = 2
+_SHARED = "what decided also judged, and other data may be worse"
+# Passes over the data that a repair may take, or over the few samples.
+_EVALUATIONS, _EVALUATIONS_ON_FEW = 8, 12
+
+
+def convert_on_data(
+    model: "Model",
+    dst: "str | os.PathLike[str] | None",
+    request: Request,
+    data: "Data",
+    *,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    overwrite: bool = False,
+    resume: "str | os.PathLike[str] | None" = None,
+) -> Converted:
+    """Convert with what the data shows, and check the answers on it in the true precision.
+
+    What was only suspected is lifted where the data shows that it fits, and values that vanish protect nobody, as long
+    as the check holds; else protection comes back by what each node's error costs, and in the end as a whole. `resume`
+    keeps what searches for that have run; what was measured and collected before is kept beside it.
+    """
+    options = recall(model, with_data_settings(read_options(request), data))
+    dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    identity = identity_of(model.read(options.wishes.low).graph, dataset, options)
+    memory = Memory(None if resume is None else Path(resume), identity)
+    given, (model, options) = model, fuse(model, options)
+    ranges_file = kept_beside(resume, "ranges")
+    if options.wishes.is_dynamic:
+        options = with_parameters(model, options, dataset, request.calibrator)
+    if options.wishes.is_dynamic or options.wishes.line.quantized is None:
+        attempt, judging = _decide_and_judge(model, options, dataset, ranges_file, memory)
+    else:
+        kept = kept_beside(resume, "calibration")
+        model, options, seen, judging = _calibrated(model, options, dataset, request.calibrator, kept)
+        ranges = measure_ranges(model, judging if seen is None else seen, resume=ranges_file)
+        attempt = attempt_on(model, options, judging, ranges, seen, memory)
+        attempt = attempt.with_measured(shares_data=attempt.measured.shares_data or seen is None)
+    if model is not given and options.fuse == "standard" and not attempt.decided.is_quantized:
+        # Copies of folded weights are no longer paid for by smaller ones: the model is left in the form that it has.
+        request = replace(request, fuse="none")
+        return convert_on_data(given, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite)
+    attempt = _on_runtime(model, attempt, dataset, judging)
+    return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
+
+
+def _decide_and_judge(
+    model: "Model", options: Options, dataset: Dataset, resume: Path | None, memory: Memory
+) -> "tuple[Attempt, Dataset]":
+    """Decide on a part of the data and judge on the rest, which is returned. Where the rest gives other answers, all of
+    the data decides and judges; where it is too little to judge alone, or what decided stays wrong, all of it judges.
+    A note tells of each.
+    """
+    if dataset.seed is not None:  # random inputs lift nothing, and prove nothing
+        ranges = measure_ranges(model, dataset, resume=resume)
+        return attempt_on(model, options, dataset, ranges, None, memory), dataset
+    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
+    attempt = attempt_on(model, options, seen, measure_ranges(model, seen, resume=resume), None, memory)
+    if unseen is None:
+        told = f"{dataset.name} is too little to hold a part of it back: {_SHARED}"
+        return attempt.with_measured(shares_data=True).with_notes(told), dataset
+    low, decided = options.wishes.low, attempt.comparison.verdict
+    comparison = check(model, attempt.result, unseen, None, low)
+    if _is_wrong(comparison):
+        told = f"{unseen.name} gave other answers than {seen.name} ({comparison.verdict.because}): {_SHARED}"
+        ranges = measure_ranges(model, dataset)
+        attempt = attempt_on(model, options, dataset, ranges, None, memory.within("all of the data"))
+        return attempt.with_measured(shares_data=True).with_notes(told), dataset
+    is_unsettled = decided.ruling is Ruling.UNKNOWN or _is_wrong(attempt.comparison)
+    if is_unsettled or comparison.verdict.ruling is Ruling.UNDECIDED:
+        because = decided.because if is_unsettled else comparison.verdict.because
+        comparison = check(model, attempt.result, dataset, None, low)
+        told = f"a part of {dataset.name} does not judge alone ({because}): {_SHARED}"
+        return attempt.with_measured(shares_data=True, comparison=comparison).with_notes(told), dataset
+    told = f"{seen.name} decided; {unseen.name} judged and decided nothing"
+    return attempt.with_measured(shares_data=False, comparison=comparison).with_notes(told), unseen
+
+
+def _calibrated(
+    model: "Model", options: Options, dataset: Dataset, calibrator: str, resume: Path | None
+) -> "tuple[Model, Options, Dataset | None, Dataset]":
+    """The options with scales from a part of the data, that part, and the rest, which judges them; None and all of it
+    where it is too little to be parted. The model comes with the corrections of its constants that help on the rest.
+    """
+    seen, unseen, note = split_for_scales(model, dataset)
+    options = with_parameters(model, options, seen, calibrator, resume)
+    model, options = correct_parameters(model, options, seen, unseen, calibrator)
+    told = replace(options, notes=(*options.notes, note))
+    return (model, told, None, dataset) if unseen is None else (model, told, seen, unseen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One conversion with its check. `options` make it again, unless `has_biases` were moved in its result."""
+
+    decided: "Decided"
+    result: "Artifact"
+    measured: Measured
+    options: Options
+    has_biases: bool = False
+
+    def with_measured(self, *, shares_data: bool, comparison: Comparison | None = None) -> "Attempt":
+        """The same, with whether the data that judged had decided, and another check."""
+        comparison = comparison or self.comparison
+        return replace(self, measured=replace(self.measured, comparison=comparison, shares_data=shares_data))
+
+    def with_notes(self, *notes: str) -> "Attempt":
+        return replace(self, measured=replace(self.measured, notes=(*self.measured.notes, *notes)))
+
+    @property
+    def comparison(self) -> Comparison:
+        assert self.measured.comparison is not None, "an attempt is checked"
+        return self.measured.comparison
+
+
+def attempt_on(
+    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, seen: "Dataset | None", memory: Memory
+) -> Attempt:
+    """Convert by what the data shows: with what it lifts where the answers hold then, else with all protection. `seen`
+    is what scales are from where other data judges; biases are corrected on it if that is asked for. `memory` keeps
+    what searches run.
+    """
+    # What was made up speaks against running low, and never for it.
+    lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges, memory)
+    attempt = lifted or _protect(model, options, dataset, ranges, memory)
+    if _is_wrong(attempt.comparison):
+        attempt = _with_last_in_floats(model, attempt, dataset, ranges)
+    if BIAS in options.steps and seen is not None and seen.seed is None:
+        return _with_biases(model, attempt.options, attempt, seen, dataset)
+    return attempt
+
+
+def _with_last_in_floats(model: "Model", wrong: Attempt, dataset: "Dataset", ranges: Ranges) -> Attempt:
+    """The same with as few of the last quantized products in floats as make the answers right; as it was if none do."""
+    because = wrong.comparison.verdict.because
+    for names, options in without_last(wrong.decided, wrong.options, f"with it the answers are wrong: {because}"):
+        note = f"{len(names)} of the products nearest to the outputs went back to floats ({because}): {names[0]}"
+        attempt = _attempt(model, options, dataset, ranges, *wrong.measured.notes, note)
+        if not _is_wrong(attempt.comparison):
+            return attempt
+    return wrong
+
+
+def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset, unseen: Dataset) -> Attempt:
+    """The same plan with biases that bring means back, where answers on data held back are nearer by that."""
+    better = correct_biases(model, options, (held.decided, held.result), seen, unseen)
+    comparison = held.comparison
+    if better.is_kept:
+        comparison = check(model, better.result, unseen, None, options.wishes.low)
+    measured = replace(held.measured, comparison=comparison)
+    return replace(held, decided=better.decided, result=better.result, measured=measured, has_biases=better.is_kept)
+
+
+def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> Attempt:
+    decided, result = convert_model(model, options, None)
+    comparison = check(model, result, dataset, None, options.wishes.low)
+    measured = Measured(data=ranges.data, ranges=ranges, comparison=comparison, notes=notes)
+    return Attempt(decided=decided, result=result, measured=measured, options=options)
+
+
+def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "Dataset") -> Attempt:
+    """The attempt checked on its target's runtime, on all of the data, and judged again where that has changed it."""
+    outputs = {output.name: output for output in attempt.comparison.outputs}
+    first = PlannedResult(decided=attempt.decided, result=attempt.result, options=attempt.options)
+    checked = check_on_runtime(model, first, dataset, outputs, may_change=not attempt.has_biases)
+    if checked is None:
+        return attempt
+    last, measured = checked.candidate, attempt.measured
+    if last is not first:
+        comparison = check(model, last.result, judging, None, attempt.options.wishes.low)
+        measured = replace(measured, comparison=comparison)
+    measured = replace(measured, runtime=checked.check, timing=checked.timing, notes=(*measured.notes, *checked.notes))
+    return replace(attempt, decided=last.decided, result=last.result, measured=measured, options=last.options)
+
+
+def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory) -> Attempt:
+    """Convert with all protection, from structure and from data; a result that fails its check is repaired."""
+    options = with_protection(model, options, ranges, HEADROOM)
+    attempt = _attempt(model, options, dataset, ranges)
+    if _is_wrong(attempt.comparison) and _knows_prices(options):
+        return _repair(model, options, dataset, attempt, memory)
+    return attempt
+
+
+def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory) -> Attempt | None:
+    """Convert with what data lifts, and put protection back by what errors cost where the check does not hold with its
+    margin. None where nothing is lifted, nothing that was lifted holds, or the data cannot tell.
+    """
+    if ranges.unknown or not can_tell(judge_model(model, options)[1].problem.graph, ranges.values):
+        return None
+    lifted = with_lifts(model, options, ranges)
+    count = _count_lifted(model, options, lifted, ranges)
+    if not count:
+        return None
+    attempt = _attempt(model, lifted, dataset, ranges, f"data lifted what was suspected of {count}")
+    if attempt.comparison.verdict.ruling is Ruling.UNKNOWN:
+        return None  # nothing shows that what was lifted fits
+    if _holds(attempt.comparison):
+        return attempt
+    returned = _put_back(model, lifted, dataset, attempt, memory) if _knows_prices(options) else None
+    if returned is None:
+        return None
+    protected = with_protection(model, options, ranges, HEADROOM)
+    if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
+        attempt = _protect(model, options, dataset, ranges, memory)
+        if not _is_wrong(attempt.comparison) and _is_cheaper(attempt.decided, returned.decided):
+            return attempt
+    return returned
+
+
+def _is_cheaper(one: "Decided", other: "Decided") -> bool:
+    """Whether a plan costs less than another of the same model, errors apart."""
+    if one.plan.fingerprint != other.plan.fingerprint:  # their opsets differ
+        return False
+    problem = other.problem.without_penalties()
+    return cost(problem, one.levels) < cost(problem, other.levels)
+
+
+def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt, memory: Memory) -> Attempt | None:
+    """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
+    verdict = lifted.comparison.verdict
+    goal = Goal(max_error=verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
+    limits = Limits(evaluations=_EVALUATIONS_ON_FEW)
+    tuner = Tuner(model, options, goal, dataset, limits, memory.within("what was lifted"))
+    few = few_samples(tuner.rig, next(iter(dataset)))
+    tuner.data = Dataset(few.origin, lambda: iter([few]), dataset.seed)
+    slack = 1.0
+    for _ in range(_RETURNS):
+        choosing = tuner.choose(slack)
+        if not choosing.chosen.low_nodes:
+            return None
+        note = (
+            f"with all of that lifted the answers were off ({verdict.because}); nodes went back to FP32 by what their "
+            f"error costs: {choosing.stopped_by}"
+        )
+        assert lifted.measured.ranges is not None, "what is lifted comes from ranges"
+        returned = _attempt(model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note)
+        if _holds(returned.comparison):
+            measured = replace(returned.measured, sensitivity=choosing.sensitivity, shares_data=True)
+            return replace(returned, measured=measured)
+        slack *= 2.0
+    return None
+
+
+def _holds(comparison: Comparison) -> bool:
+    """Whether the answers hold the budget with the margin that lifting asks for."""
+    verdict = comparison.verdict
+    return verdict.error.estimate * _MARGIN <= verdict.budget and not any(o.fault for o in comparison.outputs)
+
+
+def _knows_prices(options: Options) -> bool:
+    """Whether the strategy weighs what an error costs; the reference systems' colourings do not."""
+    return options.wishes.strategy.name == "mincut"
+
+
+def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
+    """Add to the options what ranges forbid for certain, and what they lift. Masks are stored within bounds."""
+    policy = options.wishes.policy
+    if policy.findings is None or "constant-out-of-range" in policy.findings:
+        policy = replace(policy, limits_masks=True)
+    options = with_protection(model, replace(options, wishes=replace(options.wishes, policy=policy)), ranges, HEADROOM)
+    judged = judge_model(model, options)[1]
+    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
+    lifted = lifts(graph, rows_of(graph), low, ranges.values, ranges.data.samples, judged.limits.keys())
+    firm = tuple(finding for finding in options.wishes.found if finding.lifting is Lifting.NEVER)
+    return replace(options, wishes=replace(options.wishes, found=firm, lifted=lifted))
+
+
+def with_data_settings(options: Options, data: "Data", **more: str) -> Options:
+    """Note in the plan's settings what data it was made with."""
+    name = os.fspath(data) if isinstance(data, str | os.PathLike) else "given batches"
+    return replace(options, settings=(*options.settings, ("data", name), *more.items()))
+
+
+def protect(
+    model: "Model", options: Options, dataset: "Dataset", resume: Path | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> tuple[Options, Ranges]:  # fmt: skip
+    """Measure the ranges of a model's values, and add what they forbid to the options. `resume` and `may_go_on` are as
+    of `measure_ranges`.
+
+    Raises: InputError: the data does not fit the model.
+    """
+    ranges = measure_ranges(model, dataset, resume=resume, progress=model.progress, may_go_on=may_go_on)
+    return with_protection(model, options, ranges, HEADROOM), ranges
+
+
+def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: float) -> Options:
+    """Add to the options what ranges forbid, but for what structure shows to be harmless."""
+    judged = judge_model(model, options)[1]
+    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
+    rows = rows_of(graph)
+    harmless = saturated(View(graph=graph, rows=tuple(rows), low=low))
+    found = protections(graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys())
+    return replace(options, wishes=replace(options.wishes, found=found))
+
+
+def check(model: "Model", result: "Artifact", dataset: "Dataset", goal: Goal | None, low: DType) -> Comparison:
+    """Compare a result with the model that came in, in the true precision, within a goal or else the default budget of
+    `low`.
+    """
+    found = model.runnable(result)
+    if goal is None:
+        return compare_on(model.given, found, dataset, low=low)
+    drop = None if goal.max_drop is None else goal.max_drop.text
+    return compare_on(model.given, found, dataset, max_error=goal.max_error, metric=goal.metric, max_drop=drop, low=low)
+
+
+def _is_wrong(comparison: Comparison) -> bool:
+    """Whether the answers are off; what more samples would have to decide is not."""
+    return comparison.verdict.error.estimate > comparison.verdict.budget or any(o.fault for o in comparison.outputs)
+
+
+def _count_lifted(model: "Model", options: Options, lifted: Options, ranges: Ranges) -> str:
+    """What data lifts, by rule, in words; empty where it lifts nothing."""
+    denied = with_protection(model, options, ranges, HEADROOM).wishes.found
+    soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
+    counts: Counter[str] = Counter({"values that vanish": soft} if soft else {})
+    before, judged = (judge_model(model, one)[1] for one in (options, lifted))
+    if masks := len(judged.limits) - len(before.limits):
+        counts["masks"] = masks
+    counts += _lifts_in(judged) - _lifts_in(before)  # structure lifts some without data
+    nodes = sum(counts.values())
+    by_rule = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items()))
+    return f"{nodes} nodes ({by_rule})" if nodes else ""
+
+
+def _lifts_in(judged: Judged) -> Counter[str]:
+    return Counter(verdict.lift.rule for side in judged.sides for verdict in side if verdict.lift is not None)
+
+
+def _repair(model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: Memory) -> Attempt:
+    """Give nodes back to FP32, the costliest first, until the check holds."""
+    verdict = failed.comparison.verdict
+    goal = Goal(max_error=verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
+    limits = Limits(evaluations=_EVALUATIONS)
+    choosing = Tuner(model, options, goal, dataset, limits, memory.within("repair")).choose()
+    note = (
+        f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "
+        f"costs: {choosing.stopped_by}"
+    )
+    assert failed.measured.ranges is not None, "protection comes from ranges"
+    repaired = _attempt(model, choosing.options, dataset, failed.measured.ranges, note)
+    return replace(repaired, measured=replace(repaired.measured, sensitivity=choosing.sensitivity, shares_data=True))

@@ -1,0 +1,134 @@
+"""Whether a result is faster, measured: beside the model in FP32, and beside what convert alone gives."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from mezzo.common.errors import MezzoError
+from mezzo.common.machine import find_temporary_folder
+from mezzo.contracts.timings import Loading
+from mezzo.conversion.results import Converted, Progress, open_source
+from mezzo.numerics.measures import DataSource, Interval, TimedModel, Timing
+from mezzo.numerics.statistics.speeds import Difference, judge_speed, speed
+from mezzo.numerics.timings import FileTimes, Timings
+from mezzo.tuning.timing.interleaved_timing import USUAL
+from mezzo.tuning.timing.side_by_side import Entrant, time_side_by_side
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+    from mezzo.contracts.reading import Artifact
+    from mezzo.numerics.data.datasets import Batch
+
+BASE, RESULT, ALONE = "FP32", "tuned", "convert alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Times of the model in FP32, of the result, and of what convert alone gives where that could be made. `notes` say
+    how the last two stand to each other.
+    """
+
+    timing: Timing
+    notes: tuple[str, ...]
+
+    @property
+    def speed(self) -> Interval | None:
+        """How many times as fast as FP32 the result is; None where one of them does not run."""
+        return self.timing.models[1].speed
+
+    @property
+    def fault(self) -> str | None:
+        """Why the target does not run the result."""
+        return self.timing.models[1].fault
+
+
+def race(
+    model: "Model",
+    result: "Artifact",
+    convert_alone: Callable[[Path | None], Converted],
+    target: str,
+    batch: "Batch",
+    progress: Progress | None,
+) -> Race:
+    """Time what was found, as `mezzo bench` times files. `convert_alone` makes what no search has seen, as a file if
+    told where.
+
+    Raises InputError: nothing is timed on the target here, or there is no room for what is timed.
+    """
+    notes: list[str] = []
+    alone: Converted | None = None
+    with TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()) as folder:
+        found = place_result(model, result, Path(folder))
+        entrants = [
+            Entrant(name=name, model=each, feeds=batch.feeds) for name, each in ((BASE, model.given), (RESULT, found))
+        ]
+        path = None if model.store is None else Path(folder, f"alone{_suffix(model)}")
+        try:
+            alone = convert_alone(path)
+        except MezzoError as error:
+            notes.append(f"what convert alone gives was not timed: {error}")
+        else:
+            opened = open_source(alone.model if path is None else path, False, None)
+            entrants.append(Entrant(name=ALONE, model=opened, feeds=batch.feeds))
+        timings = time_side_by_side(
+            entrants, target, data=DataSource(batch.origin, 1, batch.samples), batch=None, notes=(), turning=USUAL,
+            loading=Loading(), progress=progress,
+        )  # fmt: skip
+    if alone is not None:
+        notes.append(_tell_alone(timings.files[1], timings.files[2], alone))
+    return Race(summarise_times(timings), tuple(notes))
+
+
+def place_result(model: "Model", result: "Artifact", folder: Path) -> "Model":
+    """Open a result, from a file where its front end writes any: in memory there may be no room for its weights."""
+    if model.store is None:
+        return open_source(model.materialize(result), False, None)
+    path = folder / f"result{_suffix(model)}"
+    model.store.write(result, path, overwrite=False)
+    return open_source(path, False, None)
+
+
+def _suffix(model: "Model") -> str:
+    return next((end for end in model.frontend.suffixes if end), "")
+
+
+def summarise_times(timings: Timings) -> Timing:
+    """What an account tells of times."""
+    models = [
+        TimedModel(
+            name=file.name,
+            fault=file.fault,
+            median_ns=None if file.times is None else file.times.median_ns,
+            least_ns=None if file.times is None else file.times.least_ns,
+            speed=file.speed,
+        )
+        for file in timings.files
+    ]
+    turns = max(sum(map(len, file.turns_ns)) for file in timings.files)
+    return Timing(
+        target=timings.target, runtime=timings.runtime, turns=turns, load=timings.load, models=tuple(models)
+    )  # fmt: skip
+
+
+def _tell_alone(found: FileTimes, alone: FileTimes, converted: Converted) -> str:
+    """How what was found stands to what convert alone gives, in words."""
+    error = _error_of(converted)
+    errs = "" if error is None else f", which errs by {error:.2e} by its own check"
+    if alone.fault is not None or found.fault is not None:
+        return f"what convert alone gives{errs}, cannot be compared in speed: {alone.fault or found.fault}"
+    beside = speed(alone.turns_ns, found.turns_ns, 2)
+    said = {
+        Difference.FASTER: "faster than",
+        Difference.SLOWER: "slower than",
+        Difference.UNKNOWN: "not told apart in speed from",
+    }[judge_speed(beside)]
+    ends = f"{beside.estimate:.2f} times as fast, {beside.low:.2f} to {beside.high:.2f}"
+    return f"the result is {said} what convert alone gives{errs}: {ends}"
+
+
+def _error_of(converted: Converted) -> float | None:
+    """The largest error that a conversion found in its own check; None where it had none."""
+    comparison = None if converted.measured is None else converted.measured.comparison
+    return None if comparison is None else comparison.verdict.error.estimate
