@@ -91,6 +91,9 @@ _LATE = {
 }
 _MOST_BY_PLACE = 4  # fields of a record; named tuples are made by the thousand, and unpacked
 _LONGEST = 399  # lines of a file
+_MOST_PACKAGES = 26  # in mezzo itself
+_MOST_FILES = 16  # of a folder, beside its `__init__`
+_FAMILIES = "tables/ops"  # has a file for each family of operators, however many a dialect has
 # Attributes that hold sentences for people, and what takes a text apart.
 _SENTENCES = frozenset({"because", "message", "effect", "said", "fault"})
 _TAKING_APART = frozenset(
@@ -368,6 +371,34 @@ def test_files_are_short_enough_for_one_idea() -> None:
     lines = {str(path.relative_to(_ROOT)): path.read_text(encoding="utf-8").count("\n") for path in _ROOT.rglob("*.py")}
     long = {name: count for name, count in lines.items() if count > _LONGEST}
     assert not long, f"{long}: a file of more than {_LONGEST} lines holds two ideas; split it by what it holds"
+
+
+def test_folders_hold_few_files() -> None:
+    packages = {name.partition(".")[0] for name in modules()} - {""}
+    assert len(packages) <= _MOST_PACKAGES
+    counts = Counter(
+        path.parent.relative_to(_ROOT).as_posix() for path in _ROOT.rglob("*.py") if path.stem != "__init__"
+    )
+    large = {folder: n for folder, n in counts.items() if n > _MOST_FILES and not folder.startswith(_FAMILIES)}
+    assert not large, f"{large}: put files that belong together into a folder of their own"
+
+
+def test_every_package_says_what_is_in_it() -> None:
+    folders = {path.parent for path in _ROOT.rglob("*.py")}
+    texts = {folder: ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) for folder in folders}
+    assert not [folder for folder, text in texts.items() if not text]
+
+
+@pytest.mark.parametrize("package", ["", "torch"])
+def test_no_module_is_called_as_a_public_name_is(package: str) -> None:
+    """Python makes a module that was imported an attribute of its package, where it would hide the public name."""
+    (public,) = (
+        ast.literal_eval(node.value)
+        for node in modules()[package].body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    inside = {name.removeprefix(f"{package}.").partition(".")[0] for name in modules() if name.startswith(package)}
+    assert not inside & set(public)
 
 
 def _prose_reads(tree: ast.Module) -> Iterator[int]:

@@ -25,8 +25,8 @@ Written by tools/option_keywords.py from the fields of `Request`: change those, 
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from mezzo.formats.format_words import FormatLike
 from mezzo.contracts.options.request import IO, PolicyLike, TargetLike
+from mezzo.formats.format_words import FormatLike
 
 
 class PlanOptions(TypedDict, total=False):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import run_context
-from mezzo.cli.commands import convert_folder
+from mezzo.cli import convert_folder, run_context
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.exit_codes import end_with_worst
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
