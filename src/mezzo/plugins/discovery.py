@@ -11,9 +11,9 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType, ModuleType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import settle
@@ -55,44 +55,57 @@ class Table(Mapping[str, _T]):
         return len(self.things)
 
 
-class _BuiltIn(Mapping[str, _T]):
-    """Plug-ins of mezzo's own by name, in order. `list_modules`: the module of each, which is imported when its plug-in
-    is asked for.
-    """
+# Gives a plug-in of mezzo's own.
+_Load = Callable[[], _T]
 
-    def __init__(self, list_modules: Callable[[], Mapping[str, str]], read: Callable[[ModuleType, str], _T]) -> None:
-        self._list_modules = list_modules
-        self._read = read
-        self._read_ones: dict[str, _T] = {}
+
+class _BuiltIn(Mapping[str, _T]):
+    """Plug-ins of mezzo's own by name, in order. `list_loads`: what imports each, called when it is asked for."""
+
+    def __init__(self, list_loads: Callable[[], Mapping[str, _Load[_T]]]) -> None:
+        self._list_loads = list_loads
+        self._loaded: dict[str, _T] = {}
 
     def __getitem__(self, name: str) -> _T:
-        if name not in self._read_ones:
-            module = self._modules[name]  # KeyError: there is none of that name
-            self._read_ones[name] = self._read(importlib.import_module(module), name)
-        return self._read_ones[name]
+        if name not in self._loaded:
+            self._loaded[name] = self._loads[name]()  # KeyError: there is none of that name
+        return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._modules
+        return name in self._loads
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
+        return iter(self._loads)
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._loads)
 
     @cached_property
-    def _modules(self) -> Mapping[str, str]:
-        return self._list_modules()
+    def _loads(self) -> Mapping[str, _Load[_T]]:
+        loads = self._list_loads()
+        return {name: loads[name] for name in sorted(loads)}
 
 
-def _files_of(package: str) -> Callable[[], Mapping[str, str]]:
-    """Lists the modules of a package by the names of their plug-ins."""
+def _built_in(kind: str, package: str, read: Callable[[ModuleType, str], _T]) -> _BuiltIn[_T]:
+    """The plug-ins in the modules of a package, and what mezzo declares as entry points (`mezzo.reference`)."""
 
-    def list_modules() -> Mapping[str, str]:
+    def list_loads() -> Mapping[str, _Load[_T]]:
         folder = importlib.import_module(package).__path__
-        return {m.name.replace("_", "-"): f"{package}.{m.name}" for m in pkgutil.iter_modules(folder)}
+        modules = {m.name.replace("_", "-"): f"{package}.{m.name}" for m in pkgutil.iter_modules(folder)}
+        of_files = {name: partial(_import_and_read, module, read, name) for name, module in modules.items()}
+        return of_files | {entry.name: partial(_declared, entry) for entry in entries(kind, are_built_in=True)}
 
-    return list_modules
+    return _BuiltIn(list_loads)
+
+
+def _import_and_read(module: str, read: Callable[[ModuleType, str], _T], name: str) -> _T:
+    return read(importlib.import_module(module), name)
+
+
+def _declared(entry: Entry) -> Any:
+    """What an entry point leads to: a policy, or an object of the class."""
+    declared = entry.load()
+    return declared() if isinstance(declared, type) else declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +165,7 @@ class _Kind(Generic[_T]):
         for entry in declared:
             other = holders.setdefault(entry.name, entry.origin)
             if other is not entry.origin:
-                holder = "mezzo itself" if other is BUILT_IN else str(other)
+                holder = "mezzo itself" if other.is_built_in else str(other)
                 raise InputError(
                     f"{self.name} {entry.name!r} is taken twice, by {holder} and by {entry.origin}; uninstall one"
                 )
@@ -260,25 +273,32 @@ def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
     return loaded
 
 
-# The package of each front end; its dialect is what its operators are called by.
-_FRONTEND_PACKAGES: Mapping[str, str] = MappingProxyType({"onnx": "mezzo.onnx", "torch": "mezzo.aten"})
-_POLICIES = _Kind("policy", _BuiltIn(_files_of("mezzo.tables.policies"), _policy_of), _load_policy, "a .toml file")
-_TARGETS = _Kind("target", _BuiltIn(_files_of("mezzo.tables.targets"), _target_of), _load_target, "a .toml file")
-_STRATEGIES = _Kind("strategy", _BuiltIn(_files_of("mezzo.planner.strategies"), _strategy_of), _load_strategy)
+# The package of each front end.
+_FRONTEND_PACKAGES = (("onnx", "mezzo.onnx"), ("torch", "mezzo.aten"))
+_POLICIES = _Kind("policy", _built_in("policy", "mezzo.tables.policies", _policy_of), _load_policy, "a .toml file")
+_TARGETS = _Kind("target", _built_in("target", "mezzo.tables.targets", _target_of), _load_target, "a .toml file")
+_STRATEGIES = _Kind("strategy", _built_in("strategy", "mezzo.planner.strategies", _strategy_of), _load_strategy)
 _CALIBRATORS = _Kind(
     "calibrator",
-    _BuiltIn(_files_of("mezzo.quantize.calibrators"), _calibrator_of),
+    _built_in("calibrator", "mezzo.quantize.calibrators", _calibrator_of),
     _load_calibrator,
     words=(NO_CALIBRATOR,),
 )
-_FRONTENDS = _Kind("front end", _BuiltIn(lambda: _FRONTEND_PACKAGES, _frontend_of), _load_frontend)
+_FRONTENDS = _Kind(
+    "front end",
+    _BuiltIn(
+        lambda: {name: partial(_import_and_read, package, _frontend_of, name) for name, package in _FRONTEND_PACKAGES}
+    ),
+    _load_frontend,
+)
 _KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator]"] = MappingProxyType(
     {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS)}
 )
 
 
 def policies() -> Table[Policy]:
-    """Presets: the POLICY of each module of `mezzo.tables.policies`, and what packages add as "mezzo.policies".
+    """Presets: the POLICY of each module of `mezzo.tables.policies`, and what packages add as "mezzo.policies",
+    mezzo for its `reference` among them.
 
     Raises InputError: a name is taken twice. The same holds for `targets`, `strategies` and `calibrators`.
     """

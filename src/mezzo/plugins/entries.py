@@ -25,6 +25,7 @@ GROUPS = {
 }
 _PLACE = re.compile(r"(?P<module>[\w.]+)\s*:\s*(?P<path>[\w.\-/]+)\s*(\[.*\])?")
 _FILE = ".toml"
+_OWN = "mezzo"  # the distribution whose plug-ins are built in
 _MAX_BYTES = 1 << 20
 _LONGEST_FAULT = 300
 
@@ -38,7 +39,12 @@ class Origin:
     place: str = ""
 
     def __str__(self) -> str:
-        return "built in" if self.package is None else f"{self.package} {self.version} ({self.place})"
+        return "built in" if self.is_built_in else f"{self.package} {self.version} ({self.place})"
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it comes with mezzo."""
+        return self.package is None
 
 
 BUILT_IN = Origin()
@@ -86,7 +92,7 @@ class Entry:
 
     def fault(self, because: str) -> InputError:
         """The error of a plug-in that cannot be used."""
-        return InputError(f"{self} cannot be used: {because}; mend or uninstall {self.origin.package}")
+        return InputError(f"{self} cannot be used: {because}; mend or uninstall {self.origin.package or 'mezzo'}")
 
     def _split(self) -> tuple[str, str]:
         found = _PLACE.fullmatch(self.origin.place)
@@ -95,9 +101,10 @@ class Entry:
         return found["module"], found["path"]
 
 
-def entries(kind: str) -> tuple[Entry, ...]:
-    """What the installed packages declare of one kind, by name."""
-    return tuple(entry for entry in _read_packages(_stamp_path()) if entry.kind == kind)
+def entries(kind: str, *, are_built_in: bool = False) -> tuple[Entry, ...]:
+    """What other installed packages declare of one kind, by name; or mezzo's own package."""
+    declared = (entry for entry in _read_packages(_stamp_path()) if entry.kind == kind)
+    return tuple(entry for entry in declared if entry.origin.is_built_in is are_built_in)
 
 
 def _stamp_path() -> tuple[tuple[str, int], ...]:
@@ -137,7 +144,7 @@ def _read_entries(text: str, package: str, version: str) -> Iterator[Entry]:
             section = line.strip("[]").strip()
         elif line and not line.startswith(("#", ";")) and section in kinds:
             name, _, place = (part.strip() for part in line.partition("="))
-            yield Entry(kinds[section], name, Origin(package, version, place))
+            yield Entry(kinds[section], name, Origin(None if package == _OWN else package, version, place))
 
 
 def _say(error: BaseException) -> str:

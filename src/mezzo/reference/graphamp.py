@@ -1,0 +1,233 @@
+"""GraphAMP's three presets, and its colouring of a graph from the operators that want low precision towards the inputs.
+
+Source: SambaNova, "Using Mixed Precision on RDUs" (SambaFlow 1.18), for the three sets, for what a mixed operator is
+(low operands, sums and results in FP32), and for the kernels it has: linear, matmul, softmax, scaled dot-product
+attention. It names no lists. Conservative: linear work alone is mixed, and what moves its operands infers. Balanced:
+attention and recurrent cells are mixed too, safe arithmetic infers. Aggressive: all arithmetic is mixed, what moves or
+compares values infers; GraphAMP knows BF16 alone, so what passes FP16's range stays in the denyset there.
+
+The strategy `upstream`. Upstream colouring: low precision is pulled from the operators that want it towards the inputs.
+
+Allow runs low. Infer and clear take the precision of what they make: low if all their readers want it low, up through
+chains, branches and loops. Deny stays.
+Source: SambaNova, "Using Mixed Precision on RDUs" (GraphAMP, SambaFlow 1.18). What it leaves open is settled so: one
+reader in FP32 is enough to keep its maker in FP32; what nobody reads stays; a loop needs a reader outside itself that
+wants it low, or it stays too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from mezzo.contracts.coloring import ColouringStrategy, readers
+from mezzo.contracts.problem import Choice, Split
+from mezzo.formats.dtypes import HIGH, DType, narrow_formats
+from mezzo.ir.nodes import Role
+from mezzo.tables import oplists
+from mezzo.tables.oplists import names
+from mezzo.tables.policy import GRANTED, Category, Policy, rule
+
+_CONSERVATIVE_ALLOW = oplists.FUSED_LINEAR | (oplists.LINEAR - names("DeformConv"))
+_CONSERVATIVE_INFER = (
+    oplists.CASTS | oplists.CONSTANTS | oplists.CONTROL | oplists.LOGICAL | oplists.MOVEMENT | oplists.SEQUENCES
+)
+_CONSERVATIVE_DENY = oplists.DOMAIN - _CONSERVATIVE_ALLOW - _CONSERVATIVE_INFER
+
+CONSERVATIVE = Policy(
+    name="graphamp-conservative",
+    also=("graphamp",),
+    summary="linear work on low operands with f32 results; all else f32 (GraphAMP)",
+    rules=(
+        rule(
+            "allowset",
+            Category.ALLOW,
+            "its products are summed up in f32, so low operands do",
+            ops=_CONSERVATIVE_ALLOW,
+            worth=GRANTED,
+            accumulate=HIGH,
+            output=HIGH,
+        ),
+        rule("inferset", Category.INFER, "takes the precision that its readers want", ops=_CONSERVATIVE_INFER),
+        rule("denyset", Category.DENY, "stands in the denyset, as most do in this preset", ops=_CONSERVATIVE_DENY),
+    ),
+    findings=frozenset(),
+    otherwise=Category.DENY,
+    promotes_untroubled=False,
+)
+
+
+_BALANCED_ALLOW = oplists.ATTENTION | oplists.FUSED_LINEAR | oplists.LINEAR | oplists.RECURRENT
+_BALANCED_INFER = (
+    oplists.ARITHMETIC
+    | oplists.BOUNDS
+    | oplists.CASTS
+    | oplists.CONSTANTS
+    | oplists.CONTROL
+    | oplists.EXPONENTIAL_UNITS
+    | oplists.GATED
+    | oplists.LOGICAL
+    | oplists.MAXIMA
+    | oplists.MOVEMENT
+    | oplists.RECTIFIERS
+    | oplists.SATURATING
+    | oplists.SEQUENCES
+)
+_BALANCED_DENY = oplists.DOMAIN - _BALANCED_ALLOW - _BALANCED_INFER
+
+BALANCED = Policy(
+    name="graphamp-balanced",
+    also=("graphamp",),
+    summary="linear work and attention on low operands with f32 results, what feeds them low (GraphAMP)",
+    rules=(
+        rule(
+            "allowset",
+            Category.ALLOW,
+            "its products are summed up in f32, so low operands do",
+            ops=_BALANCED_ALLOW,
+            worth=GRANTED,
+            accumulate=HIGH,
+            output=HIGH,
+        ),
+        rule("inferset", Category.INFER, "takes the precision that its readers want", ops=_BALANCED_INFER),
+        rule("denyset", Category.DENY, "sums, steps or grows, so it stays in the denyset", ops=_BALANCED_DENY),
+    ),
+    findings=frozenset(),
+    otherwise=Category.DENY,
+    promotes_untroubled=False,
+)
+
+
+_AGGRESSIVE_ALLOW = (
+    oplists.ARITHMETIC
+    | oplists.ATTENTION
+    | oplists.AVERAGES
+    | oplists.BOUNDS
+    | oplists.EXPONENTIAL_UNITS
+    | oplists.FUSED_LINEAR
+    | oplists.GATED
+    | oplists.LINEAR
+    | oplists.MAXIMA
+    | oplists.NORMALIZATIONS
+    | oplists.RECTIFIERS
+    | oplists.RECURRENT
+    | oplists.SATURATING
+    | oplists.SOFTMAX
+    | names("Sqrt")
+)
+# Grows past 65504 where BF16 has FP32's range.
+_GROWS = (oplists.POWERS - names("Sqrt")) | oplists.EXPONENTIALS | oplists.PRODUCTS | (oplists.SUMS - names("CumSum"))
+_AGGRESSIVE_INFER = (
+    oplists.CASTS
+    | oplists.COMPARISONS
+    | oplists.CONSTANTS
+    | oplists.CONTROL
+    | oplists.INDICES
+    | oplists.LOGICAL
+    | oplists.MOVEMENT
+    | oplists.RESAMPLING
+    | oplists.SEQUENCES
+)
+_AGGRESSIVE_DENY = oplists.DOMAIN - _AGGRESSIVE_ALLOW - _GROWS - _AGGRESSIVE_INFER
+
+_MIXED = "low operands do where sums and results are f32"
+_LOSES = "loses its meaning in fewer bits"
+
+AGGRESSIVE = Policy(
+    name="graphamp-aggressive",
+    also=("graphamp",),
+    summary="all arithmetic on low operands with f32 results (GraphAMP)",
+    rules=(
+        rule("allowset", Category.ALLOW, _MIXED, ops=_AGGRESSIVE_ALLOW, worth=GRANTED, accumulate=HIGH, output=HIGH),
+        rule(
+            "allowset",
+            Category.ALLOW,
+            _MIXED,
+            ops=_GROWS,
+            formats=(DType.BFLOAT16,),
+            worth=GRANTED,
+            accumulate=HIGH,
+            output=HIGH,
+        ),
+        rule("inferset", Category.INFER, "takes the precision that its readers want", ops=_AGGRESSIVE_INFER),
+        rule("denyset", Category.DENY, "may pass f16's 65504", ops=_GROWS, formats=narrow_formats()),
+        rule("denyset", Category.DENY, _LOSES, ops=_AGGRESSIVE_DENY),
+    ),
+    findings=frozenset(),
+    otherwise=Category.DENY,
+    promotes_untroubled=False,
+)
+
+
+# Groups of linked nodes, each by its smallest node: `Split.linked`.
+_Makers = dict[int, list[int]]
+
+
+class Upstream(ColouringStrategy):
+    name: ClassVar[str] = "upstream"
+    summary: ClassVar[str] = "from outputs to inputs: allow converts, infer goes low if all readers do (GraphAMP)"
+    because: ClassVar[str] = "its readers decide"
+
+    def colour(self, split: Split) -> Sequence[bool]:
+        given = _given(split)
+        wanted_low, wanted_high, makers = _wishes(split, given)
+        infers = {group for group, low in given.items() if low is None}
+        pulled = _upstream_of(wanted_low, makers)
+        kept = _upstream_of(wanted_high | (infers - pulled), makers)
+        low = {group for group, given_low in given.items() if given_low or (given_low is None and group not in kept)}
+        return [
+            choice is Choice.LOW or (choice is Choice.FREE and split.linked[number] in low)
+            for number, choice in enumerate(split.choices)
+        ]
+
+
+def _given(split: Split) -> dict[int, bool | None]:
+    """Whether a group runs low, None where its readers decide. One node that has to stay keeps all, else one that is
+    low or allowed converts all.
+    """
+    decided: dict[int, bool | None] = {}
+    for number, choice in enumerate(split.choices):
+        group, category = split.linked[number], split.categories[number]
+        before = decided.get(group)
+        if choice is Choice.ABSENT or before is False:
+            continue
+        if choice is Choice.HIGH or (choice is Choice.FREE and category is Category.DENY):
+            decided[group] = False
+        elif choice is Choice.LOW or category is Category.ALLOW:
+            decided[group] = True
+        else:
+            decided[group] = before
+    return decided
+
+
+def _wishes(split: Split, given: Mapping[int, bool | None]) -> tuple[set[int], set[int], _Makers]:
+    """For groups that infer: which of them some reader wants low, or high, and what they read from each other."""
+    low: set[int] = set()
+    high: set[int] = set()
+    makers: _Makers = {}
+    for node in split.graph.nodes:
+        group = split.linked[node.id]
+        if split.choices[node.id] is not Choice.FREE or given[group] is not None:
+            continue
+        if node.id in split.hands_on_high:
+            high.add(group)
+        for reader, role in readers(split, node):
+            other = split.linked[reader.id]
+            if role is Role.ANY or other == group:
+                continue
+            if role is Role.FIXED or given[other] is False:
+                high.add(group)
+            elif given[other]:
+                low.add(group)
+            else:
+                makers.setdefault(other, []).append(group)
+    return low, high, makers
+
+
+def _upstream_of(start: Iterable[int], makers: Mapping[int, Sequence[int]]) -> set[int]:
+    """The groups themselves and all that they read from, directly or not."""
+    upstream = set(start)
+    waiting = list(upstream)
+    while waiting:
+        new = set(makers.get(waiting.pop(), ())) - upstream
+        upstream |= new
+        waiting += new
+    return upstream
