@@ -40,26 +40,12 @@ def spell_tuned(to: str, target: str) -> str:
     return " ".join(["mezzo", *_tuning("MODEL", "OUT", "DATA", to, target, "ERROR")])
 
 
-def name_of_fused(target: str) -> str:
-    """The name of the column of FP32 with fused operators."""
-    return f"mezzo-fused-{target.removesuffix('-cpu')}"
-
-
-def spell_fused(target: str) -> str:
-    """What a user types for FP32 in fused operators."""
-    return " ".join(["mezzo", *_fusing("MODEL", "OUT", target)])
-
-
-def _fusing(model: str, out: str, target: str) -> list[str]:
-    return ["convert", model, out, "--policy", "off", "--target", target, "--fuse", target.removesuffix("-cpu")]
-
-
 def _tuning(model: str, out: str, data: str, to: str, target: str, error: str) -> list[str]:
     return ["tune", model, out, "--to", to, "--data", data, "--target", target, "--max-error", error]
 
 
 def _arguments(model: str, out: str, data: str, to: str, target: str, calibrator: str | None) -> list[str]:
-    """How mezzo is asked for INT8: with `_tuning` and `_fusing`, the one place that knows."""
+    """How mezzo is asked for INT8: with `_tuning`, the one place that knows."""
     needs = [] if calibrator == "none" else ["--data", data]  # ranges found while the model runs need no data
     how = [] if calibrator is None else ["--calibrator", calibrator]
     if calibrator == PLAIN:
@@ -100,15 +86,6 @@ def tune(
     """
     with _stored(batches) as data:
         _run(_tuning(str(model), str(out), data, to, target, f"{max_error:.6g}"), out)
-
-
-def fuse(model: Path, out: Path, *, target: str) -> None:
-    """Leave FP32 and write the target's fused operators, through the command line.
-
-    Raises:
-        NotYetError: it refused.
-    """
-    _run(_fusing(str(model), str(out), target), out)
 
 
 @contextmanager

@@ -239,14 +239,6 @@ def _mezzo_tuned(target: str) -> Quantizer:
     return Quantizer(int8_mezzo.name_of(to, target, "tuned"), "mezzo", quantize, int8_mezzo.spell_tuned(to, target))
 
 
-def _mezzo_fused(target: str) -> Quantizer:
-    def fuse(task: Task) -> None:
-        int8_mezzo.fuse(task.model, task.to, target=target)
-
-    about = int8_mezzo.spell_fused(target)
-    return Quantizer(int8_mezzo.name_of_fused(target), "mezzo", fuse, about, needs_data=False)
-
-
 def _mezzo(to: str, target: str, calibrator: str | None = None) -> Quantizer:
     name = int8_mezzo.name_of(to, target, calibrator)
 
@@ -271,7 +263,6 @@ QUANTIZERS = (
     Quantizer("quark-u8s8", "quark", _quark("U8S8_AAWS"), "AMD Quark, default configuration U8S8_AAWS"),
     *(_mezzo(to, target) for target in int8_mezzo.TARGETS for to in int8_mezzo.LEVELS),
     *(_mezzo_tuned(target) for target in int8_mezzo.TARGETS),
-    _mezzo_fused("onnxruntime-cpu"),  # OpenVINO fuses floats as it loads: nothing to write
     *(
         _mezzo("int8", target, way)
         for target in int8_mezzo.TARGETS

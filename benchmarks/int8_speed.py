@@ -16,8 +16,8 @@ Two threads. Files of a model take turns; before each timed call stand 20 ms of 
 the median and the least in ms, the speed by medians as a multiple of FP32's, and half of the middle half of the times
 as a share of the median: the machine was busy where that is large. FP32 is OpenVINO's hint f32; all else runs as the
 runtime decides by default, which on a CPU with BF16 is BF16 for what is not quantized; there the hint alone and INT8
-beside BF16 stand beside it. A CPU without those instructions times no BF16: it would be an emulation. "fused" is FP32
-in ONNX Runtime's own operators; OpenVINO fuses floats as it loads them. Shares are of the time of one call by
+beside BF16 stand beside it. A CPU without those instructions times no BF16: it would be an emulation. Shares are
+of the time of one call by
 OpenVINO's runtime graph; ONNX Runtime's kernels are those of its optimized graph. Errors are of random weights on
 inputs that no quantizer saw, over what varies between them.
 """
@@ -228,7 +228,7 @@ def sum_up(rows: Sequence[Timed]) -> None:
     """
     shown = [name for name in _SHOWN if any(row.quantizer == name for row in rows)]
     columns = (
-        "model", "runtime", "batch", "FP32 ms", "fused", _HINT, *shown, "mezzo", "fastest peer", *_Ratios._fields,
+        "model", "runtime", "batch", "FP32 ms", _HINT, *shown, "mezzo", "fastest peer", *_Ratios._fields,
         f"errors: {', '.join(shown)}, mezzo", "its INT8 products", "late weights", "size",
         "made in s: NNCF, mezzo", "MB",
     )  # fmt: skip
@@ -243,9 +243,8 @@ def sum_up(rows: Sequence[Timed]) -> None:
         for peer, ratio in ratios._asdict().items():
             if ratio:
                 over.setdefault((runtime, batch, peer), []).append(ratio)
-        fused = group.get(int8_mezzo.name_of_fused(f"{runtime}-cpu"))
         cells = [model, runtime, str(batch), *_numbers([group[_EXACT].median_ms], 1)]
-        for one in (fused, group.get(_HINT), *(group.get(name) for name in shown), ours):
+        for one in (group.get(_HINT), *(group.get(name) for name in shown), ours):
             cells.append(f"{_numbers([None if one is None else one.speed])[0]}{' (*)' * _is_wrong(one, group)}")
         cells += [best.quantizer, *_numbers(ratios)]
         errors = [None if one is None else one.varying_error for one in (*map(group.get, shown), ours)]

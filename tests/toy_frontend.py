@@ -11,7 +11,7 @@ At version 1 of the dialect `plus` takes FP32 alone. And as real checkers do, th
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,6 @@ from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Signature
-from mezzo.tables.fused_operators import Fused
 from mezzo.tables.target import Respelling
 
 if TYPE_CHECKING:
@@ -210,9 +209,6 @@ class ToyModel:
         self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
     ) -> "ToyModel":
         return self
-
-    def written(self, result: ToyProgram, find: Callable[[Graph], Sequence[Fused]]) -> ToyProgram:
-        return result
 
     def corrected(self, corrections: Sequence[Correction]) -> "ToyModel":
         return self

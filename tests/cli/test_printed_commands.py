@@ -35,7 +35,6 @@ CASES = [
     "convert {m} out.onnx --data nan.npz",
     "convert {m} out.onnx --data {l} --labels t --batch 5",
     "convert {m} out.onnx --plan p.json",
-    "convert {m} out.onnx --fuse onnxruntime --target onnxruntime-cpu",
     "convert {m} out.onnx --to int8 --data {d} --calibrator entropy --quantize-mode full",
     "convert {m} {m} --overwrite",
     "convert {m} {m} --overwrite --data {d}",

@@ -1,6 +1,6 @@
 """A PyTorch program that came in: the front end's contract over FX graphs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,6 @@ from mezzo.contracts.reading import Artifact
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.ir.graph import Graph
-from mezzo.tables.fused_operators import Fused
 from mezzo.tables.target import Respelling
 
 if TYPE_CHECKING:
@@ -103,9 +102,6 @@ class TorchModel:
 
     def applied(self, reading: AnyReading) -> Applied:
         return Applied((), None)
-
-    def written(self, result: Rewritten, find: Callable[[Graph], Sequence[Fused]]) -> Rewritten:
-        return result
 
     def unchanged(self, reading: AnyReading) -> Rewritten:
         return Rewritten(program=own_reading(reading).program, casts=(), fault=None)

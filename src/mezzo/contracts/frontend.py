@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mezzo.contracts.lab import Lab
     from mezzo.contracts.plans import Edit
     from mezzo.ir.graph import Graph
-    from mezzo.tables.fused_operators import Fused
     from mezzo.tables.target import Respelling
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
@@ -238,11 +237,6 @@ class Model(Protocol):
 
     def applied(self, reading: Reading) -> Applied:
         """What an application to the reading has done beside its edits."""
-
-    def written(self, result: Artifact, find: "Callable[[Graph], Sequence[Fused]]") -> Artifact:
-        """A result of this model with standard operators folded as in `fused`, and with one operator in place of each
-        group that `find` finds in its graph then. The result itself is not changed.
-        """
 
     def unchanged(self, reading: Reading) -> Artifact:
         """The model as it was read, to be handed on as it is. The reading is spent."""

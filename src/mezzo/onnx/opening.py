@@ -1,8 +1,7 @@
 """Open a model, with all that it can be asked."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +12,7 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.frontend import Extract, Progress
 from mezzo.contracts.reading import Reading as AnyReading
-from mezzo.formats.dtypes import DType
-from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.correcting import correct
-from mezzo.onnx.edit.fused_operators import write_fused
 from mezzo.onnx.files.files import Source, from_proto, load
 from mezzo.onnx.files.runnable_model import Whole
 from mezzo.onnx.model import OnnxModel
@@ -25,7 +21,6 @@ from mezzo.onnx.normal_form.widening import widen
 from mezzo.onnx.protos.expansion import check_expansion
 from mezzo.onnx.read.reading import own
 from mezzo.onnx.run.extraction import extract_nodes
-from mezzo.tables.fused_operators import Fused
 from mezzo.tables.target import Respelling
 
 if TYPE_CHECKING:
@@ -64,13 +59,6 @@ class Opened(OnnxModel):
         kept = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
         source = fold(self.source, kept, copied, respellings)
         return self if source is None else Opened(source, self.progress, self.given)
-
-    def written(self, result: onnx.ModelProto, find: Callable[[Graph], Sequence[Fused]]) -> onnx.ModelProto:
-        """A result folded, and with fused operators in place of what is found in it."""
-        came = replace(self.source, model=result)
-        source = fold(came, frozenset()) or came
-        reading = Opened(source, None).read(DType.FLOAT16)
-        return write_fused(reading, find(reading.graph), source.blobs)
 
     def corrected(self, corrections: Sequence[Correction]) -> "Opened":
         """The model with constants changed."""

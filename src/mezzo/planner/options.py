@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
 _USUAL_FORMAT = "fp16"
-_FUSES_WITHOUT_TARGET = ("none", "standard", "simplify")
 _DEFAULT_TARGETS = {
     "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu", "int8,bf16": "openvino-cpu",
     "int8,fp16": "tensorrt", "fp8": "tensorrt", "fp8,fp16": "tensorrt", "fp8,bf16": "tensorrt", "fp8-e5m2": "onnx",
@@ -51,7 +50,7 @@ class Options:
     """A request, validated. `settings` are the options as given, for the plan.
 
     `version` says whether that of the model's dialect may rise, "auto" or "keep": what ONNX's users call the opset.
-    `fuse` says what is fused: "none", "standard", "simplify", or the runtime whose operators are written.
+    `fuse` says what is fused: "none", "standard" or "simplify".
     `is_recorded` says whether the result tells how it was made, `is_checked` whether it is run on its target's runtime;
     `digests` name in it what files the options name. `recalled` is what the model itself tells, where that is kept, and
     `notes` what the user should hear of it. `choice` says why the format is taken, where nobody has asked for one.
@@ -130,7 +129,6 @@ def read_options(request: Request) -> Options:
     target = chosen_target(to, request.target)
     check_quantizes(words, target)
     is_dynamic = _finds_ranges(request, words, target)
-    check_fuses(request.fuse, target)
     policy = _read_policy(request.policy)
     io: dict[str, DType] = {}
     default: DType | None = HIGH
@@ -227,17 +225,6 @@ def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> boo
     return True
 
 
-def check_fuses(fuse: str, target: Target) -> None:
-    """Raises InputError: a runtime's own operators are asked for, and the target has none of them."""
-    if fuse in _FUSES_WITHOUT_TARGET or target.own_operators:
-        return
-    able = [name for name, held in find_targets().items() if held.own_operators]
-    raise InputError(
-        f"{option('fuse')} is {fuse!r}, and target {target.name!r} runs none of its operators; choose "
-        f"{join_with_or(able)} with {option('target')}, or {setting('fuse', 'standard')}"
-    )
-
-
 def check_parameters(options: Options) -> Options:
     """The options. Raises InputError: what they convert to takes scales, and there is no data to give them."""
     wishes = options.wishes
@@ -295,9 +282,9 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     out_of_range = recorded.get("out_of_range", "protect")
     out_of_range = "error" if out_of_range == "error" else "protect"
     fuse = recorded.get("fuse", Request().fuse)
-    if plan.line.quantized is None and fuse in _FUSES_WITHOUT_TARGET:
+    if plan.line.quantized is None:
         return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse))
-    # What a kernel takes in decides where Quantize stands, and which operators a runtime has: its table is asked.
+    # What a kernel takes in decides where Quantize stands: its table is asked.
     target = given.get("target", recorded.get("target"))
     return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse, target=target))  # type: ignore[arg-type]  # its own field
 

@@ -126,17 +126,6 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnOperator:
-    """A fused operator of a runtime's own dialect, and the types of its data that the runtime has a kernel for."""
-
-    dialect: str
-    op: str
-    dtypes: frozenset[DType]
-    source: str
-    since: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Respelling:
     """An operator that a runtime joins with a normalization that alone reads it, into a kernel slower than the two: it
     is written as `instead`, which says the same of the same operands and which no fusion takes.
@@ -169,7 +158,6 @@ class Target:
     fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
     fused_formats: frozenset[DType] = frozenset()  # of which these patterns say anything: plans need them for no other
     quantized: tuple[QuantizedKernel, ...] = ()  # of those about one operator the first is what to prefer
-    own_operators: tuple[OwnOperator, ...] = ()  # fused, of its runtime's own dialect: written on request alone
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models that are brought to normal form
     also: tuple[str, ...] = field(default=(), compare=False)

@@ -210,12 +210,12 @@ class Request:
     fuse: str = field(
         default="standard",
         metadata=About(
-            "What to fuse: nothing, what int8 gains by in standard ONNX (standard), the same for floats too "
-            "(simplify), or all into ONNX Runtime's own operators.",
+            "What to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for floats too "
+            "(simplify).",
             Form.CHOICE,
             Scope.OTHER,
             Panel.WHAT,
-            choices=("none", "standard", "simplify", "onnxruntime"),
+            choices=("none", "standard", "simplify"),
             also=("fusion", "optimize", "opt", "optimization"),
         ).as_metadata(),
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mezzo.formats.dtypes import DType
 from mezzo.tables.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage, weight
-from mezzo.tables.target import Gain, Listing, OwnOperator, Refusal, Respelling, Target, kernels
+from mezzo.tables.target import Gain, Listing, Refusal, Respelling, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
 _SOURCE = f"mezzo probe, {_SINCE}"
@@ -208,24 +208,5 @@ TARGET = Target(
             "thread); by rows in parallel it would pass them at 24 threads",
             since="ONNX Runtime 1.32.0",
         ),
-    ),
-    own_operators=tuple(
-        OwnOperator(
-            dialect="com.microsoft",
-            op=op,
-            dtypes=frozenset({DType.FLOAT32}),
-            source="kernel found, and answers as the operators that it stands for; in FP16 there is none for most",
-            since=_SINCE,
-        )
-        for op in (
-            "BiasGelu",
-            "FastGelu",
-            "FusedConv",
-            "FusedGemm",
-            "FusedMatMul",
-            "Gelu",
-            "QuickGelu",
-            "SkipLayerNormalization",
-        )
     ),
 )
