@@ -1,4 +1,4 @@
-"""Rows of whole trainings: a file that `mezzo curves` reads, whole after every row, and the table of where they end."""
+"""Rows of whole trainings: a file that `learning_curves.py` reads, and the table of where they end."""
 
 import json
 import statistics
@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from learning_curves import COLUMNS, TEST, judge_trainings, spell_ends
 from rich.console import Console
 from rich.table import Table
 
-import mezzo
 from mezzo.common.safe_paths import write_file
-from mezzo.numerics.statistics.training_curves import TEST
-from mezzo.report.text.training.curves import COLUMNS, spell_curve
 
 
 class RecordError(Exception):
@@ -68,7 +66,7 @@ class Record:
 
 
 def show(console: Console, rows: Sequence[Row]) -> None:
-    """A line for each way on each network, judged as `mezzo curves` does."""
+    """A line for each way on each network, judged as `learning_curves.py` does."""
     table = Table("network", "way", box=None)
     for column in (*COLUMNS, "accuracy"):
         table.add_column(column, justify="right")
@@ -80,12 +78,11 @@ def show(console: Console, rows: Sequence[Row]) -> None:
 
 
 def _cells(rows: Sequence[Row]) -> Iterator[Sequence[str]]:
-    for one in mezzo.curves([asdict(row) for row in rows]):
-        for curve in one.curves:
-            shares = [
-                row.accuracy
-                for row in rows
-                if (row.network, row.way) == (one.network, curve.way) and row.accuracy is not None
-            ]
-            accuracy = f"{statistics.fmean(shares):.2%}" if shares else "-"
-            yield one.network, curve.way, *spell_curve(curve), accuracy, curve.judged.ending.value
+    for ends in judge_trainings(asdict(row) for row in rows):
+        shares = [
+            row.accuracy
+            for row in rows
+            if (row.network, row.way) == (ends.network, ends.way) and row.accuracy is not None
+        ]
+        accuracy = f"{statistics.fmean(shares):.2%}" if shares else "-"
+        yield ends.network, ends.way, *spell_ends(ends), accuracy, ends.judged.ending.value

@@ -3,7 +3,7 @@
     pip install "mezzo[torch]" scikit-learn
     python benchmarks/torch_workers.py --json out/torch-learning.json
     python benchmarks/torch_workers.py --seeds 1 --steps 20                # does it work?
-    mezzo curves out/torch-learning.json --baseline "DDP, compile + autocast"
+    python benchmarks/learning_curves.py out/torch-learning.json --baseline "DDP, compile + autocast"
 
 The vision transformer of `learning_tasks.py`. Workers are processes of one thread each that send by gloo; each has half
 of every batch, the losses are means of both, and so all ways see what one process in FP32, the baseline, sees. The file

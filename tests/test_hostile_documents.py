@@ -18,7 +18,6 @@ from random_models import random_feeds, random_model
 
 import mezzo
 from mezzo.common.errors import InputError, MezzoError
-from mezzo.io.curvefile import read_curves
 from mezzo.io.documents import parse_json, parse_toml
 from mezzo.io.planfile import load_plan
 from mezzo.io.policyfile import load_policy
@@ -74,7 +73,6 @@ format = "fp16"
 faster = true
 because = "measured"
 """
-_CURVES = {"rows": [{"way": "a", "seed": 1, "losses": [3.0, 2.0], "held_out": 2.5, "network": "n"}]}
 _PROFILE = [
     {"cat": "Session", "ph": "X", "name": "model_run", "ts": 0, "dur": 9, "args": {}},
     {"cat": "Node", "ph": "X", "name": "mm_kernel_time", "ts": 1, "dur": 8,
@@ -130,7 +128,6 @@ def _readers(world: Path) -> Mapping[str, tuple[bytes, str, Callable[[Path], obj
         "plan of INT8": ((world / "int8.json").read_bytes(), "plan.json", replay),
         "search": ((world / "tune.res").read_bytes(), "tune.res", lambda path: mezzo.tune(
             model, data=data, max_error=3e-4, resume=path)),
-        "curves": (json.dumps(_CURVES).encode(), "curves.json", lambda path: read_curves([path])),
         "profile": (json.dumps(_PROFILE).encode(), "profile.json", lambda path: read_profiles([path])),
         "layers": (json.dumps(_LAYERS).encode(), "layers.json", lambda path: read_profiles([path])),
         "provenance": (told.encode(), "told.json", lambda path: _read_told(path.read_bytes())),
@@ -144,7 +141,7 @@ def _read_told(data: bytes) -> object:
         raise InputError(str(error)) from error
 
 
-@pytest.mark.parametrize("kind", ["plan", "plan of INT8", "search", "curves", "profile", "layers", "provenance"])
+@pytest.mark.parametrize("kind", ["plan", "plan of INT8", "search", "profile", "layers", "provenance"])
 def test_mutated_document_is_read_or_refused_in_one_line(world: Path, tmp_path: Path, kind: str) -> None:
     whole, name, read = _readers(world)[kind]
     for seed in range(_TRIALS):

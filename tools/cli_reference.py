@@ -41,7 +41,7 @@ Reports go to stdout, errors and progress to stderr. In a terminal reports have 
 width; in a pipe they are plain, and a line is as long as what it says. `--json` prints one JSON document and nothing
 else; its `format` says what it is, with a version: `mezzo-account/1` from `convert`, `compare`, `ranges`,
 `sensitivity` and `tune`, which [the account as data](account.md) tells field by field; `mezzo-plan/1`,
-`mezzo-plan-diff/1`, `mezzo-explanation/1`, `mezzo-policies/1`, `mezzo-strategies/1`, `mezzo-curves/1`,
+`mezzo-plan-diff/1`, `mezzo-explanation/1`, `mezzo-policies/1`, `mezzo-strategies/1`,
 `mezzo-targets/1`, `mezzo-ops/1`, `mezzo-probe/1`, `mezzo-partition/1`, `mezzo-extracted/1`, `mezzo-bench/1`, which
 [times as data](bench.md) tells, and `mezzo-quantize-report/1`, which [calibrators as data](quantize-report.md) tells.
 Names come from the model, so characters that a terminal would act on are shown escaped.

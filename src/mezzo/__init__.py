@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from mezzo.api.bench import bench
     from mezzo.api.compare import compare
     from mezzo.api.convert import convert, plan, show
-    from mezzo.api.curves import curves
     from mezzo.api.emulate import emulate
     from mezzo.api.explain import explain
     from mezzo.api.folders.converting import ConvertedFolder, convert_folder
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from mezzo.io.planfile import load_plan, save_plan
     from mezzo.numerics.calibrations import Calibrations
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
-    from mezzo.numerics.statistics.training_curves import Curves
     from mezzo.numerics.timings import FileTimes, Timings
 
 __all__ = [
@@ -37,7 +35,6 @@ __all__ = [
     "ContractError",
     "Converted",
     "ConvertedFolder",
-    "Curves",
     "Extracted",
     "FileTimes",
     "FusedUnit",
@@ -61,7 +58,6 @@ __all__ = [
     "convert",
     "convert_folder",
     "convert_lists",
-    "curves",
     "emulate",
     "explain",
     "extract",
@@ -82,7 +78,6 @@ _HOMES = {
     "Comparison": "mezzo.numerics.measures",
     "Converted": "mezzo.conversion.results",
     "ConvertedFolder": "mezzo.api.folders.converting",
-    "Curves": "mezzo.numerics.statistics.training_curves",
     "Extracted": "mezzo.api.partition",
     "FileTimes": "mezzo.numerics.timings",
     "FusedUnit": "mezzo.api.partition",
@@ -101,7 +96,6 @@ _HOMES = {
     "convert": "mezzo.api.convert",
     "convert_folder": "mezzo.api.folders.converting",
     "convert_lists": "mezzo.api.lists",
-    "curves": "mezzo.api.curves",
     "emulate": "mezzo.api.emulate",
     "explain": "mezzo.api.explain",
     "extract": "mezzo.api.partition",

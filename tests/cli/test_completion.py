@@ -81,8 +81,6 @@ def test_every_shell_is_offered_nodes_of_the_model(place, shell):
         (["probe", "onnxruntime-cpu", "--op", "Softs"], ["Softsign"]),
         (["bench", "digits.onnx", "--types", ""], ["file", "runtime"]),
         (["bench", "digits.onnx", "--target", "openv"], ["openvino-cpu"]),
-        (["curves", "losses.json", "--baseline", ""], ["FP32", "mezzo"]),
-        (["curves", "--baseline", "=", "me"], []),
         (["di"], ["diff"]),
     ],
 )

@@ -60,14 +60,12 @@ WRITERS = {
     "ranges --resume": ("ranges", "small.onnx", "--data", "x.npz", "--resume", "odd"),
     "compare --report": ("compare", "small.onnx", "small.onnx", "--data", "x.npz", "--report", "odd"),
     "strategies --report": ("strategies", "small.onnx", "--report", "odd"),
-    "curves --report": ("curves", "x.npz", "--report", "odd"),
 }  # fmt: skip
 READERS = {
     "IN": ("convert", "odd", "out.onnx"),
     "show": ("show", "odd"),
     "--plan": ("convert", "small.onnx", "out.onnx", "--plan", "odd"),
     "diff": ("diff", "odd", "odd"),
-    "curves": ("curves", "odd"),
     "--policy": ("plan", "small.onnx", "--policy", "odd.toml"),
     "--target": ("plan", "small.onnx", "--target", "odd.toml"),
     "--data": ("convert", "small.onnx", "out.onnx", "--data", "odd"),

@@ -48,11 +48,10 @@ def results() -> dict[str, object]:
         "Ranges": mezzo.ranges(model, data),
         "Sensitivity": mezzo.sensitivity(model, data),
         "Tuned": mezzo.tune(model, data=data, max_error=1e-2),
-        "Curves": mezzo.curves([{"way": HOSTILE, "losses": [1.0]}, {"way": "w", "losses": [1.0], "seed": 2}])[0],
     }
 
 
-NAMES = ("Converted", "Converted on data", "Plan", "Comparison", "Ranges", "Sensitivity", "Tuned", "Curves")
+NAMES = ("Converted", "Converted on data", "Plan", "Comparison", "Ranges", "Sensitivity", "Tuned")
 
 
 @pytest.mark.parametrize("name", NAMES)

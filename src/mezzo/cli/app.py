@@ -8,7 +8,6 @@ import typer
 from mezzo.cli.commands.bench import bench
 from mezzo.cli.commands.compare import compare
 from mezzo.cli.commands.convert import convert
-from mezzo.cli.commands.curves import curves
 from mezzo.cli.commands.diff import diff
 from mezzo.cli.commands.doctor import doctor
 from mezzo.cli.commands.explain import explain
@@ -26,7 +25,7 @@ from mezzo.cli.version import print_versions
 
 _COMMANDS = (
     convert, compare, tune, bench, quantize_report, ranges, sensitivity, plan, explain, diff, show, partition, policies,
-    strategies, targets, ops, curves, probe, doctor,
+    strategies, targets, ops, probe, doctor,
 )  # fmt: skip
 
 

@@ -67,17 +67,6 @@ def complete_operator(incomplete: str) -> list[str]:
     return _matching(_known_operators(), incomplete)
 
 
-def complete_way(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Ways of the recorded trainings that the command line names."""
-    recorded = ctx.params.get("recorded") or [_model_among_words()]
-    with suppress(Exception):  # a tab never fails: what cannot be read has no ways to offer
-        from mezzo.io.curvefile import read_curves
-
-        ways = dict.fromkeys(training.way for training in read_curves([path for path in recorded if path is not None]))
-        return _matching(ways, incomplete)
-    return []
-
-
 def completing_ports(for_all: Iterable[str]) -> Callable[[typer.Context, str], list[str]]:
     """What completes a word for all inputs and outputs, or one of the model by name with a dtype."""
     words_for_all = tuple(for_all)

@@ -100,12 +100,6 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo diff a.json b.json --model model.onnx", "with the casts that each makes"),
         ("mezzo plan diff a.json b.json --json", "the same, every difference as data"),
     ),
-    "curves": (
-        ("mezzo curves losses.json", "which ways end as FP32 does, over seeds"),
-        ('mezzo curves losses.json --baseline "compile + autocast"', "beside another way than FP32"),
-        ("mezzo curves losses.json --report curves.html", "drawn, with the spread of the seeds"),
-        ("mezzo curves losses.json --json", "every curve as data"),
-    ),
     "show": (
         ("mezzo show model.onnx", "every value with its type"),
         ("mezzo show model.onnx --grep Softmax", "some lines of it"),

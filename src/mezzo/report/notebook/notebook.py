@@ -18,7 +18,6 @@ from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
 from mezzo.numerics.metrics.gradient_errors import GradientErrors
 from mezzo.numerics.metrics.layer_errors import LayerError, LayerErrors, OutputError
 from mezzo.numerics.ranges.gradient_ranges import GradientRanges
-from mezzo.numerics.statistics.training_curves import TEST, Curves
 from mezzo.numerics.timings import Timings
 from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
@@ -41,15 +40,6 @@ from mezzo.report.records.headline import Aim, Headline, Move
 from mezzo.report.records.headlines import head_comparison, head_plan
 from mezzo.report.text.measured.calibrations import spell_row
 from mezzo.report.text.measured.timings import spell_file
-from mezzo.report.text.training.curves import (
-    COLUMNS,
-    describe_curves,
-    mean_end,
-    report_curves,
-    rows_of_curves,
-    tell_curves,
-    tell_unknown,
-)
 from mezzo.report.text.training.gradient_errors import (
     TITLES,
     describe_gradient_errors,
@@ -85,7 +75,6 @@ _WORST = 8
 _NAMED = 3
 # Of records that print as a table and are kept as JSON: what lays them out, so wide, and what tells them as data.
 _TABLED: Mapping[type, tuple[Callable[[Layout, Any, int], Sequence[RenderableType]], Callable[[Any], Document]]] = {
-    Curves: (lambda layout, one, _: report_curves(layout, [one], TEST), lambda one: describe_curves([one], TEST)),
     GradientErrors: (report_gradient_errors, describe_gradient_errors),
     GradientRanges: (report_gradient_ranges, describe_gradient_ranges),
     LayerErrors: (report_layer_errors, describe_layer_errors),
@@ -286,20 +275,6 @@ def _(ranges: GradientRanges) -> Sequence[str]:
 def _(ranges: GradientRanges) -> str:
     rows = [(name_of_gradient(one), *spell_gradient(one, ranges)) for one in worst_gradients(ranges)]
     return fragment((tell_about(ranges), *tell_ranges(ranges)), ("gradient of", *RANGE_TITLES), rows)
-
-
-@_lines.register
-def _(one: Curves) -> Sequence[str]:
-    return tell_curves(one)
-
-
-@_page.register
-def _(one: Curves) -> str:
-    ends = [mean_end(curve) for curve in one.curves]
-    largest = max((end for end in ends if math.isfinite(end)), default=0.0)
-    rows = [(*map(safe, row), bar_of(end, largest)) for row, end in zip(rows_of_curves(one), ends, strict=False)]
-    head = "".join(f"<div>{safe(line)}</div>" for line in (*tell_curves(one)[:2], *tell_unknown(one)))
-    return frame(head + spell_table(("way", *COLUMNS, "", "of the largest"), rows))
 
 
 def lines_of(what: str, headline: Headline) -> Sequence[str]:
