@@ -9,8 +9,8 @@ The networks are those of `learning_tasks.py`. A seed draws weights and batches,
 a network make as many steps of AdamW, its rate falling to zero. "Held out" is the cross-entropy on data that was not
 trained on, in nats of digits and bits per byte of text, evaluated in FP32; digits have their accuracy beside it. What
 is equal within noise is judged as `learning_curves.py` does. The file is whole after every training, and what stands in
-it is not trained again: a run that was cut off goes on with the same command. `--threads 1` leaves the other cores to others.
-Sums in BF16 are emulated, and slow.
+it is not trained again: a run that was cut off goes on with the same command. `--threads 1` leaves the other cores to
+others. Sums in BF16 are emulated, and slow.
 """
 
 import argparse

@@ -70,8 +70,6 @@ def test_examples_run_as_written(run, save_data, tmp_path, monkeypatch, command)
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(DIGITS.read_bytes())
     save_data("data.npz")
-    ways = ("FP32", "compile + autocast")
-    Path("losses.json").write_text("\n".join(f'{{"way": "{way}", "seed": 1, "losses": [2, 1]}}' for way in ways))
     for words, _ in EXAMPLES[command]:
         name, *rest = shlex.split(words.partition(" | ")[0])
         assert name == "mezzo"
