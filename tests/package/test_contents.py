@@ -17,7 +17,7 @@ from mezzo.common import packages
 
 SOURCES = ROOT / "src" / "mezzo"
 # Folders that are loaded only where what an extra brings is at hand; test_architecture.py holds that.
-_OF_AN_EXTRA = ("frontends/torch", "torch")
+_OF_AN_EXTRA = ("aten", "torch")
 VENDOR = SOURCES / "report" / "html" / "vendor"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

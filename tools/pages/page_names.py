@@ -51,9 +51,12 @@ def _missing_in_words(quoted: str) -> Iterator[str]:
 
 
 def _missing_file(path: str) -> Iterator[str]:
-    """A path of the checkout, or of a room of the package (`contracts/frontend.py`), that leads nowhere."""
+    """A path of the checkout, or of a package of mezzo (`contracts/frontend.py`), that leads nowhere."""
     first = path.partition("/")[0]
-    place = ROOT if first in _FOLDERS else SOURCE if first and (SOURCE / first).is_dir() else None
+    is_ours = (
+        bool(first) and (SOURCE / first).is_dir() and path.endswith((".py", "/"))
+    )  # others have folders `onnx/` too
+    place = ROOT if first in _FOLDERS else SOURCE if is_ours else None
     if place and not (place / path).exists():
         yield f"{path}: no such file"
 
