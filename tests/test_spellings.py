@@ -15,7 +15,8 @@ import mezzo
 SEED = 15
 POLICIES = ("balanced", "conservative")
 # A loop of 3,000 steps takes a third of a second: the benchmark runs them all, the sample a few.
-SAMPLES = {"state": 6, "integers": 12, "weights": 12, "norms": 16, "epsilons": 16, "guards": 12, "cancellation": 16}
+SAMPLES = {"state": 6, "integers": 12, "weights": 12, "norms": 16, "epsilons": 16, "guards": 12, "cancellation": 16,
+           "spectra": 20}  # fmt: skip
 # Share of the sampled spellings that a conversion without data gets right where a naive one does not, by policy. What
 # there must be is 0.95 in every class; these are what there is.
 EXPECTED = {
@@ -26,6 +27,7 @@ EXPECTED = {
     "epsilons": {"balanced": 0.9, "conservative": 1.0},
     "guards": {"balanced": 1.0, "conservative": 1.0},
     "cancellation": {"balanced": 0.85, "conservative": 0.9},
+    "spectra": {"balanced": 1.0, "conservative": 1.0},
 }
 # Heavy operators that `balanced` keeps in FP32 though nothing asks for it, by control and format.
 KEPT = {

@@ -15,13 +15,14 @@ from spellings import (
     heldout3,
     integers,
     norms,
+    spectra,
     state,
     weights,
 )
 from spellings.cases import Case, cases_of
 
 FORMATS = ("fp16", "bf16")
-CLASSES = (state, integers, weights, norms, epsilons, guards, cancellation)
+CLASSES = (state, integers, weights, norms, epsilons, guards, cancellation, spectra)
 _FOLDER = Path(__file__).parent
 
 

@@ -87,6 +87,7 @@ class Function(enum.Enum):
     SOFTMAX = "softmax"
     LOG_SOFTMAX = "log-softmax"
     MATMUL = "matmul"
+    FOURIER = "fourier"  # a transform of a signal
     RANGE = "range"
     CUMULATIVE_SUM = "cumulative-sum"
     FLOOR = "floor"  # and ceil, round, trunc

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
+from mezzo.analysis.estimates import Estimates, estimate
 from mezzo.analysis.graph_with_facts import GraphView
 from mezzo.formats.dtypes import Format
 from mezzo.ir.graph import ConstantFacts
@@ -34,6 +35,11 @@ class View(GraphView):
         first = np.unique(codes, return_index=True)[1].tolist()
         wanted = np.array([(row := self.rows[node]) is not None and is_wanted(row) for node in first], bool)
         return [self.graph.nodes[number] for number in np.flatnonzero(wanted[codes]).tolist()]
+
+    @cached_property
+    def estimates(self) -> Estimates:
+        """The estimates of the graph's values, made once."""
+        return estimate(self.graph, self.rows, self.low, self.assumed, self.limited, self.masks)
 
     @cached_property
     def _by_function(self) -> Mapping[Function, tuple[Node, ...]]:

@@ -6,20 +6,10 @@ Their producers and those readers keep FP32.
 import math
 from collections.abc import Iterable, Sequence
 
-from mezzo.analysis.estimates import Estimates, estimate
 from mezzo.analysis.estimates.moments import INTEGER, LOST, Moments
 from mezzo.analysis.structure import StructureRule, View
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.policy import Finding, Lifting
-
-
-def estimates_of(view: View) -> Estimates:
-    """The estimates of a view's graph, made once."""
-    return view.once(_estimate)
-
-
-def _estimate(view: View) -> Estimates:
-    return estimate(view.graph, view.rows, view.low, view.assumed, view.limited, view.masks)
 
 
 def _producer(view: View, value: int) -> Node | None:
@@ -33,7 +23,7 @@ def _producer(view: View, value: int) -> Node | None:
 def overflows(view: View) -> Iterable[Finding]:
     """Values whose plausible numbers pass the format's range."""
     graph = view.graph
-    for value, size in estimates_of(view).overflowing:
+    for value, size in view.estimates.overflowing:
         if value in view.limited:
             continue
         name = graph.values[value].name
@@ -51,7 +41,7 @@ def overflows(view: View) -> Iterable[Finding]:
 def coarse(view: View) -> Iterable[Finding]:
     """Values that rounding puts off by more than their readers tolerate."""
     graph = view.graph
-    for value, number, size, error, tolerated in estimates_of(view).coarse:
+    for value, number, size, error, tolerated in view.estimates.coarse:
         reader = graph.nodes[number]
         text = (
             f"{graph.values[value].name!r}, about {size:.3g} in size, is off by {error:.2g} in {view.low.dtype} "
@@ -74,7 +64,7 @@ def coarse(view: View) -> Iterable[Finding]:
 
 def _lifting(view: View, value: int, reader: Node) -> Lifting | None:
     """Integers and loop state grow with lengths that data need not show, so no data lifts what is said of them."""
-    is_integer = bool(estimates_of(view).held[value].flags & INTEGER)
+    is_integer = bool(view.estimates.held[value].flags & INTEGER)
     is_state = reader.kind is Kind.TIE or view.graph.nodes[view.graph.values[value].producer].kind is Kind.TIE
     return Lifting.NEVER if is_integer or is_state else None
 
@@ -87,7 +77,7 @@ _NAMED = 4
 
 def notes_of(view: View) -> tuple[str, ...]:
     """What the estimates rest on, for people: what inputs were taken to hold, and operators that were not followed."""
-    estimates = estimates_of(view)
+    estimates = view.estimates
     assumptions = [held for held in estimates.assumptions if not held.held.flags & LOST]
     taken = [f"{held.name!r} {held.because} ({_span(held.held)})" for held in assumptions]
     notes = [f"where no data shows it, inputs are taken to hold: {_listed(taken)}; --assume NAME=LO..HI says otherwise"]
@@ -102,7 +92,7 @@ def notes_of(view: View) -> tuple[str, ...]:
 
 def _faded(view: View) -> list[str]:
     """Outputs that all but vanish in the format. Untrained nets fade like that, so no rule keeps them in FP32."""
-    low, held = view.low, estimates_of(view).held
+    low, held = view.low, view.estimates.held
     ends = [node.inputs[0] for node in view.graph.nodes if node.kind is Kind.OUTPUT]
     said = []
     for value in dict.fromkeys(value for value in ends if value is not None):

@@ -1,78 +1,285 @@
-"""Powers and magnitudes before a logarithm that is guarded far below the format's smallest normal number.
+"""Powers and magnitudes of a signal before a logarithm, and the transform of the signal that they are taken of.
 
-The guard says how quiet the signal may be: log(max(|X|^2, 1e-12)) of a spectrum. A logarithm answers to each number's
-own relative error, and squares of small numbers lose that long before their size says so. Ranges do not show it, so
-data lifts none of this.
+What guards the logarithm says how quiet the signal may be: log(max(|X|^2, 1e-10)), log(|X| + 1e-5), log(1 + 1e6 |X|).
+A logarithm answers to each number's own relative error, and squares of small numbers lose that long before their size
+says so. Ranges do not show it, so data lifts none of this.
+
+A transform errs in every bin by the rounding of what it reads, which is a share of the loudest bins. Where the guard
+lies below that, quiet bins hold nothing but rounding errors. So what is linear between a graph input and the magnitudes
+keeps FP32 as well: windows, filters, sines and cosines. Behind a layer that is not linear the bins are what a model has
+learned, of which none is known to be quiet. On data the outputs tell.
 """
 
+import heapq
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
+from mezzo.analysis.estimates.moments import LOST, rms
 from mezzo.analysis.structure import StructureRule, View
-from mezzo.ir.nodes import Node
-from mezzo.tables.facts import Cost, Function
-from mezzo.tables.policy import Finding
+from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.tables.facts import Cost, Function, Transfer
+from mezzo.tables.policy import Finding, Lifting
 
-_GUARDING = frozenset({Function.ADD, Function.MAXIMUM, Function.CLIP})
-# What is never negative, whatever it is made of, and sums of that.
+_GUARDING = frozenset({Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.CLIP, Function.SELECT})
+# What is never negative, whatever it is made of, and what makes numbers of one sign of others.
 _MAGNITUDES = frozenset({Function.SQUARE, Function.SUM_OF_SQUARES, Function.L2_NORM, Function.ABS, Function.VARIANCE})
 _OF_MAGNITUDES = frozenset(
-    {Function.ADD, Function.SUM, Function.MEAN, Function.SQRT, Function.MATMUL, Function.IDENTITY}
+    {Function.ADD, Function.SUM, Function.MEAN, Function.SQRT, Function.NEGATE, Function.IDENTITY}
 )
+_EXPONENTS = {
+    Function.SQRT: 0.5, Function.SQUARE: 2.0, Function.SUM_OF_SQUARES: 2.0, Function.VARIANCE: 2.0,
+    Function.RECIPROCAL: -1.0, Function.RSQRT: -0.5,
+}  # fmt: skip
+# Of a signal they make one that is linear in it, or cut off; of two operands of a quotient the first is the signal.
+_LINEAR = frozenset(
+    {Function.ADD, Function.SUBTRACT, Function.NEGATE, Function.MULTIPLY, Function.DIVIDE, Function.MEAN, Function.SUM}
+    | {Function.IDENTITY, Function.CLIP, Function.FOURIER}
+)
+_CONTRACTING = frozenset({Transfer.CONTRACT, Transfer.EINSUM, Transfer.POOL})
+_MOST_ON_THE_WAY = 8  # operators between a guard and its logarithm, or between a root and the square of it
+
+
+class _Reached(NamedTuple):
+    """How a magnitude was reached: `least` is the smallest of its numbers that a logarithm tells from zero."""
+
+    logarithm: Node
+    guard: Node
+    least: float
+
+
+@dataclass(kw_only=True)
+class _Spectra:
+    """What lies before guarded logarithms, by node id: `magnitudes`, and the signed `signals` behind them with their
+    logarithm. Of `starts` magnitudes are taken, of which quiet ones drown in the rounding errors of loud ones.
+    """
+
+    view: View
+    magnitudes: dict[int, _Reached] = field(default_factory=dict)
+    signals: dict[int, Node] = field(default_factory=dict)
+    starts: set[int] = field(default_factory=set)
+    _queue: list[int] = field(default_factory=list)
+
+    def search(self) -> None:
+        """Walk from logarithms back. A node comes after all its readers, which have higher numbers outside loops."""
+        for logarithm in self.view.nodes(Function.LOG):
+            self._begin(logarithm)
+        seen: set[int] = set()
+        while self._queue:
+            number = -heapq.heappop(self._queue)
+            if number not in seen:
+                seen.add(number)
+                self._visit(self.view.graph.nodes[number])
+
+    def _begin(self, logarithm: Node) -> None:
+        """Find the guard of a logarithm, and what lies between: it is no smaller than what it makes of the guard."""
+        between: list[Node] = []
+        makers = self.makers(logarithm)
+        while len(makers) == 1 and len(between) < _MOST_ON_THE_WAY:
+            (node,) = makers
+            between.append(node)
+            makers = self.makers(node)
+            least = self._guard(node)
+            if least is not None and len(makers) == 1:
+                self._reach(makers[0], _Reached(logarithm, node, least))
+                for inner in reversed(between):
+                    least = least if inner is node else _power(least, self._exponent(inner)) * self._factor(inner)
+                    self.magnitudes[inner.id] = _Reached(logarithm, node, least)
+                return
+            if not (self._is_magnitude(node) or self._exponent(node) < 0.0):
+                return
+
+    def _reach(self, node: Node, reached: _Reached) -> None:
+        known = self.magnitudes.get(node.id)
+        self.magnitudes[node.id] = reached if known is None or reached.least < known.least else known
+        heapq.heappush(self._queue, -node.id)
+
+    def _visit(self, node: Node) -> None:
+        reached = self.magnitudes.get(node.id)
+        if reached is None or not self._is_magnitude(node):
+            self.magnitudes.pop(node.id, None)
+            if node.id in self.signals and self.is_linear(node):
+                for maker in self.makers(node):
+                    self._reach_signal(maker, self.signals[node.id])
+            return
+        least = _power(reached.least / self._factor(node), 1.0 / self._exponent(node))
+        for maker in self.makers(node):
+            if not self._makes_positive(node) or self._is_positive(maker):
+                self._reach(maker, reached._replace(least=least))
+            elif least < self._rounding_error(maker):
+                self._reach_signal(maker, reached.logarithm)
+                self.starts.add(maker.id)
+
+    def _reach_signal(self, node: Node, logarithm: Node) -> None:
+        self.signals.setdefault(node.id, logarithm)
+        heapq.heappush(self._queue, -node.id)
+
+    def _rounding_error(self, node: Node) -> float:
+        """What rounding puts every number of a transform off by: a share of the large ones."""
+        held = None if node.outputs[0] is None else self.view.estimates.held[node.outputs[0]]
+        return self.view.low.eps * (1.0 if held is None or held.flags & LOST else rms(held))
+
+    # -- operands -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _fed(self) -> frozenset[int]:
+        """Nodes that depend on what is fed: what they do not read is constant, however it is made."""
+        fed: set[int] = set()
+        values = self.view.graph.values
+        for node in self.view.graph.nodes:
+            makers = (values[value].producer for value in node.inputs if value is not None)
+            if node.kind is Kind.INPUT or any(maker in fed for maker in makers):
+                fed.add(node.id)
+        return frozenset(fed)
+
+    def makers(self, node: Node) -> list[Node]:
+        """What makes the operands that share a node's precision and are no constants, nor a divisor."""
+        roles = node.signature.inputs[:1] if self.view.function(node) is Function.DIVIDE else node.signature.inputs
+        makers = (self.view.producer(node, k) for k, role in enumerate(roles) if role is Role.GROUP)
+        return [maker for maker in makers if maker is not None and maker.id in self._fed]
+
+    def _number(self, node: Node, operand: int) -> float | None:
+        """The constant that an operand is, the largest of several."""
+        view, value = self.view, node.inputs[operand] if operand < len(node.inputs) else None
+        if value is None:
+            return None
+        facts = view.constant(node, operand)
+        if facts is not None:
+            return -facts.largest if facts.has_negative else facts.largest
+        held = view.estimates.held[value]
+        return None if held.std or held.flags & LOST else held.mean
+
+    def _guard(self, node: Node) -> float | None:
+        """The positive constant that a node adds to what it reads, or bounds it by."""
+        function = self.view.function(node)
+        if function not in _GUARDING and not self._adds(node):
+            return None
+        stated = node.attributes.get("min") if node.attributes else None
+        numbers = [stated if isinstance(stated, float) else None, *(self._number(node, k) for k in range(3))]
+        number = next((number for number in numbers if number is not None), None)
+        if number is None:
+            return None
+        number = -number if function is Function.SUBTRACT else number
+        return number if 0.0 < number < math.inf else None
+
+    def _adds(self, node: Node) -> bool:
+        """Whether a node adds up what it reads; less the negative of a number is that number added."""
+        row, subtrahend = self.view.rows[node.id], self.view.producer(node, 1)
+        is_twice_negative = subtrahend is not None and self.view.function(subtrahend) is Function.NEGATE
+        is_difference = self.view.function(node) is Function.SUBTRACT
+        return row is not None and (row.transfer is Transfer.ADD or (is_difference and is_twice_negative))
+
+    def _factor(self, node: Node) -> float:
+        """By how much a node multiplies what it reads."""
+        function = self.view.function(node)
+        if function not in (Function.MULTIPLY, Function.DIVIDE):
+            return 1.0
+        number = self._number(node, 1) or (self._number(node, 0) if function is Function.MULTIPLY else None) or 1.0
+        return abs(number) if function is Function.MULTIPLY else 1.0 / abs(number)
+
+    # -- operators ------------------------------------------------------------------------------------------------
+
+    def _exponent(self, node: Node) -> float:
+        """The power that a node takes of what it reads."""
+        function = self.view.function(node)
+        if function is Function.MULTIPLY and self._is_of_one(node):
+            return 2.0
+        if function is Function.POWER:
+            return self._number(node, 1) or 1.0
+        return _EXPONENTS.get(function, 1.0)
+
+    def _is_of_one(self, node: Node) -> bool:
+        """Whether both operands are the same value."""
+        first, second = self.view.producer(node, 0), self.view.producer(node, 1)
+        is_whole = first is not None and len(first.outputs) == 1
+        return node.inputs[0] == node.inputs[1] or (is_whole and first is second)
+
+    def _makes_positive(self, node: Node) -> bool:
+        """Whether what an operator makes is a magnitude although its operand may be signed."""
+        return self.view.function(node) in _MAGNITUDES or self._exponent(node) % 2.0 == 0.0
+
+    def _is_positive(self, node: Node) -> bool:
+        """Whether a node makes magnitudes, moved and scaled."""
+        for _ in range(_MOST_ON_THE_WAY):
+            if self._makes_positive(node) or 0.0 < self._exponent(node) < 1.0:
+                return True
+            makers = self.makers(node) if self._moves(node) or self._factor(node) != 1.0 else []
+            if len(makers) != 1:
+                return False
+            (node,) = makers
+        return False
+
+    def _is_magnitude(self, node: Node) -> bool:
+        """Whether an operator makes magnitudes of a signal, or numbers of magnitudes."""
+        function, row = self.view.function(node), self.view.rows[node.id]
+        if function is Function.POWER:
+            return (self._number(node, 1) or 0.0) > 0.0
+        if function is Function.DIVIDE:
+            return self._number(node, 1) is not None
+        is_of_magnitudes = function in _MAGNITUDES | _OF_MAGNITUDES or self._adds(node) or self._moves(node)
+        is_weighted = function is Function.MULTIPLY or (row is not None and row.transfer in _CONTRACTING)
+        return is_of_magnitudes or (is_weighted and (len(self.makers(node)) == 1 or self._is_of_one(node)))
+
+    def is_linear(self, node: Node) -> bool:
+        """Whether a node makes a signal of signals."""
+        row = self.view.rows[node.id]
+        is_linear = self.view.function(node) in _LINEAR or (row is not None and row.transfer in _CONTRACTING)
+        return (is_linear or self._adds(node) or self._moves(node)) and not self._makes_positive(node)
+
+    def _moves(self, node: Node) -> bool:
+        row = self.view.rows[node.id]
+        is_mover = row is not None and row.keeps_values and row.cost is Cost.MOVEMENT
+        return is_mover or node.kind is Kind.TIE
+
+
+def _power(number: float, exponent: float) -> float:
+    try:
+        return float(number**exponent)
+    except (OverflowError, ZeroDivisionError):
+        return math.inf
+
+
+def _spectra(view: View) -> _Spectra:
+    spectra = _Spectra(view=view)
+    spectra.search()
+    return spectra
 
 
 def log_magnitudes(view: View) -> Iterable[Finding]:
     """What makes the operand of a guarded logarithm, back to the signed signal."""
-    seen: set[int] = set()
-    for logarithm in view.nodes(Function.LOG):
-        guard = view.producer(logarithm, 0)
-        operand = None if guard is None else _guarded_operand(view, guard)
-        if guard is None or operand is None:
-            continue
-        queue = [view.producer(guard, operand)]
-        while queue:
-            node = queue.pop()
-            if node is None or node.id in seen or not view.is_decided(node) or not _is_magnitude(view, node):
-                continue
-            seen.add(node.id)
-            text = f"is taken the logarithm of by {logarithm.name!r}, down to what {guard.name!r} guards it with"
-            yield Finding(node=node.id, rule="log-magnitude", because=text, cause=logarithm.id)
-            makers = [view.producer(node, k) for k in range(len(node.inputs)) if view.constant(node, k) is None]
-            queue += [maker for maker in makers if not _makes_positive(view, node) or _is_positive(view, maker)]
+    for number, reached in sorted(view.once(_spectra).magnitudes.items()):
+        is_lost = not view.low.smallest_normal <= reached.least <= view.low.max_finite
+        if is_lost and view.is_decided(view.graph.nodes[number]):
+            text = f"is taken the logarithm of by {reached.logarithm.name!r}, down to what {reached.guard.name!r} "
+            because, cause = f"{text}guards it with", reached.logarithm.id
+            yield Finding(node=number, rule="log-magnitude", because=because, cause=cause)
 
 
-def _guarded_operand(view: View, guard: Node) -> int | None:
-    """The operand that a constant below the smallest normal number is added to, or bounds."""
-    if view.function(guard) not in _GUARDING:
-        return None
-    sides = []
-    for k in range(min(len(guard.inputs), 2)):
-        facts = view.constant(guard, k)
-        if facts is None:
-            sides.append(k)
-        elif not 0.0 < facts.largest < view.low.smallest_normal:
-            return None
-    return sides[0] if len(sides) == 1 and len(guard.inputs) > 1 else None
+def log_spectra(view: View) -> Iterable[Finding]:
+    """What is linear between graph inputs and magnitudes whose logarithm is taken."""
+    spectra = view.once(_spectra)
+    of_inputs: set[int] = set()
+    for number in sorted(spectra.signals):
+        node = view.graph.nodes[number]
+        makers = spectra.makers(node) if spectra.is_linear(node) else []
+        if makers and all(maker.kind in _ENDS or maker.id in of_inputs for maker in makers):
+            of_inputs.add(number)
+    reached = spectra.starts & of_inputs
+    for number in sorted(of_inputs, reverse=True):
+        node = view.graph.nodes[number]
+        if number in reached:
+            reached.update(maker.id for maker in spectra.makers(node))
+            if view.is_decided(node):
+                logarithm = spectra.signals[number]
+                text = f"quiet bins drown in its rounding errors before {logarithm.name!r} takes their logarithm"
+                yield Finding(node=number, rule="log-spectrum", because=text, cause=logarithm.id)
 
 
-def _makes_positive(view: View, node: Node) -> bool:
-    """Whether what an operator makes is a magnitude although its operand may be signed."""
-    is_square = view.function(node) is Function.MULTIPLY and node.inputs[0] == node.inputs[1]
-    return is_square or view.function(node) in _MAGNITUDES | {Function.POWER}
+_ENDS = frozenset({Kind.INPUT, Kind.SOURCE})
 
-
-def _is_positive(view: View, node: Node | None) -> bool:
-    return node is not None and view.function(node) in _MAGNITUDES | {Function.SQRT}
-
-
-def _is_magnitude(view: View, node: Node) -> bool:
-    """Whether an operator makes magnitudes of a signal, or numbers of magnitudes."""
-    function, row = view.function(node), view.rows[node.id]
-    if function is Function.MULTIPLY:
-        return node.inputs[0] == node.inputs[1] or any(view.constant(node, k) is not None for k in range(2))
-    if function is Function.POWER:
-        return view.constant(node, 1) is not None
-    is_mover = row is not None and row.keeps_values and row.cost is Cost.MOVEMENT
-    return is_mover or function in _MAGNITUDES | _OF_MAGNITUDES
-
-
-RULES = (StructureRule("log-magnitude", "powers before a guarded logarithm", log_magnitudes),)
+RULES = (
+    StructureRule("log-magnitude", "powers before a guarded logarithm", log_magnitudes),
+    StructureRule("log-spectrum", "the transform whose powers go into a logarithm", log_spectra, Lifting.BY_OUTPUTS),
+)

@@ -48,10 +48,15 @@ def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
         below = _behind(view, root, 0, group)
         while below is not None and (view.function(below) in _FLOORS or _scaled_operand(view, below) is not None):
             is_mean |= view.function(below) not in _FLOORS
-            group.append(below)
             sides = [k for k in range(len(below.inputs[:2])) if view.constant(below, k) is None]
-            below = _behind(view, below, sides[0], group) if len(sides) == 1 else None
+            if len(sides) != 1:
+                break
+            group.append(below)
+            below = _behind(view, below, sides[0], group)
         if below is None:
+            continue
+        if pair := _pair_of_squares(view, below):
+            yield "l2-norm", [*group, below, *pair, *_scaling(view, root)]
             continue
         if view.function(below) is Function.SUBTRACT:
             moments = _second_moment(view, below)
@@ -86,6 +91,14 @@ def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
 
 
 _FLOORS = frozenset({Function.ADD, Function.MAXIMUM, Function.CLIP})
+
+
+def _pair_of_squares(view: View, total: Node) -> list[Node]:
+    """The squares that a node adds two of, as of real and imaginary parts; none where it does not, or they fit."""
+    is_sum = view.function(total) is Function.ADD and not view.low.is_wide
+    makers = [view.producer(total, k) for k in range(2)] if is_sum else []
+    pair = [maker for maker in makers if maker is not None and is_square(view, maker)]
+    return pair if len(pair) == 2 else []
 
 
 def _moves(view: View, node: Node) -> bool:
@@ -250,7 +263,8 @@ def squares(view: View) -> Iterable[Finding]:
         if not is_square(view, node):
             continue
         for reader in view.readers(node):
-            if view.function(reader) in _REDUCTIONS and view.is_decided(reader):
+            is_sum = view.function(reader) in _REDUCTIONS or _pair_of_squares(view, reader)
+            if is_sum and view.is_decided(reader):
                 text = f"sums the squares that {node.name!r} makes"
                 yield Finding(node=node.id, rule="sum-of-squares", because=f"its squares are summed by {reader.name!r}")
                 yield Finding(node=reader.id, rule="sum-of-squares", because=text, cause=node.id)
