@@ -11,6 +11,7 @@ from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire, RunDyn
 from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Use
+from mezzo.onnx.edit.computed_weights import ComputedWeights
 from mezzo.onnx.edit.dynamic import Dynamic
 from mezzo.onnx.edit.forms import Form, Forms
 from mezzo.onnx.edit.placement import Placement
@@ -208,6 +209,7 @@ class _Applier:
         dropped = self._drop_casts()
         dropped |= self.quantizing.drop_floats(dropped)
         self.dynamic.put_in_place()
+        ComputedWeights(self.handles, self.names, self.placement, self.blobs).write()
         self._write_explicit_dtypes()
         self._retype_infos()
         self.placement.place(dropped)

@@ -19,6 +19,7 @@ from mezzo.common.errors import ModelError
 from mezzo.formats.dtypes import FLOATING, DType, size_bits
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.files import wire
+from mezzo.onnx.files.computation import Computation
 from mezzo.onnx.files.factors import Factors
 from mezzo.onnx.files.paths import DataFile, Files, quote
 from mezzo.onnx.files.quantized_payloads import QuantizedPayload, payload_of, read_payload
@@ -59,7 +60,8 @@ class Blob:
     """One payload: little-endian elements as raw_data holds them. A TensorProto as origin belongs to the caller; an
     array is flat, and was computed.
 
-    `factors`: what the elements are multiplied by as they are read.
+    `factors`: what the elements are multiplied by as they are read. `computation`: what an array was computed from,
+    where that is smaller.
     """
 
     dtype: DType
@@ -67,6 +69,7 @@ class Blob:
     size_bytes: int
     origin: FileRange | onnx.TensorProto | Array
     factors: Factors | None = None
+    computation: Computation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 """Constant folding: what hangs on constants alone becomes one. Nothing is unfolded that is larger than what it is made
-of, but for what is small.
+of, but for what is small, and weights of products that may become integers: those that do not are stored as they were.
 """
 
 import math
@@ -15,12 +15,16 @@ from mezzo.onnx.normal_form.no_ops import keeps_type
 from mezzo.onnx.normal_form.scope import Scope
 from mezzo.onnx.normal_form.use_counts import add_initializer
 from mezzo.onnx.protos.names import fresh_name
+from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.types import FROM_ONNX
+from mezzo.tables.quantized_kernels import DYNAMIC_WEIGHTS
 
 # A constant of so many bytes is folded whatever it is made of: a file is not larger for it.
 _SMALL_BYTES = 1 << 16
 # Bytes of all that is larger than what it is made of, of one graph.
 _MOST_GROWN_BYTES = 1 << 22
+# What is computed of all constants of a graph for weights takes so many times their bytes more: FP32 of 8 bits.
+_WIDENED = 3
 # Scales and zero points beside what is stored as integers, as a factor of its bytes.
 _SCALES = 1.25
 # Operators that draw numbers, have bodies, or say how a number is stored, which a file is to go on saying.
@@ -31,16 +35,19 @@ _KEPT = frozenset(
         "SequenceMap",
     }
 )  # fmt: skip
+# Operands of products that are weights, from the second to this one.
+_WEIGHTS = {**DYNAMIC_WEIGHTS, "Conv": 1, "ConvTranspose": 1}
 # Operators whose result has the elements of their first operand in their order.
 _RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def fold_constants(scope: Scope) -> bool:
     """Put constants in place of operators that read nothing else; True where there were any."""
-    sizes = _foldable(scope, frozenset())
+    weights = _weights(scope) if scope.copied < 1.0 else frozenset[str]()
+    sizes = _foldable(scope, frozenset(), weights)
     growing = _growing(scope, sizes)
     if growing:
-        sizes = _foldable(scope, growing)
+        sizes = _foldable(scope, growing, weights)
     wanted = [name for name in sizes if _is_read_elsewhere(scope, name, sizes)]
     if not wanted:
         return False
@@ -49,7 +56,7 @@ def fold_constants(scope: Scope) -> bool:
         same = _reshaped(scope, name)
         if same is not None:
             tensors[name] = same
-    tensors |= evaluate(scope, {name: sizes[name] for name in wanted if name not in tensors})
+    tensors |= evaluate(scope, {name: sizes[name] for name in wanted if name not in tensors}, weights)
     for node in scope.graph.node:
         for position, name in enumerate(node.output):
             if name in tensors:
@@ -80,10 +87,33 @@ def _growing(scope: Scope, sizes: Mapping[str, int]) -> Set[str]:
     return growing
 
 
-def _foldable(scope: Scope, left_out: Set[str]) -> dict[str, int]:
+def _weights(scope: Scope) -> Set[str]:
+    """Values that nothing reads but products as their weights, at once or behind further operators."""
+    weights: set[str] = set()
+    for node in reversed(scope.graph.node):
+        if all(_is_weight(scope, made, weights) for made in node.output if made):
+            weights.update(node.output)
+    return weights
+
+
+def _is_weight(scope: Scope, name: str, weights: Set[str]) -> bool:
+    readers = scope.readers.get(name, ())
+    reads = [read for reader in readers for read in enumerate(reader.input) if read[1] == name]
+    is_read_here = 0 < len(reads) == scope.reads[name]
+    return is_read_here and all(weights >= {*reader.output} or _is_product(reader, name) for reader in readers)
+
+
+def _is_product(node: onnx.NodeProto, weight: str) -> bool:
+    """Whether a node is a product that reads a value as its weight alone."""
+    last = _WEIGHTS.get(node.op_type, 0) if node.domain in DEFAULT else 0
+    return weight in node.input[1 : last + 1] and [*node.input].count(weight) == 1
+
+
+def _foldable(scope: Scope, left_out: Set[str], weights: Set[str]) -> dict[str, int]:
     """Values that can be constants, with their bytes."""
     sizes: dict[str, int] = {}
     grown = 0
+    widened = -_WIDENED * sum(_bytes_of(scope, name) or 0 for name in scope.constants)
     for node in scope.graph.node:
         if node.op_type in _KEPT or scope.stays(node) or not left_out.isdisjoint(node.output):
             continue
@@ -95,9 +125,14 @@ def _foldable(scope: Scope, left_out: Set[str]) -> dict[str, int]:
             continue
         largest = max(sizes.get(name) or _bytes_of(scope, name) or 0 for name in node.input)
         results = {name: size for name in node.output if name and (size := _bytes_of(scope, name)) is not None}
-        is_known = len(results) == sum(1 for name in node.output if name) and _are_free(scope, results)
+        if len(results) < sum(1 for name in node.output if name) or not _are_free(scope, results):
+            continue
         added = max(0, sum(results.values()) - largest)
-        if not is_known or max(results.values(), default=0) > max(_SMALL_BYTES, largest):
+        if added and results and results.keys() <= weights and widened + added <= 0:
+            widened += added
+            sizes |= results
+            continue
+        if max(results.values(), default=0) > max(_SMALL_BYTES, largest):
             continue
         if grown + added <= _MOST_GROWN_BYTES:
             grown += added

@@ -1,12 +1,16 @@
 """Evaluates operators on constants with ONNX Runtime, each as it stands, so that numbers are those of a run."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo.onnx.files.blobs import INLINE_BYTES, Blob
+from mezzo.formats.dtypes import size_bits
+from mezzo.onnx.files.blobs import INLINE_BYTES, Blob, Blobs
+from mezzo.onnx.files.computation import Computation, copy_of
 from mezzo.onnx.files.files import Source
 from mezzo.onnx.normal_form.scope import Scope
 from mezzo.onnx.protos.rounding import STORAGE, Array
@@ -25,9 +29,9 @@ EVALUATED = frozenset(
 )  # fmt: skip
 
 
-def evaluate(scope: Scope, sizes: Mapping[str, int]) -> Mapping[str, TensorProto]:
+def evaluate(scope: Scope, sizes: Mapping[str, int], weights: Set[str]) -> Mapping[str, TensorProto]:
     """Compute values that depend on constants alone, as tensors of their names; some are left out where that fails.
-    `sizes` has the bytes of each.
+    `sizes` has the bytes of each. Of `weights` that are larger than what they are made of, that is kept too.
 
     Small ones are computed together, each large one by itself, so that one is in memory at a time.
     """
@@ -37,8 +41,47 @@ def evaluate(scope: Scope, sizes: Mapping[str, int]) -> Mapping[str, TensorProto
     if tensors is None:  # one that cannot be computed keeps none of the others back
         tensors = {name: tensor for one in small for name, tensor in (_run(scope, [one]) or {}).items()}
     for name in large:
-        tensors |= _run(scope, [name]) or {}
+        made = _run(scope, [name]) or {}
+        if name in made and name in weights:
+            _keep_computation(scope, name, made[name])
+        tensors |= made
     return tensors
+
+
+def _keep_computation(scope: Scope, name: str, tensor: TensorProto) -> None:
+    """Let a tensor's payload know how it was computed, if that takes less room."""
+    blobs, nodes, tensors = scope.source.blobs, list[onnx.NodeProto](), list[TensorProto]()
+    behind, read = _behind(scope, [name])
+    for constant in (_named(scope.constants[held], held) for held in read):
+        earlier = _computation_of(blobs, constant)
+        nodes += earlier.nodes if earlier is not None else ()
+        tensors += earlier.tensors if earlier is not None else (constant,)
+    stored = blobs.stored(tensor)
+    assert stored is not None, "a large result waits in a file"
+    blob = blobs.blobs[stored.blob]
+    if sum(_size_of(held) for held in tensors) < blob.size_bytes:
+        copies = (copy_of(node) for node in (*nodes, *behind))
+        computation = Computation(nodes=(*copies,), tensors=(*tensors,), result=name, opset=scope.opset)
+        blobs.blobs[stored.blob] = replace(blob, computation=computation)
+
+
+def _computation_of(blobs: Blobs, constant: TensorProto) -> Computation | None:
+    """How a constant of this name was computed in an earlier round."""
+    stored = blobs.stored(constant)
+    computation = None if stored is None else blobs.blobs[stored.blob].computation
+    return computation if computation is not None and computation.result == constant.name else None
+
+
+def _size_of(tensor: TensorProto) -> int:
+    return math.prod(map(int, tensor.dims)) * size_bits(FROM_ONNX[tensor.data_type]) // 8
+
+
+def _named(tensor: TensorProto, name: str) -> TensorProto:
+    """A copy of a tensor; that of a Constant has no name of its own."""
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = name
+    return copy
 
 
 def _run(scope: Scope, wanted: Sequence[str]) -> dict[str, TensorProto] | None:

@@ -1,0 +1,39 @@
+"""How a constant was computed from smaller ones."""
+
+from dataclasses import dataclass
+
+import onnx
+from onnx import TensorProto, helper
+
+from mezzo.onnx.opset_steps.upgrade import upgrade
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Computation:
+    """How a constant was computed: operators in their order at an opset, the constants that they read, and what they
+    call the result.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    tensors: tuple[TensorProto, ...]
+    result: str
+    opset: int
+
+    def at_opset(self, opset: int) -> "Computation | None":
+        """The same at a newer opset; None where an operator cannot go there."""
+        if opset == self.opset:
+            return self
+        made = helper.make_tensor_value_info(self.result, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "constant", [], [made], self.tensors)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        upgraded = upgrade(model, opset)
+        if upgraded.obstacles:
+            return None
+        graph = upgraded.model.graph
+        return Computation(nodes=(*graph.node,), tensors=(*graph.initializer,), result=self.result, opset=opset)
+
+
+def copy_of(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
