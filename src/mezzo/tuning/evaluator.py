@@ -53,7 +53,10 @@ class Unit:
 class Rig:
     """A model ready to run under any assignment, with the answers it gives in FP32."""
 
-    def __init__(self, model: "Model", options: Options, accumulation: "Accumulation | None" = None) -> None:
+    def __init__(
+        self, model: "Model", options: Options, accumulation: "Accumulation | None" = None, like: "Rig | None" = None
+    ) -> None:
+        """`like`: another of the model, whose emulator and outcomes are shared where it emulates the same."""
         self.model, self.options = model, options
         reading, self.judged = judge_model(model, options)
         self.version = reading.version
@@ -61,7 +64,7 @@ class Rig:
         sums_high = {n for side in self.judged.sides for n, verdict in enumerate(side) if verdict.accumulate is HIGH}
         self.lab = lab_of(model)
         ports = _ports(self.judged)
-        job = EmulationJob(
+        self._job = EmulationJob(
             fingerprint=self.graph.fingerprint,
             low=options.wishes.low,
             version=reading.version,
@@ -71,8 +74,14 @@ class Rig:
             limits=dict(self.judged.limits),
             quantized=ports._replace(dynamic=dict(ports.dynamic)),
         )
-        self._team: Team[Trial, Outcome] = crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
         self._ahead: dict[object, Pending[Outcome]] = {}
+        same = like if like is not None and like.model is model and like._job == self._job else None
+        self._team: Team[Trial, Outcome] = same._team if same is not None else self._begin()
+        self._outcomes: dict[object, Outcome] = {} if same is None else same._outcomes  # of single batches
+
+    def _begin(self) -> Team[Trial, Outcome]:
+        model, job = self.model, self._job
+        return crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
 
     @property
     def outputs(self) -> frozenset[str]:
@@ -123,9 +132,12 @@ class Rig:
                 self._ahead[key] = self._team.start(_trial(batch, low, shares))
 
     def run_one(self, low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> Outcome:
-        """What one batch shows, perhaps begun before."""
-        begun = self._ahead.pop(_key(low, batch, shares), None) if self._ahead else None
-        return (begun or self._team.start(_trial(batch, low, shares))).result()
+        """What one batch shows, perhaps begun or seen before."""
+        key = _key(low, batch, shares)
+        if key not in self._outcomes:
+            begun = self._ahead.pop(key, None)
+            self._outcomes[key] = (begun or self._team.start(_trial(batch, low, shares))).result()
+        return self._outcomes[key]
 
     def forget(self) -> None:
         """Drop what was foreseen and never asked for."""

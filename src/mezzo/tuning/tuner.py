@@ -69,15 +69,18 @@ class Tuner:
         memory: Memory,
         costs: CostTable | None = None,
         progress: "Progress | None" = None,
+        like: Rig | None = None,
     ) -> None:
-        """`costs` are what the options' measured costs come from: a candidate then costs what the whole model does."""
+        """`costs` are what the options' measured costs come from: a candidate then costs what the whole model does.
+        `like`: as of `Rig`.
+        """
         self.model, self.options, self.goal, self.data = model, options, goal, data
         self.limits, self.memory, self.progress = limits, memory, progress
         self.floor = 0.0 if costs is None else sum(min(node.high, node.low) for node in costs.nodes)
         self.evaluations = self.probes = 0
         self.hidden: frozenset[int] = frozenset()  # units that reach no output of which anything shows
         self.scores: dict[str, Score] = {}
-        self.rig = Rig(model, options, goal.accumulation)
+        self.rig = Rig(model, options, goal.accumulation, like)
         # Every unit in every format that it may run in.
         self.units: Sequence[Unit] = [unit for dtype in self.rig.lows for unit in units_of(self.rig.judged, dtype)]
         self.squares: Sequence[float] = [0.0] * len(self.units)  # squared error per unit

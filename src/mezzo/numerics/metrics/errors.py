@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Array = npt.NDArray[Any]
+
+# Numbers handled at once: what is computed of them stays in a processor's cache.
+_PIECE = 1 << 16
 # What was wrong with an output, or with a part of it, and the whole of which it is: sums of squares.
 Square = tuple[str, float, float]
 
@@ -61,13 +65,32 @@ def squares_by_row(want: Any, found: Any, rows: int) -> tuple[npt.NDArray[np.flo
     """The squared error of each of so many rows of floats of one shape, and the square of the whole reference. A row is
     infinite where it is broken: a number in it is NaN or infinite and should not be, or should be and is not.
     """
-    want, found = (np.asarray(side).astype(np.float64).reshape(rows, -1) for side in (want, found))
-    finite = np.isfinite(want)
-    fits = np.where(finite, np.isfinite(found), (want == found) | (np.isnan(want) & np.isnan(found)))
+    want, found = (np.asarray(side).reshape(rows, -1) for side in (want, found))
+    squares, whole = np.zeros(rows), 0.0
+    for row in range(rows):
+        for start in range(0, want.shape[1], _PIECE):
+            wrong, size = _squares_of_piece(*(side[row, start : start + _PIECE] for side in (want, found)))
+            squares[row] += wrong
+            whole += size
+    return squares, whole
+
+
+def _squares_of_piece(want: Array, found: Array) -> tuple[float, float]:
+    """The squared error of flat numbers, infinite where one is broken, and that of the finite reference."""
+    want, found = want.astype(np.float64), found.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
-        wrong = np.where(finite, found - want, 0.0)
-        squares = np.where(fits.all(1), (wrong**2).sum(1), np.inf)
-        return squares, float(np.sum(np.where(finite, want, 0.0) ** 2))
+        finite = np.isfinite(want)
+        if not finite.all():
+            if not ((want == found) | (np.isnan(want) & np.isnan(found)))[~finite].all():
+                return np.inf, _square(want[finite])
+            want, found = want[finite], found[finite]
+        wrong = found - want
+        square = _square(wrong)
+        return square if np.isfinite(found).all() else np.inf, _square(want)
+
+
+def _square(numbers: Array) -> float:
+    return float(np.einsum("i,i->", numbers, numbers))
 
 
 class _Squares:

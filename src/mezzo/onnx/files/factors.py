@@ -26,7 +26,7 @@ class Factors:
 def spread(numbers: Array, run: int, start: int, count: int) -> Array:
     """The number of each of `count` elements from `start` on, where `run` that follow each other share one."""
     if run == 1:
-        return numbers[np.arange(start, start + count) % len(numbers)]
+        return np.resize(np.roll(numbers, -start), count)
     runs = np.arange(start // run, (start + count - 1) // run + 1)
     edges = np.clip(runs * run, start, start + count)
     return np.repeat(numbers[runs % len(numbers)], np.diff(edges, append=start + count))

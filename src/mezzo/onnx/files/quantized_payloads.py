@@ -34,7 +34,7 @@ class QuantizedPayload:
         # FP32 does not hold the largest INT32, so biases saturate in FP64.
         zeros: Array = np.array(how.zero_points, np.float64 if how.dtype is DType.INT32 else np.float32)
         if how.axis is not None:
-            scales, zeros = self._laid(scales, start, values.size), self._laid(zeros, start, values.size)
+            scales, zeros = self._laid(scales, start, values.size), self._laid_zeros(zeros, start, values.size)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             steps: Array = values.astype(np.float32) / scales
             if integer_span(how.dtype) is None:
@@ -56,7 +56,7 @@ class QuantizedPayload:
         scales: Array = np.array(how.scales, np.float32)
         zeros: Array = np.array(how.zero_points, np.float64)
         if how.axis is not None:
-            scales, zeros = self._laid(scales, start, steps.size), self._laid(zeros, start, steps.size)
+            scales, zeros = self._laid(scales, start, steps.size), self._laid_zeros(zeros, start, steps.size)
         numbers: Array = (steps.astype(np.float64) - zeros).astype(np.float32) * scales
         return numbers
 
@@ -69,6 +69,10 @@ class QuantizedPayload:
     def _laid(self, parameters: Array, start: int, count: int) -> Array:
         """The parameter of each of the elements."""
         return spread(parameters, self.run, start, count)
+
+    def _laid_zeros(self, zeros: Array, start: int, count: int) -> Array:
+        """The zero point of each of the elements; one for all where it is zero, as it is of weights."""
+        return self._laid(zeros, start, count) if zeros.any() else zeros[:1]
 
     def to_text(self) -> str:
         """Spell the parameters for a marker; `read_payload` reads them."""

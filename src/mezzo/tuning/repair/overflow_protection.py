@@ -32,7 +32,7 @@ from mezzo.planner.planner import Judged, rows_of
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_biases, correct_parameters
 from mezzo.tables.policy import Lifting
-from mezzo.tuning.evaluator import can_cut, few_samples, split_for_scales
+from mezzo.tuning.evaluator import Rig, can_cut, few_samples, split_for_scales
 from mezzo.tuning.goals import Goal, Memory, identity_of, shares_of
 from mezzo.tuning.repair.last_layers import without_last
 from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime
@@ -225,12 +225,16 @@ def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "
     return replace(attempt, decided=last.decided, result=last.result, measured=measured, options=last.options)
 
 
-def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory) -> Attempt:
-    """Convert with all protection, from structure and from data; a result that fails its check is repaired."""
+def _protect(
+    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory, like: Rig | None = None
+) -> Attempt:
+    """Convert with all protection, from structure and from data; a result that fails its check is repaired. `like`: the
+    rig of an earlier search.
+    """
     options = with_protection(model, options, ranges, HEADROOM)
     attempt = _attempt(model, options, dataset, ranges)
     if _is_wrong(attempt.comparison) and _knows_prices(options):
-        return _repair(model, options, dataset, attempt, memory)
+        return _repair(model, options, dataset, attempt, memory, like)
     return attempt
 
 
@@ -249,12 +253,13 @@ def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, 
         return None  # nothing shows that what was lifted fits
     if _holds(attempt.comparison):
         return attempt
-    returned = _put_back(model, lifted, dataset, attempt, memory) if _knows_prices(options) else None
-    if returned is None:
+    tuner = _returning(model, lifted, dataset, attempt, memory) if _knows_prices(options) else None
+    returned = None if tuner is None else _put_back(tuner, dataset, attempt)
+    if tuner is None or returned is None:
         return None
     protected = with_protection(model, options, ranges, HEADROOM)
     if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
-        attempt = _protect(model, options, dataset, ranges, memory)
+        attempt = _protect(model, options, dataset, ranges, memory, tuner.rig)
         if not _is_wrong(attempt.comparison) and _is_cheaper(attempt.decided, returned.decided):
             return attempt
     return returned
@@ -268,14 +273,19 @@ def _is_cheaper(one: "Decided", other: "Decided") -> bool:
     return cost(problem, one.levels) < cost(problem, other.levels)
 
 
-def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt, memory: Memory) -> Attempt | None:
-    """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
-    verdict = lifted.comparison.verdict
-    goal = Goal(max_error=verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
+def _returning(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt, memory: Memory) -> Tuner:
+    """What chooses on few samples which nodes go back to FP32."""
+    goal = Goal(max_error=lifted.comparison.verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
     limits = Limits(evaluations=_EVALUATIONS_ON_FEW)
     tuner = Tuner(model, options, goal, dataset, limits, memory.within("what was lifted"))
     few = few_samples(tuner.rig, next(iter(dataset)))
     tuner.data = Dataset(few.origin, lambda: iter([few]), dataset.seed)
+    return tuner
+
+
+def _put_back(tuner: Tuner, dataset: "Dataset", lifted: Attempt) -> Attempt | None:
+    """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
+    verdict = lifted.comparison.verdict
     slack = 1.0
     for _ in range(_RETURNS):
         choosing = tuner.choose(slack)
@@ -286,7 +296,9 @@ def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: Atte
             f"error costs: {choosing.stopped_by}"
         )
         assert lifted.measured.ranges is not None, "what is lifted comes from ranges"
-        returned = _attempt(model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note)
+        returned = _attempt(
+            tuner.model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note
+        )
         if _holds(returned.comparison):
             measured = replace(returned.measured, sensitivity=choosing.sensitivity, shares_data=True)
             return replace(returned, measured=measured)
@@ -381,12 +393,14 @@ def _lifts_in(judged: Judged) -> Counter[str]:
     return Counter(verdict.lift.rule for side in judged.sides for verdict in side if verdict.lift is not None)
 
 
-def _repair(model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: Memory) -> Attempt:
+def _repair(
+    model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: Memory, like: Rig | None
+) -> Attempt:
     """Give nodes back to FP32, the costliest first, until the check holds."""
     verdict = failed.comparison.verdict
     goal = Goal(max_error=verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
     limits = Limits(evaluations=_EVALUATIONS)
-    choosing = Tuner(model, options, goal, dataset, limits, memory.within("repair")).choose()
+    choosing = Tuner(model, options, goal, dataset, limits, memory.within("repair"), like=like).choose()
     note = (
         f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "
         f"costs: {choosing.stopped_by}"
