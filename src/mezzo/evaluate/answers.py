@@ -45,6 +45,7 @@ class Asked:
     has_layers: bool = True
     accumulation: Accumulation | None = None
     low: DType | None = None
+    noise: Mapping[str, float] | None = None
     names: tuple[str, str] = ("the reference", "the model")
     progress: Progress | None = None
 
@@ -53,10 +54,11 @@ def compare_on(
     reference: Model, model: Artifact, dataset: "Dataset", *, max_error: float | None = None,
     run: str = "emulated", metric: str | Metric | None = None, max_drop: str | float | None = None,
     layers: bool = False, accumulation: Accumulation | None = None, low: DType | None = None,
-    progress: Progress | None = None,
+    known: Comparison | None = None, progress: Progress | None = None,
 ) -> Comparison:  # fmt: skip
     """Compare a model with another that is ready to run, on data that is open. `low`: the format that the default
-    budget is of. The rest, and errors, are as of `compare`."""
+    budget is of. `known`: another comparison with the reference on the same data, from which its noise is known. The
+    rest, and errors, are as of `compare`."""
     drop = None if max_drop is None else read_drop(max_drop)
     wishes = Asked(
         max_error=max_error,
@@ -66,6 +68,7 @@ def compare_on(
         has_layers=layers,
         accumulation=accumulation,
         low=low,
+        noise=None if known is None else {output.name: output.noise or 0.0 for output in known.outputs},
         progress=progress,
     )
     check_asked(wishes)
@@ -107,7 +110,7 @@ def compare_asked(
     first = next(batches, None)
     if first is None:
         return _compare_nothing(pair, dataset, skipping.empty, wishes)
-    standards = Standards(pair, first, wishes.low, sums)
+    standards = Standards(pair, first, wishes.low, sums, wishes.noise)
     runs = _Runs(pair, running, reference, candidate, source)
     team, chunks, notes = _load_with_layers(runs, first) if wishes.has_layers else (runs.load({}), [], [])
     layers = _layer_meters(chunks[:1], lowest)

@@ -29,8 +29,13 @@ _LOUD = 1e-3
 class Standards:
     """Meters of the outputs of two models, each with the budget and the noise that it alone is judged by."""
 
-    def __init__(self, pair: Pair, first: "Batch", low: DType | None, sums: DType | None) -> None:
-        """`low`: the format that default budgets are of where it reaches an output; `sums`: what is summed in."""
+    def __init__(
+        self, pair: Pair, first: "Batch", low: DType | None, sums: DType | None,
+        noise: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        """`low`: the format that default budgets are of where it reaches an output; `sums`: what is summed in. `noise`:
+        that of each output, where it is known from the same data.
+        """
         self._reference, self._low = pair.reference, low
         reached = pair.reached(first.feeds.keys())
         self.lowest = {name: _lowest(ours, theirs, low, sums) for name, (ours, theirs) in reached.items()}
@@ -41,7 +46,7 @@ class Standards:
             name: Meter(name, lowest, tables=tables, are_labels=name in labels) for name, lowest in self.lowest.items()
         }
         self._data, self._answers = DataWatch(), AnswerWatch()
-        self._noise: dict[str, float] | None = None
+        self._noise = noise
 
     def add(self, batch: "Batch", answers: tuple[Answers, Answers]) -> None:
         """Compare one batch of outputs."""

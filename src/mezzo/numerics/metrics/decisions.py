@@ -46,6 +46,8 @@ _STEPS, _BLANKS, _PEAK = 8, 1 / 5, 3
 _WITHIN = 3 * 2**0.5
 # FP32's own noise is measured of an output as a whole, and may be larger in one row, slice or number.
 NOISES = 16
+# Numbers handled at once: what is computed of them stays in a processor's cache.
+_PIECE = 1 << 16
 # Lost leads, and rows with their leads, that are kept as numbers: more say nothing more.
 _KEPT = 1 << 16
 # Shares of decisions that stay as they are, in formats with scales, in floats, and in FP32 and more.
@@ -92,6 +94,18 @@ class Leads:
         return min(1.0, weighted_mean(chances, np.ones(len(chances))).high)
 
 
+class _Rows(NamedTuple):
+    """Of rows: the classes that the reference and the candidate choose, what the reference's score loses by the other
+    choice, its lead, and by how much the candidate's is smaller.
+    """
+
+    chosen: Array
+    choices: Array
+    lost: Floats
+    leads: Floats
+    losses: Floats
+
+
 class Decisions:
     """Counts the decisions of an output that changed, over batches, and by how much the reference is for its own.
 
@@ -111,24 +125,35 @@ class Decisions:
     def add(self, want: Array, found: Array, units: int) -> None:
         """Compare a batch of so many samples of floats: two arrays of one shape, whose last axis is of classes."""
         length = want.shape[-1]
-        ours, theirs = (side.reshape(-1, length).astype(np.float64) for side in (want, found))
-        with np.errstate(all="ignore"):
-            chosen, choices = ours.argmax(1), theirs.argmax(1)
-            leads, lost = _lead_of(ours, chosen), _taken(ours, chosen) - _taken(ours, choices)
-            lost = np.where(np.isfinite(lost), lost, 0.0)
-            spread = ours.std(1)
-            self._leading += int(np.count_nonzero(leads >= _LEAD * spread))
-            beyond = (spread > 0.0) & (leads >= _CHANCES * spread / math.sqrt(2 * math.log(length)))
-            self._beyond_chance += int(np.count_nonzero(beyond))
-            losses = leads - _lead_of(theirs, chosen)
-            self._leads.add(leads, np.where(np.isfinite(losses), losses, 0.0), units)
-            self._has_sums &= bool((np.abs(ours.sum(1) - 1.0) < _SUM).all() and (ours >= 0.0).all())
-            self._square += float(np.square(ours).sum())
+        ours, theirs = want.reshape(-1, length), found.reshape(-1, length)
+        step = max(1, _PIECE // length)
+        starts = range(0, max(len(ours), 1), step)
+        pieces = [self._add_rows(ours[start : start + step], theirs[start : start + step]) for start in starts]
+        rows = _Rows(*map(np.concatenate, zip(*pieces, strict=True)))
+        chosen, choices, lost = rows.chosen, rows.choices, rows.lost
+        self._leads.add(rows.leads, rows.losses, units)
         self._count += ours.size
         self._classes = length if not self._classes else min(self._classes, length)
         self._rows, self._units = self._rows + len(ours), self._units + units
         _extend(self._row_leads, lost[lost > 0.0])
         self._add_sequences(chosen.reshape(units, -1), choices.reshape(units, -1), lost.reshape(units, -1), want.ndim)
+
+    def _add_rows(self, want: Array, found: Array) -> "_Rows":
+        """Compare a few rows of scores [rows, classes]."""
+        ours, theirs, length = want.astype(np.float64), found.astype(np.float64), want.shape[1]
+        with np.errstate(all="ignore"):
+            chosen, choices = ours.argmax(1), theirs.argmax(1)
+            spread = ours.std(1)
+            self._has_sums &= bool((np.abs(ours.sum(1) - 1.0) < _SUM).all() and (ours >= 0.0).all())
+            self._square += float(np.einsum("ij,ij->", ours, ours))
+            lost = _taken(ours, chosen) - _taken(ours, choices)
+            leads = _lead_of(ours, chosen)
+            losses = leads - _lead_of(theirs, chosen)
+            self._leading += int(np.count_nonzero(leads >= _LEAD * spread))
+            beyond = (spread > 0.0) & (leads >= _CHANCES * spread / math.sqrt(2 * math.log(length)))
+            self._beyond_chance += int(np.count_nonzero(beyond))
+        lost, losses = (np.where(np.isfinite(each), each, 0.0) for each in (lost, losses))
+        return _Rows(chosen, choices, lost, leads, losses)
 
     def _add_sequences(self, chosen: Array, choices: Array, lost: Floats, ndim: int) -> None:
         self._has_steps &= ndim == 3 and chosen.shape[1] >= _STEPS and not self._are_tokens
@@ -213,10 +238,10 @@ def _taken(scores: Floats, classes: Array) -> Floats:
 
 
 def _lead_of(scores: Floats, classes: Array) -> Floats:
-    """By how much a class per row is above the best of the others; below zero where it is not."""
-    others = scores.copy()
-    np.put_along_axis(others, classes[:, None], -np.inf, axis=1)
-    leads: Floats = _taken(scores, classes) - others.max(1)
+    """By how much a class per row is above the best of the others, which are spoilt; below zero where it is not."""
+    taken = _taken(scores, classes)
+    np.put_along_axis(scores, classes[:, None], -np.inf, axis=1)
+    leads: Floats = taken - scores.max(1)
     return leads
 
 

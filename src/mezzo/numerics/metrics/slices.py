@@ -7,7 +7,7 @@ sample of each model is kept, from which variation over samples is measured.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -119,8 +119,7 @@ class Slices:
             sizes = np.abs(ours)
             for number, axis in self._axes.items():
                 others = tuple(place for place in range(ours.ndim) if place != number + 1)
-                sums = np.array([term.sum(axis=others) for term in terms])
-                axis.add(box[number + 1], sums, sizes.max(axis=others))
+                axis.add(box[number + 1], (term.sum(axis=others) for term in terms), sizes.max(axis=others))
 
     def lost(self, budget: float, noise: float) -> Lost:
         """What of the output is lost, within a budget for the whole and its noise, both relative to its size."""
@@ -206,9 +205,10 @@ class Axis:
         self._peaks = np.zeros(length)
         self._numbers = self._changes = 0.0  # per slice
 
-    def add(self, where: slice, sums: Floats, peaks: Floats) -> None:
-        """Add sums of some slices, [terms, slices], and the largest magnitudes of the reference."""
-        self._sums[: len(sums), where] += sums
+    def add(self, where: slice, sums: Iterable[Floats], peaks: Floats) -> None:
+        """Add sums of some slices, [slices] for each term, and the largest magnitudes of the reference."""
+        for held, added in zip(self._sums, sums, strict=False):
+            held[where] += added
         self._peaks[where] = np.maximum(self._peaks[where], peaks)
 
     def count(self, samples: int, numbers: int, *, is_aligned: bool) -> None:

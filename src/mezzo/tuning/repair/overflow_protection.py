@@ -1,14 +1,11 @@
 """Conversion that has seen data: what overflows keeps FP32, what was only suspected is lifted, the answers decide."""
 
 import os
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mezzo.analysis.structure import View
-from mezzo.analysis.structure.saturating import saturated
 from mezzo.common.safe_paths import kept_beside
 from mezzo.contracts.corrections import BIAS
 from mezzo.contracts.options.request import Request
@@ -21,17 +18,15 @@ from mezzo.conversion.results import Converted, finish
 from mezzo.evaluate.answers import compare_on
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.evaluate.range_measurement import measure_ranges
-from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.formats.dtypes import DType
 from mezzo.numerics.data.datasets import Dataset
 from mezzo.numerics.data.splits import split
 from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling
-from mezzo.numerics.ranges.protection import protections
-from mezzo.numerics.ranges.range_evidence import can_tell, lifts
+from mezzo.numerics.ranges.range_evidence import can_tell
 from mezzo.planner.options import Options, read_options
-from mezzo.planner.planner import Judged, rows_of
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_biases, correct_parameters
-from mezzo.tables.policy import Lifting
+from mezzo.search.range_findings import HEADROOM, count_lifted, with_lifts, with_protection
 from mezzo.tuning.evaluator import Rig, can_cut, few_samples, split_for_scales
 from mezzo.tuning.goals import Goal, Memory, identity_of, shares_of
 from mezzo.tuning.repair.last_layers import without_last
@@ -44,8 +39,6 @@ if TYPE_CHECKING:
     from mezzo.conversion.decided import Decided
     from mezzo.numerics.data.datasets import Data
 
-# Values within this factor of the limit are protected too: other data may hold larger ones.
-HEADROOM = 2.0
 # What data has lifted must hold the check's budget divided by this on it: other data may be worse. What goes back is
 # chosen on few samples, with more margin, and checked on all at most so many times.
 _MARGIN, _MARGIN_ON_FEW = 1.25, 1.5
@@ -187,7 +180,7 @@ def _with_last_in_floats(model: "Model", wrong: Attempt, dataset: "Dataset", ran
     because = wrong.comparison.verdict.because
     for names, options in without_last(wrong.decided, wrong.options, f"with it the answers are wrong: {because}"):
         note = f"{len(names)} of the products nearest to the outputs went back to floats ({because}): {names[0]}"
-        attempt = _attempt(model, options, dataset, ranges, *wrong.measured.notes, note)
+        attempt = _attempt(model, options, dataset, ranges, *wrong.measured.notes, note, known=wrong.comparison)
         if not _is_wrong(attempt.comparison):
             return attempt
     return wrong
@@ -198,14 +191,16 @@ def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset,
     better = correct_biases(model, options, (held.decided, held.result), seen, unseen)
     comparison = held.comparison
     if better.is_kept:
-        comparison = check(model, better.result, unseen, None, options.wishes.low)
+        comparison = check(model, better.result, unseen, None, options.wishes.low, comparison)
     measured = replace(held.measured, comparison=comparison)
     return replace(held, decided=better.decided, result=better.result, measured=measured, has_biases=better.is_kept)
 
 
-def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> Attempt:
+def _attempt(
+    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str, known: Comparison | None = None
+) -> Attempt:
     decided, result = convert_model(model, options, None)
-    comparison = check(model, result, dataset, None, options.wishes.low)
+    comparison = check(model, result, dataset, None, options.wishes.low, known)
     measured = Measured(data=ranges.data, ranges=ranges, comparison=comparison, notes=notes)
     return Attempt(decided=decided, result=result, measured=measured, options=options)
 
@@ -219,20 +214,21 @@ def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "
         return attempt
     last, measured = checked.candidate, attempt.measured
     if last is not first:
-        comparison = check(model, last.result, judging, None, attempt.options.wishes.low)
+        comparison = check(model, last.result, judging, None, attempt.options.wishes.low, attempt.comparison)
         measured = replace(measured, comparison=comparison)
     measured = replace(measured, runtime=checked.check, timing=checked.timing, notes=(*measured.notes, *checked.notes))
     return replace(attempt, decided=last.decided, result=last.result, measured=measured, options=last.options)
 
 
 def _protect(
-    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory, like: Rig | None = None
-) -> Attempt:
+    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory, like: Rig | None = None,
+    known: Comparison | None = None,
+) -> Attempt:  # fmt: skip
     """Convert with all protection, from structure and from data; a result that fails its check is repaired. `like`: the
-    rig of an earlier search.
+    rig of an earlier search; `known`: as of `compare_on`.
     """
     options = with_protection(model, options, ranges, HEADROOM)
-    attempt = _attempt(model, options, dataset, ranges)
+    attempt = _attempt(model, options, dataset, ranges, known=known)
     if _is_wrong(attempt.comparison) and _knows_prices(options):
         return _repair(model, options, dataset, attempt, memory, like)
     return attempt
@@ -245,7 +241,7 @@ def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, 
     if ranges.unknown or not can_tell(judge_model(model, options)[1].problem.graph, ranges.values):
         return None
     lifted = with_lifts(model, options, ranges)
-    count = _count_lifted(model, options, lifted, ranges)
+    count = count_lifted(model, options, lifted, ranges)
     if not count:
         return None
     attempt = _attempt(model, lifted, dataset, ranges, f"data lifted what was suspected of {count}")
@@ -259,7 +255,7 @@ def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, 
         return None
     protected = with_protection(model, options, ranges, HEADROOM)
     if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
-        attempt = _protect(model, options, dataset, ranges, memory, tuner.rig)
+        attempt = _protect(model, options, dataset, ranges, memory, tuner.rig, attempt.comparison)
         if not _is_wrong(attempt.comparison) and _is_cheaper(attempt.decided, returned.decided):
             return attempt
     return returned
@@ -297,8 +293,9 @@ def _put_back(tuner: Tuner, dataset: "Dataset", lifted: Attempt) -> Attempt | No
         )
         assert lifted.measured.ranges is not None, "what is lifted comes from ranges"
         returned = _attempt(
-            tuner.model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note
-        )
+            tuner.model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note,
+            known=lifted.comparison,
+        )  # fmt: skip
         if _holds(returned.comparison):
             measured = replace(returned.measured, sensitivity=choosing.sensitivity, shares_data=True)
             return replace(returned, measured=measured)
@@ -317,80 +314,31 @@ def _knows_prices(options: Options) -> bool:
     return options.wishes.strategy.name == "mincut"
 
 
-def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
-    """Add to the options what ranges forbid for certain, and what they lift. Masks are stored within bounds."""
-    policy = options.wishes.policy
-    if policy.findings is None or "constant-out-of-range" in policy.findings:
-        policy = replace(policy, limits_masks=True)
-    options = with_protection(model, replace(options, wishes=replace(options.wishes, policy=policy)), ranges, HEADROOM)
-    judged = judge_model(model, options)[1]
-    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
-    lifted = lifts(graph, rows_of(graph), low, ranges.values, ranges.data.samples, judged.limits.keys())
-    firm = tuple(finding for finding in options.wishes.found if finding.lifting is Lifting.NEVER)
-    return replace(options, wishes=replace(options.wishes, found=firm, lifted=lifted))
-
-
 def with_data_settings(options: Options, data: "Data", **more: str) -> Options:
     """Note in the plan's settings what data it was made with."""
     name = os.fspath(data) if isinstance(data, str | os.PathLike) else "given batches"
     return replace(options, settings=(*options.settings, ("data", name), *more.items()))
 
 
-def protect(
-    model: "Model", options: Options, dataset: "Dataset", resume: Path | None = None,
-    may_go_on: Callable[[], bool] = lambda: True,
-) -> tuple[Options, Ranges]:  # fmt: skip
-    """Measure the ranges of a model's values, and add what they forbid to the options. `resume` and `may_go_on` are as
-    of `measure_ranges`.
-
-    Raises: InputError: the data does not fit the model.
-    """
-    ranges = measure_ranges(model, dataset, resume=resume, progress=model.progress, may_go_on=may_go_on)
-    return with_protection(model, options, ranges, HEADROOM), ranges
-
-
-def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: float) -> Options:
-    """Add to the options what ranges forbid, but for what structure shows to be harmless."""
-    judged = judge_model(model, options)[1]
-    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
-    rows = rows_of(graph)
-    harmless = saturated(View(graph=graph, rows=tuple(rows), low=low))
-    found = protections(graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys())
-    return replace(options, wishes=replace(options.wishes, found=found))
-
-
-def check(model: "Model", result: "Artifact", dataset: "Dataset", goal: Goal | None, low: DType) -> Comparison:
+def check(
+    model: "Model", result: "Artifact", dataset: "Dataset", goal: Goal | None, low: DType,
+    known: Comparison | None = None,
+) -> Comparison:  # fmt: skip
     """Compare a result with the model that came in, in the true precision, within a goal or else the default budget of
-    `low`.
+    `low`. `known`: as of `compare_on`.
     """
     found = model.runnable(result)
     if goal is None:
-        return compare_on(model.given, found, dataset, low=low)
+        return compare_on(model.given, found, dataset, low=low, known=known)
     drop = None if goal.max_drop is None else goal.max_drop.text
-    return compare_on(model.given, found, dataset, max_error=goal.max_error, metric=goal.metric, max_drop=drop, low=low)
+    return compare_on(
+        model.given, found, dataset, max_error=goal.max_error, metric=goal.metric, max_drop=drop, low=low, known=known
+    )
 
 
 def _is_wrong(comparison: Comparison) -> bool:
     """Whether the answers are off; what more samples would have to decide is not."""
     return comparison.verdict.error.estimate > comparison.verdict.budget or any(o.fault for o in comparison.outputs)
-
-
-def _count_lifted(model: "Model", options: Options, lifted: Options, ranges: Ranges) -> str:
-    """What data lifts, by rule, in words; empty where it lifts nothing."""
-    denied = with_protection(model, options, ranges, HEADROOM).wishes.found
-    soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
-    counts: Counter[str] = Counter({"values that vanish": soft} if soft else {})
-    before, judged = (judge_model(model, one)[1] for one in (options, lifted))
-    if masks := len(judged.limits) - len(before.limits):
-        counts["masks"] = masks
-    counts += _lifts_in(judged) - _lifts_in(before)  # structure lifts some without data
-    nodes = sum(counts.values())
-    by_rule = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items()))
-    return f"{nodes} nodes ({by_rule})" if nodes else ""
-
-
-def _lifts_in(judged: Judged) -> Counter[str]:
-    return Counter(verdict.lift.rule for side in judged.sides for verdict in side if verdict.lift is not None)
 
 
 def _repair(
@@ -406,5 +354,5 @@ def _repair(
         f"costs: {choosing.stopped_by}"
     )
     assert failed.measured.ranges is not None, "protection comes from ranges"
-    repaired = _attempt(model, choosing.options, dataset, failed.measured.ranges, note)
+    repaired = _attempt(model, choosing.options, dataset, failed.measured.ranges, note, known=failed.comparison)
     return replace(repaired, measured=replace(repaired.measured, sensitivity=choosing.sensitivity, shares_data=True))

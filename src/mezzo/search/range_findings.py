@@ -1,0 +1,80 @@
+"""Options with what measured ranges forbid, and what they lift."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mezzo.analysis.structure import View
+from mezzo.analysis.structure.saturating import saturated
+from mezzo.conversion.judged_model import judge_model
+from mezzo.evaluate.range_measurement import measure_ranges
+from mezzo.formats.dtypes import FORMATS
+from mezzo.numerics.data.datasets import Dataset
+from mezzo.numerics.measures import Ranges
+from mezzo.numerics.ranges.protection import protections
+from mezzo.numerics.ranges.range_evidence import lifts
+from mezzo.planner.options import Options
+from mezzo.planner.planner import Judged, rows_of
+from mezzo.tables.policy import Lifting
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+
+# Values within this factor of the limit are protected too: other data may hold larger ones.
+HEADROOM = 2.0
+
+
+def protect(
+    model: "Model", options: Options, dataset: "Dataset", resume: Path | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> tuple[Options, Ranges]:  # fmt: skip
+    """Measure the ranges of a model's values, and add what they forbid to the options. `resume` and `may_go_on` are as
+    of `measure_ranges`.
+
+    Raises: InputError: the data does not fit the model.
+    """
+    ranges = measure_ranges(model, dataset, resume=resume, progress=model.progress, may_go_on=may_go_on)
+    return with_protection(model, options, ranges, HEADROOM), ranges
+
+
+def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: float) -> Options:
+    """Add to the options what ranges forbid, but for what structure shows to be harmless."""
+    judged = judge_model(model, options)[1]
+    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
+    rows = rows_of(graph)
+    harmless = saturated(View(graph=graph, rows=tuple(rows), low=low))
+    found = protections(graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys())
+    return replace(options, wishes=replace(options.wishes, found=found))
+
+
+def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
+    """Add to the options what ranges forbid for certain, and what they lift. Masks are stored within bounds."""
+    policy = options.wishes.policy
+    if policy.findings is None or "constant-out-of-range" in policy.findings:
+        policy = replace(policy, limits_masks=True)
+    options = with_protection(model, replace(options, wishes=replace(options.wishes, policy=policy)), ranges, HEADROOM)
+    judged = judge_model(model, options)[1]
+    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
+    lifted = lifts(graph, rows_of(graph), low, ranges.values, ranges.data.samples, judged.limits.keys())
+    firm = tuple(finding for finding in options.wishes.found if finding.lifting is Lifting.NEVER)
+    return replace(options, wishes=replace(options.wishes, found=firm, lifted=lifted))
+
+
+def count_lifted(model: "Model", options: Options, lifted: Options, ranges: Ranges) -> str:
+    """What data lifts, by rule, in words; empty where it lifts nothing."""
+    denied = with_protection(model, options, ranges, HEADROOM).wishes.found
+    soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
+    counts: Counter[str] = Counter({"values that vanish": soft} if soft else {})
+    before, judged = (judge_model(model, one)[1] for one in (options, lifted))
+    if masks := len(judged.limits) - len(before.limits):
+        counts["masks"] = masks
+    counts += _lifts_in(judged) - _lifts_in(before)  # structure lifts some without data
+    nodes = sum(counts.values())
+    by_rule = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items()))
+    return f"{nodes} nodes ({by_rule})" if nodes else ""
+
+
+def _lifts_in(judged: Judged) -> Counter[str]:
+    return Counter(verdict.lift.rule for side in judged.sides for verdict in side if verdict.lift is not None)
