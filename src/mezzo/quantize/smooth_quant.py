@@ -40,6 +40,8 @@ _ALPHAS = (0.35, 0.5, 0.65, 0.8, 1.0)
 _LEAST_GAIN = 0.05
 # Numbers of a value that are kept to choose on, and rows that a product is tried on.
 _KEPT, _ROWS = 1 << 20, 1024
+# Numbers that a product makes of samples together.
+_TOGETHER = 1 << 22
 _WEIGHTS = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
 
 
@@ -161,13 +163,17 @@ class _Trial:
         squares = np.zeros((len(ways), len(kept)))
         for number, one in enumerate(self.place.read):
             exact = one.product.columns(self.weights[one.weight])
-            for sample, numbers in enumerate(kept):
-                rows = one.product.rows(numbers, _ROWS)
+            taken = [one.product.rows(numbers, _ROWS) for numbers in kept]
+            for part in _parts([each.shape[1] for each in taken], exact.shape[0] * exact.shape[2]):
+                rows = np.concatenate(taken[part], axis=1)  # one product of many rows is faster than many of few
+                starts = np.cumsum([0, *(each.shape[1] for each in taken[part])])[:-1]
                 sums = rows @ exact
                 for way, (held, scaled) in enumerate(ways):
                     factors, stored = scaled[number]
-                    off = round_trip(rows / factors, held) @ stored - sums
-                    squares[way, sample] += np.square(off, dtype=np.float64).sum()
+                    off = round_trip(rows / factors, held) @ stored
+                    off -= sums
+                    by_row = np.einsum("grm,grm->r", off, off, dtype=np.float64)
+                    squares[way, part] += np.add.reduceat(by_row, starts)
         return [Errors(each) for each in squares]
 
     def _stored(self, factors: Floats) -> tuple[Quantization, list[tuple[Floats, Floats]]]:
@@ -186,6 +192,18 @@ class _Trial:
             stored = round_trip(multiplied, weight_parameters(multiplied, _WEIGHTS, one.axis))
             scaled.append((one.product.columns(each)[:, None, :, 0], one.product.columns(stored)))
         return held, scaled
+
+
+def _parts(rows: Sequence[int], made: int) -> Iterator[slice]:
+    """Runs of samples with so many rows each that make `_TOGETHER` numbers, or are one; none is empty."""
+    first, held = 0, 0
+    for at, count in enumerate(rows):
+        if at > first and (held + count) * made > _TOGETHER:
+            yield slice(first, at)
+            first, held = at, 0
+        held += count
+    if rows:
+        yield slice(first, len(rows))
 
 
 def _largest(numbers: Floats, axis: int) -> Floats:

@@ -73,8 +73,24 @@ def dequantize(stored: npt.ArrayLike, how: Quantization) -> Floats:
 
 
 def round_trip(numbers: npt.ArrayLike, how: Quantization) -> Floats:
-    """What is left of FP32 numbers once they were quantized and dequantized."""
-    return dequantize(quantize(numbers, how), how)
+    """What is left of FP32 numbers once they were quantized and dequantized: of integers that FP32 holds, in FP32."""
+    low, high = how.span
+    if integer_span(how.dtype) is None or max(-low, high) > _WIDEST_FLOAT:
+        return dequantize(quantize(numbers, how), how)
+    floats = np.asarray(numbers, np.float32)
+    scales, zero_points = _parameters(how, floats.ndim)
+    least, most = ((end - zero_points).astype(np.float32) for end in (low, high))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        exact = np.asarray(floats / scales)
+        steps = np.asarray(np.rint(exact))
+        if how.turned:
+            steps += _to_others(exact, how.turned)
+        np.clip(steps, least, most, out=steps)
+        if np.isnan(steps).any():
+            steps = np.where(np.isnan(steps), least, steps)
+        steps += 0.0  # integers know no negative zero
+        found: Floats = steps * scales
+    return found
 
 
 def _parameters(how: Quantization, dimensions: int) -> tuple[Floats, npt.NDArray[np.int64]]:

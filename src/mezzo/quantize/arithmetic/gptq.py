@@ -17,6 +17,8 @@ from mezzo.quantize.arithmetic.products import Doubles, Floats, Moments, Product
 # Of the mean square of what is read: so much noise is taken to be in it, so that few samples are not fitted too well.
 _DAMPING = 0.01
 _LEAST = float(np.finfo(np.float32).tiny)
+# Numbers handled at once: what is computed of them stays in a processor's cache.
+_PIECE = 1 << 17
 # Weights are rounded in runs of so many, and what a run leaves over is handed on at once.
 _RUN = 64
 # Matrices of up to so many rows are inverted as they are.
@@ -31,17 +33,37 @@ def weighted_scales(weights: Floats, how: Quantization, grid: Grid, product: Pro
     """
     squares = _diagonal(moments, product.columns(weights).shape[1])[:, :, None]
     importance = product.weights(np.broadcast_to(squares, product.columns(weights).shape), weights.shape)
-    axes = tuple(axis for axis in range(weights.ndim) if axis != how.axis)
     scales = np.array(how.scales, np.float32)
-    best, parts = np.full(len(scales), np.inf), np.ones(len(scales))
-    for part in _PARTS:
-        tried = laid(np.float32(part) * scales, weights.ndim, how.axis)
-        error = np.clip(np.rint(weights / tried), *grid.span) * tried - weights
-        found = np.sum(error * error * importance, axis=axes, dtype=np.float64).reshape(-1)
-        is_better = found < best
-        best[is_better], parts[is_better] = found[is_better], part
+    parts = np.ones(len(scales))
+    rows, counted = (_by_slice(numbers, how.axis) for numbers in (weights, importance))
+    step = max(1, _PIECE // max(rows.shape[1], 1))
+    for start in range(0, len(rows), step):
+        piece = slice(start, start + step)
+        parts[piece] = _best_parts(rows[piece], scales[piece], counted[piece], grid)
     chosen = np.maximum((parts * scales).astype(np.float32), _LEAST)
     return Quantization(dtype=how.dtype, scales=tuple(map(float, chosen)), zero_points=how.zero_points, axis=how.axis)
+
+
+def _by_slice(numbers: Floats, axis: int | None) -> Floats:
+    """Numbers as [slices along an axis, all else]; one slice where there is none."""
+    return numbers.reshape(1, -1) if axis is None else np.moveaxis(numbers, axis, 0).reshape(numbers.shape[axis], -1)
+
+
+def _best_parts(weights: Floats, scales: Floats, importance: Floats, grid: Grid) -> Doubles:
+    """The part of its scale with which each row of weights errs least."""
+    best, parts = np.full(len(scales), np.inf), np.ones(len(scales))
+    for part in _PARTS:
+        tried = (np.float32(part) * scales)[:, None]
+        error = np.divide(weights, tried)
+        np.clip(np.rint(error, out=error), *grid.span, out=error)
+        error *= tried
+        error -= weights
+        error *= error
+        error *= importance
+        found = error.sum(axis=1, dtype=np.float64)
+        is_better = found < best
+        best[is_better], parts[is_better] = found[is_better], part
+    return parts
 
 
 def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: Moments) -> bytes:
