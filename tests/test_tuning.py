@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from mezzo.contracts.options.request import Request
 from mezzo.contracts.strategy import cost
 from mezzo.conversion.results import open_source
 from mezzo.evaluate.model_data import open_model_data
+from mezzo.formats.dtypes import DType
 from mezzo.numerics.data.splits import cut
 from mezzo.onnx.run.run import emulated_session, native_session
 from mezzo.planner.options import read_options
+from mezzo.planner.plan_options import ErrorPrice
 from mezzo.tuning.evaluator import Rig, units_of
 from mezzo.tuning.frontier import trace
 from mezzo.tuning.goals import Goal, Memory, score
@@ -128,6 +131,21 @@ def test_frontier_has_the_same_plans_whatever_all_low_costs_beside_the_sum() -> 
     for scale in (1e-3, 1.0, 1e3):
         tuner.scales = dict.fromkeys(tuner.scales, scale)
         assert [point.key for point in trace(tuner.solve, 48)] == keys
+
+
+def test_what_has_a_price_before_a_search_keeps_it() -> None:
+    """A product that was left in floats stays in floats, and the others still have a frontier between them."""
+    model, low = open_source(mlp(), False, None), DType.FLOAT16
+    options = read_options(Request(policy="aggressive"))
+    left = {low: {"one": ErrorPrice(1 << 40, "left")}}
+    options = replace(options, wishes=replace(options.wishes, error_prices=left))
+    goal, data = Goal(max_error=1e-9, margin=1.0), open_model_data(model, batches())
+    tuner = Tuner(model, options, goal, data, Limits(), Memory(None, {}))
+    choosing = tuner.choose()
+    one = tuner.rig.graph.by_name["one"]
+    assert len(choosing.points) > 2 and not any(point.levels[one] for point in choosing.points)
+    price = choosing.options.wishes.error_prices[low]["one"]
+    assert price.cost >= 1 << 40 and price.because == "left"
 
 
 def test_overflow_on_data_is_no_surprise() -> None:

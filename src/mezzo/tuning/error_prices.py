@@ -40,14 +40,16 @@ class UnitSquares:
 
 
 def with_prices(problem: Problem, units: Sequence[UnitSquares], weight: float) -> Problem:
-    """The problem where every node pays for its error at every level, at a price per squared error."""
+    """The problem where every node pays for its error at every level, at a price per squared error, beside what it pays
+    there already.
+    """
     sides = list(problem.sides)
     beside = [level for level in range(len(problem.line.levels)) if level != problem.line.base]
     for place, level in enumerate(beside):
-        penalties = [0] * len(problem.graph.nodes)
+        penalties = [*(sides[place].penalties or (0,) * len(problem.graph.nodes))]
         for unit in units:
             for node in unit.nodes if level in unit.by_level else ():
-                penalties[node] = unit.price(weight, level)
+                penalties[node] += unit.price(weight, level)
         sides[place] = replace(sides[place], penalties=tuple(penalties))
     return replace(problem, sides=tuple(sides))
 

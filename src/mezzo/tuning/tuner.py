@@ -302,17 +302,26 @@ class Tuner:
             for dtype in self.rig.lows
         }
         line, nodes = self.rig.judged.problem.line, self.rig.graph.nodes
-        by_dtype: dict[DType, dict[str, ErrorPrice]] = {line.dtypes[level]: {} for level in line.others}
+        given = self.options.wishes.error_prices
+        by_dtype: dict[DType, dict[str, ErrorPrice]] = {
+            line.dtypes[level]: {**given.get(line.dtypes[level], {})} for level in line.others
+        }
+
+        def add(level: int, node: int, price: ErrorPrice) -> None:
+            prices, name = by_dtype[line.dtypes[level]], nodes[node].name
+            known = prices.get(name)
+            prices[name] = price if known is None else replace(known, cost=known.cost + price.cost)
+
         for at, unit in enumerate(self._squares_by_unit()):
             for level in unit.by_level:
                 price = unit.price(weight, level)
                 if price:
                     text = self._explain(at, self.squares[at], wholes[line.dtypes[level]])
-                    by_dtype[line.dtypes[level]] |= {nodes[node].name: ErrorPrice(price, text) for node in unit.nodes}
+                    for node in unit.nodes:
+                        add(level, node, ErrorPrice(price, text))
         for node, level in self.lonely[weight]:
-            by_dtype[line.dtypes[level]][nodes[node].name] = ErrorPrice(
-                UnitSquares((node,), {level: math.inf}).price(weight, level), _ALONE.format(line.dtypes[level])
-            )
+            price = UnitSquares((node,), {level: math.inf}).price(weight, level)
+            add(level, node, ErrorPrice(price, _ALONE.format(line.dtypes[level])))
         return by_dtype
 
     def _explain(self, at: int, square: float, whole: float) -> str:
