@@ -77,7 +77,7 @@ def test_examples_run_as_written(run, save_data, tmp_path, monkeypatch, command)
         assert (ran.code, ran.err) == (0, ""), words
 
 
-@pytest.mark.parametrize("words", ["['--help']", "['convert', '--help']", "['--version']", "['policies']"])
+@pytest.mark.parametrize("words", ["['--help']", "['convert', '--help']", "['--version']", "['targets', 'onnx']"])
 def test_commands_without_a_model_start_light(words):
     script = f"import sys; from mezzo.cli import main; main({words}); print(sorted(sys.modules), file=sys.stderr)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

@@ -39,7 +39,6 @@ from mezzo.numerics.verdicts import read_drop
 from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_parameters
-from mezzo.search.range_findings import protect
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.evaluator import can_cut
 from mezzo.tuning.frontier import Candidate, predict
@@ -47,6 +46,7 @@ from mezzo.tuning.goals import Goal, Memory, Score, identity_of
 from mezzo.tuning.measured_costs import Measurement, check_measurable
 from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import check, convert_on_data, with_data_settings
+from mezzo.tuning.repair.range_findings import protect
 from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime
 from mezzo.tuning.timing.final_benchmark import Race, race
 from mezzo.tuning.tuner import Choosing, Limits, Tuner

@@ -5,15 +5,13 @@ A plug-in, mezzo's own or another package's, is imported when it is asked for by
 before. A module of mezzo's has the name of its plug-in, with "_" where that has "-".
 """
 
-import importlib
 import logging
 import os
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, partial
+from functools import partial
 from types import MappingProxyType, ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import settle
@@ -23,6 +21,7 @@ from mezzo.contracts.strategy import Strategy
 from mezzo.formats.dtypes import DType
 from mezzo.io.policyfile import read_policy
 from mezzo.io.targetfile import read_target
+from mezzo.plugins.built_in import BuiltIn, built_in, import_and_read
 from mezzo.plugins.entries import BUILT_IN, Entry, Origin, entries
 from mezzo.tables.facts import OpFacts
 from mezzo.tables.ops import op_facts as built_in_facts
@@ -53,59 +52,6 @@ class Table(Mapping[str, _T]):
 
     def __len__(self) -> int:
         return len(self.things)
-
-
-# Gives a plug-in of mezzo's own.
-_Load = Callable[[], _T]
-
-
-class _BuiltIn(Mapping[str, _T]):
-    """Plug-ins of mezzo's own by name, in order. `list_loads`: what imports each, called when it is asked for."""
-
-    def __init__(self, list_loads: Callable[[], Mapping[str, _Load[_T]]]) -> None:
-        self._list_loads = list_loads
-        self._loaded: dict[str, _T] = {}
-
-    def __getitem__(self, name: str) -> _T:
-        if name not in self._loaded:
-            self._loaded[name] = self._loads[name]()  # KeyError: there is none of that name
-        return self._loaded[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._loads
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._loads)
-
-    def __len__(self) -> int:
-        return len(self._loads)
-
-    @cached_property
-    def _loads(self) -> Mapping[str, _Load[_T]]:
-        loads = self._list_loads()
-        return {name: loads[name] for name in sorted(loads)}
-
-
-def _built_in(kind: str, package: str, read: Callable[[ModuleType, str], _T]) -> _BuiltIn[_T]:
-    """The plug-ins in the modules of a package, and what mezzo declares as entry points (`mezzo.reference`)."""
-
-    def list_loads() -> Mapping[str, _Load[_T]]:
-        folder = importlib.import_module(package).__path__
-        modules = {m.name.replace("_", "-"): f"{package}.{m.name}" for m in pkgutil.iter_modules(folder)}
-        of_files = {name: partial(_import_and_read, module, read, name) for name, module in modules.items()}
-        return of_files | {entry.name: partial(_declared, entry) for entry in entries(kind, are_built_in=True)}
-
-    return _BuiltIn(list_loads)
-
-
-def _import_and_read(module: str, read: Callable[[ModuleType, str], _T], name: str) -> _T:
-    return read(importlib.import_module(module), name)
-
-
-def _declared(entry: Entry) -> Any:
-    """What an entry point leads to: a policy, or an object of the class."""
-    declared = entry.load()
-    return declared() if isinstance(declared, type) else declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,19 +221,19 @@ def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
 
 # The package of each front end.
 _FRONTEND_PACKAGES = (("onnx", "mezzo.onnx"), ("torch", "mezzo.aten"))
-_POLICIES = _Kind("policy", _built_in("policy", "mezzo.tables.policies", _policy_of), _load_policy, "a .toml file")
-_TARGETS = _Kind("target", _built_in("target", "mezzo.tables.targets", _target_of), _load_target, "a .toml file")
-_STRATEGIES = _Kind("strategy", _built_in("strategy", "mezzo.planner.strategies", _strategy_of), _load_strategy)
+_POLICIES = _Kind("policy", built_in("policy", "mezzo.tables.policies", _policy_of), _load_policy, "a .toml file")
+_TARGETS = _Kind("target", built_in("target", "mezzo.tables.targets", _target_of), _load_target, "a .toml file")
+_STRATEGIES = _Kind("strategy", built_in("strategy", "mezzo.planner.strategies", _strategy_of), _load_strategy)
 _CALIBRATORS = _Kind(
     "calibrator",
-    _built_in("calibrator", "mezzo.quantize.calibrators", _calibrator_of),
+    built_in("calibrator", "mezzo.quantize.calibrators", _calibrator_of),
     _load_calibrator,
     words=(NO_CALIBRATOR,),
 )
 _FRONTENDS = _Kind(
     "front end",
-    _BuiltIn(
-        lambda: {name: partial(_import_and_read, package, _frontend_of, name) for name, package in _FRONTEND_PACKAGES}
+    BuiltIn(
+        lambda: {name: partial(import_and_read, package, _frontend_of, name) for name, package in _FRONTEND_PACKAGES}
     ),
     _load_frontend,
 )

@@ -26,10 +26,10 @@ from mezzo.numerics.ranges.range_evidence import can_tell
 from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_biases, correct_parameters
-from mezzo.search.range_findings import HEADROOM, count_lifted, with_lifts, with_protection
 from mezzo.tuning.evaluator import Rig, can_cut, few_samples, split_for_scales
 from mezzo.tuning.goals import Goal, Memory, identity_of, shares_of
 from mezzo.tuning.repair.last_layers import without_last
+from mezzo.tuning.repair.range_findings import HEADROOM, count_lifted, with_lifts, with_protection
 from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime
 from mezzo.tuning.tuner import Limits, Tuner
 

@@ -1,0 +1,63 @@
+"""Plug-ins that come with mezzo: files of a package, and mezzo's own entry points, imported when they are asked for."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from types import ModuleType
+from typing import Any, TypeVar
+
+from mezzo.plugins.entries import Entry, entries
+
+_T = TypeVar("_T")
+# Gives a plug-in of mezzo's own.
+_Load = Callable[[], _T]
+
+
+class BuiltIn(Mapping[str, _T]):
+    """Plug-ins of mezzo's own by name, in order. `list_loads`: what imports each, called when it is asked for."""
+
+    def __init__(self, list_loads: Callable[[], Mapping[str, _Load[_T]]]) -> None:
+        self._list_loads = list_loads
+        self._loaded: dict[str, _T] = {}
+
+    def __getitem__(self, name: str) -> _T:
+        if name not in self._loaded:
+            self._loaded[name] = self._loads[name]()  # KeyError: there is none of that name
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loads
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loads)
+
+    def __len__(self) -> int:
+        return len(self._loads)
+
+    @cached_property
+    def _loads(self) -> Mapping[str, _Load[_T]]:
+        loads = self._list_loads()
+        return {name: loads[name] for name in sorted(loads)}
+
+
+def built_in(kind: str, package: str, read: Callable[[ModuleType, str], _T]) -> BuiltIn[_T]:
+    """The plug-ins in the modules of a package, and what mezzo declares as entry points (`mezzo.reference`)."""
+
+    def list_loads() -> Mapping[str, _Load[_T]]:
+        folder = importlib.import_module(package).__path__
+        modules = {m.name.replace("_", "-"): f"{package}.{m.name}" for m in pkgutil.iter_modules(folder)}
+        of_files = {name: partial(import_and_read, module, read, name) for name, module in modules.items()}
+        return of_files | {entry.name: partial(_declared, entry) for entry in entries(kind, are_built_in=True)}
+
+    return BuiltIn(list_loads)
+
+
+def import_and_read(module: str, read: Callable[[ModuleType, str], _T], name: str) -> _T:
+    return read(importlib.import_module(module), name)
+
+
+def _declared(entry: Entry) -> Any:
+    """What an entry point leads to: a policy, or an object of the class."""
+    declared = entry.load()
+    return declared() if isinstance(declared, type) else declared
