@@ -11,7 +11,7 @@ At version 1 of the dialect `plus` takes FP32 alone. And as real checkers do, th
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ from mezzo.contracts.corrections import Correction
 from mezzo.contracts.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record, Words
 from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype
 from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Signature
@@ -209,6 +210,9 @@ class ToyModel:
         self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
     ) -> "ToyModel":
         return self
+
+    def replaced(self, result: ToyProgram, low: DType, find: Callable[[Graph], Sequence[Replacement]]) -> ToyProgram:
+        return result
 
     def corrected(self, corrections: Sequence[Correction]) -> "ToyModel":
         return self

@@ -63,7 +63,8 @@ def convert(
         opset: "auto", the default, raises the version of the model's dialect, ONNX's opset, where only a newer one
             allows the type; "keep" never does.
         fuse: "standard", the default, brings what is to be quantized to normal form, folds and rewrites it in standard
-            ONNX, and leaves floats as they are; "simplify" does so for floats too; "none" leaves all as it is.
+            ONNX, and leaves floats as they are, but for norms by a root's reciprocal, which are written as quotients
+            where the target's runtime knows no others; "simplify" does so for floats too; "none" leaves all as it is.
         assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
         plan: a plan to replay instead of deciding; it has to be of this model, and options given beside it have to be
             those it was made with.

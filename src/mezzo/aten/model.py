@@ -1,6 +1,6 @@
 """A PyTorch program that came in: the front end's contract over FX graphs."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from mezzo.contracts.frontend import Applied, Extract, Fault, Frontend, Port, Pr
 from mezzo.contracts.plans import Edit
 from mezzo.contracts.reading import Artifact
 from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.ir.graph import Graph
 from mezzo.tables.target import Respelling
@@ -102,6 +103,9 @@ class TorchModel:
 
     def applied(self, reading: AnyReading) -> Applied:
         return Applied((), None)
+
+    def replaced(self, result: Rewritten, low: DType, find: Callable[[Graph], Sequence[Replacement]]) -> Rewritten:
+        return result
 
     def unchanged(self, reading: AnyReading) -> Rewritten:
         return Rewritten(program=own_reading(reading).program, casts=(), fault=None)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mezzo.contracts.corrections import Correction
     from mezzo.contracts.lab import Lab
     from mezzo.contracts.plans import Edit
+    from mezzo.contracts.replacements import Replacement
     from mezzo.ir.graph import Graph
     from mezzo.tables.target import Respelling
 
@@ -237,6 +238,11 @@ class Model(Protocol):
 
     def applied(self, reading: Reading) -> Applied:
         """What an application to the reading has done beside its edits."""
+
+    def replaced(self, result: Artifact, low: "DType", find: "Callable[[Graph], Sequence[Replacement]]") -> Artifact:
+        """A result of this model with one operator in place of each group that `find` finds in its graph, read beside
+        that float. The result itself is not changed.
+        """
 
     def unchanged(self, reading: Reading) -> Artifact:
         """The model as it was read, to be handed on as it is. The reading is spent."""

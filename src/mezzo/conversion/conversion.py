@@ -16,6 +16,7 @@ from mezzo.conversion.decided import Decided, refuse_out_of_range
 from mezzo.conversion.fusing import fused_as
 from mezzo.conversion.judged_model import held_by_schema, judge_at, judge_model
 from mezzo.conversion.naming import names_in
+from mezzo.conversion.norm_quotients import with_norm_quotients
 from mezzo.conversion.recall import asks_for_more, spell_record, spell_replay
 from mezzo.conversion.replay import replay
 from mezzo.conversion.stack_guard import call_with_room
@@ -50,7 +51,7 @@ def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[D
     """
     try:
         with _collector_paused():
-            return call_with_room(lambda: decide_and_apply(model, options, given))
+            return call_with_room(lambda: with_norm_quotients(model, options, *decide_and_apply(model, options, given)))
     except MezzoError:
         raise
     except Exception as error:

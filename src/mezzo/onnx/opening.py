@@ -1,7 +1,8 @@
 """Open a model, with all that it can be asked."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,11 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.frontend import Extract, Progress
 from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.contracts.replacements import Replacement
+from mezzo.formats.dtypes import DType
+from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.correcting import correct
+from mezzo.onnx.edit.replacements import write_replacements
 from mezzo.onnx.files.files import Source, from_proto, load
 from mezzo.onnx.files.runnable_model import Whole
 from mezzo.onnx.model import OnnxModel
@@ -59,6 +64,13 @@ class Opened(OnnxModel):
         kept = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
         source = fold(self.source, kept, copied, respellings)
         return self if source is None else Opened(source, self.progress, self.given)
+
+    def replaced(
+        self, result: onnx.ModelProto, low: DType, find: Callable[[Graph], Sequence[Replacement]]
+    ) -> onnx.ModelProto:
+        """A result with one operator in place of each group that is found in it."""
+        reading = Opened(replace(self.source, model=result), None).read(low)
+        return write_replacements(reading, find(reading.graph), self.source.blobs)
 
     def corrected(self, corrections: Sequence[Correction]) -> "Opened":
         """The model with constants changed."""

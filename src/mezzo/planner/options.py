@@ -282,10 +282,12 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     out_of_range = recorded.get("out_of_range", "protect")
     out_of_range = "error" if out_of_range == "error" else "protect"
     fuse = recorded.get("fuse", Request().fuse)
-    if plan.line.quantized is None:
-        return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse))
-    # What a kernel takes in decides where Quantize stands: its table is asked.
     target = given.get("target", recorded.get("target"))
+    known = find_targets().get(str(target))
+    spells_norms = known is not None and bool(known.norm_quotients)
+    if plan.line.quantized is None and not spells_norms:
+        return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse))
+    # What a kernel takes in decides where Quantize stands, and how a runtime knows norms: its table is asked.
     return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse, target=target))  # type: ignore[arg-type]  # its own field
 
 

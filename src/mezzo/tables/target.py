@@ -137,6 +137,17 @@ class Respelling:
     since: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormQuotient:
+    """Types in which a runtime finds a norm written out in small operators where it divides by the root, and not where
+    it multiplies by the root's reciprocal: results are written by quotients.
+    """
+
+    dtypes: frozenset[DType]
+    source: str
+    since: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Rows of one runtime. What is neither refused nor missing in a listing runs, in the formats spoken of: those of
@@ -160,6 +171,7 @@ class Target:
     quantized: tuple[QuantizedKernel, ...] = ()  # of those about one operator the first is what to prefer
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models that are brought to normal form
+    norm_quotients: tuple[NormQuotient, ...] = ()
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:

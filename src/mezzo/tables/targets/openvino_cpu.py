@@ -7,7 +7,7 @@ from dataclasses import replace
 from mezzo.formats.dtypes import DType
 from mezzo.tables.quantized_kernels import Hands, Operand, QuantizedKernel, Storage, weight
 from mezzo.tables.rows import EVERY_VERSION
-from mezzo.tables.target import Gain, Refusal, Target
+from mezzo.tables.target import Gain, NormQuotient, Refusal, Target
 
 _SINCE = "OpenVINO 2026.4.1"
 _SOURCE = f"mezzo probe, {_SINCE}"
@@ -283,4 +283,12 @@ TARGET = Target(
         ),
     ),
     quantized=(*_PRODUCTS, *_ELEMENTWISE, *_MOVED),
+    norm_quotients=(
+        NormQuotient(
+            dtypes=_BF16,
+            source="runtime graphs of RMSNorm and LayerNorm in small operators: RMS and MVN by Div or Pow, and three "
+            "kernels that round between by Reciprocal or 1 / root; in FP32 one kernel by either",
+            since=_SINCE,
+        ),
+    ),
 )

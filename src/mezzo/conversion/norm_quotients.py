@@ -1,0 +1,47 @@
+"""A result whose norms are spelled as its target's runtime knows them in low floats: by quotients."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mezzo.analysis.fusion import kernels_of
+from mezzo.analysis.fusion.partition import partition
+from mezzo.analysis.fusion.quotients import quotients_in
+from mezzo.analysis.fusion.view import View
+from mezzo.common.name_matching import join_with_or
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.reading import Artifact
+from mezzo.contracts.replacements import Replacement
+from mezzo.conversion.decided import Decided
+from mezzo.ir.graph import Graph
+from mezzo.planner.options import Options
+from mezzo.planner.planner import rows_of
+from mezzo.report.layout.numbers import spell_count
+
+
+def with_norm_quotients(model: Model, options: Options, decided: Decided, result: Artifact) -> tuple[Decided, Artifact]:
+    """A result with quotients in place of products with a reciprocal, in norms that run in a type that a row of its
+    target names, and a note of them; both as they are where there are none, or nothing is to be fused.
+    """
+    target, line = options.wishes.target, decided.plan.line
+    dtypes = {dtype for row in target.norm_quotients for dtype in row.dtypes} & {*line.dtypes}
+    if options.fuse == "none" or not dtypes or not decided.plan.edits:
+        return decided, result
+    quotients: list[Replacement] = []
+
+    def find(graph: Graph) -> Sequence[Replacement]:
+        view, name = View(graph, rows_of(graph)), target.fuses_as or target.name
+        quotients.extend(quotients_in(view, partition(view, kernels_of(name), name), dtypes))
+        return quotients
+
+    written = model.replaced(result, options.wishes.low, find)
+    if not quotients or model.fault(decided.reading.graph, written) is not None:
+        return decided, result
+    are, formats = "is" if len(quotients) == 1 else "are", join_with_or(sorted(map(str, dtypes)))
+    note = (
+        f"{spell_count(len(quotients), 'product')} with the reciprocal of a root {are} written as a quotient (Div), "
+        f"which rounds once and not twice: only so {target.name} runs such a norm in {formats} as one kernel, in f32 "
+        "inside"
+    )
+    if note in decided.plan.notes:  # of a plan that is replayed
+        return decided, written
+    return replace(decided, plan=replace(decided.plan, notes=(*decided.plan.notes, note))), written
