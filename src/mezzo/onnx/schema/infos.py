@@ -53,7 +53,7 @@ def state_casts(owner: onnx.GraphProto | onnx.FunctionProto, casts: Iterable[tup
     """State the types of what casts made: (operand, result, dtype), where the graph states the operand's shape."""
     if not isinstance(owner, onnx.GraphProto):
         return
-    stated = {info.name: info for info in (*owner.input, *owner.output, *owner.value_info)}
+    stated = {**stated_infos(owner), **{info.name: info for info in owner.input}}  # its own type goes before a note
     for operand, result, dtype in casts:
         source = stated.get(operand)
         if source is not None and result not in stated:
