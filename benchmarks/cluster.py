@@ -112,10 +112,10 @@ def timed(verb: str, model: Path, data: Path) -> tuple[Any, float]:
         return found, time.monotonic() - begin
 
 
-def overhead_s(crew: RayCrew, tasks: int = 500) -> float:
+def overhead_s(executor: RayCrew, tasks: int = 500) -> float:
     """What handing a task over and taking its result back costs, in a row."""
     job = Nothing()
-    team = crew.team(job, lambda: [], lambda: job.open([]))
+    team = executor.team(job, lambda: [], lambda: job.open([]))
     list(in_turn(team, range(2 * team.width)))
     begin = time.monotonic()
     list(in_turn(team, range(tasks)))
@@ -125,10 +125,10 @@ def overhead_s(crew: RayCrew, tasks: int = 500) -> float:
 class Weighing:
     """Adds up how many bytes items and results of a crew have, by the title of their job."""
 
-    def __init__(self, crew: RayCrew) -> None:
+    def __init__(self, executor: RayCrew) -> None:
         self.sizes: dict[str, list[int]] = {}
-        self._start, self._wait = crew.start, crew.wait_for
-        crew.start, crew.wait_for = self.start, self.wait_for  # type: ignore[method-assign]
+        self._start, self._wait = executor.start, executor.wait_for
+        executor.start, executor.wait_for = self.start, self.wait_for  # type: ignore[method-assign]
 
     def start(self, key: int, item: Any) -> Any:
         size = len(pickle.dumps(item, 5))
@@ -143,11 +143,11 @@ class Weighing:
         return outcome
 
 
-def killing(crew: RayCrew, kills: int, seed: int, over: threading.Event, killed: list[int]) -> None:
+def killing(executor: RayCrew, kills: int, seed: int, over: threading.Event, killed: list[int]) -> None:
     """Kill so many workers, one after the other, at random moments."""
     rng = random.Random(seed)
     while len(killed) < kills and not over.wait(rng.uniform(1.0, 6.0)):
-        pids = crew.pids()
+        pids = executor.pids()
         if pids:
             os.kill(rng.choice(pids), signal.SIGKILL)
             killed.append(len(killed))
@@ -157,8 +157,8 @@ def try_kills(model: Path, data: Path, kills: int, alone: dict[str, Any]) -> dic
     """Run ranges and tuning again and again until so many workers were killed."""
     over, killed, told = threading.Event(), list[int](), list[str]()
     runs = same = 0
-    with mezzo.cluster("local", workers=2, tell=told.append) as crew:
-        thread = threading.Thread(target=killing, args=(crew, kills, 7, over, killed))
+    with mezzo.cluster("local", workers=2, tell=told.append) as executor:
+        thread = threading.Thread(target=killing, args=(executor, kills, 7, over, killed))
         thread.start()
         try:
             while len(killed) < kills:
@@ -167,7 +167,7 @@ def try_kills(model: Path, data: Path, kills: int, alone: dict[str, Any]) -> dic
         finally:
             over.set()
             thread.join()
-        counts = crew.counts
+        counts = executor.counts
     return {"killed": len(killed), "lost_and_told": counts.lost, "begun_again": counts.again, "runs": runs,
             "same": same, "tasks": counts.done, "came_twice": counts.twice,
             "lines": sum("was lost" in line for line in told)}  # fmt: skip
@@ -195,16 +195,16 @@ def main() -> int:
         starts, overheads, spent, sizes = {}, {}, {}, {}
         for workers in asked.workers:
             begin = time.monotonic()
-            with mezzo.cluster("local", workers=workers) as crew:
+            with mezzo.cluster("local", workers=workers) as executor:
                 starts[workers] = time.monotonic() - begin
-                overheads[workers] = overhead_s(crew)
+                overheads[workers] = overhead_s(executor)
                 for verb in alone:
                     found, time_s = timed(verb, model, data)
                     row = Row(verb=verb, workers=workers, time_s=time_s, is_same=found == alone[verb], load=find_load())
                     rows.append(row)
-                spent = {title: asdict(one) for title, one in crew.counts.spent.items()}
+                spent = {title: asdict(one) for title, one in executor.counts.spent.items()}
                 if workers == asked.workers[-1]:
-                    weighing = Weighing(crew)
+                    weighing = Weighing(executor)
                     for verb in alone:
                         timed(verb, model, data)
                     sizes = weighing.sizes

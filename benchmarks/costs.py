@@ -133,8 +133,8 @@ def judge_one(model: OnnxModel, shape: tuple[int, ...], target: str, effort: Eff
     problem = judged.problem
     lows = {
         "fp32": [False] * len(problem.graph.nodes),
-        "table": options.wishes.strategy.assign(replace(problem, measured=None)),
-        "measured": options.wishes.strategy.assign(problem),
+        "table": options.planning.strategy.assign(replace(problem, measured=None)),
+        "measured": options.planning.strategy.assign(problem),
     }
     protos = [
         model.materialize(measuring.typed_model(model, judged, lows["fp32"])),

@@ -63,7 +63,7 @@ def models(suite: str, cache: Path | None) -> Iterator[tuple[str, onnx.ModelProt
 def count(judged: Judged, options: Options) -> tuple[int, int, int]:
     """Operators that could run low, that do, and heavy ones that do."""
     problem = judged.problem
-    levels = options.wishes.strategy.assign(problem)
+    levels = options.planning.strategy.assign(problem)
     ops = [n for n in problem.graph.nodes if n.kind is Kind.OP and not problem.is_absent[n.id]]
     low = [node for node in ops if levels[node.id]]
     return len(ops), len(low), sum(problem.costs_of[node.id] in HEAVY for node in low)
@@ -73,7 +73,7 @@ def measure(name: str, model: onnx.ModelProto | Path, to: str) -> Row:
     """Plan a model with estimates and without."""
     options = read_options(Request(to=to))
     rest = frozenset(rule.name for rule in structure_rules()) - ESTIMATED
-    plain = replace(options, wishes=replace(options.wishes, policy=replace(options.wishes.policy, findings=rest)))
+    plain = replace(options, planning=replace(options.planning, policy=replace(options.planning.policy, findings=rest)))
     opened = open_model(model)
     _, without, heavy_without = count(judge_model(opened, plain)[1], plain)
     judged = judge_model(opened, options)[1]

@@ -152,15 +152,15 @@ def main() -> int:
     parser.add_argument("--data", type=Path, nargs="*", help="folders of test data")
     parser.add_argument("--until", type=int, default=25, help="the opset to raise to")
     parser.add_argument("-v", "--verbose", action="store_true", help="name every model that is not alike")
-    wishes = parser.parse_args()
+    planning = parser.parse_args()
     warnings.simplefilter("ignore")
-    folders = wishes.data or [Path(onnx.__file__).parent / "backend" / "test" / "data"]
+    folders = planning.data or [Path(onnx.__file__).parent / "backend" / "test" / "data"]
     outcomes: Counter[str] = Counter()
     operators: set[tuple[str, int | None]] = set()
     exceptions = []
     for folder in folders:
         for case in find_cases(folder):
-            outcome, why = judge(case, wishes.until)
+            outcome, why = judge(case, planning.until)
             outcomes[outcome] += 1
             if outcome == "alike":
                 operators |= {(node.op_type, default_opset(case.model)) for node in all_nodes(case.model.graph)}
@@ -169,7 +169,7 @@ def main() -> int:
     for outcome, count in outcomes.most_common():
         print(f"{count:6} {outcome}")
     print(f"operators in models that answer alike: {len({op for op, _ in operators})}")
-    for outcome, name, since, why in sorted(exceptions) if wishes.verbose else ():
+    for outcome, name, since, why in sorted(exceptions) if planning.verbose else ():
         print(f"{outcome}: {name} (opset {since}) {why}")
     return 1 if outcomes["differs"] or outcomes["invalid"] or outcomes["no longer runs"] else 0
 

@@ -38,7 +38,7 @@ from mezzo.conversion.results import open_source
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.measures import Measured
 from mezzo.planner.options import read_options
-from mezzo.tuning.evaluator import Rig, few_samples, units_of
+from mezzo.tuning.evaluator import Evaluator, few_samples, units_of
 from mezzo.tuning.goals import score_one
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -172,11 +172,11 @@ def probe_blocks(blocks: int) -> Probed:
     """Probe a model of many alike blocks, and run every unit alone."""
     model, feeds = block_model(blocks), block_feeds(64)
     found = mezzo.sensitivity(model, feeds)
-    rig = Rig(open_source(model, False, None), read_options(Request(policy="aggressive")))
-    batch = few_samples(rig, next(iter(open_model_data(rig.model, feeds))))
+    evaluator = Evaluator(open_source(model, False, None), read_options(Request(policy="aggressive")))
+    batch = few_samples(evaluator, next(iter(open_model_data(evaluator.model, feeds))))
     alone = {
-        unit.name: score_one(rig, {}, dict.fromkeys(unit.nodes, unit.dtype), batch).error
-        for unit in units_of(rig.judged, *rig.lows)
+        unit.name: score_one(evaluator, {}, dict.fromkeys(unit.nodes, unit.dtype), batch).error
+        for unit in units_of(evaluator.judged, *evaluator.lows)
     }
     # Units that cost less than a thousandth of the whole decide nothing.
     shared = [u for u in found.units if not u.is_measured and alone[u.name] > 1e-3 * found.all_low]

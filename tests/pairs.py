@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from mezzo.contracts.problem import Choice, MeasuredCosts, Problem, Side, Split
+from mezzo.contracts.problem import Choice, LevelChoices, MeasuredCosts, Problem, Split
 from mezzo.formats.dtypes import HIGH, DType
-from mezzo.formats.precision_line import Line, line_of
+from mezzo.formats.precision_line import PrecisionLine, line_of
 from mezzo.ir.graph import Graph
 from mezzo.tables.facts import Cost
 from mezzo.tables.policy import Category
@@ -15,7 +15,7 @@ from mezzo.tables.target import Costs
 
 F16_LINE = line_of(HIGH, DType.FLOAT16)
 BF16_LINE = line_of(HIGH, DType.BFLOAT16)
-_SIDE_FIELDS = frozenset(field.name for field in fields(Side))
+_SIDE_FIELDS = frozenset(field.name for field in fields(LevelChoices))
 
 
 def pair_problem(
@@ -25,17 +25,17 @@ def pair_problem(
     worths: Sequence[int] | None = None,
     costs_of: Sequence[Cost | None] | None = None,
     prices: Costs | None = None,
-    line: Line = F16_LINE,
+    line: PrecisionLine = F16_LINE,
 ) -> Problem:
     """A problem whose one side is given by its columns: operators that only follow, unless something else is said."""
     size = len(graph.nodes)
-    side = Side(tuple(choices), tuple(categories or (Category.INFER,) * size), tuple(worths or (0,) * size))
+    side = LevelChoices(tuple(choices), tuple(categories or (Category.INFER,) * size), tuple(worths or (0,) * size))
     return Problem(
         graph=graph, line=line, sides=(side,), costs_of=tuple(costs_of or (None,) * size), prices=prices or Costs()
     )
 
 
-def side_of(problem: Problem) -> Side:
+def side_of(problem: Problem) -> LevelChoices:
     """The level beside FP32."""
     (side,) = problem.sides
     return side

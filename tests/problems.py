@@ -20,7 +20,7 @@ from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.files.magnitudes import facts
 from mezzo.onnx.read.read import read
 from mezzo.onnx.schema.shapes import value_sizes
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged, judge
 from mezzo.plugins.discovery import policies, policy, strategies, target, targets
 from mezzo.tables.policy import Category
@@ -45,10 +45,10 @@ class Case:
         return graph_of(self.build() if model is None else model, self.low)
 
     def judged(self, model: onnx.ModelProto | None = None) -> Judged:
-        return judge(self.graph(model), self.wishes())
+        return judge(self.graph(model), self.planning())
 
-    def wishes(self) -> Wishes:
-        return Wishes(
+    def planning(self) -> PlanningOptions:
+        return PlanningOptions(
             line=line_of(HIGH, self.low),
             policy=policy(self.policy),
             strategy=strategies()["mincut"],

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import toy_dialect
 
-from mezzo.contracts.problem import Choice, MeasuredCosts, Problem, Side
+from mezzo.contracts.problem import Choice, LevelChoices, MeasuredCosts, Problem
 from mezzo.contracts.quantized_level import DynamicProduct, DynamicWeight, Quantized
 from mezzo.formats.dtypes import HIGH, DType
-from mezzo.formats.precision_line import Line, uniform
+from mezzo.formats.precision_line import PrecisionLine, uniform
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Use, Value
@@ -24,14 +24,14 @@ _GAINS = (0, 0, 1, 9, 60, 500, 4000, -1, -30, -600)
 _PENALTIES = (0, 0, 1, 20, 300, 5000, 10**7, 10**30)
 
 
-def random_line(rng: random.Random, count: int) -> Line:
+def random_line(rng: random.Random, count: int) -> PrecisionLine:
     """Levels in a random order, FP32 anywhere among them."""
     dtypes = [HIGH, *rng.sample(_OTHERS, count - 1)]
     rng.shuffle(dtypes)
-    return Line(tuple(map(uniform, dtypes)), dtypes.index(HIGH))
+    return PrecisionLine(tuple(map(uniform, dtypes)), dtypes.index(HIGH))
 
 
-def random_graph(rng: random.Random, line: Line, size: int) -> Graph:
+def random_graph(rng: random.Random, line: PrecisionLine, size: int) -> Graph:
     """Operators that read earlier values, in roles of any kind, some in a loop body; values that cannot be cast."""
     nodes: list[Node] = []
     values: list[Value] = []
@@ -119,7 +119,7 @@ def random_problem(seed: int, count: int, size: int = 9, is_measured: bool | Non
     )
 
 
-def _random_side(rng: random.Random, graph: Graph, level: int, fixed: dict[int, int]) -> Side:
+def _random_side(rng: random.Random, graph: Graph, level: int, fixed: dict[int, int]) -> LevelChoices:
     choices, categories = [], []
     for node in graph.nodes:
         if node.kind is Kind.SOURCE:
@@ -131,7 +131,7 @@ def _random_side(rng: random.Random, graph: Graph, level: int, fixed: dict[int, 
         categories.append(rng.choice([Category.ALLOW, Category.ALLOW, Category.INFER, Category.CLEAR]))
     worths = tuple(rng.choice([0, 1, 3]) for _ in graph.nodes)
     penalties = tuple(rng.choice(_PENALTIES) for _ in graph.nodes) if rng.random() < 0.6 else None
-    return Side(tuple(choices), tuple(categories), worths, penalties)
+    return LevelChoices(tuple(choices), tuple(categories), worths, penalties)
 
 
 def can_be_kept(problem: Problem) -> bool:
@@ -174,7 +174,7 @@ def quantized_problem(seed: int, count: int, size: int = 9) -> Problem:
     problem = random_problem(seed, count, size)
     graph, others = problem.graph, [DType.FLOAT16, DType.BFLOAT16][: count - 2]
     dtypes = (*others, HIGH, DType.QUANTIZED8)
-    line = Line(tuple(map(uniform, dtypes)), count - 2)
+    line = PrecisionLine(tuple(map(uniform, dtypes)), count - 2)
     legal = frozenset(dtypes)
     nodes = tuple(node._replace(signature=replace(node.signature, legal=legal)) for node in graph.nodes)
     graph = replace(graph, nodes=nodes)

@@ -30,8 +30,8 @@ class Scattered:
 
 
 class _ScatteredTeam:
-    def __init__(self, crew: Scattered, benches: Sequence[Callable[[Any], Any]], rng: random.Random) -> None:
-        self._crew, self._benches, self._rng = crew, benches, rng
+    def __init__(self, executor: Scattered, benches: Sequence[Callable[[Any], Any]], rng: random.Random) -> None:
+        self._crew, self._benches, self._rng = executor, benches, rng
         self._waiting: list[_Awaited] = []
 
     @property

@@ -16,15 +16,15 @@ from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.results import open_source
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.planner.options import read_options
-from mezzo.tuning.evaluator import Rig, few_samples, places_of, units_of
+from mezzo.tuning.evaluator import Evaluator, few_samples, places_of, units_of
 from mezzo.tuning.goals import score_one
 from mezzo.tuning.sensitivity import Probing, probe_units
 
 BLOCKS = 10
 
 
-def rig_of(model: onnx.ModelProto) -> Rig:
-    return Rig(open_source(model, False, None), read_options(Request(policy="aggressive")))
+def rig_of(model: onnx.ModelProto) -> Evaluator:
+    return Evaluator(open_source(model, False, None), read_options(Request(policy="aggressive")))
 
 
 def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -37,9 +37,9 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("change", [lambda model: model, renamed], ids=["named", "nameless"])
 def test_alike_blocks_have_one_place_for_each_of_their_operators(change) -> None:
-    rig = rig_of(change(block_model(BLOCKS)))
-    units = units_of(rig.judged, *rig.lows)
-    count = Counter(places_of(rig.graph, units))
+    evaluator = rig_of(change(block_model(BLOCKS)))
+    units = units_of(evaluator.judged, *evaluator.lows)
+    count = Counter(places_of(evaluator.graph, units))
     # 25 operators of a block compute; at both ends some have other neighbours than their like inside.
     repeated = [size for size in count.values() if size > 1]
     assert len(repeated) == 25 and min(repeated) >= BLOCKS - 2 and max(repeated) <= BLOCKS
@@ -47,12 +47,12 @@ def test_alike_blocks_have_one_place_for_each_of_their_operators(change) -> None
 
 
 def test_a_query_is_no_value_and_the_first_norm_no_second() -> None:
-    rig = rig_of(renamed(block_model(BLOCKS)))
-    units = units_of(rig.judged, *rig.lows)
+    evaluator = rig_of(renamed(block_model(BLOCKS)))
+    units = units_of(evaluator.judged, *evaluator.lows)
     plain = [node.name for node in block_model(BLOCKS).graph.node]
     renamed_to = [node.name for node in renamed(block_model(BLOCKS)).graph.node]
     own = dict(zip(renamed_to, plain, strict=True))
-    place = {own[unit.name]: at for unit, at in zip(units, places_of(rig.graph, units), strict=True)}
+    place = {own[unit.name]: at for unit, at in zip(units, places_of(evaluator.graph, units), strict=True)}
     inner = [f"/encoder/layer.4/{part}" for part in ("query/MatMul", "key/MatMul", "value/MatMul", "first/Norm",
                                                      "second/Norm", "output/Residual", "down/Residual")]  # fmt: skip
     assert len({place[name] for name in inner}) == len(inner)
@@ -62,11 +62,11 @@ def test_a_query_is_no_value_and_the_first_norm_no_second() -> None:
 def test_shares_of_alike_blocks_hold_within_what_is_told() -> None:
     model, feeds = block_model(BLOCKS), block_feeds(16)
     found = mezzo.sensitivity(model, feeds)
-    rig = rig_of(model)
-    batch = few_samples(rig, next(iter(open_model_data(rig.model, feeds))))
+    evaluator = rig_of(model)
+    batch = few_samples(evaluator, next(iter(open_model_data(evaluator.model, feeds))))
     alone = {
-        unit.name: score_one(rig, {}, dict.fromkeys(unit.nodes, unit.dtype), batch).error
-        for unit in units_of(rig.judged, *rig.lows)
+        unit.name: score_one(evaluator, {}, dict.fromkeys(unit.nodes, unit.dtype), batch).error
+        for unit in units_of(evaluator.judged, *evaluator.lows)
     }
     assert found.runs <= 48 and any(unit.is_measured for unit in found.units)
     for unit in found.units:
@@ -138,6 +138,6 @@ g (float[2,8,16] x, float[2,8,16] r, float[16] s) => (float[2,8,16] y)
 def test_operators_that_have_to_agree_are_one_unit_by_the_name_of_the_first() -> None:
     options = read_options(Request(to="fp16", target="onnxruntime-cuda", policy="aggressive"))
     judged = judge_model(open_source(onnx.parser.parse_model(_LINKED), False, None), options)[1]
-    nodes, units = judged.problem.graph.nodes, units_of(judged, *options.wishes.line.beside)
+    nodes, units = judged.problem.graph.nodes, units_of(judged, *options.planning.line.beside)
     found = {unit.name: [nodes[node].name for node in unit.nodes] for unit in units}
     assert found == {"add": ["add", "norm"], "exp": ["exp"]}

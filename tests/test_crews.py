@@ -51,10 +51,10 @@ def test_ranges_have_the_same_bytes_however_they_were_split(seed: int, tmp_path:
     data = batches(model, seed)
     alone = ranges(model, data, resume=tmp_path / "alone.npz")
     for benches in (1, 2, 4):
-        crew = Scattered(seed, benches)
-        with working_with(crew):
+        executor = Scattered(seed, benches)
+        with working_with(executor):
             split = ranges(model, data, resume=tmp_path / f"{benches}.npz")
-        assert crew.done == len(data) + 1, f"seed {seed}: the crew did not do the work"
+        assert executor.done == len(data) + 1, f"seed {seed}: the crew did not do the work"
         assert split == alone, f"seed {seed}, {benches} benches"
         assert _arrays(tmp_path / f"{benches}.npz") == _arrays(tmp_path / "alone.npz"), f"seed {seed}, {benches}"
 
@@ -76,10 +76,10 @@ def test_calibration_has_the_same_bytes_however_it_was_split(seed: int, tmp_path
 
     alone = collected("alone")
     for benches in (1, 4):
-        crew = Scattered(seed, benches)
-        with working_with(crew):
+        executor = Scattered(seed, benches)
+        with working_with(executor):
             assert collected(f"{benches}") == alone, f"seed {seed}, {benches} benches"
-        assert crew.done == len(data), f"seed {seed}: the crew did not do the work"
+        assert executor.done == len(data), f"seed {seed}: the crew did not do the work"
         assert _arrays(tmp_path / f"{benches}.npz") == _arrays(tmp_path / "alone.npz"), f"seed {seed}"
 
 
@@ -91,10 +91,10 @@ def test_a_comparison_is_the_same_however_it_was_split(seed: int, layers: bool) 
     low = convert(model, policy="aggressive").model
     alone = compare(model, low, data, layers=layers)
     for benches in (1, 4):
-        crew = Scattered(seed, benches)
-        with working_with(crew):
+        executor = Scattered(seed, benches)
+        with working_with(executor):
             assert compare(model, low, data, layers=layers) == alone, f"seed {seed}, {benches} benches"
-        assert crew.done > 0, f"seed {seed}: the crew did not do the work"
+        assert executor.done > 0, f"seed {seed}: the crew did not do the work"
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -103,11 +103,11 @@ def test_sensitivity_is_the_same_whatever_was_foreseen(seed: int) -> None:
     data = batches(model, seed, 1, has_nan=False)
     alone = sensitivity(model, data, max_runs=20)
     for benches in (1, 3):
-        crew = Scattered(seed, benches)
-        with working_with(crew):
+        executor = Scattered(seed, benches)
+        with working_with(executor):
             split = sensitivity(model, data, max_runs=20)
         assert split == alone, f"seed {seed}, {benches} benches"
-        assert crew.done >= alone.runs, f"seed {seed}: the crew did not do the work"
+        assert executor.done >= alone.runs, f"seed {seed}: the crew did not do the work"
 
 
 @pytest.mark.parametrize("seed", range(4))

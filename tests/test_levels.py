@@ -9,10 +9,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from mezzo.contracts.plans import AddCast
-from mezzo.contracts.problem import Choice, MeasuredCosts, Problem, Side
+from mezzo.contracts.problem import Choice, LevelChoices, MeasuredCosts, Problem
 from mezzo.contracts.strategy import Strategy, casts_of, conversions, cost
 from mezzo.formats.dtypes import DType
-from mezzo.formats.precision_line import Line, uniform
+from mezzo.formats.precision_line import PrecisionLine, uniform
 from mezzo.planner.check import check
 from mezzo.planner.lower import lower
 from mezzo.plugins.discovery import strategies
@@ -137,7 +137,7 @@ def _mirrored(problem: Problem) -> Problem:
     assert measured is not None
     return replace(
         problem,
-        line=Line(problem.line.levels[::-1], last - problem.line.base),
+        line=PrecisionLine(problem.line.levels[::-1], last - problem.line.base),
         sides=problem.sides[::-1],
         links=tuple((last - 1 - threshold, *nodes) for threshold, *nodes in problem.links),  # type: ignore[misc]  # two
         caps={use: (last - most, last - least) for use, (least, most) in problem.caps.items()},
@@ -161,11 +161,11 @@ def _with_a_gap(problem: Problem) -> Problem:
     assert measured is not None
     levels = (line.levels[0], uniform(DType.INT4), line.levels[1])
     nobody = tuple(Choice.ABSENT if choice is Choice.ABSENT else Choice.HIGH for choice in problem.sides[0].choices)
-    empty = Side(nobody, problem.sides[0].categories, problem.sides[0].worths)
+    empty = LevelChoices(nobody, problem.sides[0].categories, problem.sides[0].worths)
     free = (0,) * len(problem.graph.values)
     return replace(
         problem,
-        line=Line(levels, 2 * line.base),
+        line=PrecisionLine(levels, 2 * line.base),
         sides=(empty, problem.sides[0]) if line.base == 0 else (problem.sides[0], empty),
         caps={use: (2 * least, 2 * most) for use, (least, most) in problem.caps.items()},
         measured=MeasuredCosts(

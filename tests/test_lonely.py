@@ -14,7 +14,7 @@ from mezzo.conversion.results import open_source
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import read_options
-from mezzo.tuning.evaluator import Rig
+from mezzo.tuning.evaluator import Evaluator
 from mezzo.tuning.isolated_data_movement import lonely_movers
 
 _CHAIN = """<ir_version: 10, opset_import: ["" : 21]>
@@ -30,7 +30,7 @@ g (float[4,4] x) => (float[4,4] y, float[4,4] z) {
 def chain() -> Graph:
     model = onnx.parser.parse_model(_CHAIN)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
-    return Rig(open_source(model, False, None), read_options(Request(policy="aggressive"))).graph
+    return Evaluator(open_source(model, False, None), read_options(Request(policy="aggressive"))).graph
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_graph_input_that_is_stored_low_has_rounded_already() -> None:
     text = _CHAIN.replace("MatMul(x, w)", "Transpose<perm=[1,0]>(x)", 1)
     model = onnx.parser.parse_model(text)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
-    graph = Rig(open_source(model, False, None), read_options(Request(policy="aggressive"))).graph
+    graph = Evaluator(open_source(model, False, None), read_options(Request(policy="aggressive"))).graph
     names = {node.name: node.id for node in graph.nodes}
     assigned = [0] * len(graph.nodes)
     assigned[names["one"]] = 1

@@ -257,10 +257,10 @@ def test_two_conversions_on_the_same_data_give_the_same_plan() -> None:
 @given(cases())
 def test_lifting_denies_nobody_and_leaves_the_rest_alone(case: Case) -> None:
     """With every node lifted, what is denied was denied before; with none, nothing differs."""
-    graph, wishes = case.graph(), case.wishes()
-    before = judge(graph, wishes).verdicts()
+    graph, planning = case.graph(), case.planning()
+    before = judge(graph, planning).verdicts()
     everything = {node.name: Evidence("all of it fits", True) for node in graph.nodes}
-    after = judge(graph, replace(wishes, lifted=everything)).verdicts()
+    after = judge(graph, replace(planning, lifted=everything)).verdicts()
     for node, old, new in zip(graph.nodes, before, after, strict=True):
         if new.category is Category.DENY:
             assert old.category is Category.DENY, (case, node.name)

@@ -84,8 +84,8 @@ def plan_case(options: dict[str, str], before: str) -> dict[str, str]:
     chosen: Options = read_options(Request(**words))  # type: ignore[arg-type]  # words of its fields
     model = open_model(onnx.parser.parse_model(before))
     reading, judged = judge_model(model, chosen)
-    found = parameters_of(reading.graph, judged, options, chosen.wishes.line.quantized_format)
-    chosen = replace(chosen, wishes=replace(chosen.wishes, quantized=found))
+    found = parameters_of(reading.graph, judged, options, chosen.planning.line.quantized_format)
+    chosen = replace(chosen, planning=replace(chosen.planning, quantized=found))
     decided, result = convert_model(model, chosen, None)
     levels = [f"{node.name}: {node.precision.compute}\n" for node in decided.plan.nodes if node.kind == "op"]
     return {"after": mezzo.show(result), "levels": "".join(levels)}

@@ -6,7 +6,7 @@ from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import DType
 from mezzo.io.targetfile import read_target
 from mezzo.plugins import discovery
-from mezzo.tables.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage
+from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel, Storage
 from mezzo.tables.target import Target
 
 HEAD = "[[quantized]]\nop = 'Conv'\nhands = 'either'\n"
@@ -50,7 +50,7 @@ def test_rows_are_read_with_every_field():
             Operand(position=1, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=-1, rank=4),
             Operand(position=2, and_rest=True),
         ),
-        hands=Hands.INTEGERS,
+        hands=OutputMode.INTEGERS,
         source="SDK 2.0, table 9",
         since="",
         followers=frozenset({"Relu", "gelu-erf"}),

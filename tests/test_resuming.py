@@ -70,9 +70,9 @@ def test_a_search_ended_at_any_run_goes_on_as_if_it_had_not_been(
     for attempt in range(3):
         state, ends = tmp_path / f"state{attempt}.json", 0
         while True:
-            crew = Ending(rng.randrange(3, 24))
+            executor = Ending(rng.randrange(3, 24))
             try:
-                with working_with(crew):
+                with working_with(executor):
                     found = run(model, data, state)
             except KeyboardInterrupt:
                 ends += 1
@@ -100,8 +100,8 @@ def collected(folder: Path, state: Path) -> str:
 
 
 def test_a_calibration_ended_in_the_middle_goes_on(tmp_path: Path) -> None:
-    crew = Ending(8)  # six batches of ranges, two of the calibration
-    with pytest.raises(KeyboardInterrupt), working_with(crew):
+    executor = Ending(8)  # six batches of ranges, two of the calibration
+    with pytest.raises(KeyboardInterrupt), working_with(executor):
         collected(tmp_path, tmp_path / "kept.npz")
     with np.load(tmp_path / "kept.npz") as held:
         assert json.loads(held["journal"].tobytes())["batches"] == 2
@@ -195,13 +195,13 @@ def test_a_search_ends_with_the_run_in_which_its_time_does(
 ) -> None:
     """A clock that moves with runs alone: behind the limit no item is begun but those of the last check."""
     model, data = model_and_data(tmp_path, 3)
-    crew = Ending(10**9)
+    executor = Ending(10**9)
     late: list[str] = []
 
     class Clock:
-        monotonic = staticmethod(lambda: float(crew.done))
+        monotonic = staticmethod(lambda: float(executor.done))
 
-    team = crew.team
+    team = executor.team
 
     def watching(job: Job[Any, Any], models: Any, here: Any) -> Any:
         before = here
@@ -210,7 +210,7 @@ def test_a_search_ends_with_the_run_in_which_its_time_does(
             run = before()
 
             def work(item: Any) -> Any:
-                if item is not None and crew.done > max(runs, 0) + 1:
+                if item is not None and executor.done > max(runs, 0) + 1:
                     late.append(job.title)
                 return run(item)
 
@@ -218,13 +218,13 @@ def test_a_search_ends_with_the_run_in_which_its_time_does(
 
         return team(job, models, noting)
 
-    monkeypatch.setattr(crew, "team", watching)
+    monkeypatch.setattr(executor, "team", watching)
     monkeypatch.setattr(tuner, "time", Clock)
     monkeypatch.setattr("mezzo.api.tune.time", Clock)
-    with working_with(crew):
+    with working_with(executor):
         found = mezzo.tune(model, data=data, max_error=3e-4, time_limit_s=float(runs))
     assert found.measured is not None and found.measured.search is not None
-    assert found.measured.search.stopped_by == "the time limit" or crew.done <= runs
+    assert found.measured.search.stopped_by == "the time limit" or executor.done <= runs
     # The first batch is measured and looked at whatever the limit is, so that there is something to check.
     assert set(late) - {"comparison"} <= ({"ranges", "emulation"} if runs == 0 else {"emulation"})
     assert late.count("emulation") <= 1 + (runs == 0)

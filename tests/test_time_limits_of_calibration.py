@@ -40,11 +40,11 @@ class Watching(Ending):
         return super().team(job, models, watching)
 
 
-def clock_of(crew: Watching) -> Any:
+def clock_of(executor: Watching) -> Any:
     """A clock that moves with runs alone."""
 
     class Clock:
-        monotonic = staticmethod(lambda: float(crew.done))
+        monotonic = staticmethod(lambda: float(executor.done))
 
     return Clock
 
@@ -70,20 +70,20 @@ def without_limit(tmp_path_factory: pytest.TempPathFactory) -> mezzo.Plan:
 def test_tuning_calibrates_on_what_it_has_time_for(
     limit: int, without_limit: mezzo.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crew = Watching(limit)
+    executor = Watching(limit)
     state = tmp_path / "state.json"
-    with monkeypatch.context() as patched, working_with(crew):
+    with monkeypatch.context() as patched, working_with(executor):
         for module in ("mezzo.api.tune", "mezzo.tuning.tuner"):
-            patched.setattr(f"{module}.time", clock_of(crew))
+            patched.setattr(f"{module}.time", clock_of(executor))
         found = _tune(time_limit_s=float(limit), resume=state)
-    assert crew.collected == limit
+    assert executor.collected == limit
     assert cut_of(found.plan.notes) == (limit, CALIBRATED)
     assert found.measured is not None and found.measured.search is not None
     assert found.measured.search.stopped_by == "the time limit"
     assert "correction weights: left, as the time limit came first" in found.plan.notes
     # One batch of ranges and one look at the data, so that there is something to check, and then the check.
-    assert set(crew.late) <= {"ranges", "emulation", "comparison"}
-    assert crew.late.count("ranges") == 1 and crew.late.count("emulation") == 1
+    assert set(executor.late) <= {"ranges", "emulation", "comparison"}
+    assert executor.late.count("ranges") == 1 and executor.late.count("emulation") == 1
 
     # The same command goes on, and ends as if it had never been cut.
     gone_on = _tune(resume=state).plan
@@ -93,9 +93,9 @@ def test_tuning_calibrates_on_what_it_has_time_for(
 @pytest.mark.parametrize(("limit", "seen"), [(1, 1), (12, 1), (16, 4), (21, None)])
 def test_a_report_ends_with_its_first_row(limit: int, seen: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve batches are measured, nine are calibrated on, and then rows are judged."""
-    crew = Watching(limit)
-    monkeypatch.setattr("mezzo.api.quantize_report.time", clock_of(crew))
-    with working_with(crew):
+    executor = Watching(limit)
+    monkeypatch.setattr("mezzo.api.quantize_report.time", clock_of(executor))
+    with working_with(executor):
         found = mezzo.quantize_report(
             DIGITS / "digits.onnx", calibrators=["minmax", "mse", "entropy"], time_limit_s=float(limit), **ASKED
         )
@@ -104,7 +104,7 @@ def test_a_report_ends_with_its_first_row(limit: int, seen: int | None, monkeypa
     assert found.notes[-1] == "the time limit came before mse, entropy: not judged"
     assert sum(note.startswith("the time limit came while corrections were tried") for note in found.notes) == 1
     assert any("the time limit ended the ranges: they are of" in note for note in found.notes) == (limit <= 12)
-    assert crew.collected == (seen or HELD)
+    assert executor.collected == (seen or HELD)
 
 
 def test_without_a_limit_nothing_is_cut(tmp_path: Path) -> None:

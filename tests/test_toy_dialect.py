@@ -13,7 +13,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.graph import Graph
 from mezzo.planner.check import check
 from mezzo.planner.lower import lower
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged, judge
 from mezzo.planner.reasons import reasons
 from mezzo.plugins.discovery import policy, strategies, target
@@ -36,14 +36,16 @@ def _toy_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mezzo.planner.planner, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))
 
 
-def decide(graph: Graph, strategy: str) -> tuple[Judged, dict[str, int], tuple[Edit, ...], Wishes]:
+def decide(graph: Graph, strategy: str) -> tuple[Judged, dict[str, int], tuple[Edit, ...], PlanningOptions]:
     """Judge, assign, lower and check; the assignment is by node name."""
-    wishes = Wishes(line=F16_LINE, policy=policy("balanced"), strategy=strategies()[strategy], target=target("any"))
-    judged = judge(graph, wishes)
-    levels = wishes.strategy.assign(judged.problem)
+    planning = PlanningOptions(
+        line=F16_LINE, policy=policy("balanced"), strategy=strategies()[strategy], target=target("any")
+    )
+    judged = judge(graph, planning)
+    levels = planning.strategy.assign(judged.problem)
     edits = lower(judged.problem, levels)
     assert check(judged.problem, levels, edits) == []
-    return judged, {node.name: level for node, level in zip(graph.nodes, levels, strict=True)}, edits, wishes
+    return judged, {node.name: level for node, level in zip(graph.nodes, levels, strict=True)}, edits, planning
 
 
 @pytest.mark.parametrize("strategy", strategies())
@@ -75,15 +77,15 @@ def test_toy_weight_used_in_both_precisions_is_stored_twice() -> None:
 
 
 def test_toy_constant_out_of_range_keeps_its_reader_high() -> None:
-    judged, levels, _, wishes = decide(toy_dialect.read("in x 8\nconst w 8 1e6\nh = product x w\nout h"), "mincut")
+    judged, levels, _, planning = decide(toy_dialect.read("in x 8\nconst w 8 1e6\nh = product x w\nout h"), "mincut")
     assert not levels["h"]
-    assert reasons(judged, list(levels.values()), wishes)[2].rule == "constant-out-of-range"
+    assert reasons(judged, list(levels.values()), planning)[2].rule == "constant-out-of-range"
 
 
 def test_toy_operator_without_facts_is_denied() -> None:
-    judged, levels, _, wishes = decide(toy_dialect.read("in x 8\nh = conjure x\nout h"), "mincut")
+    judged, levels, _, planning = decide(toy_dialect.read("in x 8\nh = conjure x\nout h"), "mincut")
     assert not levels["h"]
-    assert reasons(judged, list(levels.values()), wishes)[1].rule == "unlisted"
+    assert reasons(judged, list(levels.values()), planning)[1].rule == "unlisted"
 
 
 def marked(**marks: DType | None) -> Graph:
@@ -93,9 +95,9 @@ def marked(**marks: DType | None) -> Graph:
 
 @pytest.mark.parametrize("strategy", strategies())
 def test_the_program_itself_says_what_a_node_runs_in(strategy: str) -> None:
-    judged, levels, _, wishes = decide(marked(h=None, m=HIGH, p=DType.FLOAT16), strategy)
+    judged, levels, _, planning = decide(marked(h=None, m=HIGH, p=DType.FLOAT16), strategy)
     assert (levels["h"], levels["m"], levels["p"]) == (0, 0, 1)
-    why = reasons(judged, list(levels.values()), wishes)
+    why = reasons(judged, list(levels.values()), planning)
     assert [why[judged.problem.graph.by_name[name]].because for name in "hmp"] == [
         "the program keeps it as it is written", "the program asks for f32 here", "the program asks for f16 here",
     ]  # fmt: skip
@@ -103,11 +105,11 @@ def test_the_program_itself_says_what_a_node_runs_in(strategy: str) -> None:
 
 def test_the_program_beats_the_options_of_its_user() -> None:
     graph = marked(h=None, p=DType.FLOAT16)
-    wishes = Wishes(
+    planning = PlanningOptions(
         line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any"),
         include=("h",), exclude=("p",),
     )  # fmt: skip
-    levels = wishes.strategy.assign(judge(graph, wishes).problem)
+    levels = planning.strategy.assign(judge(graph, planning).problem)
     assert (levels[graph.by_name["h"]], levels[graph.by_name["p"]]) == (0, 1)
 
 
@@ -117,16 +119,20 @@ def test_a_node_that_cannot_run_so_stays_high_and_that_is_told() -> None:
         node._replace(signature=replace(node.signature, legal=frozenset({HIGH}))) if node.name == "p" else node
         for node in graph.nodes
     ]
-    wishes = Wishes(line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any"))
-    judged = judge(replace(graph, nodes=tuple(nodes)), wishes)
+    planning = PlanningOptions(
+        line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any")
+    )
+    judged = judge(replace(graph, nodes=tuple(nodes)), planning)
     assert "node 'p' cannot run in f16 here, so it stays f32" in judged.notes
-    assert wishes.strategy.assign(judged.problem)[graph.by_name["p"]] == 0
+    assert planning.strategy.assign(judged.problem)[graph.by_name["p"]] == 0
 
 
 def test_a_program_that_asks_for_what_is_no_level_is_refused() -> None:
-    wishes = Wishes(line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any"))
+    planning = PlanningOptions(
+        line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any")
+    )
     with pytest.raises(InputError) as caught:
-        judge(marked(p=DType.BFLOAT16), wishes)
+        judge(marked(p=DType.BFLOAT16), planning)
     assert str(caught.value) == (
         "node 'p' stands in a region that asks for bf16, and this conversion has f32 and f16; ask for one of them "
         'there, or for to="bf16"'

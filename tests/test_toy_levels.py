@@ -15,14 +15,14 @@ from mezzo.contracts.plans import AddCast, AddCopy, Edit, Plan, PlannedNode, Rea
 from mezzo.contracts.problem import Choice
 from mezzo.contracts.strategy import cost
 from mezzo.formats.dtypes import HIGH, DType
-from mezzo.formats.precision_line import Line
+from mezzo.formats.precision_line import PrecisionLine
 from mezzo.io.planfile import load_plan, save_plan, to_json
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.check import check
 from mezzo.planner.lower import lower
 from mezzo.planner.options import check_levels
-from mezzo.planner.plan_options import ErrorPrice, Wishes
+from mezzo.planner.plan_options import ErrorPrice, PlanningOptions
 from mezzo.planner.planner import Judged, judge
 from mezzo.planner.reasons import reasons
 from mezzo.planner.recording import category_of, precision_of
@@ -57,23 +57,23 @@ def _toy_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(mezzo.formats.dtypes.FORMATS, dtype, held)
 
 
-def asked(line: Line, strategy: str = "mincut", **changes: object) -> Wishes:
-    wishes = Wishes(line=line, policy=POLICY, strategy=strategies()[strategy], target=TARGET)
-    return replace(wishes, **changes)  # type: ignore[arg-type]  # fields by name
+def asked(line: PrecisionLine, strategy: str = "mincut", **changes: object) -> PlanningOptions:
+    planning = PlanningOptions(line=line, policy=POLICY, strategy=strategies()[strategy], target=TARGET)
+    return replace(planning, **changes)  # type: ignore[arg-type]  # fields by name
 
 
 class Planned:
     """A program judged, assigned, lowered and checked; everything by name."""
 
-    def __init__(self, text: str, wishes: Wishes) -> None:
+    def __init__(self, text: str, planning: PlanningOptions) -> None:
         self.graph: Graph = toy_dialect.read(text)
-        self.judged: Judged = judge(self.graph, wishes)
-        self.levels: Sequence[int] = wishes.strategy.assign(self.judged.problem)
+        self.judged: Judged = judge(self.graph, planning)
+        self.levels: Sequence[int] = planning.strategy.assign(self.judged.problem)
         self.edits: tuple[Edit, ...] = lower(self.judged.problem, self.levels)
         assert check(self.judged.problem, self.levels, self.edits) == []
-        dtypes, names = wishes.line.dtypes, [node.name for node in self.graph.nodes]
+        dtypes, names = planning.line.dtypes, [node.name for node in self.graph.nodes]
         self.runs: dict[str, DType] = {name: dtypes[level] for name, level in zip(names, self.levels, strict=True)}
-        self.why: dict[str, Reason] = dict(zip(names, reasons(self.judged, self.levels, wishes), strict=True))
+        self.why: dict[str, Reason] = dict(zip(names, reasons(self.judged, self.levels, planning), strict=True))
 
     def casts(self) -> list[tuple[str, DType, DType | None]]:
         """What is cast: the value, the form that is made, and the form that is read if not the value itself."""
@@ -85,7 +85,7 @@ class Planned:
 
 
 @EVERY_LINE
-def test_each_level_has_verdicts_of_its_own(line: Line) -> None:
+def test_each_level_has_verdicts_of_its_own(line: PrecisionLine) -> None:
     judged = judge(toy_dialect.read(PROGRAM), asked(line))
     blur = [node.name for node in judged.problem.graph.nodes].index("b")
     found = {line.dtypes[level]: judged.verdicts(level)[blur].rule for level in line.others}
@@ -94,7 +94,7 @@ def test_each_level_has_verdicts_of_its_own(line: Line) -> None:
 
 
 @EVERY_LINE
-def test_schema_and_target_speak_of_each_level(line: Line) -> None:
+def test_schema_and_target_speak_of_each_level(line: PrecisionLine) -> None:
     judged = judge(toy_dialect.read(PROGRAM), asked(line))
     names = [node.name for node in judged.problem.graph.nodes]
     may_run = {
@@ -112,7 +112,7 @@ def test_schema_and_target_speak_of_each_level(line: Line) -> None:
 
 @EVERY_LINE
 @EVERY_STRATEGY
-def test_every_strategy_plans_every_line(line: Line, strategy: str) -> None:
+def test_every_strategy_plans_every_line(line: PrecisionLine, strategy: str) -> None:
     found = Planned(PROGRAM, asked(line, strategy))
     assert found.runs["h"] is not HIGH and found.runs["e"] is HIGH
     assert {found.runs["input x"], found.runs["output j"]} == {HIGH}
@@ -156,7 +156,7 @@ def test_constant_past_the_range_of_one_level_goes_to_another() -> None:
 
 
 @EVERY_LINE
-def test_node_beside_the_base_has_the_rule_of_its_level(line: Line) -> None:
+def test_node_beside_the_base_has_the_rule_of_its_level(line: PrecisionLine) -> None:
     assert Planned(PROGRAM, asked(line)).why["h"].rule == "linear"
     found = Planned(LARGE, asked(line))
     assert found.why["b"] == Reason("statistics", "has kernels")
@@ -209,8 +209,8 @@ def test_region_fixed_to_what_its_target_refuses_stays_and_says_so() -> None:
             Refusal(dialect=toy_dialect.DIALECT, op="blur", because="none", source="table", dtypes=frozenset({FP8})),
         ),
     )
-    wishes = asked(LINES[4], target=refuses, policy=replace(POLICY, rules=()), fixed_regions=(("b", FP8),))
-    found = Planned(PROGRAM, wishes)
+    planning = asked(LINES[4], target=refuses, policy=replace(POLICY, rules=()), fixed_regions=(("b", FP8),))
+    found = Planned(PROGRAM, planning)
     assert found.runs["b"] is HIGH
     assert "node 'b' cannot run in f8e4m3fn here, so it stays f32" in found.judged.notes
 
@@ -238,7 +238,7 @@ def test_node_too_dear_at_every_level_says_so_of_each() -> None:
 
 
 @EVERY_LINE
-def test_format_that_no_row_names_lets_nothing_run(line: Line) -> None:
+def test_format_that_no_row_names_lets_nothing_run(line: PrecisionLine) -> None:
     """Of a policy, or a target, that knows the half formats only, the new levels hold nothing."""
     names = [node.name for node in toy_dialect.read(PROGRAM).nodes if node.kind is Kind.OP]
     halves = frozenset({F16, BF16})
@@ -255,7 +255,7 @@ def test_format_that_no_row_names_lets_nothing_run(line: Line) -> None:
 
 
 @EVERY_LINE
-def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: Line, tmp_path: Path) -> None:
+def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: PrecisionLine, tmp_path: Path) -> None:
     found = Planned(PROGRAM, asked(line))
     why = list(found.why.values())
     nodes = tuple(

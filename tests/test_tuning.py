@@ -24,7 +24,7 @@ from mezzo.numerics.data.splits import cut
 from mezzo.onnx.run.run import emulated_session, native_session
 from mezzo.planner.options import read_options
 from mezzo.planner.plan_options import ErrorPrice
-from mezzo.tuning.evaluator import Rig, units_of
+from mezzo.tuning.evaluator import Evaluator, units_of
 from mezzo.tuning.frontier import trace
 from mezzo.tuning.goals import Goal, Memory, score
 from mezzo.tuning.tuner import Limits, Tuner
@@ -55,9 +55,9 @@ def batches(count: int = 8, seed: int = 0) -> list[dict[str, Any]]:
     return [{"x": rng.normal(size=(32, 16)).astype(np.float32)} for _ in range(count)]
 
 
-def error_of(rig: Rig, low: Any, data: Any) -> float:
+def error_of(evaluator: Evaluator, low: Any, data: Any) -> float:
     """The largest relative L2 error of an output with these nodes low."""
-    scored = score(rig, Goal(max_error=1.0, margin=1.0), low, data)
+    scored = score(evaluator, Goal(max_error=1.0, margin=1.0), low, data)
     assert scored is not None
     return scored.error
 
@@ -98,11 +98,11 @@ def test_a_plan_is_the_optimum_among_all_that_hold() -> None:
     """Five nodes: brute force over the 32 assignments finds nothing cheaper within the same margin."""
 
     found = mezzo.tune(mlp(), data=batches(), max_error=6e-4)
-    rig = Rig(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
-    problem = rig.judged.problem
-    nodes = [unit.nodes[0] for unit in units_of(rig.judged, *rig.lows)]
+    evaluator = Evaluator(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
+    problem = evaluator.judged.problem
+    nodes = [unit.nodes[0] for unit in units_of(evaluator.judged, *evaluator.lows)]
 
-    data = open_model_data(rig.model, batches())
+    data = open_model_data(evaluator.model, batches())
     chosen = next(point for point in found.measured.frontier if point.is_chosen)
     cheaper = []
     for bits in itertools.product([False, True], repeat=len(nodes)):
@@ -110,7 +110,10 @@ def test_a_plan_is_the_optimum_among_all_that_hold() -> None:
         for node, bit in zip(nodes, bits, strict=True):
             low[node] = bit
         price = cost(problem, low)
-        if price < chosen.cost and error_of(rig, {n: rig.lows[0] for n in nodes if low[n]}, data) * 1.25 <= 6e-4:
+        if (
+            price < chosen.cost
+            and error_of(evaluator, {n: evaluator.lows[0] for n in nodes if low[n]}, data) * 1.25 <= 6e-4
+        ):
             cheaper.append((price, bits))
     # Optima for prices of error are corners of the convex hull: a plan between two corners may be cheaper, by less than
     # the step from one corner to the next.
@@ -138,13 +141,13 @@ def test_what_has_a_price_before_a_search_keeps_it() -> None:
     model, low = open_source(mlp(), False, None), DType.FLOAT16
     options = read_options(Request(policy="aggressive"))
     left = {low: {"one": ErrorPrice(1 << 40, "left")}}
-    options = replace(options, wishes=replace(options.wishes, error_prices=left))
+    options = replace(options, planning=replace(options.planning, error_prices=left))
     goal, data = Goal(max_error=1e-9, margin=1.0), open_model_data(model, batches())
     tuner = Tuner(model, options, goal, data, Limits(), Memory(None, {}))
     choosing = tuner.choose()
-    one = tuner.rig.graph.by_name["one"]
+    one = tuner.evaluator.graph.by_name["one"]
     assert len(choosing.points) > 2 and not any(point.levels[one] for point in choosing.points)
-    price = choosing.options.wishes.error_prices[low]["one"]
+    price = choosing.options.planning.error_prices[low]["one"]
     assert price.cost >= 1 << 40 and price.because == "left"
 
 
@@ -230,12 +233,12 @@ def test_data_cannot_change_a_plan() -> None:
 def test_sensitivity_agrees_with_running_each_node_alone() -> None:
 
     found = mezzo.sensitivity(mlp(), batches(1))
-    rig = Rig(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
-    (batch,) = open_model_data(rig.model, batches(1))
+    evaluator = Evaluator(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
+    (batch,) = open_model_data(evaluator.model, batches(1))
 
     alone = {
-        unit.name: error_of(rig, dict.fromkeys(unit.nodes, unit.dtype), [cut(batch, 0, 16)])
-        for unit in units_of(rig.judged, *rig.lows)
+        unit.name: error_of(evaluator, dict.fromkeys(unit.nodes, unit.dtype), [cut(batch, 0, 16)])
+        for unit in units_of(evaluator.judged, *evaluator.lows)
     }
     assert {unit.name: unit.error for unit in found.units if unit.is_measured} == alone
     assert [unit.error for unit in found.units] == sorted((unit.error for unit in found.units), reverse=True)

@@ -7,7 +7,7 @@ It knows two formats more than mezzo converts to, FP8 and a four-bit one, and wh
 """
 
 from mezzo.formats.dtypes import HIGH, DType, Format
-from mezzo.formats.precision_line import Line, line_of, uniform
+from mezzo.formats.precision_line import PrecisionLine, line_of, uniform
 from mezzo.ir.graph import ConstantFacts, Graph
 from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Value
 from mezzo.tables.facts import Cost, Function, Risk, facts
@@ -39,7 +39,7 @@ LOWS = frozenset({F16, BF16, FP8, FP4})
 LEGAL = {"join": frozenset({F16, BF16})}
 # Two lines: one with the base in the middle, and one that only goes down.
 LINES = {
-    3: Line((uniform(BF16), uniform(HIGH), uniform(FP8)), base=1),
+    3: PrecisionLine((uniform(BF16), uniform(HIGH), uniform(FP8)), base=1),
     4: line_of(HIGH, F16, FP8, FP4),
 }
 POLICY = Policy(

@@ -209,4 +209,4 @@ def test_usual_targets_in_help_are_those_that_are_taken() -> None:
     for part in said.split(", "):
         target, _, words = part.partition(" for ")
         for word in words.split(" and "):
-            assert read_options(Request(to=word)).wishes.target.name == target, part
+            assert read_options(Request(to=word)).planning.target.name == target, part

@@ -10,7 +10,7 @@ import pytest
 from mezzo.common.errors import InputError
 from mezzo.common.machine import data_bounded, find_private_bytes
 from mezzo.common.memory import Memory, NoRoom, is_out_of_memory, memory, memory_at_hand
-from mezzo.common.message_style import Voice, speaking_to
+from mezzo.common.message_style import MessageStyle, speaking_to
 from mezzo.common.sizes import read_size
 
 
@@ -28,7 +28,7 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int | None) -> Non
 
 
 def test_what_is_no_size_is_refused_on_one_line() -> None:
-    for voice, called in ((Voice.PYTHON, "memory"), (Voice.SHELL, "--memory")):
+    for voice, called in ((MessageStyle.PYTHON, "memory"), (MessageStyle.SHELL, "--memory")):
         with speaking_to(voice), pytest.raises(InputError) as told, memory("lots"):
             pass
         assert str(told.value) == f"{called} is 'lots', which is no size; give one such as 6GB or 512MiB"

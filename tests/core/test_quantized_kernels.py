@@ -6,21 +6,21 @@ import pytest
 
 from mezzo.analysis.fusion.quantized import storage_of
 from mezzo.formats.dtypes import DType
-from mezzo.tables.quantized_kernels import COMPOSITES, Hands, Operand, QuantizedKernel, Storage
+from mezzo.tables.quantized_kernels import COMPOSITES, Operand, OutputMode, QuantizedKernel, Storage
 from mezzo.tables.target import Refusal, Target
 
 Q8, F16, U8, S8 = DType.QUANTIZED8, DType.FLOAT16, DType.UINT8, DType.INT8
 CONV = QuantizedKernel(
     op="Conv",
     operands=(Operand(position=0),),
-    hands=Hands.EITHER,
+    hands=OutputMode.EITHER,
     source="a book",
     since="2",
     followers=frozenset({"Relu", "silu"}),
     versions=(11, 22),
     attributes={"group": frozenset({None, 1})},
 )
-NORM = QuantizedKernel(op="LayerNormalization", operands=(), hands=Hands.EITHER, source="a graph", since="2")
+NORM = QuantizedKernel(op="LayerNormalization", operands=(), hands=OutputMode.EITHER, source="a graph", since="2")
 TARGET = Target(name="demo", summary="", quantized=(CONV, NORM))
 
 

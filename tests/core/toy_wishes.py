@@ -7,7 +7,7 @@ from pairs import F16_LINE, side_of
 from mezzo.contracts.plans import Reason
 from mezzo.contracts.problem import Choice
 from mezzo.ir.graph import Graph
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged, judge
 from mezzo.planner.reasons import reasons
 from mezzo.plugins.discovery import policy, strategies, target
@@ -16,9 +16,11 @@ from mezzo.tables.policy import Verdict
 TEXT = "in x 8\nconst w 64\nh = product x w\nm = move h\ne = explode m\np = plus m e\nout p"
 
 
-def wishes(**changes: object) -> Wishes:
+def planning(**changes: object) -> PlanningOptions:
     return replace(
-        Wishes(line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any")),
+        PlanningOptions(
+            line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any")
+        ),
         **changes,
     )  # type: ignore[arg-type]
 
@@ -27,12 +29,12 @@ def told(judged: Judged, graph: Graph) -> dict[str, Verdict]:
     return {node.name: judged.verdicts()[node.id] for node in graph.nodes}
 
 
-def choices(graph: Graph, asked: Wishes) -> dict[str, Choice]:
+def choices(graph: Graph, asked: PlanningOptions) -> dict[str, Choice]:
     found = side_of(judge(graph, asked).problem).choices
     return {node.name: choice for node, choice in zip(graph.nodes, found, strict=True)}
 
 
-def why(graph: Graph, asked: Wishes, low: set[str]) -> dict[str, Reason]:
+def why(graph: Graph, asked: PlanningOptions, low: set[str]) -> dict[str, Reason]:
     judged = judge(graph, asked)
     found = reasons(judged, [int(node.name in low) for node in graph.nodes], asked)
     return {node.name: reason for node, reason in zip(graph.nodes, found, strict=True)}

@@ -257,7 +257,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, target: Target) -> tuple[set[str], 
     model, options, problem = chain()
     found = measuring.measure(model, options, FEEDS, Effort())
     problem = replace(problem, measured=found.costs)
-    return names_of(problem, options.wishes.strategy.assign(problem)), found
+    return names_of(problem, options.planning.strategy.assign(problem)), found
 
 
 def test_what_gains_runs_low(monkeypatch: pytest.MonkeyPatch) -> None:

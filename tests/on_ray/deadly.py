@@ -43,8 +43,8 @@ class Doubling:
 class Killer:
     """Kills workers of a crew at random moments, so many, as a seed draws, while it is open."""
 
-    def __init__(self, crew: RayCrew, seed: int, kills: int, pause_s: float) -> None:
-        self._crew, self._rng, self._left, self._pause_s = crew, random.Random(seed), kills, pause_s
+    def __init__(self, executor: RayCrew, seed: int, kills: int, pause_s: float) -> None:
+        self._crew, self._rng, self._left, self._pause_s = executor, random.Random(seed), kills, pause_s
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._is_over = threading.Event()
         self.killed = 0

@@ -21,7 +21,7 @@ from mezzo.clusters.scratch_dirs import tidy_up
 from mezzo.clusters.tasks import MOST_DEATHS
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_temporary_folder
-from mezzo.common.message_style import Voice, speaking_to
+from mezzo.common.message_style import MessageStyle, speaking_to
 from mezzo.contracts.executor import HERE, crew_at_work, in_turn, working_with
 
 pytest.importorskip("ray", reason="needs mezzo[ray]")
@@ -33,7 +33,7 @@ def told() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def crew(told: list[str]) -> Iterator[RayCrew]:
+def executor(told: list[str]) -> Iterator[RayCrew]:
     before = os.environ.get("PYTHONPATH", "")
     # Workers find the jobs of these tests where the tests do.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), before]))
@@ -63,66 +63,66 @@ def arrays_of(path: Path) -> dict[str, bytes]:
         return {name: held[name].tobytes() for name in held.files}
 
 
-def doubled(crew: RayCrew, job: Doubling, numbers: Any) -> list[tuple[int, tuple[int, int]]]:
-    return list(in_turn(crew.team(job, lambda: [], lambda: job.open([])), numbers))
+def doubled(executor: RayCrew, job: Doubling, numbers: Any) -> list[tuple[int, tuple[int, int]]]:
+    return list(in_turn(executor.team(job, lambda: [], lambda: job.open([])), numbers))
 
 
-def test_a_cluster_works_while_it_is_open(crew: RayCrew) -> None:
-    assert crew_at_work() is crew
-    found = doubled(crew, Doubling(takes_s=0.4), range(20))
+def test_a_cluster_works_while_it_is_open(executor: RayCrew) -> None:
+    assert crew_at_work() is executor
+    found = doubled(executor, Doubling(takes_s=0.4), range(20))
     assert [(item, twice) for item, (twice, _) in found] == [(n, 2 * n) for n in range(20)]
     assert len({pid for _, (_, pid) in found}) == 2
 
 
 def test_a_worker_killed_in_the_middle_is_replaced_and_its_task_begun_again(
-    crew: RayCrew, told: list[str], tmp_path: Path
+    executor: RayCrew, told: list[str], tmp_path: Path
 ) -> None:
-    before = replace(crew.counts)
+    before = replace(executor.counts)
     job = Doubling(deadly=7, dies_once_by=str(tmp_path / "died"))
-    assert [twice for _, (twice, _) in doubled(crew, job, range(20))] == [2 * n for n in range(20)]
-    assert crew.counts.lost == before.lost + 1 and crew.counts.again == before.again + 1
-    assert crew.counts.done == before.done + 20
+    assert [twice for _, (twice, _) in doubled(executor, job, range(20))] == [2 * n for n in range(20)]
+    assert executor.counts.lost == before.lost + 1 and executor.counts.again == before.again + 1
+    assert executor.counts.done == before.done + 20
     assert [line for line in told if re.fullmatch(r"a worker was lost; another .* task \d+ of doubling is .*", line)]
 
 
-def test_a_task_that_no_worker_survives_ends_in_one_line(crew: RayCrew, told: list[str]) -> None:
-    before = crew.counts.lost
+def test_a_task_that_no_worker_survives_ends_in_one_line(executor: RayCrew, told: list[str]) -> None:
+    before = executor.counts.lost
     with pytest.raises(
         MezzoError, match=rf"^task \d+ of doubling: {MOST_DEATHS} workers died of it .* why.*$"
     ) as raised:
-        doubled(crew, Doubling(deadly=3), range(6))
+        doubled(executor, Doubling(deadly=3), range(6))
     assert "\n" not in str(raised.value)
-    assert crew.counts.lost == before + MOST_DEATHS
+    assert executor.counts.lost == before + MOST_DEATHS
     # The crew is whole again.
-    assert [twice for _, (twice, _) in doubled(crew, Doubling(), range(4))] == [0, 2, 4, 6]
+    assert [twice for _, (twice, _) in doubled(executor, Doubling(), range(4))] == [0, 2, 4, 6]
 
 
-def test_an_error_of_a_user_comes_back_as_it_is_and_in_its_turn(crew: RayCrew) -> None:
-    turns = in_turn(crew.team(Doubling(faulty=5), lambda: [], lambda: int), range(9))
+def test_an_error_of_a_user_comes_back_as_it_is_and_in_its_turn(executor: RayCrew) -> None:
+    turns = in_turn(executor.team(Doubling(faulty=5), lambda: [], lambda: int), range(9))
     assert [next(turns)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(InputError, match=r"^5 is no number that can be doubled; give another$"):
         next(turns)
 
 
 def test_a_slow_task_is_begun_twice_and_counted_once(
-    crew: RayCrew, told: list[str], monkeypatch: pytest.MonkeyPatch
+    executor: RayCrew, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mezzo.clusters import tasks
 
-    while len({pid for _, (_, pid) in doubled(crew, Doubling(takes_s=0.2), range(4))}) < 2:
+    while len({pid for _, (_, pid) in doubled(executor, Doubling(takes_s=0.2), range(4))}) < 2:
         pass  # one that was lost before is not replaced yet
-    before = replace(crew.counts)
+    before = replace(executor.counts)
     with monkeypatch.context() as patched:
         patched.setattr(tasks, "_SLOW_S", 0.2)
         patched.setattr(tasks, "_SLOW_TIMES", 0.0)
-        assert [twice for _, (twice, _) in doubled(crew, Doubling(takes_s=3.0), range(1))] == [0]
+        assert [twice for _, (twice, _) in doubled(executor, Doubling(takes_s=3.0), range(1))] == [0]
     assert [line for line in told if "takes long; it is begun on a second worker" in line]
-    assert doubled(crew, Doubling(takes_s=1.5), range(4)) and crew.counts.done == before.done + 5
-    assert crew.counts.twice == before.twice + 1
+    assert doubled(executor, Doubling(takes_s=1.5), range(4)) and executor.counts.done == before.done + 5
+    assert executor.counts.twice == before.twice + 1
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_all_verbs_give_the_same_bytes_as_one_process(crew: RayCrew, seed: int, tmp_path: Path) -> None:
+def test_all_verbs_give_the_same_bytes_as_one_process(executor: RayCrew, seed: int, tmp_path: Path) -> None:
     model, data = model_and_data(tmp_path, seed, 6)
 
     def all_of(name: str) -> list[Any]:
@@ -141,36 +141,36 @@ def test_all_verbs_give_the_same_bytes_as_one_process(crew: RayCrew, seed: int, 
             (folder / "tuned.json").read_bytes(),
         ]
 
-    before = crew.counts.done
+    before = executor.counts.done
     split = all_of("split")
-    assert crew.counts.done > before, "the crew did nothing"
+    assert executor.counts.done > before, "the crew did nothing"
     with working_with(HERE):
         alone = all_of("alone")
     assert split == alone, f"seed {seed}"
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_workers_killed_at_random_change_nothing(crew: RayCrew, seed: int, tmp_path: Path) -> None:
+def test_workers_killed_at_random_change_nothing(executor: RayCrew, seed: int, tmp_path: Path) -> None:
     model, data = model_and_data(tmp_path, seed, 60)
     with working_with(HERE):
         alone = mezzo.ranges(model, data), mezzo.tune(model, data=data, max_error=3e-4).plan
-    before = replace(crew.counts)
-    with Killer(crew, seed, kills=4, pause_s=0.4) as killer:
+    before = replace(executor.counts)
+    with Killer(executor, seed, kills=4, pause_s=0.4) as killer:
         found: list[Any] = []
         while killer.killed < 4:
             found.append((mezzo.ranges(model, data), mezzo.tune(model, data=data, max_error=3e-4).plan))
     assert found and all(one == alone for one in found), f"seed {seed}"
     assert killer.killed == 4
-    assert doubled(crew, Doubling(), range(8))  # each meets whoever died idle
-    assert crew.counts.lost >= before.lost + 3, f"seed {seed}: {crew.counts}"
+    assert doubled(executor, Doubling(), range(8))  # each meets whoever died idle
+    assert executor.counts.lost >= before.lost + 3, f"seed {seed}: {executor.counts}"
 
 
-def test_a_model_in_memory_travels_once(crew: RayCrew, tmp_path: Path) -> None:
+def test_a_model_in_memory_travels_once(executor: RayCrew, tmp_path: Path) -> None:
     model, data = model_and_data(tmp_path, 5, 12)
     held = onnx.load(model)
-    before = crew.counts.files_bytes
+    before = executor.counts.files_bytes
     split = mezzo.ranges(held, data)
-    assert 0 < crew.counts.files_bytes - before < 2 * model.stat().st_size + 4096
+    assert 0 < executor.counts.files_bytes - before < 2 * model.stat().st_size + 4096
     with working_with(HERE):
         assert split == mezzo.ranges(held, data)
 
@@ -179,22 +179,22 @@ def held_folders() -> set[Path]:
     return set(Path(find_temporary_folder()).glob("mezzo-crew-*"))
 
 
-def test_a_killed_worker_leaves_no_copy_of_a_model(crew: RayCrew, tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_no_copy_of_a_model(executor: RayCrew, tmp_path: Path) -> None:
     """A model in memory is written by each worker; whoever replaces one that is killed tidies up behind it."""
     model, data = model_and_data(tmp_path, 8, 12)
     tidy_up()
     mezzo.ranges(onnx.load(model), data)
-    made, dead = held_folders(), set(crew.pids())
+    made, dead = held_folders(), set(executor.pids())
     assert any(any(folder.glob("*/model.onnx")) for folder in made), "workers wrote the model"
     for pid in dead:
         os.kill(pid, signal.SIGKILL)
-    assert doubled(crew, Doubling(takes_s=0.3), range(12))
-    assert not set(crew.pids()) & dead
+    assert doubled(executor, Doubling(takes_s=0.3), range(12))
+    assert not set(executor.pids()) & dead
     assert not held_folders() & made
 
 
 @pytest.mark.slow
-def test_int8_is_the_same_calibrated_by_a_cluster(crew: RayCrew, tmp_path: Path) -> None:
+def test_int8_is_the_same_calibrated_by_a_cluster(executor: RayCrew, tmp_path: Path) -> None:
     digits = Path(__file__).parents[2] / "examples" / "digits"
     asked = {"to": "int8", "data": digits / "heldout.npz", "labels": ["label"], "batch_size": 64}
     split = mezzo.convert(digits / "digits.onnx", tmp_path / "split.onnx", **asked)
@@ -205,7 +205,7 @@ def test_int8_is_the_same_calibrated_by_a_cluster(crew: RayCrew, tmp_path: Path)
 
 
 def test_a_path_that_workers_do_not_see_is_no_fault(
-    crew: RayCrew, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    executor: RayCrew, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mezzo.clusters import jobs as module
 
@@ -225,5 +225,5 @@ def test_a_path_that_workers_do_not_see_is_no_fault(
 
 def test_a_cluster_that_nobody_runs_is_one_line() -> None:
     line = "^--cluster is 'nearby'; choose one of local, auto, ray://HOST:PORT$"
-    with speaking_to(Voice.SHELL), pytest.raises(InputError, match=line), mezzo.cluster("nearby"):
+    with speaking_to(MessageStyle.SHELL), pytest.raises(InputError, match=line), mezzo.cluster("nearby"):
         pass

@@ -89,12 +89,12 @@ def test_the_search_emulates_what_the_file_answers(to: str, target: str, storage
     result = mezzo.convert(source, to=to, target=target, data=data, include=["a", "b"])
     options = read_options(Request(to=to, target=target, include=("a", "b")))
     model = open_model(source)
-    reading = model.read(options.wishes.low, 19)
-    judged = judge(reading.graph, replace(options.wishes, quantized=parameters(result)))
+    reading = model.read(options.planning.low, 19)
+    judged = judge(reading.graph, replace(options.planning, quantized=parameters(result)))
     emulator = lab_of(model).emulator(
-        model.read(options.wishes.low, 19), options.wishes.line.beside, quantized=quantized_ports(judged.problem)
+        model.read(options.planning.low, 19), options.planning.line.beside, quantized=quantized_ports(judged.problem)
     )
-    low = {reading.graph.by_name[name]: options.wishes.line.beside[0] for name in ("a", "b")}
+    low = {reading.graph.by_name[name]: options.planning.line.beside[0] for name in ("a", "b")}
     wanted = native_session(result.model, Engine.ONNXRUNTIME).run(data[0])["y"]
     found = np.asarray(emulator.run(data[0], low)["y"])
     assert np.linalg.norm(found - wanted) <= _CLOSE * np.linalg.norm(wanted)

@@ -8,7 +8,7 @@ from samples import SUMMARY, make_plan, planned, show
 
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import DType
-from mezzo.formats.precision_line import Line, uniform
+from mezzo.formats.precision_line import PrecisionLine, uniform
 from mezzo.report.layout.layout import Layout
 from mezzo.report.records.account import describe_conversion, schema
 from mezzo.report.records.groups import count_before, count_precisions
@@ -20,7 +20,7 @@ from mezzo.report.views.picture import Island, Picture, Share
 from mezzo.report.views.plandiff import compare_plans
 
 BF16, F32, F16, FP8 = DType.BFLOAT16, DType.FLOAT32, DType.FLOAT16, DType.FLOAT8E4M3FN
-LINE = Line((uniform(BF16), uniform(F32), uniform(FP8)), base=1)
+LINE = PrecisionLine((uniform(BF16), uniform(F32), uniform(FP8)), base=1)
 
 
 def three_levels() -> Plan:
@@ -111,7 +111,7 @@ def test_difference_of_plans_names_their_levels() -> None:
     found = compare_plans(make_plan(), three_levels()).settings
     said = {setting.name: (setting.first, setting.second) for setting in found}
     assert said["low precision"] == ("f16", None) and said["levels"] == (None, "bf16, f32, f8e4m3fn")
-    turned = Line((uniform(F32), uniform(BF16), uniform(FP8)))
+    turned = PrecisionLine((uniform(F32), uniform(BF16), uniform(FP8)))
     nodes = three_levels().nodes
     other = Plan(
         line=turned,

@@ -64,7 +64,7 @@ def compare(
         ModelError: a model is not valid ONNX.
         ContractError: the model does not run.
     """
-    wishes = Asked(
+    planning = Asked(
         max_error=max_error,
         run=run,
         metric=metric,
@@ -75,7 +75,7 @@ def compare(
         names=(_name(reference, "the reference"), _name(model, "the model")),
         progress=progress,
     )
-    check_asked(wishes)
+    check_asked(planning)
     ours, theirs = (open_source(given, trust_external_paths, None) for given in (reference, model))
     if ours.frontend is not theirs.frontend:
         forms = ours.frontend.words.form, theirs.frontend.words.form
@@ -83,7 +83,7 @@ def compare(
     if batch_size is None:  # a model of a fixed length is fed so much at a time, whichever of the two it is
         batch_size = lab_of(ours).inputs.fixed_length or lab_of(theirs).inputs.fixed_length
     dataset = open_model_data(ours, data, labels=labels, batch_size=batch_size)
-    comparison = compare_asked(ours, theirs.runnable(theirs.original), dataset, wishes, theirs)
+    comparison = compare_asked(ours, theirs.runnable(theirs.original), dataset, planning, theirs)
     target, low = told_target(theirs)
     gain = None if target is None or low is None else told_gain(target, low)
     return replace(comparison, sizes_bytes=(ours.size_bytes, theirs.size_bytes), target=target, gain=gain)

@@ -167,7 +167,7 @@ def plan(
         return convert_model(model, heeding, None)[0].plan
     planned = convert_model(*_with_weights(model, heeding), None)[0].plan
     # Scales that stand for none are none to be replayed.
-    return planned if chosen.wishes.is_dynamic else replace(planned, quantized=())
+    return planned if chosen.planning.is_dynamic else replace(planned, quantized=())
 
 
 def casts_of_plan(

@@ -99,10 +99,10 @@ def quantize_report(
         options["to"] = "int8"
     chosen, trust = read_plan_options(src, options)
     to = dict(chosen.settings)["to"]
-    if chosen.wishes.line.quantized is None:
+    if chosen.planning.line.quantized is None:
         raise InputError(f"{option('to')} is {to!r}, which takes no scales; give int8, or int8 with a float: int8,bf16")
-    quantized = chosen.wishes.line.quantized_format
-    finds_ranges = quantized is not None and chosen.wishes.target.finds_ranges(quantized)
+    quantized = chosen.planning.line.quantized_format
+    finds_ranges = quantized is not None and chosen.planning.target.finds_ranges(quantized)
     named = _name_calibrators(words, chosen, finds_ranges=finds_ranges)
     late = read_plan_options(src, {**options, "calibrator": NO_CALIBRATOR})[0] if None in named.values() else None
     if metric is not None:
@@ -139,7 +139,7 @@ def quantize_report(
             noted.setdefault(note, []).append(word)
         rows.append(row)
     return Calibrations(
-        to=to, target=chosen.wishes.target.name, calibrated=watched.data, judged=judged, is_unseen=parted.is_unseen,
+        to=to, target=chosen.planning.target.name, calibrated=watched.data, judged=judged, is_unseen=parted.is_unseen,
         scores=tuple(references.items()), size_bytes=model.size_bytes, collecting_s=collecting_s, rows=tuple(rows),
         notes=(parted.note, *cut, *tell_cut(watched), *said, *_spell_notes(noted, len(rows)), *_tell_untried(untried)),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.data.data_checks import DataWatch
 from mezzo.numerics.measures import Sensitivity
 from mezzo.quantize.calibration import with_parameters
-from mezzo.tuning.evaluator import MOST_RUNS, Rig, Unit, describe_probing, few_samples, places_of, probe, units_of
+from mezzo.tuning.evaluator import MOST_RUNS, Evaluator, Unit, describe_probing, few_samples, places_of, probe, units_of
 from mezzo.tuning.goals import Memory, identity_of, score_one
 
 if TYPE_CHECKING:
@@ -65,46 +65,46 @@ def sensitivity(
     calibrator = dict(chosen.settings)["calibrator"]
     model = open_source(src, trust, progress)
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
-    if len(chosen.wishes.line.beside) > 1:
+    if len(chosen.planning.line.beside) > 1:
         raise InputError(
             f"{option('to')} is {dict(chosen.settings)['to']!r}, and what running low costs is told of one format at a "
             "time; name one of them"
         )
     model, chosen = fuse(model, chosen)
     chosen = with_parameters(model, chosen, dataset, calibrator, calibration)
-    rig = Rig(model, chosen, read_accumulation(accumulate, tile, "emulated"))
-    (low,) = rig.lows
-    units: Sequence[Unit] = units_of(rig.judged, low)
+    evaluator = Evaluator(model, chosen, read_accumulation(accumulate, tile, "emulated"))
+    (low,) = evaluator.lows
+    units: Sequence[Unit] = units_of(evaluator.judged, low)
     first = next((batch for batch in dataset if batch.samples), None)
     if first is None:
         return Sensitivity(data=dataset.source(0, 0), units=(), all_low=math.nan, runs=0, unknown=DataWatch().faults())
-    batch = few_samples(rig, first)
-    data_source, telling = dataset.source(1, batch.samples), rig.tell([batch])
-    judged = rig.outputs - telling.blind
+    batch = few_samples(evaluator, first)
+    data_source, telling = dataset.source(1, batch.samples), evaluator.tell([batch])
+    judged = evaluator.outputs - telling.blind
     if not judged:
         return Sensitivity(data=data_source, units=(), all_low=math.nan, runs=0, unknown=telling.unknown)
-    reaching = rig.reaching(judged)
+    reaching = evaluator.reaching(judged)
     units = [unit for unit in units if not reaching.isdisjoint(unit.nodes)]
     shares = dict.fromkeys(telling.blind, 0.0)
     tell = None if progress is None else (lambda done: progress("sensitivity", done, max_runs))
 
     def foresee(sets: Sequence[Sequence[int]]) -> None:
-        rig.foresee((dict.fromkeys(chosen, low) for chosen in sets), batch, shares)
+        evaluator.foresee((dict.fromkeys(chosen, low) for chosen in sets), batch, shares)
 
     sums = {} if accumulate is None else {"accumulate": accumulate, "tile": str(tile)}
-    memory = Memory(None if resume is None else Path(resume), identity_of(rig.graph, dataset, chosen) | sums)
+    memory = Memory(None if resume is None else Path(resume), identity_of(evaluator.graph, dataset, chosen) | sums)
 
     def error_of(nodes: Sequence[int]) -> float:
-        names, lows = [rig.graph.nodes[node].name for node in nodes], dict.fromkeys(nodes, low)
-        return memory.score(batch.origin, names, lambda: score_one(rig, shares, lows, batch)).error
+        names, lows = [evaluator.graph.nodes[node].name for node in nodes], dict.fromkeys(nodes, low)
+        return memory.score(batch.origin, names, lambda: score_one(evaluator, shares, lows, batch)).error
 
     probing = probe(
         units,
         error_of,
         max_runs,
         report=tell,
-        places=places_of(rig.graph, units),
+        places=places_of(evaluator.graph, units),
         foresee=foresee,
     )
-    rig.forget()
-    return describe_probing(rig, units, probing, data_source, telling.unknown)
+    evaluator.forget()
+    return describe_probing(evaluator, units, probing, data_source, telling.unknown)

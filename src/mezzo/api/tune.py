@@ -140,7 +140,7 @@ def tune(
     goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
     model, chosen = fuse(model, chosen)
-    identity = identity_of(model.read(chosen.wishes.low).graph, seen, chosen)
+    identity = identity_of(model.read(chosen.planning.low).graph, seen, chosen)
     memory = Memory(None if resume is None else Path(resume), identity)
 
     def has_time() -> bool:
@@ -152,7 +152,7 @@ def tune(
     problem = judge_model(model, chosen)[1].problem
     can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
     prices = measure_target(model, chosen, next(iter(seen)).feeds) if can_measure else _read_table(problem, chosen)
-    chosen = replace(chosen, wishes=replace(chosen.wishes, measured=prices.costs))
+    chosen = replace(chosen, planning=replace(chosen.planning, measured=prices.costs))
     # Where time has cut scales short there is none for a run: no score that is kept is of other scales.
     tuner = Tuner(model, chosen, goal, seen, Limits(deadline), memory, prices.table, progress)
 
@@ -173,7 +173,7 @@ class _Table:
 
 
 def _read_table(problem: Problem, options: Options) -> _Table:
-    return _Table(*table_costs(problem, f"table of {options.wishes.target.name}"))
+    return _Table(*table_costs(problem, f"table of {options.planning.target.name}"))
 
 
 class _Finish:
@@ -235,7 +235,7 @@ class _Finish:
 
     def _race(self, result: "Artifact") -> Race:
         """Time the result beside the model in FP32 and what convert alone gives."""
-        target, progress = self.tuner.options.wishes.target.name, self.tuner.progress
+        target, progress = self.tuner.options.planning.target.name, self.tuner.progress
         return race(self.model, result, self.convert_alone, target, next(iter(self.seen)), progress)
 
     def _verify(self, result: "Artifact") -> Comparison:
@@ -243,7 +243,7 @@ class _Finish:
         self.checks += 1
         options = self.tuner.options
         return check(
-            self.model, result, self.seen if self.unseen is None else self.unseen, self.goal, options.wishes.low
+            self.model, result, self.seen if self.unseen is None else self.unseen, self.goal, options.planning.low
         )
 
     def _excess(self, comparison: Comparison) -> float:
@@ -351,7 +351,7 @@ def _spell(goal: Goal) -> dict[str, str]:
 
 
 def _check_strategy(options: Options) -> Options:
-    name = options.wishes.strategy.name
+    name = options.planning.strategy.name
     if name != "mincut":
         raise InputError(f"strategy {name!r} knows no price of error; tune with 'mincut', or leave it out")
     return options
@@ -364,7 +364,7 @@ def _calibrated(
     """The options with parameters from the data that is tuned on, and the model with corrections of its constants that
     help on a part of it which gave none; as far as there is time.
     """
-    if options.wishes.line.quantized is None or not options.steps:
+    if options.planning.line.quantized is None or not options.steps:
         return model, with_parameters(model, options, seen, calibrator, resume, has_time)
     known, held_back = split(seen, lambda batch: can_cut(model, batch))
     options = with_parameters(model, options, known, calibrator, resume, has_time)

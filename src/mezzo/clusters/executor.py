@@ -1,4 +1,4 @@
-"""A crew of Ray's actors: Ray starts, places and watches them, and carries items; here it is said who does what.
+"""An executor of jobs over Ray actors: Ray starts, places and watches them; this module says which works on what.
 
 A worker has one task at a time. A worker that is lost is replaced, and its task is begun again; what comes back twice
 is counted once, by the number of the task.
@@ -10,10 +10,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mezzo.clusters.jobs import Orders
+from mezzo.clusters.jobs import Jobs
 from mezzo.clusters.tasks import MOST_DEATHS, Counts, Queue, Task, poisonous
-from mezzo.clusters.worker import Greeting, Reply
-from mezzo.clusters.worker_pool import Hand, Hands, Tell, first_line, not_starting
+from mezzo.clusters.worker import Handshake, Reply
+from mezzo.clusters.worker_pool import PooledWorker, Tell, WorkerPool, first_line, not_starting
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.contracts.executor import HERE, Job, Team
 from mezzo.contracts.frontend import Model
@@ -30,8 +30,8 @@ class RayCrew:
         """Start workers and wait for the first. Raises InputError: none comes."""
         self._ray, self._tell, self.workers = ray, tell, workers
         self._numbers, self._queue, self.counts = itertools.count(), Queue(), Counts()
-        self._orders = Orders(ray, self.counts, tell)
-        self._hands = Hands(ray, workers, tell)
+        self._orders = Jobs(ray, self.counts, tell)
+        self._hands = WorkerPool(ray, workers, tell)
         self._await_first()
 
     def _await_first(self) -> None:
@@ -97,7 +97,7 @@ class RayCrew:
             hand.task = task
             self._ask(hand, task)
 
-    def _ask(self, hand: Hand, task: Task) -> None:
+    def _ask(self, hand: PooledWorker, task: Task) -> None:
         hand.is_preparing = task.order not in hand.ready
         if hand.is_preparing:
             ordered = self._orders[task.order]
@@ -126,8 +126,8 @@ class RayCrew:
             self._take(hand, answer)
         self._hand_out()
 
-    def _take(self, hand: Hand, answer: Greeting | Reply) -> None:
-        if isinstance(answer, Greeting):
+    def _take(self, hand: PooledWorker, answer: Handshake | Reply) -> None:
+        if isinstance(answer, Handshake):
             self._hands.greeted(hand, answer)
             return
         task = hand.task
@@ -160,7 +160,7 @@ class RayCrew:
             else:
                 self.counts.twice += 1
 
-    def _lost(self, hand: Hand, cause: Exception) -> None:
+    def _lost(self, hand: PooledWorker, cause: Exception) -> None:
         """Replace a worker, and begin its task again."""
         task = hand.task
         self.counts.lost += 1
@@ -177,7 +177,7 @@ class RayCrew:
         self._tell(f"a worker was lost; another takes its place{begun}" if task is None or task.error is None
                    else f"a worker was lost with {task.name}, as {task.deaths - 1} before it")  # fmt: skip
 
-    def _refused(self, hand: Hand, cause: Exception) -> None:
+    def _refused(self, hand: PooledWorker, cause: Exception) -> None:
         """Note that a task could not be handed over, or what came of it not be handed back."""
         task, hand.task, hand.under_way = hand.task, None, None
         if task is None:
@@ -189,10 +189,10 @@ class RayCrew:
 
 
 class _RayTeam:
-    """The workers of a crew, for one order."""
+    """The workers of an executor, for one job."""
 
-    def __init__(self, crew: RayCrew, key: int) -> None:
-        self._crew, self._key = crew, key
+    def __init__(self, executor: RayCrew, key: int) -> None:
+        self._crew, self._key = executor, key
 
     @property
     def width(self) -> int:
@@ -205,8 +205,8 @@ class _RayTeam:
 
 
 class _Pending:
-    def __init__(self, team: _RayTeam, crew: RayCrew, task: Task) -> None:
-        self._team, self._crew, self._task = team, crew, task  # who waits keeps the order
+    def __init__(self, team: _RayTeam, executor: RayCrew, task: Task) -> None:
+        self._team, self._crew, self._task = team, executor, task  # who waits keeps the order
 
     def result(self) -> Any:
         return self._crew.wait_for(self._task)

@@ -9,7 +9,7 @@ from mezzo.clusters.model_transfer import Source, bundle_of, source_of
 from mezzo.clusters.tasks import Counts
 from mezzo.clusters.worker import Order
 from mezzo.clusters.worker_pool import Tell
-from mezzo.common.message_style import Voice, either
+from mezzo.common.message_style import MessageStyle, either
 from mezzo.contracts.executor import Job
 from mezzo.contracts.frontend import Model
 
@@ -24,7 +24,7 @@ class Ordered:
     files: dict[int, Any]
 
 
-class Orders:
+class Jobs:
     """Jobs by their keys, as long as somebody waits for them. `ray` is the module, connected."""
 
     def __init__(self, ray: Any, counts: Counts, tell: Tell) -> None:
@@ -73,6 +73,6 @@ class Orders:
         return source, self._ray.put(bundle)
 
 
-def _voice() -> Voice:
+def _voice() -> MessageStyle:
     """Who is spoken to here, and so by the workers."""
-    return Voice(either(Voice.SHELL.value, Voice.PYTHON.value))
+    return MessageStyle(either(MessageStyle.SHELL.value, MessageStyle.PYTHON.value))

@@ -52,12 +52,12 @@ def cluster(
     if is_ours:
         _connect(ray, address, workers, say)
     try:
-        crew = RayCrew(ray, workers or _count_processors(ray), say)
+        executor = RayCrew(ray, workers or _count_processors(ray), say)
         try:
-            with working_with(crew):
-                yield crew
+            with working_with(executor):
+                yield executor
         finally:
-            crew.close()
+            executor.close()
     finally:
         if is_ours:
             ray.shutdown()

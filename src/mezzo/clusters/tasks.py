@@ -1,4 +1,4 @@
-"""Items on their way through a crew: each is counted once, however often it was begun."""
+"""Items on their way through an executor: each is counted once, however often it was begun."""
 
 import time
 from collections import deque
@@ -85,7 +85,7 @@ class Spent:
 
 @dataclass(kw_only=True)
 class Counts:
-    """What a crew has seen. `twice`: replies to tasks that had one already; `files_bytes`: files that models were sent
+    """What an executor has seen. `twice`: replies to tasks that had one already; `files_bytes`: files that models were sent
     as, once each; `spent` goes by the titles of jobs.
     """
 

@@ -14,7 +14,7 @@ from mezzo.clusters.model_transfer import Bundle, Source, open_bundle, open_by_p
 from mezzo.clusters.scratch_dirs import Holding, tidy_up
 from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.common.machine import Machine, find_machine
-from mezzo.common.message_style import Voice, speaking_to
+from mezzo.common.message_style import MessageStyle, speaking_to
 from mezzo.common.packages import VERSION
 from mezzo.contracts.executor import Job
 from mezzo.contracts.frontend import Model
@@ -28,7 +28,7 @@ KINDS: Mapping[str, type[MezzoError]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Greeting:
+class Handshake:
     """Who a worker is. `machine` decides what its numbers are to the last bit."""
 
     version: str
@@ -44,7 +44,7 @@ class Order:
     key: int
     job: Job[Any, Any]
     sources: tuple[Source, ...]
-    voice: Voice
+    voice: MessageStyle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +62,16 @@ class Reply:
 
 
 class Worker:
-    """One process of a crew."""
+    """One process of an executor."""
 
     def __init__(self) -> None:
         self._models: OrderedDict[str, Model] = OrderedDict()
-        self._ready: OrderedDict[int, tuple[Callable[[Any], Any], Voice]] = OrderedDict()
+        self._ready: OrderedDict[int, tuple[Callable[[Any], Any], MessageStyle]] = OrderedDict()
         self._folder: Holding | None = None
 
-    def greet(self) -> Greeting:
+    def greet(self) -> Handshake:
         tidy_up()
-        return Greeting(version=VERSION, machine=find_machine(), host=platform.node(), pid=os.getpid())
+        return Handshake(version=VERSION, machine=find_machine(), host=platform.node(), pid=os.getpid())
 
     def prepare(self, order: Order, numbers: Sequence[int], *sent: Bundle) -> Reply:
         """Make a job ready; `sent` are models as files, `numbers` which of the order they are."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mezzo.clusters.tasks import Task
-from mezzo.clusters.worker import Greeting, Worker
+from mezzo.clusters.worker import Handshake, Worker
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_machine
 from mezzo.common.packages import VERSION
@@ -18,7 +18,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(kw_only=True, eq=False)
-class Hand:
+class PooledWorker:
     """One actor. `under_way` is what it is asked now, `task` for whom; `is_here` once it has greeted."""
 
     number: int
@@ -35,8 +35,8 @@ class Hand:
         return self.is_here and self.under_way is None
 
 
-class Hands:
-    """The workers of a crew. `ray` is the module, connected; `tell` is told what people have to know of them."""
+class WorkerPool:
+    """The workers of an executor. `ray` is the module, connected; `tell` is told what people have to know of them."""
 
     def __init__(self, ray: Any, count: int, tell: Tell) -> None:
         """Begin to start so many."""
@@ -47,14 +47,14 @@ class Hands:
         self._strange: set[str] = set()
         self._hands = [self._hire() for _ in range(count)]
 
-    def __iter__(self) -> Iterator[Hand]:
+    def __iter__(self) -> Iterator[PooledWorker]:
         return iter([*self._hands])
 
-    def _hire(self) -> Hand:
+    def _hire(self) -> PooledWorker:
         actor = self._kind.remote()
-        return Hand(number=next(self._numbers), actor=actor, under_way=actor.greet.remote())
+        return PooledWorker(number=next(self._numbers), actor=actor, under_way=actor.greet.remote())
 
-    def greeted(self, hand: Hand, greeting: Greeting) -> None:
+    def greeted(self, hand: PooledWorker, greeting: Handshake) -> None:
         """Let a worker begin. Raises InputError: it has another version of mezzo."""
         if greeting.version != VERSION:
             raise InputError(
@@ -65,7 +65,7 @@ class Hands:
             self._tell(f"{greeting.host} has another processor than this machine: last bits of its numbers may differ")
         hand.is_here, hand.pid, hand.under_way, self._stillborn = True, greeting.pid, None, 0
 
-    def replace(self, hand: Hand, cause: Exception) -> None:
+    def replace(self, hand: PooledWorker, cause: Exception) -> None:
         """Hire another for one that was lost. Raises MezzoError: none of them gets as far as to greet."""
         self._hands.remove(hand)
         if not hand.is_here:

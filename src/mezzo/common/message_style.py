@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 
-class Voice(enum.Enum):
+class MessageStyle(enum.Enum):
     """A caller, by what it writes."""
 
     PYTHON = "keywords and calls"
     SHELL = "options and commands"
 
 
-_speaking_to: ContextVar[Voice] = ContextVar("speaking_to", default=Voice.PYTHON)
+_speaking_to: ContextVar[MessageStyle] = ContextVar("speaking_to", default=MessageStyle.PYTHON)
 # Keywords whose option is not called as they are.
 _OPTIONS = {"batch_size": "batch"}
 # Keywords that are true unless said otherwise.
@@ -23,7 +23,7 @@ _ON = frozenset({"provenance", "layers"})
 
 
 @contextmanager
-def speaking_to(voice: Voice) -> Iterator[None]:
+def speaking_to(voice: MessageStyle) -> Iterator[None]:
     """Speak so while this lasts."""
     token = _speaking_to.set(voice)
     try:
@@ -34,7 +34,7 @@ def speaking_to(voice: Voice) -> Iterator[None]:
 
 def either(shell: str, python: str) -> str:
     """The words for whoever is spoken to."""
-    return shell if _speaking_to.get() is Voice.SHELL else python
+    return shell if _speaking_to.get() is MessageStyle.SHELL else python
 
 
 def option(name: str) -> str:

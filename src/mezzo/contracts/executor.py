@@ -1,4 +1,4 @@
-"""Who does work that comes in items: this process, unless a crew of others was asked for (`mezzo.cluster`).
+"""Executors of work that comes in items: this process, unless a cluster of workers was asked for (`mezzo.cluster`).
 
 What is to be done is a `Job`: a named class of the project with plain frozen data, never a closure, so that it can be
 sent. Results come in the order of the items whoever did them, so what adds them up in that order has the same bytes
@@ -51,8 +51,8 @@ class Team(Protocol[_Taken, _Given]):
         """Hand an item over."""
 
 
-class Crew(Protocol):
-    """Whoever works. A crew outlives its jobs, and keeps models open between them."""
+class Executor(Protocol):
+    """Runs jobs. An executor outlives its jobs, and keeps models open between them."""
 
     def team(
         self,
@@ -140,18 +140,18 @@ class ThisProcess:
 
 
 HERE = ThisProcess()
-_at_work: ContextVar[Crew] = ContextVar("at_work", default=HERE)
+_at_work: ContextVar[Executor] = ContextVar("at_work", default=HERE)
 
 
-def crew_at_work() -> Crew:
+def crew_at_work() -> Executor:
     """Who works for whoever asks."""
     return _at_work.get()
 
 
 @contextmanager
-def working_with(crew: Crew) -> Iterator[None]:
-    """Let a crew do the work while this lasts."""
-    token = _at_work.set(crew)
+def working_with(executor: Executor) -> Iterator[None]:
+    """Let an executor do the work while this lasts."""
+    token = _at_work.set(executor)
     try:
         yield
     finally:

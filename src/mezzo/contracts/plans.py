@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.quantized_level import DynamicProduct
 from mezzo.formats.dtypes import DType
-from mezzo.formats.precision_line import Line, Precision
+from mezzo.formats.precision_line import Precision, PrecisionLine
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.display import Shown
 from mezzo.ir.nodes import Use
@@ -139,7 +139,7 @@ class Plan(Shown):
     asked for: most conversions never do.
     """
 
-    line: Line
+    line: PrecisionLine
     dialect: str
     version: int | None
     settings: tuple[tuple[str, str], ...]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.common.union_find import joined
 from mezzo.contracts.quantized_level import Quantized
-from mezzo.formats.precision_line import Line
+from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
 from mezzo.tables.facts import HEAVY, Cost
@@ -62,7 +62,7 @@ class _Chosen:
 
 
 @dataclass(frozen=True)
-class Side(_Chosen):
+class LevelChoices(_Chosen):
     """One level beside the base as it is wanted and possible, per node id.
 
     `choices` already unite policy, target, schema and the caller's contract; LOW is this level. `categories` matter
@@ -107,8 +107,8 @@ class Problem:
     """
 
     graph: Graph
-    line: Line
-    sides: tuple[Side, ...]
+    line: PrecisionLine
+    sides: tuple[LevelChoices, ...]
     costs_of: tuple[Cost | None, ...]
     prices: Costs
     hands_on_base: frozenset[int] = frozenset()
@@ -118,7 +118,7 @@ class Problem:
     kernels: "Kernels | None" = None
     quantized: Quantized | None = None
 
-    def side(self, level: int) -> Side:
+    def side(self, level: int) -> LevelChoices:
         """What is wanted and possible at a level beside the base."""
         return self.sides[self.line.side(level)]
 
@@ -335,7 +335,7 @@ class Problem:
         """The same problem where errors cost nothing."""
         return replace(self, sides=tuple(replace(side, penalties=None) for side in self.sides))
 
-    def rechosen(self, change: Callable[[int, Side], Iterable[Choice]]) -> "Problem":
+    def rechosen(self, change: Callable[[int, LevelChoices], Iterable[Choice]]) -> "Problem":
         """The same problem with other choices. `change` gives those of a level and its side."""
         levels = sorted(self.line.others)
         sides = [
@@ -346,7 +346,7 @@ class Problem:
     def without(self, levels: "Ints", nodes: "Bools") -> "Problem":
         """The same problem where some nodes may not run at the levels given for them."""
 
-        def take(level: int, side: Side) -> Iterable[Choice]:
+        def take(level: int, side: LevelChoices) -> Iterable[Choice]:
             taken = (nodes & (levels == level)).tolist()
             return (Choice.HIGH if is_taken else held for is_taken, held in zip(taken, side.choices, strict=True))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from mezzo.common.errors import ContractError, MezzoError, ModelError
 from mezzo.contracts.frontend import Fault, Model
 from mezzo.contracts.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
-from mezzo.contracts.problem import Choice, Side
+from mezzo.contracts.problem import Choice, LevelChoices
 from mezzo.contracts.reading import Artifact, Reading
 from mezzo.conversion.decided import Decided, refuse_out_of_range
 from mezzo.conversion.fusing import fused_as
@@ -22,12 +22,12 @@ from mezzo.conversion.replay import replay
 from mezzo.conversion.stack_guard import call_with_room
 from mezzo.conversion.version_steps import assign, settle
 from mezzo.formats.dtypes import FLOATING, DType
-from mezzo.formats.precision_line import Line
+from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.choices.quantizing import dynamic_names, parameters_of
 from mezzo.planner.options import Options
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged, judge
 from mezzo.planner.reasons import reasons
 from mezzo.planner.recalled import Recalled
@@ -91,7 +91,7 @@ def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tupl
     it was made of.
     """
     if given is not None:
-        model = fused_as(model, given, options.wishes.target.respellings).corrected(given.corrected)
+        model = fused_as(model, given, options.planning.target.respellings).corrected(given.corrected)
     if given is None and options.recalled is not None and not asks_for_more(options):
         return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}
@@ -135,9 +135,9 @@ def _tell(model: Model, stage: str) -> None:
 
 def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, Artifact]:
     """The model as it came, with the reason: no conversion of it satisfies the checker."""
-    wishes = options.wishes
-    reading = model.read(wishes.low)
-    judged = judge(reading.graph, wishes)
+    planning = options.planning
+    reading = model.read(planning.low)
+    judged = judge(reading.graph, planning)
     because = f"{model.frontend.words.checker} refuses any change: {fault[:200]}"
     banned = {node.name: because for node in reading.graph.nodes}
     levels = judged.problem.given_levels
@@ -156,8 +156,8 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
     Raises:
         ModelError: the model is not valid.
     """
-    reading = model.read(options.wishes.low)
-    judged = judge(reading.graph, options.wishes)
+    reading = model.read(options.planning.low)
+    judged = judge(reading.graph, options.planning)
     levels = judged.problem.given_levels
     made = _make_plan(judged, levels, (), reading, None, options, {})
     _tell(model, "checking")
@@ -182,33 +182,33 @@ def _recorder(
     made: Plan,
 ) -> Callable[[], str] | None:
     """What tells of these decisions in the result; None where it is to tell nothing."""
-    if not options.is_recorded or options.wishes.policy.name == "off":  # which is to leave a model as it is
+    if not options.is_recorded or options.planning.policy.name == "off":  # which is to leave a model as it is
         return None
     if judged.problem.line.quantized is not None:
         if made.dynamic:  # such products have other operators in the file, by which no name finds them again
             return None
         return spell_replay(model, reading, made, options.digests)
     told = {name: Reason("contract", because) for name, because in banned.items()}
-    return spell_record(model, reading, Decisions(judged, levels, options.wishes, told), options)
+    return spell_record(model, reading, Decisions(judged, levels, options.planning, told), options)
 
 
 def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decided:
-    wishes = options.wishes
+    planning = options.planning
     reading, judged = judge_model(model, options)
     obstacle = None
     if options.version == "auto":
-        limit = wishes.target.newest.get(reading.dialect)
-        obstacle = model.obstacle(reading, held_by_schema(reading, judged, wishes), limit)
+        limit = planning.target.newest.get(reading.dialect)
+        obstacle = model.obstacle(reading, held_by_schema(reading, judged, planning), limit)
     if options.out_of_range == "error":
-        refuse_out_of_range(reading.graph, wishes, range(len(reading.graph.nodes)))
+        refuse_out_of_range(reading.graph, planning, range(len(reading.graph.nodes)))
 
     def judge_smaller(version: int | None) -> tuple[Reading, Judged]:
         # What was measured belongs to the nodes of the first reading.
-        reading, judged = judge_at(model, replace(options, wishes=replace(wishes, measured=None)), version)
+        reading, judged = judge_at(model, replace(options, planning=replace(planning, measured=None)), version)
         return reading, _ban(judged, banned)
 
-    planned = assign(reading, _ban(judged, banned), wishes.strategy)
-    planned = settle(model, planned, wishes.strategy, judge_smaller)
+    planned = assign(reading, _ban(judged, banned), planning.strategy)
+    planned = settle(model, planned, planning.strategy, judge_smaller)
     reading, judged, levels = planned.reading, planned.judged, planned.levels
     version = reading.version if reading.version != model.version else None
     made = _make_plan(judged, levels, planned.edits, reading, version, options, banned)
@@ -233,7 +233,7 @@ def _make_plan(
     options: Options,
     banned: Mapping[str, str],
 ) -> Plan:
-    problem, wishes = judged.problem, options.wishes
+    problem, planning = judged.problem, options.planning
     return Plan(
         line=problem.line,
         dialect=reading.dialect,
@@ -246,10 +246,10 @@ def _make_plan(
             *_notes(judged, options, levels),
             *options.notes,
         ),
-        make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, wishes, banned)),
+        make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, planning, banned)),
         make_fingerprint=lambda: problem.graph.fingerprint,
         origin=options.notes,
-        gain=_gain_of(wishes),
+        gain=_gain_of(planning),
         quantized=parameters_of(problem, levels),
         dynamic=dynamic_names(problem, levels),
         corrected=options.corrected,
@@ -259,7 +259,7 @@ def _make_plan(
     )
 
 
-def _apart(graph: Graph, line: Line) -> tuple[tuple[DType, int], ...]:
+def _apart(graph: Graph, line: PrecisionLine) -> tuple[tuple[DType, int], ...]:
     """How many operators read and make a float that the line has no level of, by that float."""
     counts: Counter[DType] = Counter()
     for node in graph.nodes:
@@ -271,9 +271,9 @@ def _apart(graph: Graph, line: Line) -> tuple[tuple[DType, int], ...]:
     return tuple(sorted(counts.items(), key=lambda held: str(held[0])))
 
 
-def _gain_of(wishes: Wishes) -> Gain | None:
+def _gain_of(planning: PlanningOptions) -> Gain | None:
     """What the target's table says of the formats' speed: of the narrowest, where there are several."""
-    gains = [gain for low in reversed(wishes.line.beside) if (gain := wishes.target.gain(low)) is not None]
+    gains = [gain for low in reversed(planning.line.beside) if (gain := planning.target.gain(low)) is not None]
     return gains[0] if gains else None
 
 
@@ -282,7 +282,7 @@ def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
         return judged
     nodes = judged.problem.graph.nodes
 
-    def take(level: int, side: Side) -> Iterator[Choice]:
+    def take(level: int, side: LevelChoices) -> Iterator[Choice]:
         for node, choice in zip(nodes, side.choices, strict=True):
             yield Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
 
@@ -290,10 +290,10 @@ def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
 
 
 def _planned_nodes(
-    judged: Judged, levels: Sequence[int], wishes: Wishes, banned: Mapping[str, str]
+    judged: Judged, levels: Sequence[int], planning: PlanningOptions, banned: Mapping[str, str]
 ) -> tuple[PlannedNode, ...]:
     problem = judged.problem
-    why = reasons(judged, levels, wishes)
+    why = reasons(judged, levels, planning)
     for number, node in enumerate(problem.graph.nodes):
         if node.name in banned:
             why[number] = Reason("contract", banned[node.name])
@@ -328,10 +328,10 @@ def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, floa
 
 
 def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str, ...]:
-    graph, line, wishes = judged.problem.graph, judged.problem.line, options.wishes
+    graph, line, planning = judged.problem.graph, judged.problem.line, options.planning
     notes = [*graph.notes, *judged.notes]
     if any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP):
-        notes += dict.fromkeys(note for low in line.beside for note in wishes.target.notes_for(low))
+        notes += dict.fromkeys(note for low in line.beside for note in planning.target.notes_for(low))
     else:
         is_planned = any(n.kind is Kind.OP and n.signature.dtype is not None for n in graph.nodes)
         held = f"every node stays in {line.base_dtype}" if is_planned else f"no node computes in {line.base_dtype}"

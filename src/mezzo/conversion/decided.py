@@ -17,7 +17,7 @@ from mezzo.contracts.reading import Reading
 from mezzo.formats.dtypes import FORMATS
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import rows_of
 
 
@@ -55,9 +55,9 @@ class Decided:
         return int((counts & beside).sum()), int((counts & ~beside).sum())
 
 
-def refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) -> None:
+def refuse_out_of_range(graph: Graph, planning: PlanningOptions, nodes: Container[int]) -> None:
     """Raises ContractError: one of the nodes reads a weight that the low format cannot hold."""
-    view = View(graph=graph, rows=rows_of(graph), low=FORMATS[wishes.low])
+    view = View(graph=graph, rows=rows_of(graph), low=FORMATS[planning.low])
     for finding in find_out_of_range(view):
         if finding.node not in nodes:
             continue

@@ -9,7 +9,7 @@ from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.judged_model import judge_model
 from mezzo.formats.dtypes import HIGH, size_bits
-from mezzo.formats.precision_line import Line, float_of
+from mezzo.formats.precision_line import PrecisionLine, float_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import Options
@@ -30,14 +30,14 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
 
     Raises InputError: the model is of lower floats, and the target runs none of it in the quantized format.
     """
-    if options.wishes.line.quantized is None:
+    if options.planning.line.quantized is None:
         return _fuse(model, options)
     widened = model.widened()
     if widened is model:
         return _fuse(model, options)
     fused, options = _fuse(widened, replace(options, notes=(*options.notes, _WIDENED)))
     if not judge_model(fused, options)[1].units:
-        target, dtype = options.wishes.target.name, options.wishes.line.quantized_format
+        target, dtype = options.planning.target.name, options.planning.line.quantized_format
         raise InputError(
             f"{model.name}: is of lower floats than {HIGH}, and target {target!r} runs none of its operators in "
             f"{dtype}; use it as it is, or choose another {option('target')}"
@@ -52,23 +52,23 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     was folded into does, so patterns that select nothing else are done with. What came quantized was given its form by
     whoever did that, and is left in it: quantizing twice changes nothing more.
     """
-    wishes = options.wishes
-    if not _is_fused(wishes.line, options.fuse):
+    planning = options.planning
+    if not _is_fused(planning.line, options.fuse):
         return model, options
-    reading = model.read(wishes.low)
-    graph, quantized = reading.graph, wishes.line.quantized_format
+    reading = model.read(planning.low)
+    graph, quantized = reading.graph, planning.line.quantized_format
     if _came_quantized(graph):
         return model, options
-    regions = [*wishes.keep_regions, *(region for region, dtype in wishes.fixed_regions if dtype is not quantized)]
-    apart = {node.id for pattern in wishes.exclude for node in matched(graph, pattern)}
+    regions = [*planning.keep_regions, *(region for region, dtype in planning.fixed_regions if dtype is not quantized)]
+    apart = {node.id for pattern in planning.exclude for node in matched(graph, pattern)}
     kept = sorted(apart.union(*(nodes_in(graph, region) for region in regions)))
-    fused = model.fused(reading, kept, _copied(wishes.line), wishes.target.respellings)
+    fused = model.fused(reading, kept, _copied(planning.line), planning.target.respellings)
     if fused is model:
         return model, options
-    left = fused.read(wishes.low).graph
-    include = tuple(_still_asked(wishes.include, graph, left))
+    left = fused.read(planning.low).graph
+    include = tuple(_still_asked(planning.include, graph, left))
     notes = (*options.notes, _tell(graph, left))
-    return fused, replace(options, wishes=replace(wishes, include=include), notes=notes)
+    return fused, replace(options, planning=replace(planning, include=include), notes=notes)
 
 
 def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) -> Model:
@@ -94,11 +94,11 @@ def _came_quantized(graph: Graph) -> bool:
     return any(row.transfer is not Transfer.DEQUANTIZE for row in rows)
 
 
-def _is_fused(line: Line, fuse: str) -> bool:
+def _is_fused(line: PrecisionLine, fuse: str) -> bool:
     return fuse == "simplify" or (fuse != "none" and line.quantized is not None)
 
 
-def _copied(line: Line) -> float:
+def _copied(line: PrecisionLine) -> float:
     """Bytes of a weight that is stored as the line's lowest level has it, as a share of its bytes in FP32."""
     return 1.0 if line.quantized_format is None else size_bits(line.quantized_format) / size_bits(HIGH)
 

@@ -8,18 +8,18 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind
 from mezzo.planner.choices.choosing import refusal_of
 from mezzo.planner.options import Options
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged, judge
 from mezzo.tables.policy import Category
 
 
 def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
     """Read a model and judge its nodes, at the smallest version that helps where a step is allowed."""
-    wishes = options.wishes
+    planning = options.planning
     reading, judged = judge_at(model, options, None)
-    limit = wishes.target.newest.get(reading.dialect)
+    limit = planning.target.newest.get(reading.dialect)
     while options.version == "auto":  # a step may let a node run low that makes the next step worth taking
-        step = model.next_version(reading, held_by_schema(reading, judged, wishes), limit)
+        step = model.next_version(reading, held_by_schema(reading, judged, planning), limit)
         if step is None:
             break
         reading, judged = judge_at(model, options, step)
@@ -28,16 +28,16 @@ def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
 
 def judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:
     """Read a model at a version, its own where None, and judge its nodes."""
-    reading = model.read(options.wishes.low, version)
-    return reading, judge(reading.graph, options.wishes)
+    reading = model.read(options.planning.low, version)
+    return reading, judge(reading.graph, options.planning)
 
 
-def held_by_schema(reading: Reading, judged: Judged, wishes: Wishes) -> dict[DType, list[int]]:
+def held_by_schema(reading: Reading, judged: Judged, planning: PlanningOptions) -> dict[DType, list[int]]:
     """What only the schema at this version keeps from running low, by the format."""
-    return {low: _held(judged, wishes, reading.dialect, low) for low in wishes.line.beside}
+    return {low: _held(judged, planning, reading.dialect, low) for low in planning.line.beside}
 
 
-def _held(judged: Judged, wishes: Wishes, dialect: str, low: DType) -> list[int]:
+def _held(judged: Judged, planning: PlanningOptions, dialect: str, low: DType) -> list[int]:
     """Nodes that policy and target would grant a format, and only the schema at this version does not."""
     columns, line = judged.problem.graph.columns, judged.problem.line
     held = [s.dtype is HIGH and s.dialect == dialect and low not in s.legal for s in columns.signatures]
@@ -46,5 +46,5 @@ def _held(judged: Judged, wishes: Wishes, dialect: str, low: DType) -> list[int]
     return [
         number
         for number in np.flatnonzero(is_held).tolist()
-        if verdicts[number].category is not Category.DENY and refusal_of(nodes[number], wishes, low) is None
+        if verdicts[number].category is not Category.DENY and refusal_of(nodes[number], planning, low) is None
     ]

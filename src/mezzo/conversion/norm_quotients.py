@@ -22,7 +22,7 @@ def with_norm_quotients(model: Model, options: Options, decided: Decided, result
     """A result with quotients in place of products with a reciprocal, in norms that run in a type that a row of its
     target names, and a note of them; both as they are where there are none, or nothing is to be fused.
     """
-    target, line = options.wishes.target, decided.plan.line
+    target, line = options.planning.target, decided.plan.line
     dtypes = {dtype for row in target.norm_quotients for dtype in row.dtypes} & {*line.dtypes}
     if options.fuse == "none" or not dtypes or not decided.plan.edits:
         return decided, result
@@ -33,7 +33,7 @@ def with_norm_quotients(model: Model, options: Options, decided: Decided, result
         quotients.extend(quotients_in(view, partition(view, kernels_of(name), name), dtypes))
         return quotients
 
-    written = model.replaced(result, options.wishes.low, find)
+    written = model.replaced(result, options.planning.low, find)
     if not quotients or model.fault(decided.reading.graph, written) is not None:
         return decided, result
     are, formats = "is" if len(quotients) == 1 else "are", join_with_or(sorted(map(str, dtypes)))

@@ -36,8 +36,8 @@ def recall(model: Model, options: Options) -> Options:
     findings = recalled.findings()
     how = spell_steps(recalled.provenance.steps)
     notes = [f"{len(findings)} nodes are kept in f32, as decided when this file was made ({how})"] if findings else []
-    wishes = replace(options.wishes, kept=findings)
-    return replace(options, wishes=wishes, recalled=recalled, notes=(*options.notes, *notes))
+    planning = replace(options.planning, kept=findings)
+    return replace(options, planning=planning, recalled=recalled, notes=(*options.notes, *notes))
 
 
 def read_record(model: Model) -> tuple[Recalled | None, str | None]:
@@ -183,7 +183,7 @@ def _decided_anew(options: Options, told: Provenance) -> str | None:
     usual = dict(settings_of(Request(), target=chosen_target(given["to"], None).name))
     steps = [dict(step.options) for step in told.steps]
     asked = None
-    if options.wishes.low is not told.low:
+    if options.planning.low is not told.low:
         asked = f"--to {given['to']} is another format than the {told.low} that it was made for"
     made_to = next((options["to"] for options in reversed(steps) if "to" in options), None)
     if asked is None and told.is_quantized and given["to"] != made_to:
@@ -192,8 +192,8 @@ def _decided_anew(options: Options, told: Provenance) -> str | None:
         value = given.get(name, usual[name])
         if value != usual[name] and not any(step.get(name, usual[name]) == value for step in steps):
             asked = asked or f"--{name.replace('_', '-')} {value} asks for something else"
-    if options.wishes.policy.function is not None:
-        asked = asked or f"the policy asks the function {options.wishes.policy.name!r}, whose code no file tells"
+    if options.planning.policy.function is not None:
+        asked = asked or f"the policy asks the function {options.planning.policy.name!r}, whose code no file tells"
     if asked is None:
         return None
     made = spell_steps(told.steps)
@@ -203,7 +203,7 @@ def _decided_anew(options: Options, told: Provenance) -> str | None:
 def asks_for_more(options: Options) -> bool:
     """Whether options ask something of single nodes that the model was not made with."""
     assert options.recalled is not None, "something is recalled"
-    if options.wishes.found or options.wishes.error_prices:
+    if options.planning.found or options.planning.error_prices:
         return True
     given = dict(describe_step(options.settings, options.digests).options)
     steps = [dict(step.options) for step in options.recalled.provenance.steps]
@@ -223,7 +223,7 @@ def spell_record(model: Model, reading: Reading, decisions: Decisions, options: 
         steps = (*before, describe_step(options.settings, options.digests))
         reasons = dict(decisions.reasons)
         if recalled is not None:
-            reasons = recalled.reasons(reading.graph, decisions.wishes.line, decisions.levels) | reasons
+            reasons = recalled.reasons(reading.graph, decisions.planning.line, decisions.levels) | reasons
         added, order = model.applied(reading)
         return to_text(record_decisions(replace(decisions, reasons=reasons), steps, added, order))
 

@@ -9,7 +9,7 @@ from mezzo.common.errors import InputError
 from mezzo.common.message_style import verb
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Plan, PlannedNode
-from mezzo.contracts.problem import Choice, Problem, Side
+from mezzo.contracts.problem import Choice, LevelChoices, Problem
 from mezzo.contracts.reading import Reading
 from mezzo.conversion.decided import Decided, refuse_out_of_range
 from mezzo.conversion.recall import spell_replay
@@ -35,23 +35,23 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
         raise InputError(
             f"the plan was made for another model: their structures differ; make a new one with {verb('plan')}"
         )
-    wishes = replace(options.wishes, line=given.line)
+    planning = replace(options.planning, line=given.line)
     if given.line.quantized is not None:  # what the plan's policy granted is granted again
-        wishes = replace(
-            wishes,
+        planning = replace(
+            planning,
             quantized=dict(given.quantized),
             dynamic=frozenset(given.dynamic),
             quantize_mode="full",
             include=("*",),
         )
-    judged = judge(graph, wishes)
+    judged = judge(graph, planning)
     problem = judged.problem
     strange = given.by_name.keys() - graph.by_name.keys()
     if strange:
         raise InputError(f"the plan has a line for {min(strange)!r}, which the model has not; take the line out")
     levels, problem = _levels_of(given, problem)
     if options.out_of_range == "error":
-        refuse_out_of_range(graph, wishes, {n for n, level in enumerate(levels) if level != problem.line.base})
+        refuse_out_of_range(graph, planning, {n for n, level in enumerate(levels) if level != problem.line.base})
     made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
     limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
     faults = check_nodes(problem, levels)
@@ -107,7 +107,7 @@ def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
         if level != line.base and entry.precision.output is line.base_dtype:
             hands_on_base.add(number)
 
-    def open_up(level: int, side: Side) -> Iterator[Choice]:
+    def open_up(level: int, side: LevelChoices) -> Iterator[Choice]:
         """Every node is free but those that are low in the model, which stay as they are, and those that no kernel
         runs quantized.
         """

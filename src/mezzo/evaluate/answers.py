@@ -60,7 +60,7 @@ def compare_on(
     budget is of. `known`: another comparison with the reference on the same data, from which its noise is known. The
     rest, and errors, are as of `compare`."""
     drop = None if max_drop is None else read_drop(max_drop)
-    wishes = Asked(
+    planning = Asked(
         max_error=max_error,
         run=run,
         metric=metric,
@@ -71,8 +71,8 @@ def compare_on(
         noise=None if known is None else {output.name: output.noise or 0.0 for output in known.outputs},
         progress=progress,
     )
-    check_asked(wishes)
-    return compare_asked(reference, model, dataset, wishes)
+    check_asked(planning)
+    return compare_asked(reference, model, dataset, planning)
 
 
 def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Accumulation | None:
@@ -95,24 +95,24 @@ def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Acc
 
 
 def compare_asked(
-    reference: Model, candidate: Artifact, dataset: "Dataset", wishes: Asked, source: Model | None = None
+    reference: Model, candidate: Artifact, dataset: "Dataset", planning: Asked, source: Model | None = None
 ) -> Comparison:
     """Compare a model with another that is ready to run. `source` is the other as it was opened, if it was. Errors
     are those of `compare`.
     """
-    tally = None if wishes.metric is None else MetricTally(wishes.metric)
-    sums = None if wishes.accumulation is None else wishes.accumulation.dtype
-    running = Running(wishes.run == "emulated", wishes.accumulation, wishes.names)
+    tally = None if planning.metric is None else MetricTally(planning.metric)
+    sums = None if planning.accumulation is None else planning.accumulation.dtype
+    running = Running(planning.run == "emulated", planning.accumulation, planning.names)
     pair = lab_of(reference).pair(candidate, running)
-    lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (wishes.low, sums) if dtype)])
+    lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (planning.low, sums) if dtype)])
     skipping = _Skipping()
     batches = skipping.filled(dataset)
     first = next(batches, None)
     if first is None:
-        return _compare_nothing(pair, dataset, skipping.empty, wishes)
-    standards = Standards(pair, first, wishes.low, sums, wishes.noise)
+        return _compare_nothing(pair, dataset, skipping.empty, planning)
+    standards = Standards(pair, first, planning.low, sums, planning.noise)
     runs = _Runs(pair, running, reference, candidate, source)
-    team, chunks, notes = _load_with_layers(runs, first) if wishes.has_layers else (runs.load({}), [], [])
+    team, chunks, notes = _load_with_layers(runs, first) if planning.has_layers else (runs.load({}), [], [])
     layers = _layer_meters(chunks[:1], lowest)
     count, samples, said_of_runs = 0, 0, tuple[str, ...]()
     for batch, answered in runs.answer(team, chain([first], batches)):
@@ -123,21 +123,21 @@ def compare_asked(
             wanted, found = ({name: side[name] for name in standards.meters} for side in answers)
             tally.add(wanted, found, batch.labels, batch.samples)
         count, samples = count + 1, samples + batch.samples
-        _tell(wishes, "comparing", count)
+        _tell(planning, "comparing", count)
     notes += [*pair.notes, *said_of_runs, *standards.notes()]
     empty = skipping.empty
     notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
-    by_metric = wishes.max_drop is not None and wishes.max_error is None
-    results = standards.results(wishes.max_error, parts_decide=not by_metric)
+    by_metric = planning.max_drop is not None and planning.max_error is None
+    results = standards.results(planning.max_error, parts_decide=not by_metric)
     inner = [meter.result() for meter in layers.values()]
     del team, answers, answered  # room for the next
-    more, said = _compare_layers(runs, chunks[1:], dataset, lowest, wishes)
+    more, said = _compare_layers(runs, chunks[1:], dataset, lowest, planning)
     return Comparison(
         data=dataset.source(count, samples),
-        run=wishes.run,
+        run=planning.run,
         outputs=results,
         layers=(*inner, *more),
-        verdict=_judge(results, tally, wishes, standards.faults),
+        verdict=_judge(results, tally, planning, standards.faults),
         metric=None if tally is None else tally.result(),
         notes=(*notes, *said),
     )
@@ -157,10 +157,10 @@ class _Runs:
 
     def load(self, layers: Layers) -> _Team:
         """Make both ready with these layers. Errors are those of `Pair.load`."""
-        job, crew = PairJob(self._running, tuple(layers)), crew_at_work()
-        if self._source is None and crew is not HERE:
-            crew = crew if self._open_candidate() else HERE
-        team = crew.team(job, self._models, lambda: open_pair(self.pair, layers))
+        job, executor = PairJob(self._running, tuple(layers)), crew_at_work()
+        if self._source is None and executor is not HERE:
+            executor = executor if self._open_candidate() else HERE
+        team = executor.team(job, self._models, lambda: open_pair(self.pair, layers))
         team.start(None).result()  # one that cannot make them ready says so now
         return team
 
@@ -203,12 +203,12 @@ class _Skipping:
                 self.empty += 1
 
 
-def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, wishes: Asked) -> Comparison:
+def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, planning: Asked) -> Comparison:
     """The comparison on data without a sample: nothing is run, and nothing can be told."""
     verdict = judge((), DataWatch().faults())
     return Comparison(
         data=dataset.source(batches, 0),
-        run=wishes.run,
+        run=planning.run,
         outputs=(),
         layers=(),
         verdict=verdict,
@@ -227,27 +227,27 @@ def _load_with_layers(runs: _Runs, first: "Batch") -> tuple[_Team, Sequence[Laye
 
 
 def _compare_layers(
-    runs: _Runs, chunks: Sequence[Layers], dataset: "Dataset", lowest: DType, wishes: Asked
+    runs: _Runs, chunks: Sequence[Layers], dataset: "Dataset", lowest: DType, planning: Asked
 ) -> tuple[list[Deviation], list[str]]:
     """Compare the layers that did not fit beside the outputs, in a pass over the data for each chunk."""
     found: list[Deviation] = []
     for number, chunk in enumerate(chunks):
         stage = f"comparing layers, part {number + 2} of {len(chunks) + 1}"
         try:
-            found += _compare_chunk(runs, chunk, dataset, lowest, wishes, stage)
+            found += _compare_chunk(runs, chunk, dataset, lowest, planning, stage)
         except (ContractError, InputError) as error:  # both ran on all data before; such as data that comes once
             return found, [f"{sum(map(len, chunks[number:]))} layers were not compared: {error}"]
     return found, []
 
 
 def _compare_chunk(
-    runs: _Runs, chunk: Layers, dataset: "Dataset", lowest: DType, wishes: Asked, stage: str
+    runs: _Runs, chunk: Layers, dataset: "Dataset", lowest: DType, planning: Asked, stage: str
 ) -> list[Deviation]:
     meters = _layer_meters([chunk], lowest)
     answers = runs.answer(runs.load(chunk), _Skipping().filled(dataset))
     for count, (batch, answered) in enumerate(answers, 1):
         _add(meters, answered.answers, batch)
-        _tell(wishes, stage, count)
+        _tell(planning, stage, count)
     return [meter.result() for meter in meters.values()]
 
 
@@ -255,12 +255,12 @@ def _layer_meters(chunks: Sequence[Layers], lowest: DType) -> dict[str, Meter]:
     return {name: Meter(name, lowest, is_output=False) for chunk in chunks for name in chunk}
 
 
-def _judge(outputs: Sequence[Deviation], tally: MetricTally | None, wishes: Asked, faults: Sequence[str]) -> Verdict:
+def _judge(outputs: Sequence[Deviation], tally: MetricTally | None, planning: Asked, faults: Sequence[str]) -> Verdict:
     by_error = judge(outputs, faults)
-    if tally is None or wishes.max_drop is None:
+    if tally is None or planning.max_drop is None:
         return by_error
-    by_drop = judge_drop(outputs, tally.name, tally.drop(), wishes.max_drop, tally.result().reference, faults)
-    return by_drop if wishes.max_error is None or by_error.is_same else by_error
+    by_drop = judge_drop(outputs, tally.name, tally.drop(), planning.max_drop, tally.result().reference, faults)
+    return by_drop if planning.max_error is None or by_error.is_same else by_error
 
 
 def _add(meters: Mapping[str, Meter], answers: tuple[Answers, Answers], batch: "Batch") -> None:
@@ -268,17 +268,17 @@ def _add(meters: Mapping[str, Meter], answers: tuple[Answers, Answers], batch: "
         meter.add(answers[0][name], answers[1][name], batch.samples)
 
 
-def _tell(wishes: Asked, stage: str, done: int) -> None:
-    if wishes.progress is not None:
-        wishes.progress(stage, done, 0)
+def _tell(planning: Asked, stage: str, done: int) -> None:
+    if planning.progress is not None:
+        planning.progress(stage, done, 0)
 
 
-def check_asked(wishes: Asked) -> None:
-    if wishes.run not in RUNS:
-        raise unknown(option("run"), wishes.run, RUNS)
-    if wishes.max_drop is not None and wishes.metric is None:
+def check_asked(planning: Asked) -> None:
+    if planning.run not in RUNS:
+        raise unknown(option("run"), planning.run, RUNS)
+    if planning.max_drop is not None and planning.metric is None:
         raise InputError(
-            f"{option('max_drop')} is {wishes.max_drop.text} of no metric; name one with "
+            f"{option('max_drop')} is {planning.max_drop.text} of no metric; name one with "
             f"{setting('metric', 'module:function')}"
         )
-    choose_budget(wishes.max_error, DType.FLOAT32, 0.0)  # a bad budget shows now, not after the runs
+    choose_budget(planning.max_error, DType.FLOAT32, 0.0)  # a bad budget shows now, not after the runs

@@ -22,7 +22,7 @@ def uniform(dtype: DType) -> Precision:
 
 
 @dataclass(frozen=True)
-class Line:
+class PrecisionLine:
     """The levels of a plan, and which of them models come in. An assignment is the number of a level per node.
 
     Between levels t and t + 1 stands threshold t, and one conversion. So a value that is made at level 0 and wanted at
@@ -100,15 +100,15 @@ class Line:
         return size_bits(self.dtypes[threshold]) + size_bits(self.dtypes[threshold + 1])
 
 
-def float_of(line: Line) -> DType:
+def float_of(line: PrecisionLine) -> DType:
     """The float beside the base, if there is one; else the only level beside it: what a model is read for."""
     floats = [dtype for dtype in line.beside if dtype not in QUANTIZED]
     return floats[0] if floats else line.beside[0]
 
 
-def line_of(base: DType, *others: DType) -> Line:
+def line_of(base: DType, *others: DType) -> PrecisionLine:
     """A line from the base on, every level in one dtype throughout."""
-    return Line(tuple(map(uniform, (base, *others))))
+    return PrecisionLine(tuple(map(uniform, (base, *others))))
 
 
 def between(first: int, wanted: Iterable[int]) -> list[int]:

@@ -12,7 +12,7 @@ from mezzo.common.message_style import either
 from mezzo.common.safe_paths import read_file, write_file
 from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, integer_span, size_bits
-from mezzo.formats.precision_line import Line, Precision, uniform
+from mezzo.formats.precision_line import Precision, PrecisionLine, uniform
 from mezzo.formats.quantization import Quantization
 from mezzo.io.corrections import read_corrections, spell_corrections
 from mezzo.io.documents import parse_json
@@ -201,7 +201,7 @@ def _numbers(where: str, held: object, has_several: bool, kind: type) -> tuple[f
     return tuple(map(float, given))
 
 
-def _line(document: dict[str, object]) -> Line:
+def _line(document: dict[str, object]) -> PrecisionLine:
     """The levels of a plan. Older files state a pair, as "high" and "low"."""
     if "levels" in document or not document.keys() & {"high", "low"}:
         words, base = document["levels"], DType(document["base"])
@@ -218,7 +218,7 @@ def _line(document: dict[str, object]) -> Line:
         raise ValueError(f"levels are {found}, wanted {HIGH} and some of {lows} beside it, each once")
     if len(QUANTIZED & {*dtypes}) > 1:
         raise ValueError(f"levels are {', '.join(map(str, dtypes))}, wanted one at most that takes scales")
-    return Line(tuple(map(uniform, dtypes)), dtypes.index(base))
+    return PrecisionLine(tuple(map(uniform, dtypes)), dtypes.index(base))
 
 
 def _version(document: dict[str, object], key: str) -> int | None:

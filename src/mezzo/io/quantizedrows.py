@@ -13,7 +13,15 @@ from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.formats.dtypes import STORED_AS, STORES, DType
 from mezzo.io.rowfields import read_attributes, read_versions, split_dialect
 from mezzo.io.tomlfile import check_keys, choose, read_entries, read_text, read_texts, read_truth, read_whole
-from mezzo.tables.quantized_kernels import COMPOSITES, DYNAMIC_WEIGHTS, Bias, Hands, Operand, QuantizedKernel, Storage
+from mezzo.tables.quantized_kernels import (
+    COMPOSITES,
+    DYNAMIC_WEIGHTS,
+    Bias,
+    Operand,
+    OutputMode,
+    QuantizedKernel,
+    Storage,
+)
 
 _KEYS = {
     "op",
@@ -66,8 +74,8 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
     formats = list(dict.fromkeys(STORES[dtype] for dtype in stored)) or [DType.QUANTIZED8]
     if len(formats) > 1:
         raise InputError(f"{where}: operands are of {' and '.join(map(str, formats))}; write a row for each")
-    hands = Hands(choose(where, "hands", entry["hands"], [one.value for one in Hands]))
-    if not operands and hands is not Hands.EITHER:
+    hands = OutputMode(choose(where, "hands", entry["hands"], [one.value for one in OutputMode]))
+    if not operands and hands is not OutputMode.EITHER:
         raise InputError(
             f"{where}: hands is {hands.value!r} without operands; write 'either', or what it reads quantized"
         )
@@ -98,7 +106,7 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
     ]
 
 
-def _check_dynamic(where: str, ops: Sequence[str], operands: Sequence[Operand], hands: Hands) -> None:
+def _check_dynamic(where: str, ops: Sequence[str], operands: Sequence[Operand], hands: OutputMode) -> None:
     """Raises InputError: operators cannot be written so that they find ranges as they run."""
     strange = [op for op in ops if op not in DYNAMIC_WEIGHTS]
     if strange:
@@ -107,7 +115,7 @@ def _check_dynamic(where: str, ops: Sequence[str], operands: Sequence[Operand], 
             "leave out dynamic"
         )
     wanted = [[False] + [True] * DYNAMIC_WEIGHTS[op] for op in ops]
-    if hands is not Hands.FLOATS or any([operand.is_weight for operand in operands] != each for each in wanted):
+    if hands is not OutputMode.FLOATS or any([operand.is_weight for operand in operands] != each for each in wanted):
         raise InputError(
             f"{where} finds ranges as it runs, which takes data, its weights behind it and hands = 'floats'; write "
             "these, or leave out dynamic"

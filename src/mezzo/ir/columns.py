@@ -14,7 +14,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Use, Value
 
 if TYPE_CHECKING:
-    from mezzo.formats.precision_line import Line
+    from mezzo.formats.precision_line import PrecisionLine
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -76,19 +76,19 @@ class Columns:
         wants: Bools = self.use_role != ANY
         return wants
 
-    def levels_held(self, line: "Line") -> Ints:
+    def levels_held(self, line: "PrecisionLine") -> Ints:
         """The level of the dtype that each value has today; the base where that is no level's."""
         by_code = np.full(_UNKNOWN + 1, line.base, np.int64)
         by_code[[_DTYPES[dtype] for dtype in line.dtypes]] = np.arange(len(line.dtypes))
         found: Ints = by_code[self.value_dtype]
         return found
 
-    def made_at(self, line: "Line", levels: Sequence[int]) -> Ints:
+    def made_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
         """The level at which its producer makes each value, given the level that each node runs at."""
         at = np.asarray(levels, np.int64)
         return np.where(self.value_role == GROUP, at[self.value_producer], self.levels_held(line))
 
-    def wanted_at(self, line: "Line", levels: Sequence[int]) -> Ints:
+    def wanted_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
         """The level at which each use wants its value. Uses with the role ANY say nothing."""
         at = np.asarray(levels, np.int64)
         held = np.where(self.use_widened, line.base, self.levels_held(line)[self.use_value])

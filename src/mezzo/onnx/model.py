@@ -24,7 +24,7 @@ from mezzo.onnx.edit.apply import apply
 from mezzo.onnx.edit.checking import Standing, Strictness, find_fault, stand
 from mezzo.onnx.files.files import Source
 from mezzo.onnx.files.magnitudes import facts
-from mezzo.onnx.files.runnable_model import Whole, whole_of
+from mezzo.onnx.files.runnable_model import RunnableModel, whole_of
 from mezzo.onnx.files.save import materialize
 from mezzo.onnx.files.store import OnnxStore
 from mezzo.onnx.folder import low_weights, ports_of
@@ -255,7 +255,7 @@ class OnnxModel:
         self.leniency = self.standing.note
         return find_fault(model, blobs, self.standing.strictness, may_crash=self._may_crash)
 
-    def runnable(self, model: onnx.ModelProto) -> Whole:
+    def runnable(self, model: onnx.ModelProto) -> RunnableModel:
         """A result with what it takes to run it, large weights where they lie."""
         return whole_of(model, self.source)
 

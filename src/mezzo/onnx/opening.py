@@ -19,7 +19,7 @@ from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.correcting import correct
 from mezzo.onnx.edit.replacements import write_replacements
 from mezzo.onnx.files.files import Source, from_proto, load
-from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.normal_form.folding import fold
 from mezzo.onnx.normal_form.widening import widen
@@ -93,7 +93,7 @@ class Opened(OnnxModel):
 
 
 def open_model(
-    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model | Whole",
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model | RunnableModel",
     *,
     trust_external_paths: bool = False,
     progress: Progress | None = None,
@@ -109,7 +109,7 @@ def open_model(
         source = load(Path(src), trust_external_paths=trust_external_paths)
     elif isinstance(src, onnx.ModelProto):
         source = from_proto(src)
-    elif isinstance(src, Whole):
+    elif isinstance(src, RunnableModel):
         source = from_proto(src.filled())
     elif type(src).__module__.partition(".")[0] == "onnx_ir":
         import onnx_ir

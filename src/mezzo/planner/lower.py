@@ -107,52 +107,52 @@ class _Lowering:
 
     def _lower_value(self, number: int, held: DType) -> list[Edit]:
         graph = self.graph
-        wishes = self._wishes(number, held)
+        planning = self._wishes(number, held)
         producer = graph.nodes[graph.values[number].producer]
-        if producer.kind is Kind.CAST and self._is_needless(producer.id, wishes):
+        if producer.kind is Kind.CAST and self._is_needless(producer.id, planning):
             operand = producer.inputs[0]
             assert operand is not None, "a Cast has an operand"
-            moved = [wish._replace(must_rewire=True) for wish in wishes]
+            moved = [wish._replace(must_rewire=True) for wish in planning]
             self.absorbed.setdefault(operand, []).extend(moved)
             return []
         if producer.kind is Kind.SOURCE:
-            stored = {wish.dtype for wish in wishes if wish.dtype not in (None, self.quantized)}
+            stored = {wish.dtype for wish in planning if wish.dtype not in (None, self.quantized)}
             native = held if held in stored or not stored else min(stored, key=self.line.dtypes.index)
         else:
             native = self._native(number)
         quantizing: list[Edit] = []
-        wanted = {wish.dtype or native for wish in wishes}
+        wanted = {wish.dtype or native for wish in planning}
         if self.quantized is not None and self.quantized in (native, *wanted):
-            wishes, quantizing = self._quantize(number, native, wishes)
+            planning, quantizing = self._quantize(number, native, planning)
             native = self.line.base_dtype if native is self.quantized else native
             # What is quantized is made from the base form, but for a source, which is stored in any.
-            wanted = {wish.dtype or native for wish in wishes}
+            wanted = {wish.dtype or native for wish in planning}
             wanted |= set() if producer.kind is Kind.SOURCE else {self.line.base_dtype}
         edits: list[Edit] = [] if native is held else [Retype(number, native, self.limits.get(number))]
         forms = {edit.dtype: edit for edit in self._forms(number, native, wanted)}
         first = self.line.dtypes.index(native)
         # Every form stands behind the one that it is made from.
         for dtype in (*reversed(self.line.dtypes[:first]), *self.line.dtypes[first:]):
-            readers = [wish for wish in wishes if (wish.dtype or native) is dtype]
+            readers = [wish for wish in planning if (wish.dtype or native) is dtype]
             edits += [forms[dtype]] if dtype in forms else []
             edits += [Rewire(*wish.use, number, dtype) for wish in readers if dtype is not native or wish.must_rewire]
         return edits + quantizing
 
-    def _quantize(self, number: int, native: DType, wishes: Sequence[_Wish]) -> tuple[list[_Wish], list[Edit]]:
+    def _quantize(self, number: int, native: DType, planning: Sequence[_Wish]) -> tuple[list[_Wish], list[Edit]]:
         """What is left to wish of floats once a value is quantized, and the edits that quantize it."""
         assert self.problem.quantized is not None, "a line with such a level"
         assert self.quantized is not None, "the same"
         known, base, quantized = self.problem.quantized, self.line.base_dtype, self.quantized
-        readers = [wish for wish in wishes if wish.dtype is quantized]
+        readers = [wish for wish in planning if wish.dtype is quantized]
         alone = [wish for wish in readers if wish.use in known.offsets]
         held = [Quantize(number, known.offsets[wish.use], takes_over=False, reader=wish.use) for wish in alone]
         readers = [wish for wish in readers if wish.use not in known.offsets]
         if native is not quantized:
-            others = [wish for wish in wishes if wish.dtype is not quantized]
+            others = [wish for wish in planning if wish.dtype is not quantized]
             rewired = [Rewire(*wish.use, number, quantized) for wish in readers]
             shared = [Quantize(number, known.parameters[number], takes_over=False)] if readers else []
             return others, [*held, *shared, *rewired]
-        others = [wish._replace(dtype=base) if wish.dtype is quantized else wish for wish in wishes]
+        others = [wish._replace(dtype=base) if wish.dtype is quantized else wish for wish in planning]
         if number in known.handed_on or (not readers and number in known.hand_on_either):
             return others, []  # nobody reads it quantized, so it may have no parameters
         return others, [Quantize(number, known.parameters[number], takes_over=True)]
@@ -194,7 +194,7 @@ class _Lowering:
                 found.append(_Wish(use, base if use in graph.widened else held, must_rewire))
         return found + self.absorbed.get(number, [])
 
-    def _is_needless(self, cast: int, wishes: Sequence[_Wish]) -> bool:
+    def _is_needless(self, cast: int, planning: Sequence[_Wish]) -> bool:
         """Whether a narrowing Cast has nothing left to do: its operand is low, or another cast makes the same form.
 
         Whoever wants what it made in another dtype wants it rounded, so past another cast it has to stay for them.
@@ -209,4 +209,4 @@ class _Lowering:
         if maker.kind is not Kind.SOURCE and is_made_so:
             return True
         is_other = made is not None and graph.forms.get((operand, made)) != cast
-        return is_other and not any(wish.dtype not in (None, made) for wish in wishes)
+        return is_other and not any(wish.dtype not in (None, made) for wish in planning)

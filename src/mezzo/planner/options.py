@@ -16,11 +16,11 @@ from mezzo.contracts.options.request import PolicyLike, Request, TargetLike, che
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.formats.format_words import FormatLike, read_format, read_formats, spell_formats, words_of
-from mezzo.formats.precision_line import Line, line_of, uniform
+from mezzo.formats.precision_line import PrecisionLine, line_of, uniform
 from mezzo.io.policyfile import load_policy
 from mezzo.io.targetfile import load_target
 from mezzo.planner.choices.gains import choose_format
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.recording import name_content
 from mezzo.plugins.discovery import policy as find_policy
 from mezzo.plugins.discovery import settle_name
@@ -57,7 +57,7 @@ class Options:
     `steps` are the corrections that may be tried, and `corrected` those that the model was given on data.
     """
 
-    wishes: Wishes
+    planning: PlanningOptions
     out_of_range: str
     version: str
     fuse: str
@@ -74,7 +74,7 @@ class Options:
     @property
     def prepares_model(self) -> bool:
         """Whether another form of the model is planned: one to be quantized, or normal form on request."""
-        return self.wishes.line.quantized is not None or self.fuse == "simplify"
+        return self.planning.line.quantized is not None or self.fuse == "simplify"
 
 
 def chosen_target(to: str, target: TargetLike) -> Target:
@@ -139,7 +139,7 @@ def read_options(request: Request) -> Options:
     else:
         io = {name: _read_dtype(f"{option('io')} of {name!r}", text, words) for name, text in request.io.items()}
     assumed = {name: _read_ends(name, text) for name, text in request.assume.items()}
-    wishes = Wishes(
+    planning = PlanningOptions(
         line=_line_of(words),
         policy=policy,
         strategy=find_strategy(request.strategy),
@@ -163,7 +163,7 @@ def read_options(request: Request) -> Options:
     settings = settings_of(request, to=to, policy=policy_name, target=target.name)
     digests = {"policy": name_content(request.policy, policy), "target": name_content(request.target, target)}
     return Options(
-        wishes=wishes,
+        planning=planning,
         out_of_range=request.out_of_range,
         version=request.opset,
         fuse=request.fuse,
@@ -176,13 +176,13 @@ def read_options(request: Request) -> Options:
     )
 
 
-def _line_of(words: Sequence[str]) -> Line:
+def _line_of(words: Sequence[str]) -> PrecisionLine:
     """The levels of a conversion to these formats: floats stand before the base, which carries what is quantized."""
     floats = [LOW_DTYPES[word] for word in words if word in LOW_DTYPES]
     others = [LEVEL_DTYPES[word] for word in words if word not in LOW_DTYPES]
     if not others:
         return line_of(HIGH, *floats)
-    return Line(tuple(map(uniform, (*floats, HIGH, *others))), base=len(floats))
+    return PrecisionLine(tuple(map(uniform, (*floats, HIGH, *others))), base=len(floats))
 
 
 def _low_of(words: Sequence[str]) -> DType:
@@ -227,14 +227,14 @@ def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> boo
 
 def check_parameters(options: Options) -> Options:
     """The options. Raises InputError: what they convert to takes scales, and there is no data to give them."""
-    wishes = options.wishes
-    if wishes.line.quantized is not None and wishes.quantized is None and not wishes.is_dynamic:
+    planning = options.planning
+    if planning.line.quantized is not None and planning.quantized is None and not planning.is_dynamic:
         to = dict(options.settings)["to"]
         late = f"; or let ranges be found at run time, with {setting('calibrator', NO_CALIBRATOR)}"
         raise InputError(
             f"{option('to')} is {to!r}, which takes scales from data, and none is given; give some with "
             f"{option('data')}: an .npz file, a folder of them, or 'random' to try it out"
-            f"{late if wishes.target.finds_ranges(wishes.line.dtypes[wishes.line.quantized]) else ''}"
+            f"{late if planning.target.finds_ranges(planning.line.dtypes[planning.line.quantized]) else ''}"
         )
     return options
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from mezzo.contracts.problem import MeasuredCosts
 from mezzo.contracts.strategy import Strategy
 from mezzo.formats.dtypes import HIGH, DType
-from mezzo.formats.precision_line import Line, float_of
+from mezzo.formats.precision_line import PrecisionLine, float_of
 from mezzo.formats.quantization import Quantization
 from mezzo.tables.policy import Evidence, NamedFinding, Policy
 from mezzo.tables.target import Target
@@ -21,7 +21,7 @@ class ErrorPrice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class PlanningOptions:
     """What the user asks for. `include` and `exclude` are globs on node names or `op:` and a glob on operators.
 
     `io` maps names of graph inputs and outputs to a dtype; `io_default` is for the others: HIGH keeps them, None lets
@@ -38,7 +38,7 @@ class Wishes:
     `error_prices`, by a level's dtype and node name, and `measured` weigh what a strategy chooses.
     """
 
-    line: Line
+    line: PrecisionLine
     policy: Policy
     strategy: Strategy
     target: Target

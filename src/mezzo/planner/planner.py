@@ -14,13 +14,13 @@ from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.common.name_matching import aside, ask_for
 from mezzo.contracts.options.option import asked_so
-from mezzo.contracts.problem import Choice, Problem, Side
+from mezzo.contracts.problem import Choice, LevelChoices, Problem
 from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Signature
 from mezzo.ir.selectors import Tier
 from mezzo.planner.choices.choosing import check_interface, check_links, choices_of, fix_marks, fix_regions
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.verdicts.custom import judge_custom, mention_custom
 from mezzo.planner.verdicts.exact import lift_exact
 from mezzo.planner.verdicts.exact_masks import agreeing_on_masks, bounds_of_masks, trusted_masks
@@ -89,26 +89,26 @@ def rows_of(graph: Graph) -> tuple[OpFacts | None, ...]:
     return tuple([rows[code] for code in columns.node_signature.tolist()])
 
 
-def judge(graph: Graph, wishes: Wishes) -> Judged:
+def judge(graph: Graph, planning: PlanningOptions) -> Judged:
     """Give every node its verdict and its choice at every level beside the base.
 
     Raises:
         InputError: a pattern or an interface name matches nothing, or asks for what cannot be.
     """
-    rows, line = rows_of(graph), wishes.line
-    check_assumed(graph, wishes.assumed)
-    check_interface(graph, wishes)
+    rows, line = rows_of(graph), planning.line
+    check_assumed(graph, planning.assumed)
+    check_interface(graph, planning)
     split = None
-    if wishes.target.fused_formats.intersection(line.beside):
+    if planning.target.fused_formats.intersection(line.beside):
         from mezzo.planner.choices.kernels import split_for, with_units
 
-        split = split_for(graph, rows, wishes.target, line)
-    found = [_judge_side(graph, rows, wishes, dtype, split) for dtype in line.dtypes if dtype is not line.base_dtype]
+        split = split_for(graph, rows, planning.target, line)
+    found = [_judge_side(graph, rows, planning, dtype, split) for dtype in line.dtypes if dtype is not line.base_dtype]
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     hands_on_base = frozenset(
         number
         for side in found
-        if wishes.policy.may_hand_on_high
+        if planning.policy.may_hand_on_high
         for number, verdict in enumerate(side.verdicts)
         if verdict.output is line.base_dtype
     )
@@ -119,9 +119,9 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         line=line,
         sides=sides if quantizing is None else quantizing.as_worthy(sides, line),
         costs_of=costs,
-        prices=wishes.target.costs,
+        prices=planning.target.costs,
         hands_on_base=hands_on_base,
-        measured=wishes.measured,
+        measured=planning.measured,
         links=tuple(
             (threshold, *pair)
             for threshold, side in zip(line.thresholds, found, strict=True)
@@ -129,8 +129,8 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
             if line.base in (threshold, threshold + 1)
         ),
     )
-    if wishes.io or wishes.fixed_regions:
-        check_links(problem, [side.verdicts for side in found], wishes.io)
+    if planning.io or planning.fixed_regions:
+        check_links(problem, [side.verdicts for side in found], planning.io)
     if split is not None:
         problem = with_units(problem, split)
     if quantizing is not None:
@@ -148,7 +148,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
 
 
 class _Side(NamedTuple):
-    side: Side
+    side: LevelChoices
     verdicts: tuple[Verdict, ...]
     limits: Mapping[int, float]
     notes: tuple[str, ...]
@@ -157,44 +157,44 @@ class _Side(NamedTuple):
 
 
 def _judge_side(
-    graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, low: DType, split: "Partition | None"
+    graph: Graph, rows: Sequence[OpFacts | None], planning: PlanningOptions, low: DType, split: "Partition | None"
 ) -> _Side:
     """Everything that is said of running in `low` and not at the base."""
-    view = View(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=wishes.assumed)
-    masks = trusted_masks(view, wishes.policy, split)
+    view = View(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=planning.assumed)
+    masks = trusted_masks(view, planning.policy, split)
     bounded = bounds_of_masks(view, masks)
-    limits = {**_limits(view, wishes), **bounded}
+    limits = {**_limits(view, planning), **bounded}
     notes: list[str] = []
     view = replace(view, limited=frozenset(limits), masks=masks)
-    verdicts, agreeing = _verdicts(view, wishes, notes, split)
-    notes += notes_on_estimates(view, wishes.policy)
-    choices = choices_of(view, verdicts, wishes)
-    fix_regions(graph, verdicts, choices, wishes, low, notes)
-    fix_marks(graph, verdicts, choices, wishes, low, notes)
+    verdicts, agreeing = _verdicts(view, planning, notes, split)
+    notes += notes_on_estimates(view, planning.policy)
+    choices = choices_of(view, verdicts, planning)
+    fix_regions(graph, verdicts, choices, planning, low, notes)
+    fix_marks(graph, verdicts, choices, planning, low, notes)
     agreeing += agreeing_on_masks(view, bounded, verdicts, choices)
     quantizing = None
     if low in QUANTIZED:
         from mezzo.planner.choices.quantizing import choose_units
 
-        quantizing = choose_units(view, wishes, verdicts, choices)
-    if wishes.policy.promotes_untroubled and low not in QUANTIZED:
+        quantizing = choose_units(view, planning, verdicts, choices)
+    if planning.policy.promotes_untroubled and low not in QUANTIZED:
         for number in untroubled(graph, rows, verdicts, choices, low):
             verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
     categories = tuple(
         [v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)]
     )
-    prices = wishes.error_prices.get(low)
+    prices = planning.error_prices.get(low)
     penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
-    side = Side(tuple(choices), categories, tuple([v.worth for v in verdicts]), penalties)
+    side = LevelChoices(tuple(choices), categories, tuple([v.worth for v in verdicts]), penalties)
     return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing, quantizing)
 
 
-def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
+def _limits(view: View, planning: PlanningOptions) -> Mapping[int, float]:
     """Bounds of the constants that are stored within bounds. What is quantized has a scale that reaches all."""
     if view.low.dtype in QUANTIZED:
         return {}
-    found = dict(mask_limits(view)) if wishes.policy.limits_masks else {}
-    if wishes.clamps_constants:
+    found = dict(mask_limits(view)) if planning.policy.limits_masks else {}
+    if planning.clamps_constants:
         for value, facts in view.graph.constants.items():
             is_stored = view.graph.nodes[view.graph.values[value].producer].kind is not Kind.INPUT
             if is_stored and facts.largest >= view.low.overflow_from:
@@ -203,40 +203,40 @@ def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
 
 
 def _verdicts(
-    view: View, wishes: Wishes, notes: list[str], split: "Partition | None"
+    view: View, planning: PlanningOptions, notes: list[str], split: "Partition | None"
 ) -> tuple[list[Verdict], tuple[tuple[int, int], ...]]:
     """Every node's verdict, and pairs of nodes that agree, as what was lifted holds only so."""
     graph = view.graph
     columns = graph.columns
     by_signature = [
-        _judge_signature(signature, wishes, view.low.dtype) if signature.dtype is not None else _NONE
+        _judge_signature(signature, planning, view.low.dtype) if signature.dtype is not None else _NONE
         for signature in columns.signatures
     ]
     verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
-    lifted = {**saturated(view), **wishes.lifted}
-    lift_rules(graph, verdicts, wishes.policy, view.low.dtype, lifted)
+    lifted = {**saturated(view), **planning.lifted}
+    lift_rules(graph, verdicts, planning.policy, view.low.dtype, lifted)
     for number in np.flatnonzero(~columns.is_kind(Kind.OP)).tolist():
         verdicts[number] = _BY_KIND[graph.nodes[number].kind]
-    notes += mention_missing(graph, verdicts, wishes.policy)
-    selected = apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.ATTRIBUTE)
-    deny_suspected(view, verdicts, wishes.policy, lifted)
-    deny_measured(graph, verdicts, wishes.found, view.low.dtype)
-    agreeing = lift_exact(view, verdicts, wishes.policy, split)
-    selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.REGION)
-    selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.NAME)
-    apply_function(graph, verdicts, wishes.policy, view.low.dtype)
-    notes += mention_idle(graph, wishes.policy, selected)
-    deny_measured(graph, verdicts, wishes.kept, view.low.dtype)
-    _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
-    _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
+    notes += mention_missing(graph, verdicts, planning.policy)
+    selected = apply_rules(graph, verdicts, planning.policy, view.low.dtype, Tier.ATTRIBUTE)
+    deny_suspected(view, verdicts, planning.policy, lifted)
+    deny_measured(graph, verdicts, planning.found, view.low.dtype)
+    agreeing = lift_exact(view, verdicts, planning.policy, split)
+    selected |= apply_rules(graph, verdicts, planning.policy, view.low.dtype, Tier.REGION)
+    selected |= apply_rules(graph, verdicts, planning.policy, view.low.dtype, Tier.NAME)
+    apply_function(graph, verdicts, planning.policy, view.low.dtype)
+    notes += mention_idle(graph, planning.policy, selected)
+    deny_measured(graph, verdicts, planning.kept, view.low.dtype)
+    _apply_patterns(graph, verdicts, planning.include, Category.ALLOW, "include")
+    _apply_patterns(graph, verdicts, planning.exclude, Category.DENY, "exclude")
     notes += mention_custom(graph, verdicts)
     return verdicts, agreeing
 
 
-def _judge_signature(signature: Signature, wishes: Wishes, low: DType) -> Verdict:
-    policy = wishes.policy
+def _judge_signature(signature: Signature, planning: PlanningOptions, low: DType) -> Verdict:
+    policy = planning.policy
     if signature.is_custom:
-        return judge_custom(signature, policy, wishes.target, low)
+        return judge_custom(signature, policy, planning.target, low)
     key = signature.dialect, signature.op
     return policy.judge(key, op_facts(signature.dialect).get(signature.op), low)
 

@@ -5,36 +5,36 @@ from collections.abc import Mapping, Sequence
 from mezzo.contracts.plans import Reason
 from mezzo.contracts.problem import Choice
 from mezzo.formats.dtypes import DType
-from mezzo.formats.precision_line import Line
+from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 from mezzo.planner.choices.choosing import refusal_of
 from mezzo.planner.choices.zero_cost_fp32 import free_reason
-from mezzo.planner.plan_options import ErrorPrice, Wishes
+from mezzo.planner.plan_options import ErrorPrice, PlanningOptions
 from mezzo.planner.planner import Judged
 from mezzo.tables.policy import Category, Verdict
 
 
-def reasons(judged: Judged, levels: Sequence[int], wishes: Wishes) -> list[Reason]:
+def reasons(judged: Judged, levels: Sequence[int], planning: PlanningOptions) -> list[Reason]:
     """Why each node has its precision. A node that follows names the neighbour on the way to what it follows."""
     problem = judged.problem
-    found = [decided_reason(judged, node, levels[node.id], wishes) for node in problem.graph.nodes]
+    found = [decided_reason(judged, node, levels[node.id], planning) for node in problem.graph.nodes]
     is_planned: list[bool] = (~problem.is_absent).tolist()
     queue = [n for n, reason in enumerate(found) if reason is not None and is_planned[n]]
-    follow(problem.graph, levels, is_planned, found, queue, problem.line, wishes.strategy.because)
-    left = Reason(*wishes.strategy.leaves)
+    follow(problem.graph, levels, is_planned, found, queue, problem.line, planning.strategy.because)
+    left = Reason(*planning.strategy.leaves)
     return [
         reason or left if level == problem.line.base else _with_lift(reason or left, judged.verdicts(level)[number])
         for number, (reason, level) in enumerate(zip(found, levels, strict=True))
     ]
 
 
-def decided_reason(judged: Judged, node: Node, level: int, wishes: Wishes) -> Reason | None:
+def decided_reason(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason | None:
     """Why a node runs at its level, if it was decided for the node itself; None for what follows or is left over."""
     line = judged.problem.line
     if level != line.base:
         return _reason_beside(judged, node, level)
-    against = {line.dtypes[other]: _reason_at_base(judged, node, other, wishes) for other in line.others}
+    against = {line.dtypes[other]: _reason_at_base(judged, node, other, planning) for other in line.others}
     return _united(against)
 
 
@@ -63,16 +63,16 @@ def _reason_beside(judged: Judged, node: Node, level: int) -> Reason | None:
     return Reason(verdict.rule, verdict.because, verdict.cause) if verdict.category is Category.ALLOW else None
 
 
-def _reason_at_base(judged: Judged, node: Node, level: int, wishes: Wishes) -> Reason | None:
+def _reason_at_base(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason | None:
     """Why a node runs at the base and not at a level."""
     verdict, choice = judged.verdicts(level)[node.id], judged.problem.side(level).choices[node.id]
     if choice is Choice.ABSENT or verdict.category is Category.DENY:
         return Reason(verdict.rule, verdict.because, verdict.cause)
     if choice is Choice.HIGH and node.kind in (Kind.OP, Kind.TIE):
-        return _illegal(judged, node, level, wishes)
+        return _illegal(judged, node, level, planning)
     if node.kind in (Kind.INPUT, Kind.OUTPUT, Kind.CAST):
         return Reason(verdict.rule, verdict.because)
-    price = _decisive_price(judged, node, level, wishes)
+    price = _decisive_price(judged, node, level, planning)
     if price is not None:
         return Reason("error-budget", price.because)
     return free_reason(judged.problem, judged.split, node, level)
@@ -85,17 +85,17 @@ def _with_lift(reason: Reason, verdict: Verdict) -> Reason:
     return reason._replace(because=f"{reason.because}; lifted {verdict.lift.rule!r}: {verdict.lift.because}")
 
 
-def _decisive_price(judged: Judged, node: Node, level: int, wishes: Wishes) -> ErrorPrice | None:
+def _decisive_price(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> ErrorPrice | None:
     """The price of a node's error, if it alone outweighs what running it at a level would save."""
-    price = wishes.error_prices.get(judged.problem.line.dtypes[level], {}).get(node.name)
+    price = planning.error_prices.get(judged.problem.line.dtypes[level], {}).get(node.name)
     return price if price is not None and price.cost > judged.problem.gains[level, node.id] else None
 
 
-def _illegal(judged: Judged, node: Node, level: int, wishes: Wishes) -> Reason:
+def _illegal(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason:
     dtype = judged.problem.line.dtypes[level]
-    signature, refusal = node.signature, refusal_of(node, wishes, dtype)
+    signature, refusal = node.signature, refusal_of(node, planning, dtype)
     if refusal is not None:
-        return Reason("target", f"{wishes.target.name}: {refusal.because} ({refusal.source})")
+        return Reason("target", f"{planning.target.name}: {refusal.because} ({refusal.source})")
     if signature.is_custom:
         return Reason("schema", f"no schema defines {signature.op}, and the types of its ports are not all known")
     return Reason("schema", f"{signature.op} version {signature.version} does not allow {dtype}")
@@ -107,7 +107,7 @@ def follow(
     is_planned: Sequence[bool],
     found: list[Reason | None],
     queue: list[int],
-    line: Line,
+    line: PrecisionLine,
     because: str,
 ) -> None:
     """Spread reasons from decided nodes, the queue, to neighbours of the same precision, nearest first."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mezzo.contracts.plans import PlannedNode, Reason
 from mezzo.formats.dtypes import HIGH, QUANTIZED
-from mezzo.formats.precision_line import Line
+from mezzo.formats.precision_line import PrecisionLine
 from mezzo.io.provenance import Provenance, Row, Step
 from mezzo.ir.graph import Graph
 from mezzo.tables.policy import NamedFinding
@@ -49,7 +49,7 @@ class Recalled:
             told.append(entry)
         return tuple(told)
 
-    def reasons(self, graph: Graph, line: Line, levels: Sequence[int]) -> dict[str, Reason | None]:
+    def reasons(self, graph: Graph, line: PrecisionLine, levels: Sequence[int]) -> dict[str, Reason | None]:
         """What was decided then of the nodes that have the same precision now."""
         by_name: dict[str, Reason | None] = {}
         for name, row in self.rows.items():

@@ -26,7 +26,7 @@ from mezzo.io.provenance import (
 )
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Node
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged
 from mezzo.planner.reasons import decided_reason
 from mezzo.plugins.discovery import is_built_in
@@ -49,7 +49,7 @@ class Decisions:
 
     judged: Judged
     levels: Sequence[int]
-    wishes: Wishes
+    planning: PlanningOptions
     reasons: Mapping[str, Reason | None]
 
 
@@ -108,7 +108,7 @@ def record_decisions(
     decisions: Decisions, steps: Sequence[Step], added: Sequence[str], order: Sequence[str] | None
 ) -> Provenance:
     """Tell what was decided. `order` are the names of the result's nodes, where they stand in another order."""
-    graph, strategy = decisions.judged.problem.graph, decisions.wishes.strategy
+    graph, strategy = decisions.judged.problem.graph, decisions.planning.strategy
     nodes = _in_order(graph, order)
     writer = _Rows(decisions, nodes)
     codes = writer.codes()
@@ -213,7 +213,7 @@ class _Rows:
         if node.name in reasons:
             reason = reasons[node.name]
         else:
-            reason = decided_reason(judged, node, level, self._decisions.wishes)
+            reason = decided_reason(judged, node, level, self._decisions.planning)
         precision, category = precision_of(judged, node.id, level), category_of(judged, node.id, level)
         if reason is None:
             return Row(precision, category, None, "", None)

@@ -31,7 +31,7 @@ from mezzo.quantize.collection import collect
 from mezzo.quantize.observers.collector import Collector
 from mezzo.quantize.shared_scales import coarse_parts
 from mezzo.tables.policy import Lifting, NamedFinding
-from mezzo.tables.quantized_kernels import Hands, Operand
+from mezzo.tables.quantized_kernels import Operand, OutputMode
 
 _ANY_RANGE = Range(0.0, 1.0)
 
@@ -84,7 +84,7 @@ def watch(
 
 def choose_parameters(model: Model, options: Options, watched: Watched, calibrator: Calibrator) -> Options:
     """The options with the parameters that a calibrator chooses that suits the format. Raises InputError: it fails."""
-    dtype = options.wishes.line.quantized_format
+    dtype = options.planning.line.quantized_format
     assert dtype is not None, "asked where something is to be quantized"
     units, asked, coarse, ranges = watched.units, watched.asked, dict[tuple[int, ...], NamedFinding](), {}
     while True:
@@ -102,8 +102,8 @@ def choose_parameters(model: Model, options: Options, watched: Watched, calibrat
     notes = (*tell_cut(watched), *_tell_strangers(watched.collector))
     told = (note for note in notes if note not in options.notes)
     notes = (*options.notes, *told)
-    wishes = replace(options.wishes, quantized=found, coarse=(*options.wishes.coarse, *coarse.values()))
-    return replace(options, wishes=wishes, notes=notes)
+    planning = replace(options.planning, quantized=found, coarse=(*options.planning.coarse, *coarse.values()))
+    return replace(options, planning=planning, notes=notes)
 
 
 def tell_cut(watched: Watched) -> list[str]:
@@ -126,10 +126,10 @@ def _tell_strangers(collector: Collector) -> list[str]:
 
 def _without_suspicions(options: Options) -> Options:
     """The options without the structure rules that data may lift: what it lifts needs scales as all else does."""
-    policy = options.wishes.policy
+    policy = options.planning.policy
     firm = frozenset(rule.name for rule in structure_rules() if rule.lifting is Lifting.NEVER)
     findings = firm if policy.findings is None else firm & policy.findings
-    return replace(options, wishes=replace(options.wishes, policy=replace(policy, findings=findings)))
+    return replace(options, planning=replace(options.planning, policy=replace(policy, findings=findings)))
 
 
 def at_run_time(model: Model, options: Options) -> Options:
@@ -137,7 +137,7 @@ def at_run_time(model: Model, options: Options) -> Options:
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
     found = _of_weights(model, reading, _asked(reading.graph, judged.quantizing.units))
-    return replace(options, wishes=replace(options.wishes, quantized=found))
+    return replace(options, planning=replace(options.planning, quantized=found))
 
 
 def without_data(model: Model, options: Options) -> tuple[Model, Options]:
@@ -146,22 +146,22 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     they are where nothing is to be quantized.
     """
     model, options = fuse(model, options)
-    if options.wishes.line.quantized is None:
+    if options.planning.line.quantized is None:
         return model, options
-    if options.wishes.is_dynamic:
+    if options.planning.is_dynamic:
         return model, at_run_time(model, options)
     reading, judged = judge_model(model, options)
     assert judged.quantizing is not None, "asked where something is to be quantized"
     asked = _asked(reading.graph, judged.quantizing.units)
-    dtype = options.wishes.line.quantized_format
+    dtype = options.planning.line.quantized_format
     assert dtype is not None, "the same"
     ways = _storages(asked, dtype)
     found = {name: parameters_for(_ANY_RANGE, _grid(way)) for name, way in ways.items()}
     found |= _of_weights(model, reading, asked)
     add_offsets(model, reading, judged.quantizing.units, found)
     note = "no data told any range: the plan shows which kernels are taken, and its scales stand for none"
-    wishes = replace(options.wishes, quantized=found)
-    return model, replace(options, wishes=wishes, notes=(*options.notes, note))
+    planning = replace(options.planning, quantized=found)
+    return model, replace(options, planning=planning, notes=(*options.notes, note))
 
 
 def _storages(asked: "_Asked", dtype: DType) -> dict[str, tuple[DType, bool]]:
@@ -207,12 +207,12 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
         made = [value for value in graph.nodes[unit.nodes[0]].outputs if value is not None]
         if unit.kernel.is_dynamic:
             continue
-        if unit.kernel.hands in (Hands.READ, Hands.PASSED):
+        if unit.kernel.hands in (OutputMode.READ, OutputMode.PASSED):
             for value in made:
                 watch(value)
             shared = (*(read.value for read in unit.reads if not read.operand.is_weight), *made)
             asked.groups.append(tuple(graph.values[value].name for value in shared))
-        elif unit.kernel.hands is not Hands.FLOATS:
+        elif unit.kernel.hands is not OutputMode.FLOATS:
             watch(unit.result)
         for value in unit.inside if unit.kernel.is_cut else ():
             watch(value)
@@ -296,23 +296,23 @@ def with_parameters(
 
     Raises InputError: there is no such calibrator.
     """
-    if options.wishes.line.quantized is None:
+    if options.planning.line.quantized is None:
         return options
-    if options.wishes.is_dynamic:
+    if options.planning.is_dynamic:
         return at_run_time(model, options)
     return calibrate(model, options, dataset, calibrator_of(calibrator), resume, may_go_on)
 
 
 def suits(calibrator: Calibrator, options: Options) -> bool:
     """Whether a way to choose ranges suits the format."""
-    dtype = options.wishes.line.quantized_format
+    dtype = options.planning.line.quantized_format
     return dtype is None or not calibrator.needs_even or _is_even(dtype)
 
 
 def check_method(calibrator: Calibrator, options: Options) -> None:
     """Raises InputError: a way to choose ranges does not suit the format."""
     if not suits(calibrator, options):
-        dtype = options.wishes.line.quantized_format
+        dtype = options.planning.line.quantized_format
         able = ", ".join(name for name, one in calibrators().items() if not one.needs_even)
         raise InputError(
             f"{option('calibrator')} is {calibrator.name!r}, which weighs steps of one size, and those of {dtype} grow "

@@ -102,8 +102,8 @@ def collect(
     values = tuple(numbers[name] for name in names if name in numbers)
     job = CollectingJob(low=planned.low, version=planned.version, fingerprint=graph.fingerprint, values=values)
     collecting = [one for one in watching if type(one).collect is not Calibrator.collect]
-    crew = HERE if collecting else crew_at_work()
-    run = crew.team(job, lambda: [model], lambda: job.open_on(model, reading, collecting))
+    executor = HERE if collecting else crew_at_work()
+    run = executor.team(job, lambda: [model], lambda: job.open_on(model, reading, collecting))
     wanted = Collected(model=graph.content, data=dataset.name, content=dataset.content, values=tuple(names))
     collection = _Collection(None if collecting else resume, wanted, may_go_on)
     try:

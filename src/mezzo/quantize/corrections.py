@@ -95,7 +95,7 @@ def _tried(step: str, now: Corrected, seen: Dataset, unseen: Dataset, calibrator
 
 def _uneven(options: Options) -> DType | None:
     """The format with scales that is planned for, where its numbers are no integers."""
-    found = options.wishes.line.quantized_format
+    found = options.planning.line.quantized_format
     return found if found is not None and integer_span(STORED_AS[found][0]) is None else None
 
 
@@ -167,7 +167,7 @@ def correct_biases(
         return WithBiases(decided, result, False)
     settings = dict(given.settings)
     fuse = settings.get("fuse", Request().fuse)
-    replaying = read_options(Request(to=settings["to"], target=options.wishes.target, fuse=fuse))
+    replaying = read_options(Request(to=settings["to"], target=options.planning.target, fuse=fuse))
 
     def carry_out(corrections: Sequence[Correction]) -> tuple[Decided, Artifact]:
         return convert_model(model, replaying, replace(given, corrected=tuple(corrections)))

@@ -73,8 +73,8 @@ def with_turned_weights(model: Model, options: Options, seen: Dataset, unseen: D
     Raises InputError: the data does not fit the model.
     """
     reading, judged = judge_model(model, options)
-    assert judged.quantizing is not None and options.wishes.quantized is not None, "asked once values have parameters"
-    graph, units, before = reading.graph, judged.quantizing.units, options.wishes.quantized
+    assert judged.quantizing is not None and options.planning.quantized is not None, "asked once values have parameters"
+    graph, units, before = reading.graph, judged.quantizing.units, options.planning.quantized
     jobs, found, kept = [*_jobs(graph, units, before)], dict(before), 0
     for part in _in_passes(jobs):
         moments = _collect(model, reading, part, seen)
@@ -95,7 +95,7 @@ def with_turned_weights(model: Model, options: Options, seen: Dataset, unseen: D
     if not kept:
         return None
     add_offsets(model, reading, units, found)
-    return Turned(replace(options, wishes=replace(options.wishes, quantized=found)), len(jobs), kept)
+    return Turned(replace(options, planning=replace(options.planning, quantized=found)), len(jobs), kept)
 
 
 def _nearer(

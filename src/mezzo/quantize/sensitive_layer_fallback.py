@@ -176,8 +176,8 @@ def _leaving(options: Options, decided: Decided, left: Sequence[_Light]) -> Opti
     assert line.quantized is not None, "asked where something is quantized"
     dtype = line.dtypes[line.quantized]
     prices = {nodes[node].name: ErrorPrice(_NEVER, _BECAUSE) for one in left for node in one.nodes}
-    held = {**options.wishes.error_prices, dtype: {**options.wishes.error_prices.get(dtype, {}), **prices}}
-    return replace(options, wishes=replace(options.wishes, error_prices=held))
+    held = {**options.planning.error_prices, dtype: {**options.planning.error_prices.get(dtype, {}), **prices}}
+    return replace(options, planning=replace(options.planning, error_prices=held))
 
 
 def _keeps_others(before: Decided, after: Decided, left: Sequence[_Light]) -> bool:

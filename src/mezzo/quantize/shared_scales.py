@@ -9,12 +9,12 @@ from mezzo.contracts.calibrator import Range
 from mezzo.ir.graph import Graph
 from mezzo.plugins.discovery import op_facts
 from mezzo.tables.policy import NamedFinding
-from mezzo.tables.quantized_kernels import Hands
+from mezzo.tables.quantized_kernels import OutputMode
 
 # How many times as far as a part a scale may reach: the part has 16 of 255 steps then, and rounding is 2 % of its reach
 _MOST = 16.0
 _RULE = "coarse-part"
-_MOVES = (Hands.READ, Hands.PASSED)
+_MOVES = (OutputMode.READ, OutputMode.PASSED)
 
 
 def coarse_parts(
@@ -54,7 +54,7 @@ def _makers(graph: Graph, units: Sequence[QuantizedUnit], wide: Sequence[int]) -
     while queue:
         value = queue.pop()
         unit = by_value.pop(value, None)
-        if unit is not None and unit.kernel.hands in (Hands.INTEGERS, *_MOVES):
+        if unit is not None and unit.kernel.hands in (OutputMode.INTEGERS, *_MOVES):
             yield unit, f"makes {graph.values[value].name!r}, of which a part is too small for a scale of the whole"
             queue += [read.value for read in unit.reads] if unit.kernel.hands in _MOVES else []
 

@@ -95,8 +95,8 @@ def smoothed(model: Model, options: Options, data: Dataset, held_out: Dataset) -
     Raises InputError: the data does not fit the model.
     """
     reading, judged = judge_model(model, options)
-    assert judged.quantizing is not None and options.wishes.quantized is not None, "asked once values have parameters"
-    graph, known = reading.graph, options.wishes.quantized
+    assert judged.quantizing is not None and options.planning.quantized is not None, "asked once values have parameters"
+    graph, known = reading.graph, options.planning.quantized
     places = [place for place in _places(graph, judged.quantizing.units) if graph.values[place.value].name in known]
     if not places:
         return ()

@@ -27,7 +27,7 @@ COMPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
 DYNAMIC_WEIGHTS: Mapping[str, int] = MappingProxyType({"Gemm": 1, "LSTM": 2, "MatMul": 1})
 
 
-class Hands(enum.Enum):
+class OutputMode(enum.Enum):
     """What a quantized kernel hands on. EITHER: integers or floats, at no price. INTEGERS: Quantize has to stand right
     behind it, or it runs in floats. FLOATS: floats alone; a Quantize behind it is a pass of its own. READ: what it
     reads, as it only moves or chooses among numbers: its result has its operands' parameters, and a Quantize with the
@@ -136,7 +136,7 @@ class QuantizedKernel:
     dialect: str = "onnx"
     op: str
     operands: tuple[Operand, ...]
-    hands: Hands
+    hands: OutputMode
     source: str
     since: str
     followers: frozenset[str] = frozenset()
@@ -151,7 +151,7 @@ class QuantizedKernel:
     format: DType = DType.QUANTIZED8
 
     def __post_init__(self) -> None:
-        assert not self.is_dynamic or self.hands is Hands.FLOATS, "what finds ranges as it runs hands on floats"
+        assert not self.is_dynamic or self.hands is OutputMode.FLOATS, "what finds ranges as it runs hands on floats"
         assert not self.is_dynamic or self.op in DYNAMIC_WEIGHTS, "the front end writes no other so"
         stored = {one.dtype for operand in self.operands for one in operand.storages}
         assert stored <= {*STORED_AS[self.format]}, "operands are stored as the format's numbers are"

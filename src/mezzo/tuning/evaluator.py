@@ -1,4 +1,4 @@
-"""A model on a test rig: run under any assignment, unit by unit or group by group."""
+"""Runs a model under any assignment of precisions, unit by unit or group by group, and measures its error."""
 
 import math
 from collections import deque
@@ -50,23 +50,27 @@ class Unit:
     dtype: DType
 
 
-class Rig:
+class Evaluator:
     """A model ready to run under any assignment, with the answers it gives in FP32."""
 
     def __init__(
-        self, model: "Model", options: Options, accumulation: "Accumulation | None" = None, like: "Rig | None" = None
+        self,
+        model: "Model",
+        options: Options,
+        accumulation: "Accumulation | None" = None,
+        like: "Evaluator | None" = None,
     ) -> None:
         """`like`: another of the model, whose emulator and outcomes are shared where it emulates the same."""
         self.model, self.options = model, options
         reading, self.judged = judge_model(model, options)
         self.version = reading.version
-        self.lows = options.wishes.line.beside
+        self.lows = options.planning.line.beside
         sums_high = {n for side in self.judged.sides for n, verdict in enumerate(side) if verdict.accumulate is HIGH}
         self.lab = lab_of(model)
         ports = _ports(self.judged)
         self._job = EmulationJob(
             fingerprint=self.graph.fingerprint,
-            low=options.wishes.low,
+            low=options.planning.low,
             version=reading.version,
             formats=tuple(self.lows),
             accumulation=accumulation,
@@ -117,7 +121,7 @@ class Rig:
             yield held.popleft(), outcome
 
     def foresee(self, lows: Iterable[Mapping[int, DType]], batch: "Batch", shares: Mapping[str, float]) -> None:
-        """Let a crew begin with runs of one batch that may be asked for soon; what is asked for never hangs on it."""
+        """Let an executor begin with runs of one batch that may be asked for soon; what is asked for never hangs on it."""
         if crew_at_work() is HERE or self._team.width == 1:
             return
         most = max(1, self._team.width // 2)  # what is begun in vain keeps workers from what is asked for
@@ -234,12 +238,12 @@ def split_for_scales(model: "Model", dataset: "Dataset") -> "tuple[Dataset, Data
     return seen, None, note
 
 
-def few_samples(rig: "Rig", batch: "Batch") -> "Batch":
+def few_samples(evaluator: "Evaluator", batch: "Batch") -> "Batch":
     """The first samples of a batch, as many as give outputs to measure errors on, where the model takes fewer."""
-    answers = rig.reference(batch).values()
+    answers = evaluator.reference(batch).values()
     numbers = sum(getattr(answer, "size", 0) for answer in answers) / batch.samples if batch.samples else 0
     wanted = min(max(math.ceil(_NUMBERS / numbers) if numbers else _MOST_SAMPLES, _LEAST_SAMPLES), _MOST_SAMPLES)
-    return cut(batch, 0, wanted) if batch.samples > wanted and can_cut(rig.model, batch) else batch
+    return cut(batch, 0, wanted) if batch.samples > wanted and can_cut(evaluator.model, batch) else batch
 
 
 def probe(
@@ -280,10 +284,10 @@ def places_of(graph: Graph, units: Sequence[Unit]) -> list[int]:
 
 
 def describe_probing(
-    rig: Rig, units: Sequence[Unit], probing: Probing, data: DataSource, unknown: tuple[str, ...] = ()
+    evaluator: Evaluator, units: Sequence[Unit], probing: Probing, data: DataSource, unknown: tuple[str, ...] = ()
 ) -> Sensitivity:
     """Name what a probing found."""
-    nodes = rig.graph.nodes
+    nodes = evaluator.graph.nodes
     found = []
     for at, (unit, cost) in enumerate(zip(units, probing.costs, strict=True)):
         low, high = probing.interval(at)
@@ -291,7 +295,7 @@ def describe_probing(
         shared = f"{broken} when it and {cost.together - 1} more run low together; which of them does it is not known"
         found.append(
             UnitError(
-                name=unit.name if len(rig.lows) == 1 else f"{unit.name} in {unit.dtype}",
+                name=unit.name if len(evaluator.lows) == 1 else f"{unit.name} in {unit.dtype}",
                 nodes=tuple(nodes[node].name for node in unit.nodes),
                 error=math.sqrt(cost.square),
                 is_measured=cost.is_measured,

@@ -23,7 +23,7 @@ from mezzo.planner.options import Options
 
 if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Batch, Dataset
-    from mezzo.tuning.evaluator import Rig
+    from mezzo.tuning.evaluator import Evaluator
 
 _STATE = "mezzo-tuning-state/1"
 _LARGEST_STATE_BYTES = 1 << 26
@@ -78,7 +78,7 @@ class Score:
 
 
 def score(
-    rig: "Rig", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]",
+    evaluator: "Evaluator", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]",
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Score | None:  # fmt: skip
     """Run an assignment over data and measure what the goal bounds. None where it may not go on after some batch.
@@ -96,7 +96,7 @@ def score(
                 return
             yield batch
 
-    for batch, outcome in rig.run(low, in_time(), goal.shares, has_answers=tally is not None):
+    for batch, outcome in evaluator.run(low, in_time(), goal.shares, has_answers=tally is not None):
         if is_late:
             return None
         total.take(outcome.squares)
@@ -113,10 +113,10 @@ def score(
     return Score(total.error, result.drop, result.reference)
 
 
-def score_one(rig: "Rig", shares: Mapping[str, float], low: Mapping[int, DType], batch: "Batch") -> Score:
+def score_one(evaluator: "Evaluator", shares: Mapping[str, float], low: Mapping[int, DType], batch: "Batch") -> Score:
     """Run an assignment over one batch and measure its error alone."""
     total = ErrorSum(shares)
-    total.take(rig.run_one(low, batch, shares).squares)
+    total.take(evaluator.run_one(low, batch, shares).squares)
     return Score(total.error)
 
 

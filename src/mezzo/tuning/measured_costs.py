@@ -72,7 +72,7 @@ def profiler_of(model: Model) -> Profiler:
 
 def check_measurable(model: Model, options: Options) -> str:
     """What costs will be measured on, in words. Raises InputError: the target cannot be measured on this machine."""
-    target = options.wishes.target.name
+    target = options.planning.target.name
     machine, runtime = find_machine(), profiler_of(model).find_runtime(target)
     features = ", ".join(machine.features or ()) or "features unknown"
     return f"measured on {target.removesuffix('-cpu')} {runtime} cpu, {machine.architecture}: {features}"
@@ -146,7 +146,7 @@ def _missing_lines(problem: Problem, lines: Sequence[CastLine | None], ran: Sequ
 
 def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) -> bool:
     """Whether the best plan saves more than its low nodes' times differ by from one profile to the next."""
-    levels = options.wishes.strategy.assign(problem)
+    levels = options.planning.strategy.assign(problem)
     base = problem.line.base
     ran_ns = sum(high.by_node.get(str(number), 0.0) for number, level in enumerate(levels) if level != base)
     return -predict_ns(problem, levels, 0.0) > noise * ran_ns
@@ -160,7 +160,7 @@ def _profile(
 
     Gives the two profiles at the base, the others with the level at which each node ran, and notes.
     """
-    problem, target = judged.problem, options.wishes.target.name
+    problem, target = judged.problem, options.planning.target.name
     weights = {str(number): float(weight) for number, weight in enumerate(table_weights(problem).tolist())}
     nothing = [problem.line.base] * len(problem.graph.nodes)
 
@@ -172,7 +172,7 @@ def _profile(
     try:
         return *take([run(problem, level) for run in (all_at, heavy_at) for level in problem.line.others]), []
     except ContractError as error:
-        planned = options.wishes.strategy.assign(replace(problem.without_penalties(), measured=None))
+        planned = options.planning.strategy.assign(replace(problem.without_penalties(), measured=None))
         note = f"with everything low, {str(error)[:200]}; the plan from the table was measured instead"
         return *take([planned, planned]), [note]
 

@@ -16,7 +16,16 @@ from mezzo.planner.options import Options
 from mezzo.planner.plan_options import ErrorPrice
 from mezzo.tuning.budget_search import Outcome, search
 from mezzo.tuning.error_prices import UnitSquares, solve
-from mezzo.tuning.evaluator import Rig, Unit, describe_probing, few_samples, places_of, probe, sort_units, units_of
+from mezzo.tuning.evaluator import (
+    Evaluator,
+    Unit,
+    describe_probing,
+    few_samples,
+    places_of,
+    probe,
+    sort_units,
+    units_of,
+)
 from mezzo.tuning.frontier import Candidate, trace
 from mezzo.tuning.goals import Goal, Memory, Score, score, score_one
 from mezzo.tuning.isolated_data_movement import lonely_movers
@@ -69,10 +78,10 @@ class Tuner:
         memory: Memory,
         costs: CostTable | None = None,
         progress: "Progress | None" = None,
-        like: Rig | None = None,
+        like: Evaluator | None = None,
     ) -> None:
         """`costs` are what the options' measured costs come from: a candidate then costs what the whole model does.
-        `like`: as of `Rig`.
+        `like`: as of `Evaluator`.
         """
         self.model, self.options, self.goal, self.data = model, options, goal, data
         self.limits, self.memory, self.progress = limits, memory, progress
@@ -80,26 +89,28 @@ class Tuner:
         self.evaluations = self.probes = 0
         self.hidden: frozenset[int] = frozenset()  # units that reach no output of which anything shows
         self.scores: dict[str, Score] = {}
-        self.rig = Rig(model, options, goal.accumulation, like)
+        self.evaluator = Evaluator(model, options, goal.accumulation, like)
         # Every unit in every format that it may run in.
-        self.units: Sequence[Unit] = [unit for dtype in self.rig.lows for unit in units_of(self.rig.judged, dtype)]
+        self.units: Sequence[Unit] = [
+            unit for dtype in self.evaluator.lows for unit in units_of(self.evaluator.judged, dtype)
+        ]
         self.squares: Sequence[float] = [0.0] * len(self.units)  # squared error per unit
         # What their sum is taken times: neighbours share roundings, so all of them together cost less than their sum.
-        self.scales = dict.fromkeys(self.rig.lows, 1.0)
+        self.scales = dict.fromkeys(self.evaluator.lows, 1.0)
         self.together: Mapping[int, int] = {}
         # By a price of error the movers, and their levels, that would have been rounded for their own sake at it.
-        self.lonely: dict[float, frozenset[tuple[int, int]]] = {}
+        self.isolated: dict[float, frozenset[tuple[int, int]]] = {}
         self.telling = self._look()
         self.sensitivity: Sensitivity | None = None
         self.points: tuple[Candidate, ...] = ()
 
     def _look(self) -> Telling:
         """See what the data can show: the rest is left out of the goal, and what reaches nothing else stays high."""
-        telling = self.rig.tell(self._in_time())
+        telling = self.evaluator.tell(self._in_time())
         if telling.blind:
             shares = {**self.goal.shares, **dict.fromkeys(telling.blind, 0.0)}
             self.goal = replace(self.goal, shares=shares)
-            reaching = self.rig.reaching(self.rig.outputs - telling.blind)
+            reaching = self.evaluator.reaching(self.evaluator.outputs - telling.blind)
             self.hidden = frozenset(at for at, unit in enumerate(self.units) if reaching.isdisjoint(unit.nodes))
             self.squares = [math.inf if at in self.hidden else 0.0 for at in range(len(self.units))]
         return telling
@@ -114,7 +125,7 @@ class Tuner:
     def choose(self, slack: float = 1.0) -> Choosing:
         """Find the cheapest plan whose score holds the goal with its margin, and `slack` on top."""
         slack *= self.goal.margin
-        if self.rig.outputs <= self.telling.blind or self.telling.faults == NO_SAMPLE:
+        if self.evaluator.outputs <= self.telling.blind or self.telling.faults == NO_SAMPLE:
             return self.give_up("the data cannot tell what any plan costs in error")
         cheapest = self.solve(0.0)
         if not self._is_known(cheapest) and not self.may_go_on():
@@ -159,7 +170,7 @@ class Tuner:
 
     def _describe(self, chosen: Candidate, words: str, is_settled: bool) -> Choosing:
         prices = self._prices(chosen.weight)
-        options = replace(self.options, wishes=replace(self.options.wishes, error_prices=prices))
+        options = replace(self.options, planning=replace(self.options.planning, error_prices=prices))
         known = self.scores.get(chosen.key)
         return Choosing(
             options=options,
@@ -195,10 +206,10 @@ class Tuner:
             self.evaluations += 1
             if self.progress is not None:
                 self.progress("evaluation", self.evaluations, self.limits.evaluations)
-            line = self.rig.judged.problem.line
+            line = self.evaluator.judged.problem.line
             low = {node: line.dtypes[level] for node, level in enumerate(candidate.levels) if level != line.base}
             scored = self.memory.try_score(
-                "all", self._names(low), lambda: score(self.rig, self.goal, low, self.data, self._has_time)
+                "all", self._names(low), lambda: score(self.evaluator, self.goal, low, self.data, self._has_time)
             )
             if scored is None:
                 return None
@@ -207,13 +218,13 @@ class Tuner:
 
     def _names(self, low: Mapping[int, DType]) -> list[str]:
         """What names an assignment: that of its nodes beside the base, with their formats where there are several."""
-        nodes, is_one = self.rig.graph.nodes, len(self.rig.lows) == 1
+        nodes, is_one = self.evaluator.graph.nodes, len(self.evaluator.lows) == 1
         return [nodes[node].name if is_one else f"{nodes[node].name} in {dtype}" for node, dtype in low.items()]
 
     def _probe(self) -> None:
-        batch = few_samples(self.rig, next(batch for batch in self.data if batch.samples))
+        batch = few_samples(self.evaluator, next(batch for batch in self.data if batch.samples))
         source = DataSource(batch.origin, 1, batch.samples, self.data.seed)
-        found = [self._probe_in(dtype, batch, source) for dtype in self.rig.lows]
+        found = [self._probe_in(dtype, batch, source) for dtype in self.evaluator.lows]
         whole = replace(
             found[0],
             units=tuple(unit for each in found for unit in each.units),
@@ -224,16 +235,18 @@ class Tuner:
 
     def _probe_in(self, dtype: DType, batch: "Batch", source: DataSource) -> Sensitivity:
         """Learn what each unit costs that runs in one format."""
-        shares, rig = self.goal.shares, self.rig
+        shares, evaluator = self.goal.shares, self.evaluator
 
         def measure(chosen: Sequence[int]) -> float:
             low = dict.fromkeys(chosen, dtype)
-            known = self.memory.score(batch.origin, self._names(low), lambda: score_one(rig, shares, low, batch))
+            known = self.memory.score(batch.origin, self._names(low), lambda: score_one(evaluator, shares, low, batch))
             return known.error
 
         def foresee(sets: Sequence[Sequence[int]]) -> None:
             lows = (dict.fromkeys(chosen, dtype) for chosen in sets)
-            rig.foresee((low for low in lows if not self.memory.knows(batch.origin, self._names(low))), batch, shares)
+            evaluator.foresee(
+                (low for low in lows if not self.memory.knows(batch.origin, self._names(low))), batch, shares
+            )
 
         report: Callable[[int], None] | None = None
         if self.progress is not None:
@@ -245,12 +258,12 @@ class Tuner:
         seen = [at for at, unit in enumerate(self.units) if at not in self.hidden and unit.dtype is dtype]
         units = [self.units[at] for at in seen]
         probing = probe(
-            units, measure, self.limits.probes, self._has_time, report, places_of(rig.graph, units), foresee
+            units, measure, self.limits.probes, self._has_time, report, places_of(evaluator.graph, units), foresee
         )
-        rig.forget()
+        evaluator.forget()
         self.probes += probing.runs
         self._learn(dtype, seen, probing)
-        return describe_probing(self.rig, units, probing, source, self.telling.unknown)
+        return describe_probing(self.evaluator, units, probing, source, self.telling.unknown)
 
     def _learn(self, dtype: DType, units: Sequence[int], probing: Probing) -> None:
         squares = list(self.squares)
@@ -270,23 +283,23 @@ class Tuner:
         """The exact optimum of cost + weight * squared error. Where errors have a price, movers that a cut would round
         for their own sake are barred from that level and the cut is made again, until none is: exact for what is left.
         """
-        problem, units = self.rig.judged.problem, self._squares_by_unit()
+        problem, units = self.evaluator.judged.problem, self._squares_by_unit()
         judged = {(node, level) for unit in units for node in unit.nodes for level in unit.by_level}
-        lonely = set[tuple[int, int]]()
+        isolated = set[tuple[int, int]]()
         while True:
-            barred = [UnitSquares((node,), {level: math.inf}) for node, level in lonely]
-            found = solve(problem, [*units, *barred], weight, self.options.wishes.strategy)
+            barred = [UnitSquares((node,), {level: math.inf}) for node, level in isolated]
+            found = solve(problem, [*units, *barred], weight, self.options.planning.strategy)
             ran_at = np.where(problem.is_absent, problem.line.base, found.levels).tolist()
             alone = lonely_movers(problem.graph, problem.line.base, ran_at, judged) if weight else ()
-            if lonely.issuperset(alone):
+            if isolated.issuperset(alone):
                 break
-            lonely.update(alone)
-        self.lonely[weight] = frozenset(lonely)
+            isolated.update(alone)
+        self.isolated[weight] = frozenset(isolated)
         return replace(found, cost=self.floor + found.cost)
 
     def _squares_by_unit(self) -> list[UnitSquares]:
         """What is known of each unit in its format."""
-        levels = {dtype: level for level, dtype in enumerate(self.rig.judged.problem.line.dtypes)}
+        levels = {dtype: level for level, dtype in enumerate(self.evaluator.judged.problem.line.dtypes)}
         return [
             UnitSquares(unit.nodes, {levels[unit.dtype]: self.scales[unit.dtype] * square})
             for unit, square in zip(self.units, self.squares, strict=True)
@@ -299,10 +312,10 @@ class Tuner:
                 for unit, square in zip(self.units, self.squares, strict=True)
                 if unit.dtype is dtype and math.isfinite(square)
             )
-            for dtype in self.rig.lows
+            for dtype in self.evaluator.lows
         }
-        line, nodes = self.rig.judged.problem.line, self.rig.graph.nodes
-        given = self.options.wishes.error_prices
+        line, nodes = self.evaluator.judged.problem.line, self.evaluator.graph.nodes
+        given = self.options.planning.error_prices
         by_dtype: dict[DType, dict[str, ErrorPrice]] = {
             line.dtypes[level]: {**given.get(line.dtypes[level], {})} for level in line.others
         }
@@ -319,7 +332,7 @@ class Tuner:
                     text = self._explain(at, self.squares[at], wholes[line.dtypes[level]])
                     for node in unit.nodes:
                         add(level, node, ErrorPrice(price, text))
-        for node, level in self.lonely[weight]:
+        for node, level in self.isolated[weight]:
             price = UnitSquares((node,), {level: math.inf}).price(weight, level)
             add(level, node, ErrorPrice(price, _ALONE.format(line.dtypes[level])))
         return by_dtype

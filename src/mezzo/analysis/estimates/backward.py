@@ -192,11 +192,11 @@ class Backward:
         values = self.site.graph.values
         return any(v is not None and values[v].dtype is not HIGH for v in node.outputs)
 
-    def _ask(self, node: Node, wishes: Sequence[Demand | None]) -> None:
+    def _ask(self, node: Node, planning: Sequence[Demand | None]) -> None:
         """Note what a reader asks of its operands, and whether the low format gives it."""
         asked, finest, worst = self.asked, self.sizes.finest, self.sizes.worst
         inputs = node.inputs
-        for operand, wish in enumerate(wishes):
+        for operand, wish in enumerate(planning):
             if wish is None:
                 continue
             value = inputs[operand]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mezzo.analysis.fusion.view import View
-from mezzo.contracts.problem import Choice, Problem, Side
+from mezzo.contracts.problem import Choice, LevelChoices, Problem
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Node, Role
 
@@ -112,7 +112,7 @@ def _with_joins_at(problem: Problem, joins: Sequence[Join], threshold: int, beyo
     if not sent:
         return linked
 
-    def send(level: int, side: Side) -> Iterable[Choice]:
+    def send(level: int, side: LevelChoices) -> Iterable[Choice]:
         at_level = sent if level == beyond else set[int]()
         return (Choice.LOW if node in at_level else held for node, held in enumerate(side.choices))
 

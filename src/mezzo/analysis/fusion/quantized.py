@@ -14,7 +14,7 @@ from mezzo.analysis.fusion.view import View
 from mezzo.formats.dtypes import STORED_AS, DType, storage_span
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.nodes import Kind, Node, Role, Use
-from mezzo.tables.quantized_kernels import Bias, Hands, Operand, QuantizedKernel
+from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel
 from mezzo.tables.target import Target
 
 # Of a product, the operand that is added to it, where it has one.
@@ -59,7 +59,7 @@ def lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int 
     """A value whose parameters a unit takes and nobody knows, where they have been asked for."""
     kernel = unit.kernel
     needed = [read.value for read in unit.reads if read.operand.is_weight or not kernel.is_dynamic]
-    if kernel.hands in (Hands.INTEGERS, Hands.READ):
+    if kernel.hands in (OutputMode.INTEGERS, OutputMode.READ):
         needed.append(unit.result)
     return None if known is None else next((value for value in needed if value not in known), None)
 
@@ -125,7 +125,7 @@ class Quantizers:
     def _reads(self, node: Node, kernel: QuantizedKernel) -> tuple[Read, ...] | None:
         """What a node reads quantized as a kernel's row says; None where it is not the row's."""
         outputs = [value for value in node.outputs if value is not None]
-        hands_on_several = kernel.is_dynamic or kernel.hands in (Hands.READ, Hands.PASSED)
+        hands_on_several = kernel.is_dynamic or kernel.hands in (OutputMode.READ, OutputMode.PASSED)
         if not outputs or (len(outputs) > 1 and not hands_on_several):
             return None
         found = []
@@ -194,7 +194,7 @@ class Quantizers:
 
     def _moves(self, node: Node) -> bool:
         """Whether a node only moves or chooses among numbers."""
-        return any(kernel.hands in (Hands.READ, Hands.PASSED) for kernel in self._kernels(node))
+        return any(kernel.hands in (OutputMode.READ, OutputMode.PASSED) for kernel in self._kernels(node))
 
     def _is_held_so(self, value: int, operand: Operand) -> bool:
         """Whether a weight's scales, where they are known, lie as a kernel reads them: one for all does anywhere."""
@@ -229,7 +229,7 @@ class Quantizers:
         if any(self._view.op(reader) in kernel.not_before for reader in readers):
             return True
         how = None if self._known is None else self._known.get(unit.result)
-        demands = () if how is None or kernel.hands is not Hands.INTEGERS else self._demands.get(unit.result, ())
+        demands = () if how is None or kernel.hands is not OutputMode.INTEGERS else self._demands.get(unit.result, ())
         if how is not None and not all(demand.takes(how.dtype, how.is_symmetric) for demand in demands):
             return True
         return kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)

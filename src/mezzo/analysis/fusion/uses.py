@@ -10,7 +10,7 @@ import numpy as np
 
 from mezzo.analysis.fusion.unit import Constraint, Inside, Partition
 from mezzo.formats.dtypes import DType
-from mezzo.formats.precision_line import Line
+from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.columns import Bools, Ints
 from mezzo.ir.graph import Graph
 from mezzo.tables.kernels import Kernels
@@ -48,7 +48,7 @@ def values_inside(graph: Graph, of: Partition) -> Bools:
     return hidden
 
 
-def kernels_of_units(graph: Graph, of: Partition, line: Line) -> Kernels:
+def kernels_of_units(graph: Graph, of: Partition, line: PrecisionLine) -> Kernels:
     """What the units mean to conversions on a line. Of a format that a unit's constraint does not name they say
     nothing, and so of a threshold that has the base on neither side.
     """
@@ -73,7 +73,7 @@ def kernels_of_units(graph: Graph, of: Partition, line: Line) -> Kernels:
     )
 
 
-def links_of_units(of: Partition, line: Line, may_stay: Bools) -> tuple[tuple[int, int, int], ...]:
+def links_of_units(of: Partition, line: PrecisionLine, may_stay: Bools) -> tuple[tuple[int, int, int], ...]:
     """Nodes that agree at a threshold, as their kernel is found in one type alone: (threshold, node, node).
 
     `may_stay`: by node, whether it may run at the base or has nothing to decide. A unit with a node that may not is no
@@ -89,7 +89,7 @@ def links_of_units(of: Partition, line: Line, may_stay: Bools) -> tuple[tuple[in
     return tuple(found)
 
 
-def _format_at(line: Line, threshold: int) -> DType | None:
+def _format_at(line: PrecisionLine, threshold: int) -> DType | None:
     """The format that the base meets at a threshold; None where the base is on neither side."""
     if line.base not in (threshold, threshold + 1):
         return None

@@ -66,7 +66,7 @@ def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> R
     patterns = {name: tuple(getattr(request, name)) for name in forms}
     if not any(patterns.values()):
         return dict.fromkeys(names, request)
-    low, matched = read_options(request).wishes.low, set[tuple[str, str]]()
+    low, matched = read_options(request).planning.low, set[tuple[str, str]]()
     fitted: Requests = {}
     for name in names:
         graph = open_named(name).read(low).graph

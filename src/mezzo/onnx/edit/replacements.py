@@ -8,7 +8,7 @@ from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Use
 from mezzo.onnx.files.blobs import Blobs
-from mezzo.onnx.normal_form.use_counts import Ledger
+from mezzo.onnx.normal_form.use_counts import UseCounts
 from mezzo.onnx.read.origins import copy_origin, name_node, title_of
 from mezzo.onnx.read.reading import Reading
 from mezzo.onnx.schema.infos import state_own
@@ -19,7 +19,7 @@ def write_replacements(reading: Reading, replacements: Sequence[Replacement], bl
 
     What stands in a function is left as it is. The reading is spent.
     """
-    writer = _Writer(reading, Ledger(reading.handles.model, blobs))
+    writer = _Writer(reading, UseCounts(reading.handles.model, blobs))
     for replacement in replacements:
         if isinstance(writer.owner_of(replacement), onnx.GraphProto):
             writer.write(replacement)
@@ -28,8 +28,8 @@ def write_replacements(reading: Reading, replacements: Sequence[Replacement], bl
 
 
 class _Writer:
-    def __init__(self, reading: Reading, ledger: Ledger) -> None:
-        self._graph, self._handles, self._ledger = reading.graph, reading.handles, ledger
+    def __init__(self, reading: Reading, use_counts: UseCounts) -> None:
+        self._graph, self._handles, self._ledger = reading.graph, reading.handles, use_counts
         self._gone: dict[int, set[int]] = {}  # by scope: ids of protos, which handles keep alive
 
     def owner_of(self, replacement: Replacement) -> onnx.GraphProto | onnx.FunctionProto:

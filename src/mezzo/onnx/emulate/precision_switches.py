@@ -37,7 +37,7 @@ _FLOAT = "tensor(float)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class SwitchOptions:
     """What switches may choose. `sums_high`: node ids whose sums `accumulation` spares; `limits`: see `Emulator`."""
 
     formats: tuple[DType, ...]
@@ -54,12 +54,12 @@ class Switches(NamedTuple):
     flags: dict[DType, str]
 
 
-def put_switches(model: onnx.ModelProto, graph: Graph, wishes: Wishes) -> Switches:
+def put_switches(model: onnx.ModelProto, graph: Graph, planning: SwitchOptions) -> Switches:
     """Change `model`, a twin whose operators bear the ids of `graph`, in place.
 
     As many outputs as `graph` has get other names; any more show values as they are made.
     """
-    switcher = _Switcher(model, graph, wishes)
+    switcher = _Switcher(model, graph, planning)
     switcher.rewrite_main(model.graph, value_types(model))
     return Switches(switcher.positions, switcher.declare_flags(model))
 
@@ -93,9 +93,9 @@ class _Seen:
 
 
 class _Switcher:
-    def __init__(self, model: onnx.ModelProto, graph: Graph, wishes: Wishes) -> None:
+    def __init__(self, model: onnx.ModelProto, graph: Graph, planning: SwitchOptions) -> None:
         self._planned = graph
-        self._wishes = wishes
+        self._wishes = planning
         self._prefix = free_prefix(model.graph, "switch_")
         self._made = 0
         self._opset = default_opset(model) or 1

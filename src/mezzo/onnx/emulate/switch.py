@@ -18,7 +18,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.borders import mark_borders
 from mezzo.onnx.emulate.fp32_simulation import free_prefix, twin
-from mezzo.onnx.emulate.precision_switches import Wishes, make_port, put_switches
+from mezzo.onnx.emulate.precision_switches import SwitchOptions, make_port, put_switches
 from mezzo.onnx.emulate.tags import tagged
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.lowcast import raise_opset
@@ -65,14 +65,14 @@ class Emulator:
         self.output_names = (*(port.name for port in source.graph.output), *extra_outputs)
         result = twin(source, accumulation)
         _add_outputs(result, extra_outputs)
-        wishes = Wishes(
+        planning = SwitchOptions(
             formats=self._formats,
             accumulation=accumulation,
             sums_high=frozenset(sums_high),
             limits=limits,
             quantized=quantized,
         )
-        switches = put_switches(result, reading.graph, wishes)
+        switches = put_switches(result, reading.graph, planning)
         self._positions = switches.positions
         self._flags = switches.flags
         declared += [port for port in result.graph.input if port.name in self._flags.values()]

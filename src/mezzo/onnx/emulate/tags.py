@@ -7,7 +7,7 @@ whose nodes bear their planner's id, and ONNX's inliner carries the marks along.
 import onnx
 
 from mezzo.ir.nodes import Kind
-from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.measure.compared import flatten
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.read.functions import replace_functions
@@ -16,7 +16,7 @@ from mezzo.onnx.read.reading import Reading
 _KEY = "mezzo.node"
 
 
-def tagged(model: OnnxModel, reading: Reading) -> Whole:
+def tagged(model: OnnxModel, reading: Reading) -> RunnableModel:
     """Make the model with what it takes to run it, functions inlined and operators marked. The handles are spent.
 
     Calls past the planner's limit of expansion are inlined without marks, as the planner does not see inside them.

@@ -28,13 +28,13 @@ _Placed = tuple[onnx.TensorProto, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class RunnableModel:
     """A model, and what its marked tensors stand for; None where it holds all its weights."""
 
     model: onnx.ModelProto
     weights: Weights | None = None
 
-    def with_model(self, model: onnx.ModelProto) -> "Whole":
+    def with_model(self, model: onnx.ModelProto) -> "RunnableModel":
         """Another model of the same weights."""
         return replace(self, model=model)
 
@@ -56,7 +56,7 @@ class Whole:
             for tensor in self.model.graph.initializer
         )
 
-    def with_moved(self, move: Callable[[Array], Array]) -> "Whole":
+    def with_moved(self, move: Callable[[Array], Array]) -> "RunnableModel":
         """The same whose FP32 and FP64 initializers are what `move` makes of them, a piece of a large one at a time."""
         result, moved = onnx.ModelProto(), dict[str, Array]()
         result.CopyFrom(self.model)
@@ -68,10 +68,10 @@ class Whole:
             else:
                 numbers = np.ascontiguousarray(move(onnx.numpy_helper.to_array(tensor)))
                 tensor.CopyFrom(onnx.numpy_helper.from_array(numbers, tensor.name))
-        return Whole(result, None if self.weights is None else self.weights.with_moved(moved))
+        return RunnableModel(result, None if self.weights is None else self.weights.with_moved(moved))
 
 
-def whole_of(model: onnx.ModelProto, source: Source) -> Whole:
+def whole_of(model: onnx.ModelProto, source: Source) -> RunnableModel:
     """A model whose tensors may stand for payloads of `source`, ready to be run; neither is changed.
 
     Raises:
@@ -80,10 +80,10 @@ def whole_of(model: onnx.ModelProto, source: Source) -> Whole:
     """
     blobs = source.blobs
     if not len(blobs):
-        return Whole(model)
+        return RunnableModel(model)
     numbers = sum(blob.elements for blob in blobs.blobs if blob.factors is None)  # corrections add others
     if numbers < MAPPED_FROM or _is_converted_inlining(model):
-        return Whole(materialize(model, blobs))
+        return RunnableModel(materialize(model, blobs))
     result = onnx.ModelProto()
     result.CopyFrom(model)
     owners = (result.graph, *result.functions)
@@ -92,7 +92,7 @@ def whole_of(model: onnx.ModelProto, source: Source) -> Whole:
             stored = blobs.stored(tensor)
             assert stored is not None, "a marked tensor stands for something"
             tensor.CopyFrom(blobs.filled(tensor, stored))
-    return Whole(result, source.weights)
+    return RunnableModel(result, source.weights)
 
 
 def _may_be_mapped(tensor: onnx.TensorProto, blobs: Blobs) -> bool:

@@ -15,7 +15,7 @@ from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.timings import Loading, Stopwatch
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.emulate.switch import Emulator
-from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.files.save import save
 from mezzo.onnx.measure.compared import flatten
 from mezzo.onnx.measure.inputs import OnnxInputs
@@ -76,18 +76,18 @@ class OnnxLab:
         whole = self._whole
         return OnnxSubject(whole.with_model(flatten(whole.model)), _native)
 
-    def pair(self, candidate: Whole, running: Running) -> Pair:
+    def pair(self, candidate: RunnableModel, running: Running) -> Pair:
         return Pair(self._whole, candidate, running)
 
     def instruments(self, feeds: Feeds) -> Instruments:
         return Instruments(self._model, feeds)
 
     @property
-    def _whole(self) -> Whole:
+    def _whole(self) -> RunnableModel:
         return self._model.runnable(self._model.original)
 
 
-def _native(whole: Whole) -> Run:
+def _native(whole: RunnableModel) -> Run:
     return native_session(whole.model, weights=whole.weights, settings=ALL_CORES).run
 
 

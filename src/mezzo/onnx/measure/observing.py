@@ -11,7 +11,7 @@ from mezzo.contracts.lab import Shown
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.files.marks import is_marked
-from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.protos.rounding import Array
 from mezzo.onnx.run.run import Session, native_session
 from mezzo.onnx.run.runtime import ALL_CORES
@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 29
 class Observer:
     """A model that shows values of its main graph, by their ids."""
 
-    def __init__(self, whole: Whole, graph: Graph, values: Sequence[int]) -> None:
+    def __init__(self, whole: RunnableModel, graph: Graph, values: Sequence[int]) -> None:
         """`graph` is what was read of the model. Raises ContractError: it does not load."""
         fed = {value for node in graph.nodes if node.kind is Kind.INPUT for value in node.outputs}
         self._fed = [value for value in values if value in fed]

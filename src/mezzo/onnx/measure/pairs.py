@@ -12,7 +12,7 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.common.memory import memory_at_hand
 from mezzo.contracts.lab import Answers, Reached, Run, Running
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.measure.compared import flatten, float_formats, float_values, with_outputs, with_sizes
 from mezzo.onnx.measure.matching import Match, match_models
 from mezzo.onnx.measure.reach import find_reached
@@ -79,7 +79,7 @@ class Sessions:
 class Pair:
     """Two models with their functions inlined, and what belongs together in them."""
 
-    def __init__(self, reference: Whole, candidate: Whole, running: Running) -> None:
+    def __init__(self, reference: RunnableModel, candidate: RunnableModel, running: Running) -> None:
         """Raises InputError: their inputs or outputs do not match."""
         self._wholes = tuple(whole.with_model(flatten(whole.model)) for whole in (reference, candidate))
         self.models = self._wholes[0].model, self._wholes[1].model
@@ -101,7 +101,7 @@ class Pair:
     def reference(self) -> OnnxSubject:
         """The reference, run as it is here."""
 
-        def load(whole: Whole) -> Run:
+        def load(whole: RunnableModel) -> Run:
             session = self._load_side(Side.REFERENCE, whole)
             return lambda feeds: self.answer(Side.REFERENCE, session, feeds)
 
@@ -126,7 +126,7 @@ class Pair:
         """Make a form of one of the models ready: in its true precision where it has a low one, natively otherwise."""
         return self._load_side(side, self._wholes[side.value].with_model(model))
 
-    def _load_side(self, side: Side, whole: Whole) -> Session:
+    def _load_side(self, side: Side, whole: RunnableModel) -> Session:
         accumulation = self.running.accumulation if side is Side.CANDIDATE else None
         is_low = bool(self.formats[side.value] - _HIGH) or accumulation is not None
         try:

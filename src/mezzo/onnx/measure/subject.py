@@ -7,7 +7,7 @@ from typing import Any
 import numpy.typing as npt
 
 from mezzo.contracts.lab import Reached, Run
-from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.measure.inputs import OnnxInputs
 from mezzo.onnx.measure.reach import find_reached
 
@@ -15,7 +15,7 @@ from mezzo.onnx.measure.reach import find_reached
 class OnnxSubject:
     """A model without functions. `load` makes a form of it ready to run."""
 
-    def __init__(self, whole: Whole, load: Callable[[Whole], Run]) -> None:
+    def __init__(self, whole: RunnableModel, load: Callable[[RunnableModel], Run]) -> None:
         self._whole, self._load = whole, load
 
     @cached_property

@@ -20,7 +20,7 @@ from mezzo.onnx.normal_form.affine import STEPS, Affine, Channels, affine_of, af
 from mezzo.onnx.normal_form.normalize import normalize
 from mezzo.onnx.normal_form.relu_normalization import Cutter
 from mezzo.onnx.normal_form.respelling import respell
-from mezzo.onnx.normal_form.use_counts import Constants, Held, Ledger, bodies_of
+from mezzo.onnx.normal_form.use_counts import Constants, Held, UseCounts, bodies_of
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.protos.rounding import Array
@@ -54,20 +54,20 @@ def _fold(source: Source, apart: Set[str], respellings: Sequence[Respelling]) ->
         return None
     model = onnx.ModelProto()
     model.CopyFrom(source.model)
-    ledger = Ledger(model, source.blobs)
+    use_counts = UseCounts(model, source.blobs)
     shapes = _Shapes(model)
-    folder, cutter = _Folder(ledger, apart, shapes), Cutter(ledger, apart, shapes.of)
+    folder, cutter = _Folder(use_counts, apart, shapes), Cutter(use_counts, apart, shapes.of)
     _walk(model.graph, {}, folder, cutter)
-    is_respelled = respell(ledger, apart, respellings)
+    is_respelled = respell(use_counts, apart, respellings)
     if not (folder.is_changed or cutter.is_changed or is_respelled):
         return None
-    ledger.prune()
+    use_counts.prune()
     return replace(source, model=model)
 
 
 def _walk(graph: onnx.GraphProto, outer: Constants, folder: "_Folder", cutter: Cutter) -> None:
     """Fold what stands in a graph and its bodies; `outer` are the constants that it sees of graphs around it."""
-    constants = folder.ledger.constants(graph, outer)
+    constants = folder.use_counts.constants(graph, outer)
     folder.fold_graph(graph, constants)
     cutter.cut_graph(graph, constants)
     for body in bodies_of(graph):
@@ -99,9 +99,9 @@ class _Linear:
 class _Folder:
     """Folds what stands in one model, which it changes."""
 
-    def __init__(self, ledger: Ledger, apart: Set[str], shapes: _Shapes) -> None:
-        self.ledger, self.apart, self.is_changed = ledger, apart, False
-        self._blobs: Blobs = ledger.blobs
+    def __init__(self, use_counts: UseCounts, apart: Set[str], shapes: _Shapes) -> None:
+        self.use_counts, self.apart, self.is_changed = use_counts, apart, False
+        self._blobs: Blobs = use_counts.blobs
         self._shapes = shapes
 
     def fold_graph(self, graph: onnx.GraphProto, constants: Constants) -> None:
@@ -150,7 +150,9 @@ class _Folder:
         """Give a convolution that several read a bias, where it has none or zeros: OpenVINO 2026.4.1 answers wrong on
         integers there, and drops zeros where a length is open. Nothing that a sum holds is as small as this one.
         """
-        weight = constants.get(node.input[1]) if len(node.input) > 1 and self.ledger.reads[node.output[0]] > 1 else None
+        weight = (
+            constants.get(node.input[1]) if len(node.input) > 1 and self.use_counts.reads[node.output[0]] > 1 else None
+        )
         if weight is None or weight.tensor.data_type != TensorProto.FLOAT:
             return
         channels = channels_of(node, weight.tensor.dims)
@@ -158,10 +160,10 @@ class _Folder:
         if bias is None or bias.any():
             return
         name_node(node, title_of(node))
-        self.ledger.leave(*filter(None, node.input[2:]))
+        self.use_counts.leave(*filter(None, node.input[2:]))
         del node.input[2:]
         smallest = numpy_helper.from_array(np.full(len(bias), np.finfo(np.float32).tiny))
-        node.input.append(self.ledger.new_initializer(f"{node.name}.bias", smallest).name)
+        node.input.append(self.use_counts.new_initializer(f"{node.name}.bias", smallest).name)
         self.is_changed = True
 
     def _behind(
@@ -169,7 +171,7 @@ class _Folder:
     ) -> Iterator[tuple[onnx.NodeProto, Affine]]:
         """The operators right behind a node that do one thing to each of its channels, with what they do."""
         made = linear.node.output[0]
-        while (step := self.ledger.sole_user(made, users)) is not None and step.output[0] not in self.apart:
+        while (step := self.use_counts.sole_user(made, users)) is not None and step.output[0] not in self.apart:
             affine = self._affine_of(linear, step, made, constants)
             if affine is None or affine.factor.shape != (linear.channels.count,):
                 return
@@ -181,14 +183,14 @@ class _Folder:
         if step.op_type == _NORM and step.input[0] == made:
             if linear.node.op_type == "MatMul" and not self._is_matrix(linear.node):
                 return None
-            return affine_of(step, lambda name: self.ledger.floats(constants.get(name)))
+            return affine_of(step, lambda name: self.use_counts.floats(constants.get(name)))
         if step.op_type not in STEPS or len(step.input) != 2:
             return None
         other = next(name for name in step.input if name != made)
         # A weight that others read too is not stored once more for a constant that any kernel takes in behind it.
-        if step.op_type in ("Mul", "Div") and self.ledger.reads[linear.node.input[1]] != 1:
+        if step.op_type in ("Mul", "Div") and self.use_counts.reads[linear.node.input[1]] != 1:
             return None
-        numbers = self.ledger.floats(constants.get(other))
+        numbers = self.use_counts.floats(constants.get(other))
         is_first = step.input[0] == made
         return None if numbers is None else affine_of_step(step, numbers, linear.channels, is_first=is_first)
 
@@ -201,7 +203,7 @@ class _Folder:
         """What a node adds to each channel, zeros where it adds nothing; None where that is not known."""
         if node.op_type == "MatMul" or len(node.input) < 3 or not node.input[2]:
             return np.zeros(count)
-        held = self.ledger.floats(constants.get(node.input[2]))
+        held = self.use_counts.floats(constants.get(node.input[2]))
         if held is None:
             return None
         bias, beta = held.astype(np.float64), find(node, "beta")
@@ -227,9 +229,9 @@ class _Folder:
     def _scale(self, node: onnx.NodeProto, weight: Held, factors: Factors) -> None:
         """Multiply a node's weight: where it is, if nobody else reads it."""
         tensor = weight.tensor
-        if not (weight.is_initializer and self.ledger.reads[node.input[1]] == 1):
-            tensor = self.ledger.new_initializer(f"{node.input[1]}_folded", weight.tensor)
-            self.ledger.leave(node.input[1])
+        if not (weight.is_initializer and self.use_counts.reads[node.input[1]] == 1):
+            tensor = self.use_counts.new_initializer(f"{node.input[1]}_folded", weight.tensor)
+            self.use_counts.leave(node.input[1])
             node.input[1] = tensor.name
         stored = self._blobs.stored(tensor)
         if stored is not None:
@@ -246,26 +248,26 @@ class _Folder:
         name_node(node, title_of(node))
         bias = numpy_helper.from_array(offset)
         for step in steps:
-            self.ledger.leave(*step.input)
+            self.use_counts.leave(*step.input)
         if node.op_type == "MatMul" and offset.any():
-            node.output[0], last = fresh_name(self.ledger.taken, f"{node.output[0]}_folded"), steps[-1]
-            title, made = fresh_name(self.ledger.taken, f"{node.name}_bias"), last.output[0]
-            added = self.ledger.new_initializer(f"{node.name}.bias", bias).name
+            node.output[0], last = fresh_name(self.use_counts.taken, f"{node.output[0]}_folded"), steps[-1]
+            title, made = fresh_name(self.use_counts.taken, f"{node.name}_bias"), last.output[0]
+            added = self.use_counts.new_initializer(f"{node.name}.bias", bias).name
             last.CopyFrom(helper.make_node("Add", [node.output[0], added], [made], title))
-            self.ledger.reads[node.output[0]] = 1
+            self.use_counts.reads[node.output[0]] = 1
             return steps[:-1]
         node.output[0] = steps[-1].output[0]
         if node.op_type == "MatMul" or (len(node.input) < 3 and not offset.any()):
             return steps
         held = constants.get(node.input[2]) if len(node.input) > 2 else None
-        is_own = held is not None and held.is_initializer and self.ledger.reads[node.input[2]] == 1
+        is_own = held is not None and held.is_initializer and self.use_counts.reads[node.input[2]] == 1
         if held is not None and is_own and held.tensor.dims == bias.dims:
             clear_payload(held.tensor)
             held.tensor.raw_data = bias.raw_data
         else:
-            self.ledger.leave(*node.input[2:])
+            self.use_counts.leave(*node.input[2:])
             del node.input[2:]
-            node.input.append(self.ledger.new_initializer(f"{node.name}.bias", bias).name)
+            node.input.append(self.use_counts.new_initializer(f"{node.name}.bias", bias).name)
         beta = find(node, "beta")
         if beta is not None:
             node.attribute.remove(beta)

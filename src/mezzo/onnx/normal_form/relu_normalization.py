@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from mezzo.onnx.edit.opset import default_opset
-from mezzo.onnx.normal_form.use_counts import Constants, Ledger
+from mezzo.onnx.normal_form.use_counts import Constants, UseCounts
 from mezzo.onnx.read.origins import name_node, title_of
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.shapes import Shape
@@ -39,10 +39,10 @@ class Cutter:
     `apart` are results of operators that stay; `shape_of` knows shapes of the model as it came.
     """
 
-    def __init__(self, ledger: Ledger, apart: Set[str], shape_of: Callable[[str], Shape | None]) -> None:
+    def __init__(self, use_counts: UseCounts, apart: Set[str], shape_of: Callable[[str], Shape | None]) -> None:
         self.is_changed = False
-        self._ledger, self._apart, self._shape_of = ledger, apart, shape_of
-        self._opset = default_opset(ledger.model) or 0
+        self._ledger, self._apart, self._shape_of = use_counts, apart, shape_of
+        self._opset = default_opset(use_counts.model) or 0
 
     def cut_graph(self, graph: onnx.GraphProto, constants: Constants) -> None:
         """Say what cuts at zero as Relu, at zero and above it as Clip, and once what is said twice."""

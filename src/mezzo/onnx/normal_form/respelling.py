@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 import onnx
 
 from mezzo.onnx.edit.opset import default_opset
-from mezzo.onnx.normal_form.use_counts import Ledger, graphs_of
+from mezzo.onnx.normal_form.use_counts import UseCounts, graphs_of
 from mezzo.onnx.read.origins import name_node, title_of
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.tables.target import Respelling
@@ -18,13 +18,13 @@ _OLDEST_OPSET = 8
 _Readers = Mapping[str, Sequence[onnx.NodeProto]]
 
 
-def respell(ledger: Ledger, apart: Set[str], respellings: Sequence[Respelling]) -> bool:
-    """Change a ledger's model, and say whether anything was changed. `apart` are results of operators that stay."""
+def respell(use_counts: UseCounts, apart: Set[str], respellings: Sequence[Respelling]) -> bool:
+    """Change the model of some use counts, and say whether anything was changed. `apart` are results of operators that stay."""
     instead = {row.op: row.instead for row in respellings}
-    if not instead or (default_opset(ledger.model) or 0) < _OLDEST_OPSET:
+    if not instead or (default_opset(use_counts.model) or 0) < _OLDEST_OPSET:
         return False
     is_changed = False
-    for node in _before_norms(ledger):
+    for node in _before_norms(use_counts):
         if node.op_type in instead and node.output[0] not in apart:
             name_node(node, title_of(node))
             node.op_type = instead[node.op_type]
@@ -32,17 +32,17 @@ def respell(ledger: Ledger, apart: Set[str], respellings: Sequence[Respelling]) 
     return is_changed
 
 
-def _before_norms(ledger: Ledger) -> Iterator[onnx.NodeProto]:
+def _before_norms(use_counts: UseCounts) -> Iterator[onnx.NodeProto]:
     """Operators without a constant operand whose result a normalization alone reads."""
-    for graph in graphs_of(ledger.model.graph):
-        constants = ledger.constants(graph, {})
+    for graph in graphs_of(use_counts.model.graph):
+        constants = use_counts.constants(graph, {})
         readers: dict[str, list[onnx.NodeProto]] = {}
         for node in graph.node:
             for name in node.input:
                 readers.setdefault(name, []).append(node)
         for node in graph.node:
             made = node.output[0] if len(node.output) == 1 and node.domain in DEFAULT else ""
-            is_inside = bool(made) and 0 < len(readers.get(made, ())) == ledger.reads[made]
+            is_inside = bool(made) and 0 < len(readers.get(made, ())) == use_counts.reads[made]
             if is_inside and _is_normalized(made, readers) and not any(name in constants for name in node.input):
                 yield node
 

@@ -27,7 +27,7 @@ class Held(NamedTuple):
 Constants = Mapping[str, Held]
 
 
-class Ledger:
+class UseCounts:
     """The reads of one model, bodies included, kept true while it is changed."""
 
     def __init__(self, model: onnx.ModelProto, blobs: Blobs) -> None:

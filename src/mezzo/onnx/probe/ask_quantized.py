@@ -13,16 +13,16 @@ from mezzo.onnx.probe.dynamic_forms import build_dynamic, is_dynamic
 from mezzo.onnx.probe.quantized_cases import quantized_forms
 from mezzo.onnx.probe.quantized_forms import Built, Form, Port, Way, build
 from mezzo.onnx.probe.runtimes import Runtime
-from mezzo.tables.quantized_kernels import Bias, Hands, Operand, QuantizedKernel
+from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel
 from mezzo.tables.target import Refusal, Target
 
 # How the result of a kernel may go on, by what it hands on.
 _WAYS = {
-    Hands.EITHER: (Way.FLOAT, Way.QUANTIZED),
-    Hands.INTEGERS: (Way.QUANTIZED,),
-    Hands.FLOATS: (Way.FLOAT,),
-    Hands.READ: (Way.SAME,),
-    Hands.PASSED: (Way.THROUGH,),
+    OutputMode.EITHER: (Way.FLOAT, Way.QUANTIZED),
+    OutputMode.INTEGERS: (Way.QUANTIZED,),
+    OutputMode.FLOATS: (Way.FLOAT,),
+    OutputMode.READ: (Way.SAME,),
+    OutputMode.PASSED: (Way.THROUGH,),
 }
 
 _TELLING = (Way.QUANTIZED, Way.SAME)
@@ -69,7 +69,7 @@ def _is_of(row: QuantizedKernel, form: Form, way: Way) -> bool:
     named = dict(_spread(row.operands, len(form.ports)))
     if not row.operands:  # it reads floats
         return way is Way.QUANTIZED and all(port.storage is None for port in form.ports)
-    if row.hands in (Hands.PASSED, Hands.READ) and len(form.ports) > 1 and not form.shares:
+    if row.hands in (OutputMode.PASSED, OutputMode.READ) and len(form.ports) > 1 and not form.shares:
         return False
     return len(named) == len(form.ports) and all(_takes(named[at], port) for at, port in enumerate(form.ports))
 

@@ -10,11 +10,11 @@ import onnx
 
 from mezzo.onnx.emulate.fp32_simulation import free_prefix
 from mezzo.onnx.files.marks import is_marked
-from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.protos.rounding import Array
 
 
-def feed_weights(whole: Whole) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def feed_weights(whole: RunnableModel) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """The model with its marked tensors as inputs of the main graph, and what these are fed."""
     assert whole.weights is not None, "asked of models whose weights are in files"
     model = onnx.ModelProto()

@@ -26,7 +26,7 @@ from mezzo.common.memory import is_out_of_memory, memory_at_hand
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.emulate.fp32_simulation import twin
-from mezzo.onnx.files.runnable_model import Whole
+from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.files.weights import Weights, let_all_go
 from mezzo.onnx.protos.lowcast import round_array, round_nodes
 from mezzo.onnx.run.fed_weights import feed_weights
@@ -72,7 +72,7 @@ class Session:
         self.output_names = [port.name for port in model.graph.output]
         self.engine = engine or Engine.ONNXRUNTIME
         self.fallback: str | None = None
-        self._whole = Whole(model, weights)
+        self._whole = RunnableModel(model, weights)
         self._fed: dict[str, Any] = {}  # weights, as the engine reads them at each run
         self._settings = settings
         self._runner: Any = None

@@ -15,7 +15,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.formats.format_words import words_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Signature, Use, port_of
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.verdicts.rules import nodes_in, regions_of
 from mezzo.tables.facts import Function
 from mezzo.tables.policy import Category, Verdict
@@ -23,11 +23,16 @@ from mezzo.tables.target import Refusal
 
 
 def fix_regions(
-    graph: Graph, verdicts: list[Verdict], choices: list[Choice], wishes: Wishes, low: DType, notes: list[str]
+    graph: Graph,
+    verdicts: list[Verdict],
+    choices: list[Choice],
+    planning: PlanningOptions,
+    low: DType,
+    notes: list[str],
 ) -> None:
     """Give regions the precision that the user has fixed; the rest is planned around them."""
-    wanted = [(pattern, HIGH, "keep-region") for pattern in wishes.keep_regions]
-    wanted += [(pattern, dtype, "fix-region") for pattern, dtype in wishes.fixed_regions]
+    wanted = [(pattern, HIGH, "keep-region") for pattern in planning.keep_regions]
+    wanted += [(pattern, dtype, "fix-region") for pattern, dtype in planning.fixed_regions]
     for pattern, dtype, option in wanted:
         held = nodes_in(graph, pattern)
         if not held:
@@ -37,7 +42,7 @@ def fix_regions(
             if choices[number] not in (Choice.FREE, Choice.HIGH):
                 continue
             node, is_asked = graph.nodes[number], dtype is low
-            is_refused = node.kind is Kind.OP and refusal_of(node, wishes, low) is not None
+            is_refused = node.kind is Kind.OP and refusal_of(node, planning, low) is not None
             is_held = is_refused or verdicts[number].category is not Category.DENY
             if is_asked and choices[number] is Choice.HIGH and is_held:
                 notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
@@ -59,7 +64,12 @@ def spell_unmatched_region(graph: Graph, option: str, pattern: str) -> str:
 
 
 def fix_marks(
-    graph: Graph, verdicts: list[Verdict], choices: list[Choice], wishes: Wishes, low: DType, notes: list[str]
+    graph: Graph,
+    verdicts: list[Verdict],
+    choices: list[Choice],
+    planning: PlanningOptions,
+    low: DType,
+    notes: list[str],
 ) -> None:
     """Give nodes the precision that the program itself asks for; no rule and no option beats its author.
 
@@ -69,13 +79,13 @@ def fix_marks(
         node = graph.nodes[number]
         if choices[number] not in (Choice.FREE, Choice.HIGH, Choice.LOW) or node.signature.dtype is not HIGH:
             continue
-        if asked is not None and asked not in wishes.line.dtypes:
+        if asked is not None and asked not in planning.line.dtypes:
             raise InputError(
                 f"node {node.name!r} stands in a region that asks for {asked}, and this conversion has "
-                f"{' and '.join(map(str, wishes.line.dtypes))}; ask for one of them there, or for "
+                f"{' and '.join(map(str, planning.line.dtypes))}; ask for one of them there, or for "
                 f"{setting('to', words_of([asked])[0])}"
             )
-        is_refused = asked is low and (low not in node.signature.legal or refusal_of(node, wishes, low) is not None)
+        is_refused = asked is low and (low not in node.signature.legal or refusal_of(node, planning, low) is not None)
         if is_refused:
             notes.append(f"node {node.name!r} cannot run in {asked} here, so it stays {HIGH}")
         because = "the program keeps it as it is written" if asked is None else f"the program asks for {asked} here"
@@ -84,14 +94,14 @@ def fix_marks(
         choices[number] = Choice.LOW if is_low else Choice.HIGH
 
 
-def choices_of(view: View, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:
+def choices_of(view: View, verdicts: Sequence[Verdict], planning: PlanningOptions) -> list[Choice]:
     """What verdicts, schema, target and interface leave to decide about running in the view's format."""
     graph, low = view.graph, view.low.dtype
-    columns, others = graph.columns, frozenset(wishes.line.dtypes) - {wishes.line.base_dtype, low}
+    columns, others = graph.columns, frozenset(planning.line.dtypes) - {planning.line.base_dtype, low}
     by_signature = [_choice_of(signature, low, others) for signature in columns.signatures]
     choices = [by_signature[code] for code in columns.node_signature.tolist()]
     for number in np.flatnonzero(columns.is_kind(Kind.INPUT, Kind.OUTPUT)).tolist():
-        choices[number] = _interface_choice(graph, graph.nodes[number], wishes, low)
+        choices[number] = _interface_choice(graph, graph.nodes[number], planning, low)
     for number in np.flatnonzero(columns.is_kind(Kind.SOURCE)).tolist():
         choices[number] = Choice.ABSENT
     for number, verdict in enumerate(verdicts):
@@ -100,9 +110,9 @@ def choices_of(view: View, verdicts: Sequence[Verdict], wishes: Wishes) -> list[
     for node in view.nodes(Function.IDENTITY):
         if choices[node.id] is Choice.FREE and _is_second_name(graph, node, choices):
             choices[node.id] = Choice.HIGH
-    refusable = [wishes.target.may_refuse(*s.operator, low) for s in columns.signatures]
+    refusable = [planning.target.may_refuse(*s.operator, low) for s in columns.signatures]
     for number in np.flatnonzero(np.array(refusable, bool)[columns.node_signature]).tolist():
-        if choices[number] is Choice.FREE and refusal_of(graph.nodes[number], wishes, low) is not None:
+        if choices[number] is Choice.FREE and refusal_of(graph.nodes[number], planning, low) is not None:
             choices[number] = Choice.HIGH
     return choices
 
@@ -124,27 +134,27 @@ def _choice_of(signature: Signature, low: DType, others: Set[DType]) -> Choice:
     return Choice.FREE if low in signature.legal and signature.dtype not in others else Choice.HIGH
 
 
-def _interface_choice(graph: Graph, node: Node, wishes: Wishes, low: DType) -> Choice:
+def _interface_choice(graph: Graph, node: Node, planning: PlanningOptions, low: DType) -> Choice:
     if node.signature.dtype is None:  # integers, truth values and text have no precision
         return Choice.ABSENT
     value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
     name = port_of(node)
-    wanted = wishes.io.get(name)
-    if wanted is None and wishes.io_default is None:
+    wanted = planning.io.get(name)
+    if wanted is None and planning.io_default is None:
         can_follow = node.kind is Kind.OUTPUT and low in node.signature.legal
         return Choice.FREE if can_follow else Choice.HIGH
     if wanted is None:
         held = node.signature.dtype
         is_plain = value is not None and graph.values[value].is_castable
-        wanted = wishes.io_default if held is HIGH and is_plain else held
+        wanted = planning.io_default if held is HIGH and is_plain else held
     return Choice.LOW if wanted is low and low in node.signature.legal else Choice.HIGH
 
 
-def check_interface(graph: Graph, wishes: Wishes) -> None:
-    if not wishes.io:
+def check_interface(graph: Graph, planning: PlanningOptions) -> None:
+    if not planning.io:
         return
     names = {port_of(n): n for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)}
-    for name, dtype in wishes.io.items():
+    for name, dtype in planning.io.items():
         if name not in names:
             asked = aside(did_you_mean(name, names, 1))
             raise InputError(
@@ -193,6 +203,6 @@ def check_links(problem: Problem, verdicts: Sequence[Sequence[Verdict]], io: Map
         )
 
 
-def refusal_of(node: Node, wishes: Wishes, low: DType) -> Refusal | None:
+def refusal_of(node: Node, planning: PlanningOptions, low: DType) -> Refusal | None:
     """Why the target cannot run a node low; None where it can."""
-    return wishes.target.refusal(*node.signature.operator, node.attributes, low)
+    return planning.target.refusal(*node.signature.operator, node.attributes, low)

@@ -10,13 +10,13 @@ from mezzo.analysis.fusion.unit import Partition
 from mezzo.analysis.fusion.uses import kernels_of_units, links_of_units
 from mezzo.analysis.fusion.view import View
 from mezzo.contracts.problem import Problem
-from mezzo.formats.precision_line import Line
+from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.tables.facts import OpFacts
 from mezzo.tables.target import Target
 
 
-def split_for(graph: Graph, rows: Sequence[OpFacts | None], target: Target, line: Line) -> Partition | None:
+def split_for(graph: Graph, rows: Sequence[OpFacts | None], target: Target, line: PrecisionLine) -> Partition | None:
     """Split a graph into the target's units; None where no row of the target speaks of a level of the line."""
     name = target.fuses_as or target.name
     kernels = kernels_of(name)

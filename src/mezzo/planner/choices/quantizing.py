@@ -11,17 +11,17 @@ from mezzo.analysis.fusion.between import between_products
 from mezzo.analysis.fusion.quantized import QuantizedUnit, Quantizers, lacks
 from mezzo.analysis.fusion.view import View as UnitView
 from mezzo.analysis.structure import View
-from mezzo.contracts.problem import Choice, Problem, Side
+from mezzo.contracts.problem import Choice, LevelChoices, Problem
 from mezzo.contracts.quantized_level import NO_PORTS, DynamicProduct, DynamicWeight, Quantized, QuantizedPorts
 from mezzo.formats.dtypes import DType
-from mezzo.formats.precision_line import Line
+from mezzo.formats.precision_line import PrecisionLine
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Node, Role, Use
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.tables.kernels import Kernels
 from mezzo.tables.policy import Category, Verdict
-from mezzo.tables.quantized_kernels import Hands, QuantizedKernel
+from mezzo.tables.quantized_kernels import OutputMode, QuantizedKernel
 
 # What is said of a node that no unit takes up, of one whose unit reads what nobody has seen, and of one that stands
 # apart from products.
@@ -49,7 +49,7 @@ class Quantizing:
     offsets: Mapping[Use, Quantization]
     free: tuple[int, ...]
 
-    def as_worthy(self, sides: Sequence[Side], line: Line) -> tuple[Side, ...]:
+    def as_worthy(self, sides: Sequence[LevelChoices], line: PrecisionLine) -> tuple[LevelChoices, ...]:
         """The sides, where who runs inside a quantized kernel is worth as many casts there as in a float beside it.
 
         A policy takes whole regions to a float, whatever they hold; that must not draw them out of their kernels.
@@ -83,12 +83,12 @@ class Quantizing:
             links += [(line.base, unit.nodes[0], number) for number in unit.nodes[1:]]
             inside.update(unit.inside)
             match unit.kernel.hands:
-                case Hands.FLOATS:
+                case OutputMode.FLOATS:
                     inside.add(unit.result)
                     inside.update(value for value in graph.nodes[unit.nodes[-1]].outputs if value is not None)
-                case Hands.EITHER:
+                case OutputMode.EITHER:
                     either.add(unit.result)
-                case Hands.PASSED:
+                case OutputMode.PASSED:
                     handed_on.update(value for value in graph.nodes[unit.nodes[0]].outputs if value is not None)
         quantized = Quantized(
             parameters=self.parameters,
@@ -102,10 +102,13 @@ class Quantizing:
         return replace(problem, caps=caps, links=tuple(links), quantized=quantized, kernels=kernels)
 
 
-def _tell_alone(node: Node, dtype: DType, wishes: Wishes) -> tuple[str, str]:
+def _tell_alone(node: Node, dtype: DType, planning: PlanningOptions) -> tuple[str, str]:
     """Why no unit takes a node up: a rule and its words."""
-    name, rows = wishes.target.name, wishes.target.quantized_kernels(dtype, *node.signature.operator, node.attributes)
-    if wishes.is_dynamic and any(row.operands for row in rows) and not any(row.is_dynamic for row in rows):
+    name, rows = (
+        planning.target.name,
+        planning.target.quantized_kernels(dtype, *node.signature.operator, node.attributes),
+    )
+    if planning.is_dynamic and any(row.operands for row in rows) and not any(row.is_dynamic for row in rows):
         return _UNKNOWN, f"{name} has no kernel of it that finds ranges as it runs, and no data tells them"
     return _ALONE, f"{name} runs none like it on quantized operands, or not in this place"
 
@@ -130,18 +133,18 @@ def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tup
     return unit.nodes[0], DynamicProduct(data.use.operand, weights)
 
 
-def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: list[Choice]) -> Quantizing:
+def choose_units(view: View, planning: PlanningOptions, verdicts: list[Verdict], choices: list[Choice]) -> Quantizing:
     """The units that may run quantized; all other nodes may not, and their verdicts say why.
 
-    `wishes.quantized`, by the value's name, are what data and weights told; None where that is still to be asked. Mode
+    `planning.quantized`, by the value's name, are what data and weights told; None where that is still to be asked. Mode
     "smart" leaves out what stands between no products, "full" takes all that the target runs.
     """
-    graph, target, given, mode = view.graph, wishes.target, wishes.quantized, wishes.quantize_mode
+    graph, target, given, mode = view.graph, planning.target, planning.quantized, planning.quantize_mode
     known = None if given is None else _by_value(graph, given)
-    coarse = {number: one for one in wishes.coarse if (number := graph.by_name.get(one.node)) is not None}
+    coarse = {number: one for one in planning.coarse if (number := graph.by_name.get(one.node)) is not None}
     may_run = [choice in (Choice.FREE, Choice.LOW) and number not in coarse for number, choice in enumerate(choices)]
     quantizers = Quantizers(
-        UnitView(graph, view.rows), target, view.low.dtype, may_run, known, partial(_may_take, wishes)
+        UnitView(graph, view.rows), target, view.low.dtype, may_run, known, partial(_may_take, planning)
     )
     units = quantizers.units()
     wanted = between_products(graph, view.rows, units) if mode == SMART else units
@@ -149,7 +152,7 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
     kept = tuple(unit for unit in wanted if unit.nodes not in missing)
     kept = between_products(graph, view.rows, kept) if mode == SMART and missing else kept
     # Beside a lower float the other copy may be stored in that.
-    copying = _with_second_copies(graph, kept) if len(wishes.line.beside) == 1 else ()
+    copying = _with_second_copies(graph, kept) if len(planning.line.beside) == 1 else ()
     copied = {number for unit in copying for number in unit.nodes}
     kept = tuple(unit for unit in kept if unit not in copying)
     for unit in kept:
@@ -165,7 +168,7 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
         choices[number] = Choice.HIGH
         if verdicts[number].category is Category.DENY:
             continue
-        rule, text = _tell_alone(graph.nodes[number], view.low.dtype, wishes)
+        rule, text = _tell_alone(graph.nodes[number], view.low.dtype, planning)
         if number in coarse:
             rule, text = coarse[number].rule, coarse[number].because
         if number in apart:
@@ -200,11 +203,11 @@ def _with_second_copies(graph: Graph, units: Sequence[QuantizedUnit]) -> tuple[Q
     return tuple(unit for unit, read in reads if read.value in large)
 
 
-def _may_take(wishes: Wishes, node: Node, kernel: QuantizedKernel) -> bool:
+def _may_take(planning: PlanningOptions, node: Node, kernel: QuantizedKernel) -> bool:
     """Whether a kernel may be taken for a node: a plan that is replayed says whose ranges are found at run time."""
-    if wishes.dynamic is not None:
-        return kernel.is_dynamic == (node.name in wishes.dynamic)
-    return kernel.is_dynamic or not wishes.is_dynamic
+    if planning.dynamic is not None:
+        return kernel.is_dynamic == (node.name in planning.dynamic)
+    return kernel.is_dynamic or not planning.is_dynamic
 
 
 def name_offset(graph: Graph, use: Use) -> str:

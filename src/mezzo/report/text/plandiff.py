@@ -37,8 +37,8 @@ def report_difference(
     parts += _report_precisions(layout, found.nodes, limit)
     parts += _report_reasons(layout, found.nodes, limit)
     for change, title in ((Change.ONLY_FIRST, names[0]), (Change.ONLY_SECOND, names[1])):
-        lonely = [node.name for node in found.nodes if node.change is change]
-        parts += _report_names(f"{spell_count(len(lonely), 'node')} only in {clean(title)}", lonely, limit)
+        isolated = [node.name for node in found.nodes if node.change is change]
+        parts += _report_names(f"{spell_count(len(isolated), 'node')} only in {clean(title)}", isolated, limit)
     if found.limits:
         parts += [blank(), heading("constants stored within bounds"), _settings_table(layout, found.limits)]
     if found.casts is not None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from mezzo.formats.dtypes import STORED_AS, DType
-from mezzo.tables.quantized_kernels import Hands, Operand, QuantizedKernel, weight
+from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
 from mezzo.tables.target import Target
 
 
@@ -12,7 +12,7 @@ def _fp8(dtype: DType, op: str, *operands: Operand, **attributes: object) -> Qua
     return QuantizedKernel(
         op=op,
         operands=tuple(replace(one, dtype=stored) for one in (Operand(position=0, is_symmetric=True), *operands)),
-        hands=Hands.EITHER,
+        hands=OutputMode.EITHER,
         source="ONNX QuantizeLinear-19 and DequantizeLinear-19: a standard, and no kernel of anybody's",
         since="opset 19",
         attributes=attributes,

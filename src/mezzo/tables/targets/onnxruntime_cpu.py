@@ -5,7 +5,7 @@ all: its few BF16 kernels move values.
 from dataclasses import replace
 
 from mezzo.formats.dtypes import DType
-from mezzo.tables.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage, weight
+from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel, Storage, weight
 from mezzo.tables.target import Gain, Listing, Refusal, Respelling, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
@@ -39,7 +39,7 @@ def _data(position: int = 0, and_rest: bool = False) -> Operand:
 
 
 def _kernel(
-    op: str, *operands: Operand, hands: Hands = Hands.INTEGERS, because: str = "", **attributes: object
+    op: str, *operands: Operand, hands: OutputMode = OutputMode.INTEGERS, because: str = "", **attributes: object
 ) -> QuantizedKernel:
     return QuantizedKernel(
         op=op,
@@ -52,13 +52,15 @@ def _kernel(
     )
 
 
-def _product(op: str, *operands: Operand, hands: Hands = Hands.EITHER, **attributes: object) -> QuantizedKernel:
+def _product(
+    op: str, *operands: Operand, hands: OutputMode = OutputMode.EITHER, **attributes: object
+) -> QuantizedKernel:
     row = _kernel(op, *operands, hands=hands)
     return replace(row, followers=_CUT, is_cut=True, bias=Bias.INT32, attributes=attributes)
 
 
 def _dynamic(op: str, *operands: Operand, **attributes: object) -> QuantizedKernel:
-    row = _kernel(op, Operand(position=0), *operands, hands=Hands.FLOATS, because=_FUSED, **attributes)
+    row = _kernel(op, Operand(position=0), *operands, hands=OutputMode.FLOATS, because=_FUSED, **attributes)
     return replace(row, followers=frozenset({"Add"}), is_dynamic=True)
 
 
@@ -66,12 +68,14 @@ def _recurrent(*, axis: int, **attributes: object) -> QuantizedKernel:
     """An LSTM. With a scale for each gate of each state where it has one direction, else one for each direction."""
     because = "DynamicQuantizeLSTM: with 128 states 1.25 times as fast as FP32, 256 2.2 times, 512 4 times"
     weights = weight(1, axis=axis), weight(2, axis=axis)
-    row = _kernel("LSTM", Operand(position=0), *weights, hands=Hands.FLOATS, because=because, layout=_OFF, **attributes)
+    row = _kernel(
+        "LSTM", Operand(position=0), *weights, hands=OutputMode.FLOATS, because=because, layout=_OFF, **attributes
+    )
     return replace(row, is_dynamic=True)
 
 
 _QUANTIZED = (
-    _product("Conv", _data(), weight(1, axis=0), hands=Hands.INTEGERS),
+    _product("Conv", _data(), weight(1, axis=0), hands=OutputMode.INTEGERS),
     _product("Gemm", Operand(position=0), weight(1, axis=0), transB=1, alpha=_UNSCALED, beta=_UNSCALED),
     _product(
         "Gemm", Operand(position=0), weight(1, axis=-1), transB=frozenset({None, 0}), alpha=_UNSCALED, beta=_UNSCALED
@@ -86,8 +90,8 @@ _QUANTIZED = (
     replace(_kernel("AveragePool", _data()), followers=_CUT, is_cut=True),
     *(_kernel(op, _data()) for op in ("GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax")),
     _kernel("Concat", _data(and_rest=True)),
-    *(_kernel(op, _data(), hands=Hands.READ) for op in _MOVING),
-    _kernel("Resize", _data(), hands=Hands.READ, mode=frozenset({None, "nearest"})),
+    *(_kernel(op, _data(), hands=OutputMode.READ) for op in _MOVING),
+    _kernel("Resize", _data(), hands=OutputMode.READ, mode=frozenset({None, "nearest"})),
     # A convolution would be ConvInteger: a quarter of FP32's pace (ResNet-50, AMX). With the weight first it does not
     # load: MatMulIntegerToFloat has no kernel for S8 and U8.
     _dynamic("Gemm", weight(1, axis=0), transA=_OFF, transB=1, alpha=_UNSCALED, beta=_UNSCALED),

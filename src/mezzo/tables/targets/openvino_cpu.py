@@ -5,7 +5,7 @@ it mind the types in the file. What it runs in neither type nor in FP32 has no r
 from dataclasses import replace
 
 from mezzo.formats.dtypes import DType
-from mezzo.tables.quantized_kernels import Hands, Operand, QuantizedKernel, Storage, weight
+from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, Storage, weight
 from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.target import Gain, NormQuotient, Refusal, Target
 
@@ -61,7 +61,7 @@ def _sum_of(position: int) -> Operand:
 def _kernel(
     op: str,
     *operands: Operand,
-    hands: Hands = Hands.EITHER,
+    hands: OutputMode = OutputMode.EITHER,
     followers: frozenset[str] = frozenset(),
     because: str = "",
     **attributes: object,
@@ -149,7 +149,7 @@ _ELEMENTWISE = (
     _kernel(
         "ReduceMean",
         _data(),
-        hands=Hands.INTEGERS,
+        hands=OutputMode.INTEGERS,
         because="with floats behind it the mean over the middle of three axes answers wrong by 131 steps",
     ),
     *(_kernel(op) for op in _BETWEEN_FLOATS),
@@ -158,12 +158,12 @@ _MOVED = (
     _kernel(
         "Concat",
         Operand(position=0, is_symmetric=True, and_rest=True),
-        hands=Hands.PASSED,
+        hands=OutputMode.PASSED,
         because="with other zero points a MatMul behind it does not compile, with scales that differ it runs in FP32",
     ),
-    *(_kernel(op, _data(), hands=Hands.PASSED) for op in _MOVING),
-    _kernel("Pad", _data(), hands=Hands.PASSED, mode=frozenset({"edge", "reflect"})),
-    _kernel("Resize", _data(), hands=Hands.PASSED, mode=frozenset({None, "nearest"})),
+    *(_kernel(op, _data(), hands=OutputMode.PASSED) for op in _MOVING),
+    _kernel("Pad", _data(), hands=OutputMode.PASSED, mode=frozenset({"edge", "reflect"})),
+    _kernel("Resize", _data(), hands=OutputMode.PASSED, mode=frozenset({None, "nearest"})),
 )
 
 TARGET = Target(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from mezzo.formats.dtypes import DType
-from mezzo.tables.quantized_kernels import Hands, Operand, QuantizedKernel, weight
+from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
 from mezzo.tables.target import Gain, Listing, Refusal, Target, kernels
 
 _SOURCE = "docs/operators.md, onnx/onnx-tensorrt"
@@ -58,7 +58,7 @@ def _data(position: int = 0, and_rest: bool = False) -> Operand:
 def _kernel(
     op: str,
     *operands: Operand,
-    hands: Hands = Hands.EITHER,
+    hands: OutputMode = OutputMode.EITHER,
     followers: frozenset[str] = frozenset(),
     **attributes: object,
 ) -> QuantizedKernel:
@@ -88,7 +88,7 @@ def _fp8(op: str, source: str, *operands: Operand, **attributes: object) -> Quan
     return QuantizedKernel(
         op=op,
         operands=tuple(replace(one, dtype=DType.FLOAT8E4M3FN) for one in operands),
-        hands=Hands.EITHER,
+        hands=OutputMode.EITHER,
         followers=_ACTIVATIONS,
         source=source,
         since=_SINCE,
@@ -113,7 +113,7 @@ _QUANTIZED = (
     _kernel("MatMul", _data(), _data(1), followers=_ACTIVATIONS),
     _kernel("Add", _data(), _data(1), followers=frozenset({"Clip", "Relu"})),
     *(_kernel(op, _data()) for op in ("AveragePool", "GlobalAveragePool")),
-    *(_kernel(op, _data(and_rest=op == "Concat"), hands=Hands.PASSED) for op in _COMMUTING),
+    *(_kernel(op, _data(and_rest=op == "Concat"), hands=OutputMode.PASSED) for op in _COMMUTING),
 )
 
 TARGET = Target(

@@ -57,7 +57,7 @@ class Backend:
         self._model = None if model is None else weakref.ref(model)
         self.account = Account()
         reduce = settings.controls.weight_grad_reduce
-        if settings.is_frozen or reduce is not None or names_nodes(settings.planning().wishes):
+        if settings.is_frozen or reduce is not None or names_nodes(settings.planning().planning):
             self.backend_ctx_ctor: Callable[[], AbstractContextManager[None]] = self._around_a_call
         else:  # of weights that another compiled module has
             self.backend_ctx_ctor = HidingGradients
@@ -86,7 +86,7 @@ class Backend:
         mark_disabled_autocast(module)
         inductor = dict(self.settings.inductor)
         options = self.settings.planning(device_of(inputs))
-        low = FROM_DTYPE[options.wishes.low]
+        low = FROM_DTYPE[options.planning.low]
         is_trained = torch.is_grad_enabled() and any(
             isinstance(one, torch.Tensor) and one.requires_grad for one in inputs
         )

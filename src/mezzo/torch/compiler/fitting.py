@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from mezzo.ir.graph import Graph
 from mezzo.planner.choices.choosing import spell_unmatched_region
 from mezzo.planner.options import Options
-from mezzo.planner.plan_options import Wishes
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import matched, spell_unmatched_pattern
 from mezzo.planner.verdicts.rules import nodes_in
 
@@ -19,15 +19,15 @@ class Fitted:
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
-def names_nodes(wishes: Wishes) -> bool:
+def names_nodes(planning: PlanningOptions) -> bool:
     """Whether a request has patterns of nodes."""
-    return bool(wishes.include or wishes.exclude or wishes.keep_regions or wishes.fixed_regions)
+    return bool(planning.include or planning.exclude or planning.keep_regions or planning.fixed_regions)
 
 
 def fit(options: Options, read: Callable[[], Graph]) -> Fitted:
     """Leave out what matches no node. The graph is read only if there is something to match."""
-    wishes = options.wishes
-    if not names_nodes(wishes):
+    planning = options.planning
+    if not names_nodes(planning):
         return Fitted(options)
     graph = read()
     unmatched: dict[tuple[str, str], str] = {}
@@ -40,12 +40,12 @@ def fit(options: Options, read: Callable[[], Graph]) -> Fitted:
         return False
 
     fitted = replace(
-        wishes,
-        include=tuple(one for one in wishes.include if is_known("include", one, is_region=False)),
-        exclude=tuple(one for one in wishes.exclude if is_known("exclude", one, is_region=False)),
-        keep_regions=tuple(one for one in wishes.keep_regions if is_known("keep_region", one, is_region=True)),
+        planning,
+        include=tuple(one for one in planning.include if is_known("include", one, is_region=False)),
+        exclude=tuple(one for one in planning.exclude if is_known("exclude", one, is_region=False)),
+        keep_regions=tuple(one for one in planning.keep_regions if is_known("keep_region", one, is_region=True)),
         fixed_regions=tuple(
-            (one, dtype) for one, dtype in wishes.fixed_regions if is_known("fix_region", one, is_region=True)
+            (one, dtype) for one, dtype in planning.fixed_regions if is_known("fix_region", one, is_region=True)
         ),
     )
-    return Fitted(replace(options, wishes=fitted), unmatched)
+    return Fitted(replace(options, planning=fitted), unmatched)

@@ -35,7 +35,7 @@ from mezzo.torch.train.sums.fp32_accumulator_outputs import HandedOn, hand_on_su
 from mezzo.torch.weights.frozen import casts_of_constants, pack_constants
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import Candidate, Edited, device_of
-from mezzo.torch.weights.weight_layouts import LowCopy, Recipe
+from mezzo.torch.weights.weight_layouts import LowCopy, WeightLayout
 
 # Passes that the user has Inductor run at the same place: they see the graph first, as it was traced.
 Before = Sequence[Callable[[fx.Graph], object]]
@@ -46,7 +46,7 @@ class Copy(NamedTuple):
 
     of: Candidate
     place: int
-    recipe: Recipe
+    recipe: WeightLayout
 
 
 class PlanningPass(CustomGraphPass):
@@ -100,7 +100,7 @@ class PlanningPass(CustomGraphPass):
             with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
                 planned = self.rewritten(program)
                 self.plan, self.unmatched, self.sketch = planned.plan, planned.unmatched, sketch(planned)
-                self.idle = find_idle(planned, self.options.wishes.policy.name)
+                self.idle = find_idle(planned, self.options.planning.policy.name)
                 self.bodies = plan_bodies(program, self.options)
                 graphs = [planned, *(one.planned for one in self.bodies if one.planned is not None)]
                 write_as_kept(owner, {one.path for one in self.bodies})
@@ -109,7 +109,7 @@ class PlanningPass(CustomGraphPass):
             self.note = str(error)
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
             self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
-        low = FROM_DTYPE[self.options.wishes.low]
+        low = FROM_DTYPE[self.options.planning.low]
         tile = tile_for(self.controls, low, device_of(self.edited.inputs)) if self.plan is not None else None
         if tile is not None:
             self.native_sums = sum_in_tiles(owner, low, tile)
@@ -134,7 +134,7 @@ class PlanningPass(CustomGraphPass):
 
     def _hand_on_sums(self, graphs: Sequence[Planned]) -> tuple[HandedOn, ...]:
         """Let products that are planned to hand on FP32 do so, as this device can or as was asked for."""
-        low = FROM_DTYPE[self.options.wishes.low]
+        low = FROM_DTYPE[self.options.planning.low]
         way = way_for(self.controls, low, device_of(self.edited.inputs))
         if way is None:
             return ()
@@ -193,11 +193,11 @@ class PlanningPass(CustomGraphPass):
 
     def _pack(
         self, graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Node, fx.Node]
-    ) -> Mapping[fx.Node, Recipe]:
+    ) -> Mapping[fx.Node, WeightLayout]:
         """Let products read packed weights, and do besides what oneDNN does behind them."""
         packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
         if self.edited.packs and torch._inductor.config.freezing:
-            pack_constants(graph, FROM_DTYPE[self.options.wishes.low])
+            pack_constants(graph, FROM_DTYPE[self.options.planning.low])
         add_sums(graph)
         fuse(graph)
         return packed

@@ -60,7 +60,7 @@ def rewrite(program: Program, options: Options) -> Planned:
     """
     model = HandedModel(program)
     try:
-        fitted = fit(options, lambda: model.read(options.wishes.low).graph)
+        fitted = fit(options, lambda: model.read(options.planning.low).graph)
         decided, result = convert_model(model, fitted.options, None)
         program.graph.lint()
     except MezzoError:

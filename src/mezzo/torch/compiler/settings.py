@@ -86,7 +86,7 @@ def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic:
         is_frozen=bool(given.get("freeze", False)),
         controls=read_controls({name: given[name] for name in CONTROLS if given.get(name) is not None}),
     )
-    low = FORMATS[made.planning().wishes.low].words[0]
+    low = FORMATS[made.planning().planning.low].words[0]
     if made.controls.accumulate not in (None, "fp32", low):
         raise InputError(
             f"option 'accumulate' is {made.controls.accumulate!r} and 'to' {low!r}; sums are fp32 or as products"

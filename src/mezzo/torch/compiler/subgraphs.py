@@ -96,7 +96,7 @@ def plan_bodies(program: Program, options: Options) -> list[BodyPlan]:
     found: list[BodyPlan] = []
     for body, several in callers.items():
         found += _plan_body(program, options, body, names[body], several)
-    low = FROM_DTYPE[options.wishes.low]
+    low = FROM_DTYPE[options.planning.low]
     for call, at in _cast_before(program, calls, callers, low):
         _cast_operand(program, call, at, low)
     for body in callers:

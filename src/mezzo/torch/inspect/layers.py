@@ -15,7 +15,7 @@ from mezzo.numerics.metrics.errors import ErrorSum
 from mezzo.numerics.metrics.layer_errors import LayerError
 from mezzo.torch.compiler.backend import Backend
 from mezzo.torch.inspect.accounts import Account
-from mezzo.torch.inspect.reference_runs import Lane, LaneBackend, Spot
+from mezzo.torch.inspect.reference_runs import LaneBackend, ReferenceRun, Spot
 
 # Of values that are held at once, in FP64 and FP32; what does not fit waits for another pass over the batch.
 _ROOM_BYTES = 256 << 20
@@ -54,7 +54,7 @@ class LayerWatch:
     def __init__(self, model: torch.nn.Module, compiled: Backend, *, is_by_operator: bool) -> None:
         shared: dict[int, Any] = {id(one): one for one in model.parameters()}
         self._twin = copy.deepcopy(model, shared)
-        self._buffers = {lane: _copied(self._twin) for lane in Lane}
+        self._buffers = {lane: _copied(self._twin) for lane in ReferenceRun}
         self._is_by_operator, self._compiled, self._backend = is_by_operator, compiled, LaneBackend(compiled.settings)
         self._run: Any = optimize(backend=self._backend, **_APART)(self._twin)
         self._paths = [path for path, one in self._twin.named_modules() if path and not isinstance(one, _LISTS)]
@@ -70,7 +70,7 @@ class LayerWatch:
             while self._pass(call, done, before):
                 pass
 
-    def _pass(self, call: Callable[[Any], object], done: set[_Value], before: Mapping[Lane, _Held]) -> bool:
+    def _pass(self, call: Callable[[Any], object], done: set[_Value], before: Mapping[ReferenceRun, _Held]) -> bool:
         """Compare what fits into memory. Whether something is left."""
         exact: dict[_Value, torch.Tensor] = {}
         fp32: dict[_Value, torch.Tensor] = {}
@@ -98,7 +98,7 @@ class LayerWatch:
                 add_errors(sums, exact.pop(value), fp32.pop(value), numbers)
                 done.add(value)
 
-        for lane, see in ((Lane.EXACT, hold), (Lane.FP32, hold_beside), (Lane.PLANNED, judge)):
+        for lane, see in ((ReferenceRun.EXACT, hold), (ReferenceRun.FP32, hold_beside), (ReferenceRun.PLANNED, judge)):
             for name, buffer in self._twin.named_buffers():
                 buffer.copy_(before[lane][name])
             self._backend.begin(lane, see)

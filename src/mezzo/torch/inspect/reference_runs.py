@@ -27,7 +27,7 @@ from mezzo.torch.compiler.settings import Settings
 from mezzo.torch.weights.weight_inputs import Edited
 
 
-class Lane(enum.Enum):
+class ReferenceRun(enum.Enum):
     """One way to compute the model."""
 
     EXACT = "every float in FP64, whatever it is typed"
@@ -64,12 +64,12 @@ class LaneBackend(Backend):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(replace(settings, is_frozen=False), self._compile)
-        self.lane = Lane.EXACT
+        self.lane = ReferenceRun.EXACT
         self.see: See = _see_nothing
         self.graphs: list[Recorded | None] = []
         self._turn = -1
 
-    def begin(self, lane: Lane, see: See) -> None:
+    def begin(self, lane: ReferenceRun, see: See) -> None:
         """Begin a pass over a batch."""
         self.lane, self.see = lane, see
         self._turn = -1
@@ -84,9 +84,9 @@ class LaneBackend(Backend):
             left: Callable[..., Any] = module.forward
             return left
         runners = {
-            Lane.EXACT: in_float64(found.written),
-            Lane.FP32: Runner(found.written, AsTyped()),
-            Lane.PLANNED: Runner(found.planned, wide()),
+            ReferenceRun.EXACT: in_float64(found.written),
+            ReferenceRun.FP32: Runner(found.written, AsTyped()),
+            ReferenceRun.PLANNED: Runner(found.planned, wide()),
         }
 
         def call(*given: object) -> object:

@@ -16,7 +16,7 @@ UNSQUEEZE: Any = torch.ops.aten.unsqueeze.default
 HEIGHT = 2  # the axis that sequences lack
 
 
-class Recipe(Protocol):
+class WeightLayout(Protocol):
     """How a copy of a weight is made. Equal recipes make equal copies; they are keys of tables."""
 
     def make(self, weight: torch.Tensor) -> torch.Tensor: ...

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from mezzo.torch.weights.weight_layouts import LowCopy, Recipe
+from mezzo.torch.weights.weight_layouts import LowCopy, WeightLayout
 
 # Numbers in the sample of a weight, about.
 _SAMPLED = 64
@@ -53,7 +53,7 @@ class Shadow:
 
     __slots__ = ("__weakref__", "recipe", "state", "weight")
 
-    def __init__(self, weight: torch.Tensor, recipe: Recipe) -> None:
+    def __init__(self, weight: torch.Tensor, recipe: WeightLayout) -> None:
         self.weight = weakref.ref(weight, lambda _: self.forget())
         self.recipe = recipe
         self.state: _State | None = None
@@ -92,10 +92,10 @@ class Shadows:
     """The low copies of all weights, by weight and recipe. They live as long as their weights."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[int, Recipe], Shadow] = {}
+        self._held: dict[tuple[int, WeightLayout], Shadow] = {}
         self._lock = threading.Lock()
 
-    def of(self, weight: torch.Tensor, recipe: Recipe) -> Shadow:
+    def of(self, weight: torch.Tensor, recipe: WeightLayout) -> Shadow:
         """The shadow of a weight, the same for all who ask."""
         key = id(weight), recipe
         found = self._held.get(key)
@@ -108,7 +108,7 @@ class Shadows:
                 weakref.finalize(weight, self._drop, key, weakref.ref(found)).atexit = False
             return found
 
-    def _drop(self, key: tuple[int, Recipe], shadow: "weakref.ref[Shadow]") -> None:
+    def _drop(self, key: tuple[int, WeightLayout], shadow: "weakref.ref[Shadow]") -> None:
         if self._held.get(key) is shadow():
             self._held.pop(key, None)
 
@@ -145,7 +145,7 @@ SHADOWS = Shadows()
 class Feed:
     """What a graph reads behind its arguments: a copy of a weight or nothing, an empty tensor, at each place."""
 
-    def __init__(self, copies: Sequence[tuple[int, int, Recipe]], added: int, dtype: torch.dtype) -> None:
+    def __init__(self, copies: Sequence[tuple[int, int, WeightLayout]], added: int, dtype: torch.dtype) -> None:
         """`copies` are the places of a weight and of its copy, and how that is made; `added` counts the places."""
         self._copies = tuple((number, *copy) for number, copy in enumerate(copies))
         self._nothing = [torch.empty(0, dtype=dtype)] * added

@@ -13,5 +13,5 @@ def without_format(options: Options, nodes: Iterable[tuple[str, DType]], rule: s
     findings = {
         (name, dtype): NamedFinding(node=name, rule=rule, because=because, dtype=dtype) for name, dtype in nodes
     }
-    kept = tuple(finding for finding in options.wishes.found if (finding.node, finding.dtype) not in findings)
-    return replace(options, wishes=replace(options.wishes, found=(*kept, *findings.values())))
+    kept = tuple(finding for finding in options.planning.found if (finding.node, finding.dtype) not in findings)
+    return replace(options, planning=replace(options.planning, found=(*kept, *findings.values())))

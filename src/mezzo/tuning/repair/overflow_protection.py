@@ -26,7 +26,7 @@ from mezzo.numerics.ranges.range_evidence import can_tell
 from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_biases, correct_parameters
-from mezzo.tuning.evaluator import Rig, can_cut, few_samples, split_for_scales
+from mezzo.tuning.evaluator import Evaluator, can_cut, few_samples, split_for_scales
 from mezzo.tuning.goals import Goal, Memory, identity_of, shares_of
 from mezzo.tuning.repair.last_layers import without_last
 from mezzo.tuning.repair.range_findings import HEADROOM, count_lifted, with_lifts, with_protection
@@ -67,13 +67,13 @@ def convert_on_data(
     """
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
-    identity = identity_of(model.read(options.wishes.low).graph, dataset, options)
+    identity = identity_of(model.read(options.planning.low).graph, dataset, options)
     memory = Memory(None if resume is None else Path(resume), identity)
     given, (model, options) = model, fuse(model, options)
     ranges_file = kept_beside(resume, "ranges")
-    if options.wishes.is_dynamic:
+    if options.planning.is_dynamic:
         options = with_parameters(model, options, dataset, request.calibrator)
-    if options.wishes.is_dynamic or options.wishes.line.quantized is None:
+    if options.planning.is_dynamic or options.planning.line.quantized is None:
         attempt, judging = _decide_and_judge(model, options, dataset, ranges_file, memory)
     else:
         kept = kept_beside(resume, "calibration")
@@ -104,7 +104,7 @@ def _decide_and_judge(
     if unseen is None:
         told = f"{dataset.name} is too little to hold a part of it back: {_SHARED}"
         return attempt.with_measured(shares_data=True).with_notes(told), dataset
-    low, decided = options.wishes.low, attempt.comparison.verdict
+    low, decided = options.planning.low, attempt.comparison.verdict
     comparison = check(model, attempt.result, unseen, None, low)
     if _is_wrong(comparison):
         told = f"{unseen.name} gave other answers than {seen.name} ({comparison.verdict.because}): {_SHARED}"
@@ -191,7 +191,7 @@ def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset,
     better = correct_biases(model, options, (held.decided, held.result), seen, unseen)
     comparison = held.comparison
     if better.is_kept:
-        comparison = check(model, better.result, unseen, None, options.wishes.low, comparison)
+        comparison = check(model, better.result, unseen, None, options.planning.low, comparison)
     measured = replace(held.measured, comparison=comparison)
     return replace(held, decided=better.decided, result=better.result, measured=measured, has_biases=better.is_kept)
 
@@ -200,7 +200,7 @@ def _attempt(
     model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str, known: Comparison | None = None
 ) -> Attempt:
     decided, result = convert_model(model, options, None)
-    comparison = check(model, result, dataset, None, options.wishes.low, known)
+    comparison = check(model, result, dataset, None, options.planning.low, known)
     measured = Measured(data=ranges.data, ranges=ranges, comparison=comparison, notes=notes)
     return Attempt(decided=decided, result=result, measured=measured, options=options)
 
@@ -214,18 +214,18 @@ def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "
         return attempt
     last, measured = checked.candidate, attempt.measured
     if last is not first:
-        comparison = check(model, last.result, judging, None, attempt.options.wishes.low, attempt.comparison)
+        comparison = check(model, last.result, judging, None, attempt.options.planning.low, attempt.comparison)
         measured = replace(measured, comparison=comparison)
     measured = replace(measured, runtime=checked.check, timing=checked.timing, notes=(*measured.notes, *checked.notes))
     return replace(attempt, decided=last.decided, result=last.result, measured=measured, options=last.options)
 
 
 def _protect(
-    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory, like: Rig | None = None,
+    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory, like: Evaluator | None = None,
     known: Comparison | None = None,
 ) -> Attempt:  # fmt: skip
     """Convert with all protection, from structure and from data; a result that fails its check is repaired. `like`: the
-    rig of an earlier search; `known`: as of `compare_on`.
+    evaluator of an earlier search; `known`: as of `compare_on`.
     """
     options = with_protection(model, options, ranges, HEADROOM)
     attempt = _attempt(model, options, dataset, ranges, known=known)
@@ -255,7 +255,7 @@ def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, 
         return None
     protected = with_protection(model, options, ranges, HEADROOM)
     if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
-        attempt = _protect(model, options, dataset, ranges, memory, tuner.rig, attempt.comparison)
+        attempt = _protect(model, options, dataset, ranges, memory, tuner.evaluator, attempt.comparison)
         if not _is_wrong(attempt.comparison) and _is_cheaper(attempt.decided, returned.decided):
             return attempt
     return returned
@@ -274,7 +274,7 @@ def _returning(model: "Model", options: Options, dataset: "Dataset", lifted: Att
     goal = Goal(max_error=lifted.comparison.verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
     limits = Limits(evaluations=_EVALUATIONS_ON_FEW)
     tuner = Tuner(model, options, goal, dataset, limits, memory.within("what was lifted"))
-    few = few_samples(tuner.rig, next(iter(dataset)))
+    few = few_samples(tuner.evaluator, next(iter(dataset)))
     tuner.data = Dataset(few.origin, lambda: iter([few]), dataset.seed)
     return tuner
 
@@ -311,7 +311,7 @@ def _holds(comparison: Comparison) -> bool:
 
 def _knows_prices(options: Options) -> bool:
     """Whether the strategy weighs what an error costs; the reference systems' colourings do not."""
-    return options.wishes.strategy.name == "mincut"
+    return options.planning.strategy.name == "mincut"
 
 
 def with_data_settings(options: Options, data: "Data", **more: str) -> Options:
@@ -342,7 +342,7 @@ def _is_wrong(comparison: Comparison) -> bool:
 
 
 def _repair(
-    model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: Memory, like: Rig | None
+    model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: Memory, like: Evaluator | None
 ) -> Attempt:
     """Give nodes back to FP32, the costliest first, until the check holds."""
     verdict = failed.comparison.verdict

@@ -42,29 +42,31 @@ def protect(
 def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: float) -> Options:
     """Add to the options what ranges forbid, but for what structure shows to be harmless."""
     judged = judge_model(model, options)[1]
-    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
+    graph, low = judged.problem.graph, FORMATS[options.planning.low]
     rows = rows_of(graph)
     harmless = saturated(View(graph=graph, rows=tuple(rows), low=low))
     found = protections(graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys())
-    return replace(options, wishes=replace(options.wishes, found=found))
+    return replace(options, planning=replace(options.planning, found=found))
 
 
 def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
     """Add to the options what ranges forbid for certain, and what they lift. Masks are stored within bounds."""
-    policy = options.wishes.policy
+    policy = options.planning.policy
     if policy.findings is None or "constant-out-of-range" in policy.findings:
         policy = replace(policy, limits_masks=True)
-    options = with_protection(model, replace(options, wishes=replace(options.wishes, policy=policy)), ranges, HEADROOM)
+    options = with_protection(
+        model, replace(options, planning=replace(options.planning, policy=policy)), ranges, HEADROOM
+    )
     judged = judge_model(model, options)[1]
-    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
+    graph, low = judged.problem.graph, FORMATS[options.planning.low]
     lifted = lifts(graph, rows_of(graph), low, ranges.values, ranges.data.samples, judged.limits.keys())
-    firm = tuple(finding for finding in options.wishes.found if finding.lifting is Lifting.NEVER)
-    return replace(options, wishes=replace(options.wishes, found=firm, lifted=lifted))
+    firm = tuple(finding for finding in options.planning.found if finding.lifting is Lifting.NEVER)
+    return replace(options, planning=replace(options.planning, found=firm, lifted=lifted))
 
 
 def count_lifted(model: "Model", options: Options, lifted: Options, ranges: Ranges) -> str:
     """What data lifts, by rule, in words; empty where it lifts nothing."""
-    denied = with_protection(model, options, ranges, HEADROOM).wishes.found
+    denied = with_protection(model, options, ranges, HEADROOM).planning.found
     soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
     counts: Counter[str] = Counter({"values that vanish": soft} if soft else {})
     before, judged = (judge_model(model, one)[1] for one in (options, lifted))

@@ -77,7 +77,7 @@ def check_on_runtime(
     profiler = None if model.given.lab is None else model.given.lab.profiler
     if profiler is None or not first.decided.may_gain:
         return None
-    target = first.options.wishes.target.name
+    target = first.options.planning.target.name
     if not first.options.is_checked:
         return Checked(candidate=first, check=RuntimeCheck(target=target, why_not="--no-check"))
     runtime = find_runtime(profiler, target)
@@ -137,7 +137,7 @@ class _Check:
         if seen.because is None:
             timing, seen = self._time(seen, may_change)
         check = RuntimeCheck(
-            target=self.now.options.wishes.target.name,
+            target=self.now.options.planning.target.name,
             runtime=self.runtime,
             fault=seen.fault,
             comparison=seen.comparison,
@@ -194,7 +194,7 @@ class _Check:
         """
         assert seen.products is not None, "they were counted"
         names, candidate = {*seen.products.in_floats}, self.now
-        late = frozenset(names) - (candidate.options.wishes.dynamic or frozenset())
+        late = frozenset(names) - (candidate.options.planning.dynamic or frozenset())
         other = self._at_run_time(candidate, late) if late else None
         if other is not None:
             found = self.runs.see(other.result)
@@ -214,12 +214,12 @@ class _Check:
         """The result with some products in the form that finds ranges at run time; None where the target has none, or
         some are not taken up by it.
         """
-        wishes = candidate.options.wishes
-        quantized = wishes.line.quantized_format
-        if quantized is None or wishes.is_dynamic or not wishes.target.finds_ranges(quantized):
+        planning = candidate.options.planning
+        quantized = planning.line.quantized_format
+        if quantized is None or planning.is_dynamic or not planning.target.finds_ranges(quantized):
             return None
-        dynamic = (wishes.dynamic or frozenset(candidate.decided.plan.dynamic)) | names
-        found = _convert(self.model, replace(candidate.options, wishes=replace(wishes, dynamic=dynamic)))
+        dynamic = (planning.dynamic or frozenset(candidate.decided.plan.dynamic)) | names
+        found = _convert(self.model, replace(candidate.options, planning=replace(planning, dynamic=dynamic)))
         return found if names <= {*found.decided.plan.dynamic} else None
 
     # -- speed ------------------------------------------------------------------------------------------------------
@@ -245,14 +245,14 @@ class _Check:
         """The products with ranges of data for which the target has kernels that find them at run time; none where
         these are less than half of all: the rest would decide alone.
         """
-        wishes, decided = self.now.options.wishes, self.now.decided
-        nodes, dtype = decided.reading.graph.nodes, wishes.line.quantized_format
+        planning, decided = self.now.options.planning, self.now.decided
+        nodes, dtype = decided.reading.graph.nodes, planning.line.quantized_format
         products = [unit for unit in decided.quantized_units if any(read.operand.is_weight for read in unit.reads)]
         names = set[str]()
         for unit in products:
             node = nodes[unit.nodes[0]]
             assert dtype is not None, "units run quantized"
-            kernels = wishes.target.quantized_kernels(dtype, *node.signature.operator, node.attributes)
+            kernels = planning.target.quantized_kernels(dtype, *node.signature.operator, node.attributes)
             if not unit.kernel.is_dynamic and any(kernel.is_dynamic for kernel in kernels):
                 names.add(node.name)
         return frozenset(names) if 2 * len(names) > len(products) else frozenset()
@@ -263,7 +263,7 @@ class _Check:
         and what was seen of it.
         """
         whole, units = self.now, self._by_gain(self.now) if may_change else []
-        has_float = len(whole.options.wishes.line.beside) > 1
+        has_float = len(whole.options.planning.line.beside) > 1
         alone = self._without(whole, units) if units and has_float else None
         floats = None if alone is None else alone.result
         timings = self.runs.time(whole.result, floats)
@@ -304,7 +304,7 @@ class _Check:
 
     def _floats(self, candidate: PlannedResult) -> list[_Part]:
         """What runs in a low float, an operator each: a runtime without a kernel for one has none for all its nodes."""
-        line, decided = candidate.options.wishes.line, candidate.decided
+        line, decided = candidate.options.planning.line, candidate.decided
         low = float_of(line)
         names: dict[str, list[str]] = {}
         for node, level in zip(decided.reading.graph.nodes, decided.levels, strict=True):
@@ -330,7 +330,7 @@ class _Check:
 
 
 def _parts(candidate: PlannedResult, units: "Sequence[QuantizedUnit]") -> list[_Part]:
-    nodes, dtype = candidate.decided.reading.graph.nodes, candidate.options.wishes.line.quantized_format
+    nodes, dtype = candidate.decided.reading.graph.nodes, candidate.options.planning.line.quantized_format
     return [_Part(tuple(nodes[number].name for number in unit.nodes), dtype) for unit in units if dtype is not None]
 
 
