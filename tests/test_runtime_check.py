@@ -229,6 +229,14 @@ def test_fault_that_no_product_explains_is_the_verdict(on: Callable[..., Any], m
     assert account["runtime"]["is_wrong"] and headline.is_faster is not True
 
 
+def test_search_for_what_is_wrong_ends_after_a_time(on: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_check, "_LONGEST_SEARCH_S", 0.0)
+    converted = on(Runtime(refuses="three"))
+    assert quantized_in(converted.model) == QUANTIZED  # as it was: what is at fault was not found
+    assert told(converted)[0].standing is Standing.WRONG
+    assert "what standin 1.0 fails with was looked for 0 s, in vain" in converted.measured.notes
+
+
 def test_rounds_are_bounded(on: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A runtime that finds something else in floats each time is asked so often and no more."""
     seen: list[int] = []

@@ -85,8 +85,8 @@ class Spent:
 
 @dataclass(kw_only=True)
 class Counts:
-    """What an executor has seen. `twice`: replies to tasks that had one already; `files_bytes`: files that models were sent
-    as, once each; `spent` goes by the titles of jobs.
+    """What an executor has seen. `twice`: replies to tasks that had one already; `files_bytes`: files that models
+    were sent as, once each; `spent` goes by the titles of jobs.
     """
 
     done: int = 0

@@ -121,7 +121,7 @@ class Evaluator:
             yield held.popleft(), outcome
 
     def foresee(self, lows: Iterable[Mapping[int, DType]], batch: "Batch", shares: Mapping[str, float]) -> None:
-        """Let an executor begin with runs of one batch that may be asked for soon; what is asked for never hangs on it."""
+        """Let an executor begin with runs of one batch that may be asked for soon; no answer depends on it."""
         if crew_at_work() is HERE or self._team.width == 1:
             return
         most = max(1, self._team.width // 2)  # what is begun in vain keeps workers from what is asked for

@@ -19,7 +19,7 @@ _Readers = Mapping[str, Sequence[onnx.NodeProto]]
 
 
 def respell(use_counts: UseCounts, apart: Set[str], respellings: Sequence[Respelling]) -> bool:
-    """Change the model of some use counts, and say whether anything was changed. `apart` are results of operators that stay."""
+    """Change the model of some use counts, and say whether it was changed. `apart`: results of operators that stay."""
     instead = {row.op: row.instead for row in respellings}
     if not instead or (default_opset(use_counts.model) or 0) < _OLDEST_OPSET:
         return False

@@ -136,8 +136,8 @@ def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tup
 def choose_units(view: View, planning: PlanningOptions, verdicts: list[Verdict], choices: list[Choice]) -> Quantizing:
     """The units that may run quantized; all other nodes may not, and their verdicts say why.
 
-    `planning.quantized`, by the value's name, are what data and weights told; None where that is still to be asked. Mode
-    "smart" leaves out what stands between no products, "full" takes all that the target runs.
+    `planning.quantized`, by the value's name, are what data and weights told; None where that is still to be asked.
+    Mode "smart" leaves out what stands between no products, "full" takes all that the target runs.
     """
     graph, target, given, mode = view.graph, planning.target, planning.quantized, planning.quantize_mode
     known = None if given is None else _by_value(graph, given)

@@ -7,6 +7,8 @@ finds ranges at run time, where the target has one, else to floats; and of what 
 that was to gain least, then half of the rest, then all. Where that form is faster for all products, they take it.
 """
 
+import math
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 RULE = "runtime"
 # Rounds in which products that run in floats go back; units that fail or answer wrong, found one after the other.
 _ROUNDS, _CULPRITS = 3, 3
+# So long what fails is looked for, each step a conversion and a run; of a large model it may not be found then.
+_LONGEST_SEARCH_S = 120.0
 # Halves that go back where all is slower than floats, before the rest does.
 _HALVES = 2
 
@@ -121,6 +125,7 @@ class _Check:
     now: PlannedResult
     notes: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
+    until_s: float = math.inf
 
     def run(self, may_change: bool, is_right: bool) -> Checked:
         """See what the runtime makes of the result; `is_right`: emulated, its answers are."""
@@ -155,6 +160,7 @@ class _Check:
         """
         before, wrong = (self.now, seen), seen
         back: list[_Part] = []
+        self.until_s = time.monotonic() + _LONGEST_SEARCH_S
         for _ in range(_CULPRITS):
             culprit = self._find_culprit(before[0], back)
             if culprit is None:
@@ -170,7 +176,7 @@ class _Check:
 
     def _find_culprit(self, candidate: PlannedResult, back: Sequence[_Part]) -> _Part | None:
         """The first part, floats before what is quantized, with which those before it fail; None where the fault is
-        elsewhere.
+        elsewhere, or the search takes too long.
         """
         parts = [part for part in (*self._floats(candidate), *self._units(candidate)) if part not in back]
 
@@ -182,6 +188,9 @@ class _Check:
             return None
         right, wrong = 0, len(parts)
         while wrong - right > 1:
+            if time.monotonic() > self.until_s:
+                self.notes.append(f"what {self.runtime} fails with was looked for {_LONGEST_SEARCH_S:.0f} s, in vain")
+                return None
             middle = (right + wrong) // 2
             right, wrong = (right, middle) if fails(middle) else (middle, wrong)
         return parts[wrong - 1]
