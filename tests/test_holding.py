@@ -65,11 +65,11 @@ def test_what_only_has_the_name_is_left(temporary: Path, tmp_path: Path) -> None
     precious = tmp_path / "precious"
     precious.mkdir(mode=0o700)
     (precious / "file").write_text("kept")
-    (temporary / "mezzo-crew-link").symlink_to(precious)
-    (temporary / "mezzo-crew-file").write_text("kept")
-    (temporary / "mezzo-crew-open").mkdir()
-    (temporary / "mezzo-crew-open").chmod(0o777)
-    os.mkfifo(temporary / "mezzo-crew-fifo")
+    (temporary / "mezzo-worker-link").symlink_to(precious)
+    (temporary / "mezzo-worker-file").write_text("kept")
+    (temporary / "mezzo-worker-open").mkdir()
+    (temporary / "mezzo-worker-open").chmod(0o777)
+    os.mkfifo(temporary / "mezzo-worker-fifo")
     (temporary / "other").mkdir(mode=0o700)
     before = sorted(temporary.iterdir())
     assert tidy_up() == 0
@@ -78,7 +78,7 @@ def test_what_only_has_the_name_is_left(temporary: Path, tmp_path: Path) -> None
 
 def test_links_inside_are_removed_and_not_followed(temporary: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("kept")
-    gone = temporary / "mezzo-crew-gone"
+    gone = temporary / "mezzo-worker-gone"
     gone.mkdir(mode=0o700)
     (gone / "link").symlink_to(tmp_path / "precious")
     (gone / "folder").symlink_to(tmp_path)
@@ -88,7 +88,7 @@ def test_links_inside_are_removed_and_not_followed(temporary: Path, tmp_path: Pa
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs root, who may give files away")
 def test_folders_of_other_users_are_left(temporary: Path) -> None:
-    other = temporary / "mezzo-crew-other"
+    other = temporary / "mezzo-worker-other"
     other.mkdir(mode=0o700)
     os.chown(other, 12345, 12345)
     assert tidy_up() == 0 and other.exists()

@@ -176,7 +176,7 @@ def test_a_model_in_memory_travels_once(executor: RayCrew, tmp_path: Path) -> No
 
 
 def held_folders() -> set[Path]:
-    return set(Path(find_temporary_folder()).glob("mezzo-crew-*"))
+    return set(Path(find_temporary_folder()).glob("mezzo-worker-*"))
 
 
 def test_a_killed_worker_leaves_no_copy_of_a_model(executor: RayCrew, tmp_path: Path) -> None:

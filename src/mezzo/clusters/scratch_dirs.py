@@ -18,7 +18,7 @@ from mezzo.common.machine import find_temporary_folder
 if sys.platform != "win32":  # where what a killed worker leaves stays
     import fcntl
 
-_PREFIX = "mezzo-crew-"
+_PREFIX = "mezzo-worker-"
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 

@@ -17,7 +17,7 @@ from mezzo.report.html.page import MARK
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.account import describe_conversion, with_graph
 from mezzo.report.records.sections import describe_model
-from mezzo.report.views.joining import join_outlines, node_name
+from mezzo.report.views.joined_outlines import join_outlines, node_name
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.inspect.accounts import Account, GraphAccount
 from mezzo.torch.inspect.explaining import nothing_planned
