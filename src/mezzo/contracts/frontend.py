@@ -240,8 +240,8 @@ class Model(Protocol):
         """What an application to the reading has done beside its edits."""
 
     def replaced(self, result: Artifact, low: "DType", find: "Callable[[Graph], Sequence[Replacement]]") -> Artifact:
-        """A result of this model with one operator in place of each group that `find` finds in its graph, read beside
-        that float. The result itself is not changed.
+        """A result of this model with one operator in place of each group that `find` finds in its graph, read with
+        `low` as its low float. The result itself is not changed.
         """
 
     def unchanged(self, reading: Reading) -> Artifact:

@@ -221,12 +221,12 @@ def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
 
 # The package of each front end.
 _FRONTEND_PACKAGES = (("onnx", "mezzo.onnx"), ("torch", "mezzo.aten"))
-_POLICIES = _Kind("policy", built_in("policy", "mezzo.tables.policies", _policy_of), _load_policy, "a .toml file")
-_TARGETS = _Kind("target", built_in("target", "mezzo.tables.targets", _target_of), _load_target, "a .toml file")
-_STRATEGIES = _Kind("strategy", built_in("strategy", "mezzo.planner.strategies", _strategy_of), _load_strategy)
+_POLICIES = _Kind("policy", built_in("mezzo.tables.policies", _policy_of, "policy"), _load_policy, "a .toml file")
+_TARGETS = _Kind("target", built_in("mezzo.tables.targets", _target_of), _load_target, "a .toml file")
+_STRATEGIES = _Kind("strategy", built_in("mezzo.planner.strategies", _strategy_of, "strategy"), _load_strategy)
 _CALIBRATORS = _Kind(
     "calibrator",
-    built_in("calibrator", "mezzo.quantize.calibrators", _calibrator_of),
+    built_in("mezzo.quantize.calibrators", _calibrator_of),
     _load_calibrator,
     words=(NO_CALIBRATOR,),
 )

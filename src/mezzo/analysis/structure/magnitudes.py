@@ -38,6 +38,7 @@ _LINEAR = frozenset(
     {Function.ADD, Function.SUBTRACT, Function.NEGATE, Function.MULTIPLY, Function.DIVIDE, Function.MEAN, Function.SUM}
     | {Function.IDENTITY, Function.CLIP, Function.FOURIER}
 )
+_ENDS = frozenset({Kind.INPUT, Kind.SOURCE})  # where a signal begins
 _CONTRACTING = frozenset({Transfer.CONTRACT, Transfer.EINSUM, Transfer.POOL})
 _MOST_ON_THE_WAY = 8  # operators between a guard and its logarithm, or between a root and the square of it
 
@@ -92,8 +93,8 @@ class _Spectra:
                 return
 
     def _reach(self, node: Node, reached: _Reached) -> None:
-        known = self.magnitudes.get(node.id)
-        self.magnitudes[node.id] = reached if known is None or reached.least < known.least else known
+        earlier = self.magnitudes.get(node.id)
+        self.magnitudes[node.id] = reached if earlier is None or reached.least < earlier.least else earlier
         heapq.heappush(self._queue, -node.id)
 
     def _visit(self, node: Node) -> None:
@@ -118,8 +119,8 @@ class _Spectra:
 
     def _rounding_error(self, node: Node) -> float:
         """What rounding puts every number of a transform off by: a share of the large ones."""
-        held = None if node.outputs[0] is None else self.view.estimates.held[node.outputs[0]]
-        return self.view.low.eps * (1.0 if held is None or held.flags & LOST else rms(held))
+        estimate = None if node.outputs[0] is None else self.view.estimates.held[node.outputs[0]]
+        return self.view.low.eps * (1.0 if estimate is None or estimate.flags & LOST else rms(estimate))
 
     # -- operands -------------------------------------------------------------------------------------------------
 
@@ -148,8 +149,8 @@ class _Spectra:
         facts = view.constant(node, operand)
         if facts is not None:
             return -facts.largest if facts.has_negative else facts.largest
-        held = view.estimates.held[value]
-        return None if held.std or held.flags & LOST else held.mean
+        estimate = view.estimates.held[value]
+        return None if estimate.std or estimate.flags & LOST else estimate.mean
 
     def _guard(self, node: Node) -> float | None:
         """The positive constant that a node adds to what it reads, or bounds it by."""
@@ -276,8 +277,6 @@ def log_spectra(view: View) -> Iterable[Finding]:
                 text = f"quiet bins drown in its rounding errors before {logarithm.name!r} takes their logarithm"
                 yield Finding(node=number, rule="log-spectrum", because=text, cause=logarithm.id)
 
-
-_ENDS = frozenset({Kind.INPUT, Kind.SOURCE})
 
 RULES = (
     StructureRule("log-magnitude", "powers before a guarded logarithm", log_magnitudes),

@@ -7,7 +7,6 @@ finds ranges at run time, where the target has one, else to floats; and of what 
 that was to gain least, then half of the rest, then all. Where that form is faster for all products, they take it.
 """
 
-import math
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -125,7 +124,6 @@ class _Check:
     now: PlannedResult
     notes: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
-    until_s: float = math.inf
 
     def run(self, may_change: bool, is_right: bool) -> Checked:
         """See what the runtime makes of the result; `is_right`: emulated, its answers are."""
@@ -160,9 +158,9 @@ class _Check:
         """
         before, wrong = (self.now, seen), seen
         back: list[_Part] = []
-        self.until_s = time.monotonic() + _LONGEST_SEARCH_S
+        until_s = time.monotonic() + _LONGEST_SEARCH_S
         for _ in range(_CULPRITS):
-            culprit = self._find_culprit(before[0], back)
+            culprit = self._find_culprit(before[0], back, until_s)
             if culprit is None:
                 break
             back.append(culprit)
@@ -174,7 +172,7 @@ class _Check:
                 return seen
         return before[1]
 
-    def _find_culprit(self, candidate: PlannedResult, back: Sequence[_Part]) -> _Part | None:
+    def _find_culprit(self, candidate: PlannedResult, back: Sequence[_Part], until_s: float) -> _Part | None:
         """The first part, floats before what is quantized, with which those before it fail; None where the fault is
         elsewhere, or the search takes too long.
         """
@@ -188,7 +186,7 @@ class _Check:
             return None
         right, wrong = 0, len(parts)
         while wrong - right > 1:
-            if time.monotonic() > self.until_s:
+            if time.monotonic() > until_s:
                 self.notes.append(f"what {self.runtime} fails with was looked for {_LONGEST_SEARCH_S:.0f} s, in vain")
                 return None
             middle = (right + wrong) // 2
