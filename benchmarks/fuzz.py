@@ -32,7 +32,7 @@ from typing import Any
 import onnx
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from mutations import make_neighbours, spoil  # noqa: E402
 from random_models import random_model  # noqa: E402

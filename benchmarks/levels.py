@@ -3,9 +3,10 @@
     python benchmarks/levels.py
     python benchmarks/levels.py --problems 2000 --json out/levels.json
 
-The problems are those of tests/random_problems.py: values shared by many readers, links at single thresholds, uses that
-are capped to some levels, levels that a node may not have, penalties past every gain. A problem that nothing satisfies
-(its links contradict what is given) is counted and left out. A cost above the least of all assignments is a mismatch.
+The problems are those of tests/support/random_problems.py: values shared by many readers, links at single thresholds,
+uses that are capped to some levels, levels that a node may not have, penalties past every gain. A problem that
+nothing satisfies (its links contradict what is given) is counted and left out. A cost above the least of all
+assignments is a mismatch.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from conformance import describe_environment
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from random_problems import legal_assignments, random_problem
 

@@ -3,9 +3,10 @@
     python benchmarks/traps.py
     python benchmarks/traps.py --only norm mask --to fp16
 
-The models are those of tests/trap_cases.py. A naive conversion makes everything low that has a low type: mezzo.compare
-has to condemn it, except where nothing breaks. The conversion on data, and the tuned one, see three batches and are
-compared on three others: the same within 1 % relative L2 for FP16, 5 % for BF16. Ends with 1 on a failure.
+The models are those of tests/support/trap_cases.py. A naive conversion makes everything low that has a low type:
+mezzo.compare has to condemn it, except where nothing breaks. The conversion on data, and the tuned one, see three
+batches and are compared on three others: the same within 1 % relative L2 for FP16, 5 % for BF16. Ends with 1 on a
+failure.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from rich.table import Table
 import mezzo
 from mezzo.numerics.measures import Comparison
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from trap_cases import TRAPS
 from trap_models import Trap, blindly_converted

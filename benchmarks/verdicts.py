@@ -41,7 +41,7 @@ from mezzo.planner.options import read_options
 from mezzo.tuning.evaluator import Evaluator, few_samples, units_of
 from mezzo.tuning.goals import score_one
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from block_models import block_feeds, block_model
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-from rooms import among_files, circles
-from rooms import imports as imports_of
+from package_graph import cycles, without_inits
+from package_graph import imports as imports_of
 
 _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 
@@ -298,7 +298,7 @@ def test_modules_do_not_know_each_other_in_a_circle() -> None:
 
 def test_files_do_not_know_each_other_in_a_circle_by_late_imports_either() -> None:
     """Packages' faces load late what they hand on; all else that they import, the test before holds."""
-    assert not circles(among_files(imports_of(_ROOT)))
+    assert not cycles(without_inits(imports_of(_ROOT)))
 
 
 def test_late_imports_are_few_and_have_a_reason() -> None:
@@ -388,6 +388,13 @@ def test_every_package_says_what_is_in_it() -> None:
     folders = {path.parent for path in _ROOT.rglob("*.py")}
     texts = {folder: ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) for folder in folders}
     assert not [folder for folder, text in texts.items() if not text]
+
+
+def test_every_package_has_its_tests_in_a_folder_of_its_name() -> None:
+    """`mezzo.torch` alone has another: a folder called torch would be taken for PyTorch where that is not installed."""
+    packages = {path.parent.name for path in _ROOT.glob("*/__init__.py")} - {"torch"} | {"pytorch"}
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/test_*.py")}
+    assert not packages - folders
 
 
 @pytest.mark.parametrize("package", ["", "torch"])

@@ -6,8 +6,13 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
-# Tests of tools import them from where they stand.
-_TOOLS = {"tests": (TESTS.parent / "tools",), "docs": (TESTS.parent / "tools" / "pages",)}
+_SHARED = (TESTS, TESTS / "support")
+# Tests of tools import these from their folders.
+_TOOLS = {
+    "tests": (TESTS.parent / "tools",),
+    "project": (TESTS.parent / "tools",),
+    "docs": (TESTS.parent / "tools" / "pages",),
+}
 # Folders whose modules name each other as parts of a package.
 _PACKAGES = frozenset({"plugins", "spellings"})
 
@@ -17,8 +22,8 @@ def check() -> int:
     code = 0
     for folder in sorted({path.parent for path in TESTS.rglob("*.py")}):
         files = [str(path) for path in sorted(folder.glob("*.py"))]
-        beside = (TESTS,) if folder.name in _PACKAGES else (TESTS, folder)
-        environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (*beside, *_TOOLS.get(folder.name, ()))))}
+        shared = _SHARED if folder.name in _PACKAGES else (*_SHARED, folder)
+        environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (*shared, *_TOOLS.get(folder.name, ()))))}
         words = [
             sys.executable,
             "-m",

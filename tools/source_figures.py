@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rooms import among_files, circles, floors, imports, rooms
+from package_graph import count_layers, cycles, imports, top_packages, without_inits
 
 _LONG = 60  # lines of a function
 _SHORT = 80  # lines of a module that one other module imports
@@ -42,7 +42,7 @@ def measure(package: Path) -> Mapping[str, str]:
     words = Counter(word for text in texts.values() for word in re.findall(r"\w+", text))
     classes = Counter(node.name for node in every if isinstance(node, ast.ClassDef))
     graph = imports(package)
-    top = rooms(graph)
+    top = top_packages(graph)
     readers = Counter(read for reads in graph.values() for read in reads)
     small = [path for path, text in texts.items() if text.count("\n") < _SHORT and path.name != "__init__.py"]
     names = {path: ".".join(path.relative_to(package).with_suffix("").parts) for path in small}
@@ -57,9 +57,9 @@ def measure(package: Path) -> Mapping[str, str]:
         "class names that several modules define": f"{sum(count > 1 for count in classes.values()):,}",
         "private words": ", ".join(f"{word} {words[word]}" for word in PRIVATE_WORDS),
         "packages": f"{len(top)}",
-        "floors": f"{floors(top)}",
-        "arrows": f"{sum(map(len, top.values()))}",
-        "circles of files": f"{len(circles(among_files(graph)))}",
+        "layers": f"{count_layers(top)}",
+        "imports among packages": f"{sum(map(len, top.values()))}",
+        "import cycles of files": f"{len(cycles(without_inits(graph)))}",
         "most files in a folder": f"{max(Counter(path.parent for path in texts if path.stem != '__init__').values())}",
     }
 

@@ -53,26 +53,31 @@ FOLDERS = {
 }
 # The quick tests of each folder: files as globs in tests/, or one test of a file.
 _PLANNING = (
-    "core/test_*.py", "test_golden.py::test_case_gives_what_its_file_says", "test_toy_dialect.py",
-    "test_policyfile.py", "test_target*.py", "test_plans.py", "test_properties.py::test_check_finds_planted_faults",
-    "test_properties.py::test_mincut_costs_what_brute_force_finds",
+    "formats/test_*.py", "ir/test_*.py", "contracts/test_*.py", "analysis/test_structure_rules.py",
+    "analysis/test_findings.py", "tables/test_policy_rules.py", "tables/test_quantized_kernels.py",
+    "tables/test_target*.py", "tables/test_words.py", "planner/test_check.py", "planner/test_node_verdicts.py",
+    "planner/test_lower.py", "planner/test_promotion.py", "planner/test_reasons.py", "planner/test_toy_dialect.py",
+    "planner/test_properties.py::test_check_finds_planted_faults",
+    "planner/test_properties.py::test_mincut_costs_what_brute_force_finds", "io/test_policyfile.py",
+    "io/test_targetfile.py", "conversion/test_plans.py", "test_golden.py::test_case_gives_what_its_file_says",
 )  # fmt: skip
 _LAWS = (
-    "test_strategies_*.py", "test_properties.py::test_assignment_is_independent_of_node_order",
-    "test_properties.py::test_every_decided_node_is_assigned_as_its_choice_says",
-    "test_mincut_penalties.py::test_mincut_costs_what_brute_force_finds",
-    "test_mincut_penalties.py::test_huge_numbers_leave_the_rest_exact",
+    "reference/test_*.py", "planner/test_properties.py::test_assignment_is_independent_of_node_order",
+    "planner/test_properties.py::test_every_decided_node_is_assigned_as_its_choice_says",
+    "planner/test_mincut_penalties.py::test_mincut_costs_what_brute_force_finds",
+    "planner/test_mincut_penalties.py::test_huge_numbers_leave_the_rest_exact",
 )  # fmt: skip
 TESTS = {
     "core": _PLANNING,
     "strategies": (*_PLANNING, *_LAWS),
     "structure": _PLANNING,
-    "numerics": ("numerics/test_*.py", "test_verdicts.py"),
-    "estimates": ("estimates/test_*.py", "test_golden.py::test_case_gives_what_its_file_says"),
+    "numerics": ("numerics/test_*.py", "tuning/test_pricing.py", "tuning/test_table_costs.py"),
+    "estimates": ("analysis/estimates/test_*.py", "test_golden.py::test_case_gives_what_its_file_says"),
     "telling": (
-        "core/test_words.py", "core/test_margins.py", "cli/test_cannot_tell.py", "cli/test_places.py",
-        "cli/test_provenance_commands.py", "test_alike.py", "test_golden.py::test_case_gives_what_its_file_says",
-        "test_plans.py", "test_protecting.py", "test_provenance.py", "test_verdicts.py",
+        "tables/test_words.py", "tuning/test_margins.py", "cli/test_cannot_tell.py", "cli/test_places.py",
+        "cli/test_provenance_commands.py", "tuning/test_repeated_blocks.py", "conversion/test_plans.py",
+        "tuning/test_overflow_protection.py", "conversion/test_provenance.py", "numerics/test_verdicts.py",
+        "test_golden.py::test_case_gives_what_its_file_says",
     ),
 }  # fmt: skip
 

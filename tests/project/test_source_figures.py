@@ -1,4 +1,4 @@
-"""The count of rooms that docs/figures.md gives: floors and circles of packages small enough to count by hand."""
+"""The figures of the source that docs/figures.md gives: packages small enough to count by hand."""
 
 import subprocess
 import sys
@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-_TOOL = Path(__file__).parents[1] / "tools" / "rooms.py"
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from package_graph import count_layers, cycles, imports, top_packages, without_inits
+
+_TOOLS = Path(__file__).parents[2] / "tools"
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "imported", "cycles_of_files", "layers"),
     [
         (
             {
@@ -19,7 +22,9 @@ _TOOL = Path(__file__).parents[1] / "tools" / "rooms.py"
                 "high/two.py": "def late():\n    from mezzo.low import one",
                 "high/three.py": "import mezzo.high.two, os",
             },
-            "7 files in 3 rooms, 3 floors, 2 arrows; 0 circles of files",
+            {"base": set(), "low": {"base"}, "high": {"low"}},
+            [],
+            3,
         ),
         (
             {
@@ -27,23 +32,33 @@ _TOOL = Path(__file__).parents[1] / "tools" / "rooms.py"
                 "b.py": "if TYPE_CHECKING:\n    import mezzo.a",
                 "c.py": "import mezzo.a",
             },
-            "4 files in 3 rooms, 1 circles among them, 3 arrows; 1 circles of files",
+            {"a": {"b"}, "b": {"a"}, "c": {"a"}},
+            [["a", "b"]],
+            None,
         ),
-        (
-            {"a/__init__.py": "from mezzo.a.one import x", "a/one.py": "import mezzo.a"},
-            "3 files in 1 rooms, 1 floors, 0 arrows; 0 circles of files",
-        ),
+        ({"a/__init__.py": "from mezzo.a.one import x", "a/one.py": "import mezzo.a"}, {"a": set()}, [], 1),
     ],
 )
-def test_floors_and_circles_are_counted(tmp_path: Path, files: dict[str, str], told: str) -> None:
+def test_layers_and_cycles_are_counted(
+    tmp_path: Path,
+    files: dict[str, str],
+    imported: dict[str, set[str]],
+    cycles_of_files: list[list[str]],
+    layers: int | None,
+) -> None:
+    package = tmp_path / "mezzo"
     for name, text in files.items():
-        path = tmp_path / "src" / "mezzo" / name
+        path = package / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (path.parent, tmp_path / "src" / "mezzo"):
+        for folder in (path.parent, package):
             (folder / "__init__.py").touch()
         path.write_text(text, encoding="utf-8")
-    done = subprocess.run([sys.executable, _TOOL, tmp_path], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[0] == f"{tmp_path}: {told}"
+    graph = imports(package)
+    top = top_packages(graph)
+    assert top == imported
+    assert [sorted(cycle) for cycle in cycles(without_inits(graph))] == cycles_of_files
+    if layers is not None:
+        assert count_layers(top) == layers
 
 
 def test_source_figures_are_those_of_a_package_small_enough_to_count(tmp_path: Path) -> None:
@@ -52,7 +67,7 @@ def test_source_figures_are_those_of_a_package_small_enough_to_count(tmp_path: P
     (package / "__init__.py").write_text("")
     (package / "a.py").write_text("class A:\n    pass\n\n\ndef _once():\n    return 1  # beside it\n\n\nx = _once()\n")
     (package / "b.py").write_text("from mezzo.a import x\n\n\nclass A:\n    y = x\n")
-    command = [sys.executable, str(_TOOL.with_name("source_figures.py")), str(tmp_path)]
+    command = [sys.executable, str(_TOOLS / "source_figures.py"), str(tmp_path)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     cells = dict(line.strip("| ").split(" | ") for line in printed.splitlines()[2:])
     assert cells == {
@@ -66,8 +81,8 @@ def test_source_figures_are_those_of_a_package_small_enough_to_count(tmp_path: P
         "class names that several modules define": "1",
         "private words": "beside 1, told 0, stands 0, nobody 0, whoever 0, somebody 0",
         "packages": "2",
-        "floors": "2",
-        "arrows": "1",
-        "circles of files": "0",
+        "layers": "2",
+        "imports among packages": "1",
+        "import cycles of files": "0",
         "most files in a folder": "2",
     }

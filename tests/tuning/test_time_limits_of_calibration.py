@@ -12,7 +12,7 @@ import mezzo
 from mezzo.contracts.executor import Job, working_with
 from mezzo.quantize.collection import CollectingJob
 
-DIGITS = Path(__file__).parents[1] / "examples" / "digits"
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 ASKED: dict[str, Any] = {"data": DIGITS / "heldout.npz", "labels": ["label"], "batch_size": 45}
 # 12 batches, of which every fourth is held out for the last check, and of the other nine every fourth from the scales.
 CALIBRATED, HELD = 7, 9

@@ -25,7 +25,7 @@ from mezzo.tables import oplists
 from mezzo.tables.ops import op_facts
 from mezzo.tables.policy import Category, Policy, Rule
 
-_DIGITS = Path(__file__).parents[1] / "examples" / "digits"
+_DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 # What rounding after every operator may cost on the demo model, as a share of the largest logit. Measured: 0.1 % and
 # 0.8 %; these are the bounds by which conversions are judged everywhere.
 _TOLERANCES = {"fp16": 0.02, "bf16": 0.06}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 Told = dict[str, Any]  # what the script tells, as JSON
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _BEFORE = "    trust_external_paths: bool = field("
 _FIELD = """\
     hurry: str = field(

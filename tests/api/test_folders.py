@@ -24,7 +24,7 @@ from mezzo.onnx.folder import ports_of
 from mezzo.report.text.folder import folder_schema
 
 MODELS = ("decoder_model", "decoder_model_merged", "decoder_with_past_model", "encoder_model")
-PAGE = Path(__file__).parents[1] / "docs/how-to/hugging-face-folders.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/hugging-face-folders.md"
 FLOAT, HALF = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
 Run = Callable[[Path, Mapping[str, Any]], Mapping[str, Any]]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 from pairs import BF16_LINE, F16_LINE, pair_costs, side_of
-from toy_wishes import TEXT, changed, choices, notes_of, planning, told, why
+from toy_options import TEXT, changed, choices, notes_of, planning, told, why
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Reason

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
-DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 MODEL = DIGITS / "digits.onnx"
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import toy_dialect
-from toy_wishes import TEXT, changed, notes_of, planning, told, why
+from toy_options import TEXT, changed, notes_of, planning, told, why
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Reason

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path for folder in ("examples", "benchmarks", "tools") for path in (ROOT / folder).rglob("*.py"))
 
 

@@ -9,7 +9,7 @@ import mezzo
 from mezzo.cli import main
 from mezzo.plugins import discovery
 
-_DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
+_DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 @pytest.mark.parametrize("policy", ["conservative", "balanced", "aggressive"])

@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def curves() -> ModuleType:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     try:
         return import_module("learning_curves")
     finally:

@@ -85,7 +85,7 @@ def test_a_search_ended_at_any_run_goes_on_as_if_it_had_not_been(
 
 
 def collected(folder: Path, state: Path) -> str:
-    digits = Path(__file__).parents[1] / "examples" / "digits"
+    digits = Path(__file__).parents[2] / "examples" / "digits"
     data = digits / "heldout.npz"
     found = mezzo.quantize_report(
         digits / "digits.onnx",

@@ -25,7 +25,7 @@ from mezzo.evaluate.range_measurement import Reading
 from mezzo.tuning.emulation import Trial
 
 EMPTY = '{"format": "mezzo-tuning-state/1", "scores": {}, "of": {}}'
-DIGITS = Path(__file__).parents[1] / "examples" / "digits"
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 
 @dataclass(frozen=True)

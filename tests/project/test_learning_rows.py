@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-_BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+_BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 _HERE = {"cpu": "a", "threads": 1}
 
 

@@ -1,0 +1,70 @@
+"""The import graph of mezzo's packages: layers and import cycles. Late imports and those for type checking count."""
+
+import ast
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+Graph = dict[str, set[str]]
+
+
+def imports(package: Path) -> Graph:
+    """The modules of a package that each of its modules imports, without the package's name in front."""
+    trees = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
+        trees[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text(encoding="utf-8"))
+    prefix = f"{package.name}."
+    graph: Graph = {}
+    for module, tree in trees.items():
+        names = {name.removeprefix(prefix) for name in _imported(tree) if name.startswith(prefix)}
+        # `from mezzo.contracts import graph` names a module, `from mezzo.ir.graph import Graph` a class inside one.
+        graph[module] = {name if name in trees else name.rpartition(".")[0] for name in names} & trees.keys() - {module}
+    return graph
+
+
+def _imported(tree: ast.AST) -> Iterable[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def top_packages(modules: Mapping[str, set[str]]) -> Graph:
+    """The top packages that each top package imports. The `__init__` of the whole package is left out."""
+    graph: Graph = {module.partition(".")[0]: set() for module in modules if module}
+    for module, imported in modules.items():
+        top = module.partition(".")[0]
+        if top:
+            graph[top] |= {name.partition(".")[0] for name in imported} - {top, ""}
+    return graph
+
+
+def without_inits(modules: Mapping[str, set[str]]) -> Graph:
+    """The graph of files alone: a package's `__init__` re-exports names, and would close cycles that no file has."""
+    inits = {name.rpartition(".")[0] for name in modules}
+    return {name: imported - inits for name, imported in modules.items() if name not in inits}
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Import cycles without common nodes: each is removed once it is found, until none is left."""
+    remaining = dict(graph)
+    result: list[list[str]] = []
+    while True:
+        try:
+            TopologicalSorter({name: imported & remaining.keys() for name, imported in remaining.items()}).prepare()
+        except CycleError as error:
+            cycle = list(dict.fromkeys(error.args[1]))
+            result.append(cycle)
+            remaining = {name: imported for name, imported in remaining.items() if name not in cycle}
+        else:
+            return result
+
+
+def count_layers(graph: Mapping[str, set[str]]) -> int:
+    """The length of the longest chain of imports. Raises CycleError."""
+    layer: dict[str, int] = {}
+    for name in TopologicalSorter(graph).static_order():
+        layer[name] = 1 + max((layer[imported] for imported in graph[name]), default=0)
+    return max(layer.values(), default=0)
