@@ -141,7 +141,7 @@ def judge_one(model: OnnxModel, shape: tuple[int, ...], target: str, effort: Eff
         model.materialize(convert_model(model, options, None)[1]),
         model.materialize(measuring.typed_model(model, judged, lows["measured"])),
     ]
-    times = time_model(protos, target, feeds, effort)
+    times = time_model(protos, options.planning.target, feeds, effort)
     predicted = {name: predict_ns(problem, low, measured.high_ns) / measured.high_ns for name, low in lows.items()}
     result: dict[str, Any] = {"source": measured.table.source, "mapped_share": measured.mapped_share,
                               "notes": measured.notes}  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from conftest import Run
+from command_lines import Run
 from rich.console import Console
 
 import mezzo

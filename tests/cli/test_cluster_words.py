@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Run
+from command_lines import Run
 
 from mezzo.clusters import opening
 

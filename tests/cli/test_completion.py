@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import onnx.parser
 import pytest
-from conftest import DIGITS
+from command_lines import DIGITS
 
 from mezzo.cli.hints.completion import join_words, names_in
 from mezzo.cli.options.choices import complete_formats

@@ -13,6 +13,7 @@ from mezzo.common import packages
 from mezzo.common.machine import find_gpus, find_memory
 from mezzo.onnx.doctor import children, examine
 from mezzo.onnx.doctor.findings import State
+from mezzo.plugins.discovery import built_in_targets
 
 BROKEN = "raise ImportError('libsomething.so.7: no such file')"
 CRASHES = "import os; print('{not json', flush=True); os.abort()"
@@ -48,7 +49,7 @@ def test_sound_installation_is_0_and_says_what_can_be_checked(run):
     for line in ("what mezzo stands on", "what can be checked here", "speed on this CPU"):
         assert f"\n{line}\n" in ran.out
     assert "\nyes  emulate FP16 and BF16 " in ran.out and "\nyes  emulate FP8 (E4M3FN, E5M2) " in ran.out
-    assert "\nyes  probe and time onnxruntime-cpu " in ran.out
+    assert "\nyes  run and time onnxruntime-cpu " in ran.out
     assert "\x1b" not in ran.out
 
 
@@ -68,7 +69,7 @@ def test_broken_and_crashing_packages_are_named_with_what_to_do(install):
     fault = next(fault for fault in found["faults"] if fault["fault"].startswith("onnx "))
     assert fault["remedy"].startswith('pip install --force-reinstall --no-deps "onnx')
     can = {check["name"]: check["can"] for check in found["checks"]}
-    assert not can["emulate FP16 and BF16"] and not can["probe and time openvino-cpu"]
+    assert not can["emulate FP16 and BF16"] and not can["run and time openvino-cpu"]
     assert "tensorrt 11.0 is here" in next(c["remedy"] for c in found["checks"] if c["name"].endswith("tensorrt"))
 
 
@@ -119,7 +120,9 @@ def test_what_is_missing_comes_with_its_command(monkeypatch):
     typer = examine._find(packages.PACKAGES["typer"], answers, is_base=True)
     assert typer.state is State.MISSING
     assert typer.remedy is not None and typer.remedy.startswith('pip install "typer')
-    (check,) = examine._check_targets(["openvino-cpu", "any"], answers, [openvino])
+    (check,) = examine._check_targets(
+        {name: built_in_targets()[name] for name in ("openvino-cpu", "any")}, answers, [openvino]
+    )
     assert (check.can, check.reason) == (False, "openvino is not installed")
     assert check.remedy == 'pip install "openvino>=2025"'
 

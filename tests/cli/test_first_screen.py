@@ -12,9 +12,10 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from conftest import DIGITS, LAYER_NORM, Run
+from command_lines import DIGITS, Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_texts import LAYER_NORM
 from random_models import random_model
 from test_terminal import run_in_terminal
 

@@ -15,7 +15,7 @@ from types import FrameType
 import numpy as np
 import onnx
 import pytest
-from conftest import Run
+from command_lines import Run
 
 from mezzo.api.folders.staging import FolderStaging
 from mezzo.cli import main

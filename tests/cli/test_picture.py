@@ -8,7 +8,8 @@ import onnx
 import onnx.numpy_helper
 import onnx.parser
 import pytest
-from conftest import DIGITS, LAYER_NORM
+from command_lines import DIGITS
+from model_texts import LAYER_NORM
 
 import mezzo
 

@@ -12,7 +12,7 @@ import onnx
 import onnx.numpy_helper
 import onnx.parser
 import pytest
-from conftest import Run
+from command_lines import Run
 
 from mezzo.common import safe_paths
 from mezzo.common.errors import InputError

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from conftest import Run
+from command_lines import Run
 
 _MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,4] x) => (float[N,3] y) <float[4,3] w = {1,-2,3,-4,5,6,7,-8,9,1,2,3}, float[3,3] v = {1,2,3,4,-5,6,7,8,9}>

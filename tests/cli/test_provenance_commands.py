@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from conftest import Run
+from command_lines import Run
 
 _NOT_HEEDED = "what the file tells of how it was made is not heeded"
 

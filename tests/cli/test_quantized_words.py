@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from conftest import Run
+from command_lines import Run
 
 PRODUCTS = """
 <ir_version: 10, opset_import: ["" : 21]>

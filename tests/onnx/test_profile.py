@@ -14,13 +14,15 @@ from onnx import TensorProto, helper
 
 from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.profiles import Effort
-from mezzo.onnx.profile import jobs
+from mezzo.onnx.profile import jobs, runtimes
 from mezzo.onnx.profile.attribution import groups_of, share_out
 from mezzo.onnx.profile.feedfiles import read_feeds, write_feeds
 from mezzo.onnx.profile.jobs import Kernel
 from mezzo.onnx.profile.nodes import profile_models, profile_nodes, time_model
 from mezzo.onnx.profile.prepare import Prepared, prepare
+from mezzo.onnx.profile.runtimes import profiling_version
 from mezzo.onnx.run.run import Engine, native_session
+from mezzo.plugins.discovery import target as find_target
 
 FEW = Effort(runs=4, calls=2, pause_s=0.0)
 LAYER = """<ir_version: 9, opset_import: ["": 17]>
@@ -142,7 +144,7 @@ def test_time_is_shared_by_weight_and_none_gets_lost() -> None:
 
 @pytest.mark.parametrize("target", ["onnxruntime-cpu", "openvino-cpu"])
 def test_every_node_is_timed_under_its_name(target: str) -> None:
-    times = profile_nodes(onnx.parser.parse_model(LAYER), target_or_skip(target), layer_feeds(), runs=8)
+    times = profile_nodes(onnx.parser.parse_model(LAYER), find_target(target_or_skip(target)), layer_feeds(), runs=8)
     assert set(times.by_node) == {"mm", "add", "relu", "soft"}
     assert sum(times.by_node.values()) == pytest.approx(times.kernels_ns, rel=1e-9)  # floating sums in another order
     assert times.mapped_share == 1.0
@@ -151,7 +153,7 @@ def test_every_node_is_timed_under_its_name(target: str) -> None:
 @pytest.mark.parametrize("target", ["onnxruntime-cpu", "openvino-cpu"])
 def test_nodes_in_bodies_are_timed(target: str) -> None:
     model = onnx.parser.parse_model(BODIES)
-    times = profile_nodes(model, target_or_skip(target), body_feeds(), runs=8)
+    times = profile_nodes(model, find_target(target_or_skip(target)), body_feeds(), runs=8)
     assert set(times.by_node) == {"first", "choose", "inner", "relu", "exp"}
     assert times.mapped_share == 1.0
 
@@ -159,7 +161,7 @@ def test_nodes_in_bodies_are_timed(target: str) -> None:
 def test_nodes_without_names_get_one_each() -> None:
     model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
         g (float[4] x) => (float[4] y) { a = Erf(x) y = Erf(a) }""")
-    times = profile_nodes(model, "onnxruntime-cpu", {"x": np.ones(4, np.float32)}, runs=4)
+    times = profile_nodes(model, find_target("onnxruntime-cpu"), {"x": np.ones(4, np.float32)}, runs=4)
     assert set(times.by_node) == {"Erf_0", "Erf_1"}
 
 
@@ -172,14 +174,16 @@ def test_low_inputs_are_fed_in_their_type(target: str) -> None:
     model = helper.make_model(
         helper.make_graph(nodes, "g", *ports, [shape]), opset_imports=[helper.make_opsetid("", 17)], ir_version=9
     )
-    times = time_model([model], target_or_skip(target), {"x": np.ones((2, 2), np.float32)}, FEW)
+    times = time_model([model], find_target(target_or_skip(target)), {"x": np.ones((2, 2), np.float32)}, FEW)
     assert len(times.median_ns) == 1
 
 
 def test_models_are_timed_against_the_first(tmp_path: Path) -> None:
     model = onnx.parser.parse_model(LAYER)
     onnx.save(model, tmp_path / "model, with a comma.onnx")
-    times = time_model([model, tmp_path / "model, with a comma.onnx"], "onnxruntime-cpu", layer_feeds(), FEW)
+    times = time_model(
+        [model, tmp_path / "model, with a comma.onnx"], find_target("onnxruntime-cpu"), layer_feeds(), FEW
+    )
     assert len(times.median_ns) == len(times.ratio_ranges) == 2
     assert times.ratios[0] == 1.0
 
@@ -210,27 +214,31 @@ def test_feeds_of_every_kind_survive_the_way(tmp_path: Path) -> None:
 def test_target_without_a_profiler_is_refused(target: str) -> None:
     wanted = f"target '{target}' cannot be measured here; measure onnxruntime-cpu or openvino-cpu, or leave out measure"
     with pytest.raises(InputError) as error:
-        jobs.runtime_version(target)
+        profiling_version(find_target(target))
     assert str(error.value) == wanted
 
 
 def test_missing_runtime_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "find_version", lambda package: None)
+    monkeypatch.setattr(runtimes, "find_version", lambda package: None)
     wanted = 'openvino is not installed; pip install "openvino>=2025", or leave out measure'
     with pytest.raises(InputError, match=wanted):
-        jobs.runtime_version("openvino-cpu")
+        profiling_version(find_target("openvino-cpu"))
 
 
 def test_model_that_the_runtime_refuses_is_reported_in_its_words() -> None:
     model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 17, "strange": 1]>
         g (float[4] x) => (float[4] y) { y = strange.Unheard(x) }""")
     with pytest.raises(ContractError, match=r"does not run the model: .*Unheard"):
-        time_model([model], "onnxruntime-cpu", {"x": np.ones(4, np.float32)}, FEW)
+        time_model([model], find_target("onnxruntime-cpu"), {"x": np.ones(4, np.float32)}, FEW)
 
 
 def test_feeds_that_do_not_fit_are_refused_before_anything_starts() -> None:
     with pytest.raises(InputError, match="input 'x': found f32\\[3\\]"):
-        time_model([onnx.parser.parse_model(LAYER)], "onnxruntime-cpu", layer_feeds() | {"x": np.ones(3, np.float32)})
+        time_model(
+            [onnx.parser.parse_model(LAYER)],
+            find_target("onnxruntime-cpu"),
+            layer_feeds() | {"x": np.ones(3, np.float32)},
+        )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for a crashing interpreter is a shell script")
@@ -245,7 +253,7 @@ def test_crash_and_hang_cost_one_measurement(
     stand_in.chmod(0o755)
     monkeypatch.setattr(jobs.sys, "executable", str(stand_in))
     with pytest.raises(ContractError, match=wanted):
-        time_model([onnx.parser.parse_model(LAYER)], "onnxruntime-cpu", layer_feeds(), Effort(limit_s=0.2))
+        time_model([onnx.parser.parse_model(LAYER)], find_target("onnxruntime-cpu"), layer_feeds(), Effort(limit_s=0.2))
 
 
 QUANTIZED = """<ir_version: 10, opset_import: ["": 21]>
@@ -264,7 +272,12 @@ QUANTIZED = """<ir_version: 10, opset_import: ["": 21]>
 def test_quantize_and_its_dequantize_are_conversions_of_who_made_the_value() -> None:
     model = onnx.parser.parse_model(QUANTIZED)
     times = profile_models(
-        [model], "onnxruntime-cpu", {"x": np.ones((4, 2), np.float32)}, lambda node: node.name or None, {}, FEW
+        [model],
+        find_target("onnxruntime-cpu"),
+        {"x": np.ones((4, 2), np.float32)},
+        lambda node: node.name or None,
+        {},
+        FEW,
     )[0]
     found = [(cast.source, cast.position, cast.is_quantizing) for cast in times.casts]
     assert found == [("relu", 0, True), ("relu", 0, True)]  # the weight's Dequantize is none

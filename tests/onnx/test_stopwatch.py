@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from mezzo.formats.dtypes import DType
 from mezzo.onnx.profile import runtimes
 from mezzo.onnx.profile.runtimes import timed_on
 from mezzo.onnx.profile.stopwatch import OnnxRunner, OnnxStopwatch
+from mezzo.plugins.discovery import target as find_target
+from mezzo.tables.runtime import Runtime
 
 MODEL = """<ir_version: 9, opset_import: ["": 17]>
     g (float[N,4] x, float[4,4] w) => (float[N,4] y)
@@ -40,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def watch(path: Path | onnx.ModelProto, target: str = "onnxruntime-cpu", **loading: object) -> OnnxStopwatch:
-    return OnnxStopwatch(path, target, FEEDS, Loading(**loading))  # type: ignore[arg-type]  # numbers by name
+    return OnnxStopwatch(path, find_target(target), FEEDS, Loading(**loading))  # type: ignore[arg-type]  # numbers by name
 
 
 def need(target: str) -> None:
@@ -84,7 +87,7 @@ def test_model_in_memory_is_timed_as_a_file_is(path: Path) -> None:
 
 def test_inputs_that_the_feeds_lack_are_told_before_anything_is_started(path: Path) -> None:
     with pytest.raises(InputError, match="found nothing for 'w'"):
-        OnnxStopwatch(path, "onnxruntime-cpu", {"x": FEEDS["x"]}, Loading())
+        OnnxStopwatch(path, find_target("onnxruntime-cpu"), {"x": FEEDS["x"]}, Loading())
 
 
 def test_model_that_the_runtime_refuses_says_why_in_one_line(tmp_path: Path) -> None:
@@ -124,6 +127,27 @@ def test_death_between_turns_is_told(path: Path) -> None:
     with pytest.raises(ContractError, match="crashed"):
         runner.turn(0.0, 1)
     runner.close()
+
+
+def test_plugin_drives_its_own_runtime(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its outputs and times are had; it has no kernels and no layers to show."""
+    (tmp_path / "acme_driver.py").write_text(
+        "def load(path, threads):\n    assert path.exists() and threads == 1\n"
+        "    return lambda feeds: {'y': 2 * feeds['x']}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    runtime = Runtime(package="numpy", driver="acme_driver:load")
+    target = replace(find_target("onnx"), name="acme", runtime=runtime)
+    assert timed_on(target).startswith("numpy ")
+    stage = OnnxStopwatch(path, target, FEEDS, Loading(threads=1, shows_kernels=True))
+    runner = stage.start()
+    assert runner.turn(0.0, 3) > 0
+    np.testing.assert_array_equal(runner.answer(FEEDS)["y"], 2 * FEEDS["x"])
+    assert runner.kernels() is None
+    runner.close()
+    with pytest.raises(ContractError, match="acme does not run it: acme_driver:load has no profile of layers"):
+        stage.layers(3)
+    stage.close()
 
 
 def test_nothing_is_left_on_disk(path: Path) -> None:
@@ -198,7 +222,7 @@ def test_what_a_runtime_prints_is_no_answer(path: Path, tmp_path: Path) -> None:
 )
 def test_target_that_is_not_timed_is_refused(target: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
-        timed_on(target)
+        timed_on(find_target(target))
     assert str(caught.value) == said
 
 
@@ -206,7 +230,7 @@ def test_missing_runtime_is_told_with_its_package(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(runtimes, "find_version", lambda name: None)
     for target, package in (("openvino-cpu", "openvino"), ("onnxruntime-cuda", "onnxruntime-gpu")):
         with pytest.raises(InputError, match=f"target '{target}': {package} is not installed; pip install"):
-            timed_on(target)
+            timed_on(find_target(target))
 
 
 def test_runtime_without_the_provider_is_the_wrong_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +238,7 @@ def test_runtime_without_the_provider_is_the_wrong_package(monkeypatch: pytest.M
 
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(InputError, match="onnxruntime-gpu is not installed"):
-        timed_on("onnxruntime-cuda")
+        timed_on(find_target("onnxruntime-cuda"))
 
 
 def test_openvino_layers_leave_the_first_runs_out() -> None:

@@ -115,15 +115,19 @@ def test_table_of_packages_agrees_with_the_metadata():
             assert package.name in {_name_of(line) for line in extras[package.extra]}
 
 
-def test_runtimes_that_are_asked_and_timed_are_those_of_the_table():
-    from mezzo.onnx.probe.runtimes import RUNTIMES
-    from mezzo.onnx.profile import jobs
+def test_runtimes_of_targets_are_packages_of_the_table_or_variants_of_them():
+    from mezzo.plugins.discovery import built_in_targets
 
-    table = {package.target: package.name for package in packages.PACKAGES.values() if package.target is not None}
-    variants = {variant for package in packages.PACKAGES.values() for variant in package.variants}
-    asked = {name: runtime.package for name, runtime in RUNTIMES.items()}
-    assert table == {name: package for name, package in asked.items() if package not in variants} == jobs.RUNTIMES
-    assert {name for name, package in asked.items() if package in variants} == {"onnxruntime-cuda"}  # asked, not timed
+    known = {*packages.PACKAGES} | {variant for package in packages.PACKAGES.values() for variant in package.variants}
+    runtimes = {name: target.runtime for name, target in built_in_targets().items() if target.runtime is not None}
+    driven = {name: runtime.package for name, runtime in runtimes.items() if runtime.driver is not None}
+    assert driven == {
+        "onnxruntime-cpu": "onnxruntime",
+        "onnxruntime-cuda": "onnxruntime-gpu",
+        "openvino-cpu": "openvino",
+    }
+    assert {*driven.values()} <= known
+    assert {name for name, runtime in runtimes.items() if runtime.profiles_nodes} == {"onnxruntime-cpu", "openvino-cpu"}
 
 
 def test_version_is_written_once():

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import onnx.parser
 import pytest
-from cli.conftest import SMALL
+from command_lines import SMALL
 
 import mezzo
 

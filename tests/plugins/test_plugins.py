@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from cli.conftest import SMALL
+from command_lines import SMALL
 from plugins.distributions import install
 
 import mezzo

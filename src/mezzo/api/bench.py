@@ -68,18 +68,20 @@ def bench(
     sources = _in_order(files, baseline)
     turning = _turning(runs, seconds, starts)
     loading = _loading(threads, types)
-    name = chosen_target("fp16", target).name
+    chosen = chosen_target("fp16", target)
     models = [open_source(source, trust_external_paths, progress) for source in sources]
-    runtime = find_timed(models[0], name)
+    runtime = find_timed(models[0], chosen)
     if not loading.keeps_types and not runtime.startswith("openvino "):
-        raise InputError(f"target {name!r} runs the types of the file and chooses none; leave out {option('types')}")
+        raise InputError(
+            f"target {chosen.name!r} runs the types of the file and chooses none; leave out {option('types')}"
+        )
     fed, source, notes = feed_all(models, data, batch_size)
     entrants = [
         Entrant(name=_name(sources[number], number), model=model, feeds=feeds)
         for number, (model, feeds) in enumerate(zip(models, fed, strict=True))
     ]
     return time_side_by_side(
-        entrants, name, data=source, batch=batch_size, notes=notes, turning=turning, loading=loading, layers=layers,
+        entrants, chosen, data=source, batch=batch_size, notes=notes, turning=turning, loading=loading, layers=layers,
         answers=True, progress=progress,
     )  # fmt: skip
 

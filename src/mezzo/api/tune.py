@@ -235,7 +235,7 @@ class _Finish:
 
     def _race(self, result: "Artifact") -> Race:
         """Time the result beside the model in FP32 and what convert alone gives."""
-        target, progress = self.tuner.options.planning.target.name, self.tuner.progress
+        target, progress = self.tuner.options.planning.target, self.tuner.progress
         return race(self.model, result, self.convert_alone, target, next(iter(self.seen)), progress)
 
     def _verify(self, result: "Artifact") -> Comparison:

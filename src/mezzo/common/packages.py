@@ -14,8 +14,8 @@ class Package:
     """One package. `name` is what pip installs, `module` what Python imports.
 
     `variants`: other distributions of the same module. `extra`: the extra of mezzo that brings it; None where mezzo
-    always brings it, or never. `purpose`: what it is here for. `target`: the target that mezzo asks and times in it.
-    `needs`: those of these packages without which it does not import.
+    always brings it, or never. `purpose`: what it is here for. `needs`: those of these packages without which it does
+    not import.
     """
 
     name: str
@@ -23,7 +23,6 @@ class Package:
     purpose: str
     variants: tuple[str, ...] = ()
     extra: str | None = None
-    target: str | None = None
     needs: tuple[str, ...] = ()
 
 
@@ -44,7 +43,6 @@ BASE: tuple[Package, ...] = (
         module="onnxruntime",
         purpose="runs models, emulated ones too",
         variants=_ONNXRUNTIME_VARIANTS,
-        target="onnxruntime-cpu",
         needs=("numpy",),
     ),
     Package(name="typer", module="typer", purpose="the command line"),
@@ -62,9 +60,8 @@ OPTIONAL: tuple[Package, ...] = (
     Package(
         name="openvino",
         module="openvino",
-        purpose="runs results; probed and timed",
+        purpose="runs and times results",
         extra="openvino",
-        target="openvino-cpu",
     ),
     Package(
         name="tensorrt",

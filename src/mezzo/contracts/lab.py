@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mezzo.contracts.plans import Accumulation, Edit
     from mezzo.contracts.profiles import Effort, NodeTimes
     from mezzo.contracts.timings import Loading, Stopwatch
+    from mezzo.tables.target import Target
 
 Feeds = Mapping[str, Any]
 Answers = Mapping[str, Any]
@@ -211,14 +212,19 @@ class Instruments(Protocol):
 class Profiler(Protocol):
     """Times models on a target that this machine has."""
 
-    def find_runtime(self, target: str) -> str:
+    def find_runtime(self, target: "Target") -> str:
         """The installed version of a target's runtime. Raises InputError: it cannot be measured here."""
 
     def variant(self, reading: Reading, edits: "Sequence[Edit]") -> Artifact:
         """Carry edits out; operators of the result say which node they are. The reading is spent."""
 
     def profile(
-        self, variants: Sequence[Artifact], target: str, feeds: Feeds, weights: Mapping[str, float], effort: "Effort"
+        self,
+        variants: Sequence[Artifact],
+        target: "Target",
+        feeds: Feeds,
+        weights: Mapping[str, float],
+        effort: "Effort",
     ) -> "tuple[NodeTimes, ...]":
         """Time the nodes of variants in turns, by their ids as text. `weights`: by what a kernel that holds several
         nodes shares its time out.
@@ -228,13 +234,13 @@ class Profiler(Protocol):
             ContractError: the runtime cannot load or run a variant.
         """
 
-    def find_timed(self, target: str) -> str:
+    def find_timed(self, target: "Target") -> str:
         """The runtime of a target that whole models are timed on, with its version.
 
         Raises InputError: nothing is timed on it, or its runtime is not installed.
         """
 
-    def stopwatch(self, target: str, feeds: Feeds, loading: "Loading") -> "Stopwatch":
+    def stopwatch(self, target: "Target", feeds: Feeds, loading: "Loading") -> "Stopwatch":
         """Make the model, as it came, ready to be loaded and timed. Raises InputError: the feeds do not fit."""
 
 

@@ -57,7 +57,7 @@ class Runner(Protocol):
     def answer(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """The model's outputs for feeds, by name. Raises ContractError: it failed."""
 
-    def kernels(self) -> ProductKernels:
+    def kernels(self) -> ProductKernels | None:
         """The products of the runtime's own graph, of a model that was loaded to show them. Errors are the same."""
 
     def close(self) -> None:

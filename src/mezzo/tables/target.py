@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED, DType
 from mezzo.tables.quantized_kernels import COMPOSITES, QuantizedKernel
 from mezzo.tables.rows import EVERY_VERSION, holds
+from mezzo.tables.runtime import Runtime
 
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine
@@ -172,6 +173,7 @@ class Target:
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models that are brought to normal form
     norm_quotients: tuple[NormQuotient, ...] = ()
+    runtime: Runtime | None = field(default=None, compare=False)  # None where a target is no runtime
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:

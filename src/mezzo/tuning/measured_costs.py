@@ -72,10 +72,10 @@ def profiler_of(model: Model) -> Profiler:
 
 def check_measurable(model: Model, options: Options) -> str:
     """What costs will be measured on, in words. Raises InputError: the target cannot be measured on this machine."""
-    target = options.planning.target.name
+    target = options.planning.target
     machine, runtime = find_machine(), profiler_of(model).find_runtime(target)
     features = ", ".join(machine.features or ()) or "features unknown"
-    return f"measured on {target.removesuffix('-cpu')} {runtime} cpu, {machine.architecture}: {features}"
+    return f"measured on {target.name.removesuffix('-cpu')} {runtime} cpu, {machine.architecture}: {features}"
 
 
 def measure_costs(
@@ -160,7 +160,7 @@ def _profile(
 
     Gives the two profiles at the base, the others with the level at which each node ran, and notes.
     """
-    problem, target = judged.problem, options.planning.target.name
+    problem, target = judged.problem, options.planning.target
     weights = {str(number): float(weight) for number, weight in enumerate(table_weights(problem).tolist())}
     nothing = [problem.line.base] * len(problem.graph.nodes)
 

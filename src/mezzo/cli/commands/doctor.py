@@ -16,19 +16,17 @@ def doctor(as_json: AsJson = False) -> None:
     it needs; 1: something that it needs is broken, and the report says what to do.
     """
     from mezzo.cli.progress import Patience
-    from mezzo.common.packages import PACKAGES
-    from mezzo.onnx.doctor.examine import examine
+    from mezzo.onnx.doctor.examine import examine, runnable
     from mezzo.plugins import discovery
     from mezzo.report.text.doctor import describe_diagnosis, report_diagnosis
 
     targets = discovery.built_in_targets()
     with Patience() as progress:
-        diagnosis = examine(sorted(targets), progress)
+        diagnosis = examine(targets, progress)
     if as_json:
         print_document(describe_diagnosis(__version__, diagnosis))
     else:
         layout = output_layout()
-        asked = {name: table for name, table in targets.items() if any(p.target == name for p in PACKAGES.values())}
-        print_report(report_diagnosis(layout, __version__, diagnosis, asked), layout)
+        print_report(report_diagnosis(layout, __version__, diagnosis, runnable(targets)), layout)
     if not diagnosis.is_sound:
         raise typer.Exit(_BROKEN)

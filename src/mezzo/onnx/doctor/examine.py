@@ -9,28 +9,28 @@ from mezzo.common.machine import count_cores, find_gpus, find_machine, find_memo
 from mezzo.common.packages import Package
 from mezzo.onnx.doctor.children import Answer, Question, ask
 from mezzo.onnx.doctor.findings import Check, Diagnosis, Found, State
+from mezzo.tables.runtime import Runtime
+from mezzo.tables.target import Target
 
 _RUNNING_HERE = frozenset({"typer", "rich"})  # whoever reads a report has them at work
 _ROUNDINGS = (("half", "emulate FP16 and BF16"), ("fp8", "emulate FP8 (E4M3FN, E5M2)"))
 _EMULATED = "compare, ranges, sensitivity, tune, convert --data"
-# Where the results for a target run that mezzo cannot ask, and what to do there.
-_ELSEWHERE: Mapping[str, str] = {
-    "onnxruntime-cuda": "pip install onnxruntime-gpu, in an environment of its own, where the GPU is",
-    "onnxruntime-web": "npm install onnxruntime-web, and load the result in a browser",
-    "tensorrt": "pip install tensorrt, or trtexec --stronglyTyped --onnx=RESULT, where the GPU is",
-}
-_IN_GENERAL = "load the result where that runtime is"
-# What tells that a runtime for them is here all the same: a package and one of its details, if it takes one.
-_SIGNS: Mapping[str, tuple[str, str | None]] = {
-    "onnxruntime-cuda": ("onnxruntime", "CUDAExecutionProvider"),
-    "tensorrt": ("tensorrt", None),
-}
-_NO_RUNTIME = frozenset({"any", "onnx"})  # targets that are no runtime
 
 
-def examine(targets: Sequence[str], progress: Callable[[str, int, int], None]) -> Diagnosis:
-    """Examine everything; `targets` are the names of those that mezzo knows. Takes a few seconds."""
-    questions = list(_make_questions())
+def runnable(targets: Mapping[str, Target]) -> dict[str, Target]:
+    """The targets that mezzo runs models for in a package of its table, by name."""
+    return {
+        name: target
+        for name, target in targets.items()
+        if target.runtime is not None
+        and target.runtime.driver is not None
+        and target.runtime.package in packages.PACKAGES
+    }
+
+
+def examine(targets: Mapping[str, Target], progress: Callable[[str, int, int], None]) -> Diagnosis:
+    """Examine the packages, this machine, and what can be checked for each target. Takes a few seconds."""
+    questions = list(_make_questions(runnable(targets)))
     answers = ask(questions, progress)
     base = tuple(_find(package, answers, is_base=True) for package in packages.BASE)
     optional = tuple(_find(package, answers, is_base=False) for package in packages.OPTIONAL)
@@ -50,13 +50,14 @@ def examine(targets: Sequence[str], progress: Callable[[str, int, int], None]) -
     )
 
 
-def _make_questions() -> Iterator[Question]:
+def _make_questions(runnable_targets: Mapping[str, Target]) -> Iterator[Question]:
     for package in (*packages.BASE, *packages.OPTIONAL):
         if package.name in _RUNNING_HERE or packages.find_version(package.name) is None:
             continue
         yield "module", package.module
-        if package.target is not None:
-            yield "target", package.target
+        for name, target in runnable_targets.items():
+            if target.runtime is not None and target.runtime.package == package.name:
+                yield "target", name
     if packages.find_version("onnxruntime") is not None:
         yield from (("rounding", formats) for formats, _ in _ROUNDINGS)
 
@@ -108,45 +109,45 @@ def _check_roundings(answers: Mapping[Question, Answer]) -> Iterator[Check]:
 
 
 def _check_targets(
-    targets: Sequence[str], answers: Mapping[Question, Answer], found: Sequence[Found]
+    targets: Mapping[str, Target], answers: Mapping[Question, Answer], found: Sequence[Found]
 ) -> Iterator[Check]:
-    asked = {package.target: package.name for package in packages.PACKAGES.values() if package.target is not None}
     by_name = {package.name: package for package in found}
-    for target in sorted(set(targets) - _NO_RUNTIME, key=lambda target: (target not in asked, target)):
-        if target not in asked:
-            remedy = _find_sign(target, by_name) or _ELSEWHERE.get(target, _IN_GENERAL)
+    runs_here = runnable(targets)
+    for name in sorted(targets, key=lambda name: (name not in runs_here, name)):
+        runtime = targets[name].runtime
+        if runtime is None:
+            continue
+        if name not in runs_here:
             yield Check(
-                name=f"probe and time {target}",
+                name=f"run and time {name}",
                 can=False,
                 purpose="its table is all mezzo has",
                 reason="not by mezzo",
-                remedy=remedy,
+                remedy=_find_sign(runtime, by_name) or runtime.elsewhere,
             )
             continue
-        runtime, name, purpose = by_name[asked[target]], f"probe and time {target}", "probe, --measure"
-        answer = answers.get(("target", target), Answer())
-        reason = runtime.reason if runtime.state in (State.MISSING, State.BROKEN) else answer.error
+        package, answer = by_name[runtime.package], answers.get(("target", name), Answer())
+        reason = package.reason if package.state in (State.MISSING, State.BROKEN) else answer.error
         if reason is None:
-            yield Check(name=name, can=True, purpose=purpose)
+            yield Check(name=f"run and time {name}", can=True, purpose="convert, bench, --measure")
         else:
-            reason = f"{runtime.name} {reason}" if runtime.state is State.MISSING else reason
             yield Check(
-                name=name,
+                name=f"run and time {name}",
                 can=False,
-                purpose=purpose,
-                reason=reason,
-                remedy=runtime.remedy or packages.spell_install(runtime.name),
+                purpose="convert, bench, --measure",
+                reason=f"{package.name} {reason}" if package.state is State.MISSING else reason,
+                remedy=package.remedy or packages.spell_install(package.name),
             )
 
 
-def _find_sign(target: str, found: Mapping[str, Found]) -> str | None:
-    """Says that a runtime that mezzo does not ask is here all the same."""
-    name, wanted = _SIGNS.get(target, ("", None))
-    if name not in found or found[name].state is not State.WORKS:
+def _find_sign(runtime: Runtime, found: Mapping[str, Found]) -> str | None:
+    """Says that a runtime is installed that mezzo does not run itself."""
+    package = found.get(runtime.module or "")
+    if package is None or package.state is not State.WORKS:
         return None
-    if wanted is not None and wanted not in found[name].details:
+    if runtime.provider is not None and runtime.provider not in package.details:
         return None
-    return f"{wanted or f'{name} {found[name].version}'} is here; load the result with it"
+    return f"{runtime.provider or f'{package.name} {package.version}'} is here; load the result with it"
 
 
 def _faults(base: Sequence[Found], emulation: Check) -> Iterator[tuple[str, str]]:

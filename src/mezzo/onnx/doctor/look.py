@@ -7,7 +7,9 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime, load_openvino
@@ -42,14 +44,19 @@ def _look_at_module(name: str) -> Mapping[str, Any]:
 
 
 def _ask_target(name: str) -> Mapping[str, Any]:
-    """Have a target's runtime run a model of one operator, the way a probe does."""
+    """Have a target's runtime run a model of one operator."""
     import numpy as np
     import onnx.parser
 
-    from mezzo.onnx.probe.runtimes import RUNTIMES
+    from mezzo.onnx.profile.runtimes import load_whole
+    from mezzo.plugins.discovery import target
 
-    model = onnx.parser.parse_model(_MODEL).SerializeToString()
-    RUNTIMES[name].attempt(model, {"x": np.ones(2, np.float32)})
+    runtime = target(name).runtime
+    assert runtime is not None and runtime.driver is not None, "it can be run"
+    with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
+        path = Path(folder, "model.onnx")
+        onnx.save(onnx.parser.parse_model(_MODEL), path)
+        load_whole(runtime.driver, runtime.provider, path, {"x": np.ones(2, np.float32)}, Path(folder)).call()
     return {}
 
 

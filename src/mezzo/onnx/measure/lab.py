@@ -28,6 +28,7 @@ from mezzo.onnx.protos.lowcast import FORMATS
 from mezzo.onnx.read.reading import own
 from mezzo.onnx.run.run import emulated_session, native_session
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
+from mezzo.tables.target import Target
 
 
 class OnnxLab:
@@ -97,10 +98,10 @@ class OnnxProfiler:
     def __init__(self, model: OnnxModel) -> None:
         self._model = model
 
-    def find_runtime(self, target: str) -> str:
-        from mezzo.onnx.profile.jobs import runtime_version
+    def find_runtime(self, target: Target) -> str:
+        from mezzo.onnx.profile.runtimes import profiling_version
 
-        return runtime_version(target)
+        return profiling_version(target)
 
     def variant(self, reading: AnyReading, edits: Sequence[Edit]) -> onnx.ModelProto:
         from mezzo.onnx.profile.variants import variant
@@ -108,7 +109,7 @@ class OnnxProfiler:
         return variant(self._model, own(reading), edits)
 
     def profile(
-        self, variants: Sequence[onnx.ModelProto], target: str, feeds: Feeds, weights: Mapping[str, float],
+        self, variants: Sequence[onnx.ModelProto], target: Target, feeds: Feeds, weights: Mapping[str, float],
         effort: Effort,
     ) -> tuple[NodeTimes, ...]:  # fmt: skip
         from mezzo.onnx.profile.nodes import profile_models
@@ -121,12 +122,12 @@ class OnnxProfiler:
 
         return profile_models(variants, target, feeds, label_of, weights, effort, write)
 
-    def find_timed(self, target: str) -> str:
+    def find_timed(self, target: Target) -> str:
         from mezzo.onnx.profile.runtimes import timed_on
 
         return timed_on(target)
 
-    def stopwatch(self, target: str, feeds: Feeds, loading: Loading) -> Stopwatch:
+    def stopwatch(self, target: Target, feeds: Feeds, loading: Loading) -> Stopwatch:
         from mezzo.onnx.profile.stopwatch import OnnxStopwatch
 
         model = self._model

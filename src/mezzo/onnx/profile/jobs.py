@@ -17,16 +17,15 @@ from typing import Any
 
 import onnx
 
-from mezzo.common.errors import ContractError, InputError
+from mezzo.common.errors import ContractError
 from mezzo.common.machine import find_temporary_folder
 from mezzo.common.message_style import option
-from mezzo.common.packages import find_version, missing
 from mezzo.contracts.profiles import Effort
 from mezzo.onnx.profile.feedfiles import write_feeds
+from mezzo.onnx.profile.runtimes import profiling_version
 from mezzo.onnx.run.feeds import Datum, fit_feeds
+from mezzo.tables.target import Target
 
-# What the nodes of a model are timed in.
-RUNTIMES = {"onnxruntime-cpu": "onnxruntime", "openvino-cpu": "openvino"}
 _INLINE_LIMIT_BYTES = 2**31 - 2**20
 _LONGEST_REASON = 300
 # Where in the runtime's sources an exception was raised.
@@ -62,22 +61,6 @@ class Timed:
     between_ns: float
 
 
-def runtime_version(target: str) -> str:
-    """The installed version of a target's runtime.
-
-    Raises: InputError if the target cannot be measured at all, or its runtime is not installed.
-    """
-    if target not in RUNTIMES:
-        raise InputError(
-            f"target {target!r} cannot be measured here; measure {' or '.join(sorted(RUNTIMES))}, or leave out "
-            f"{option('measure')}"
-        )
-    version = find_version(RUNTIMES[target])
-    if version is None:
-        raise missing(RUNTIMES[target], f"target {target!r}", f", or leave out {option('measure')}")
-    return version
-
-
 def write_whole(model: onnx.ModelProto, path: Path) -> None:
     """Make a file of a model that holds all its weights."""
     if model.ByteSize() < _INLINE_LIMIT_BYTES:
@@ -93,7 +76,7 @@ Write = Callable[[onnx.ModelProto, Path], None]
 
 def time_models(
     models: Sequence[onnx.ModelProto | str | os.PathLike[str]],
-    target: str,
+    target: Target,
     feeds: Mapping[str, Datum],
     effort: Effort,
     *,
@@ -107,7 +90,8 @@ def time_models(
         InputError: the runtime is missing, or the feeds do not fit.
         ContractError: the runtime cannot load or run a model, crashes, or does not finish in time.
     """
-    runtime_version(target)
+    profiling_version(target)
+    assert target.runtime is not None, "its version was found"
     with tempfile.TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()) as name:
         folder = Path(name)
         paths = []
@@ -115,12 +99,12 @@ def time_models(
             place = folder / str(number)
             place.mkdir()
             paths.append(stage_model(model, place, feeds, write))
-        request = {"target": target, "profile": profile, "models": paths, **asdict(effort)}
+        request = {"driver": target.runtime.driver, "profile": profile, "models": paths, **asdict(effort)}
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        _call(folder, target, effort)
+        _call(folder, target.name, effort)
         answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     if "error" in answer:
-        raise ContractError(f"target {target!r} does not run the model: {spell_reason(answer['error'])}")
+        raise ContractError(f"target {target.name!r} does not run the model: {spell_reason(answer['error'])}")
     return tuple(
         Timed(tuple(timed["rounds_ns"]), tuple(map(_kernel, timed["kernels"])), float(timed["between_ns"]))
         for timed in answer["models"]

@@ -11,6 +11,7 @@ from mezzo.onnx.profile.attribution import share_out
 from mezzo.onnx.profile.jobs import Kernel, Timed, Write, time_models, write_whole
 from mezzo.onnx.profile.prepare import Label, Piece, Prepared, prepare
 from mezzo.onnx.run.feeds import Datum
+from mezzo.tables.target import Target
 
 _DEFAULT = Effort()
 _CONVERSIONS = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear"})
@@ -18,7 +19,7 @@ _CONVERSIONS = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear"})
 
 def profile_nodes(
     model: onnx.ModelProto | str | os.PathLike[str],
-    target: str,
+    target: Target,
     feeds: Mapping[str, Datum],
     runs: int = _DEFAULT.runs,
     *,
@@ -45,7 +46,7 @@ def profile_nodes(
 
 def profile_models(
     models: Sequence[onnx.ModelProto],
-    target: str,
+    target: Target,
     feeds: Mapping[str, Datum],
     label: Label,
     weights: Mapping[str, float],
@@ -62,7 +63,7 @@ def profile_models(
 
 def time_model(
     models: Sequence[onnx.ModelProto | str | os.PathLike[str]],
-    target: str,
+    target: Target,
     feeds: Mapping[str, Datum],
     effort: Effort = _DEFAULT,
 ) -> ModelTimes:

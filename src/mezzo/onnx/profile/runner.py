@@ -14,9 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from mezzo.onnx.profile import onnxruntime, openvino
 from mezzo.onnx.profile.feedfiles import ANSWERS, read_feeds, write_feeds
-from mezzo.onnx.profile.runtimes import RUNTIMES
+from mezzo.onnx.profile.runtimes import load_whole
 
 _WARM_CALLS = 2  # the first call allocates, the second may still compile
 
@@ -47,7 +46,10 @@ def _obey(loaded: Any, order: Mapping[str, Any], folder: Path) -> Mapping[str, o
         write_feeds(loaded.answer(read_feeds(place)), place / ANSWERS)
         return {}
     if "kernels" in order:
-        return {"kernels": [{**asdict(kernel), "nodes": sorted(kernel.nodes)} for kernel in loaded.graph_kernels()]}
+        kernels = loaded.graph_kernels()
+        if kernels is None:
+            return {"kernels": None}
+        return {"kernels": [{**asdict(kernel), "nodes": sorted(kernel.nodes)} for kernel in kernels]}
     return {"time_ns": _turn(loaded, order["pause_s"], order["calls"])}
 
 
@@ -57,13 +59,11 @@ def _say(answers: TextIO, answer: Mapping[str, object]) -> None:
 
 
 def _load(request: Mapping[str, Any], folder: Path) -> Any:
-    path, feeds, threads = Path(request["model"]), read_feeds(folder / "feeds"), request["threads"]
-    provider, is_profiled = RUNTIMES[request["target"]].provider, bool(request["profile"])
-    if provider is not None:
-        trace = folder / "trace" if is_profiled else None
-        optimized = folder / "optimized.onnx" if request["shows_kernels"] else None
-        return onnxruntime.load_whole(path, feeds, threads, provider, trace, optimized)
-    return openvino.load(path, feeds, folder, threads, profile=is_profiled, keeps_types=request["keeps_types"])
+    return load_whole(
+        request["driver"], request["provider"], Path(request["model"]), read_feeds(folder / "feeds"), folder,
+        threads=request["threads"], keeps_types=request["keeps_types"], is_profiled=bool(request["profile"]),
+        shows_kernels=request["shows_kernels"],
+    )  # fmt: skip
 
 
 def _turn(loaded: Any, pause_s: float, calls: int) -> float:

@@ -1,52 +1,107 @@
-"""The runtimes that whole models are timed on, by target."""
+"""Runtimes of targets on this machine: installed versions, and models loaded by a target's driver."""
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mezzo.common.errors import InputError
+from mezzo.common.message_style import option
 from mezzo.common.packages import find_version, missing
+from mezzo.onnx.profile import onnxruntime, openvino
+from mezzo.onnx.profile.runtime_graphs import GraphKernel
+from mezzo.onnx.run.runtime_libraries import load_onnxruntime
+from mezzo.plugins.discovery import built_in_targets
+from mezzo.tables.runtime import Runtime
+from mezzo.tables.target import Target
 
-_ONNXRUNTIME = "onnxruntime"
+
+def installed_version(runtime: Runtime) -> str | None:
+    """The installed version of a runtime; None where it is not installed, or lacks the target's execution provider."""
+    version = find_version(runtime.module or runtime.package)
+    if version is None or runtime.provider is None:
+        return version
+    return version if runtime.provider in load_onnxruntime().get_available_providers() else None
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """A runtime. `module` is what Python imports, `package` what a user installs for this target.
+def timed_on(target: Target) -> str:
+    """The runtime that loads and times models for a target, with its version, such as "onnxruntime 1.31.1".
 
-    `provider`: the part of ONNX Runtime that does it, None elsewhere.
+    Raises InputError: mezzo cannot run the target's models, or the runtime is not installed.
     """
-
-    module: str
-    package: str
-    provider: str | None
-
-    def find_version(self) -> str | None:
-        """The installed version; None where it is not installed, or cannot do this."""
-        version = find_version(self.module)
-        if version is None or self.provider is None:
-            return version
-        runtime: Any = importlib.import_module(self.module)
-        return version if self.provider in runtime.get_available_providers() else None
-
-
-RUNTIMES: Mapping[str, Runtime] = {
-    "onnxruntime-cpu": Runtime(_ONNXRUNTIME, _ONNXRUNTIME, "CPUExecutionProvider"),
-    "onnxruntime-cuda": Runtime(_ONNXRUNTIME, "onnxruntime-gpu", "CUDAExecutionProvider"),
-    "openvino-cpu": Runtime("openvino", "openvino", None),
-}
-
-
-def timed_on(target: str) -> str:
-    """The runtime of a target and its version, in words: "onnxruntime 1.31.1".
-
-    Raises InputError: whole models are not timed on this target, or its runtime is not installed.
-    """
-    if target not in RUNTIMES:
-        raise InputError(f"target {target!r} is not timed here; time on {' or '.join(sorted(RUNTIMES))}")
-    runtime = RUNTIMES[target]
-    version = runtime.find_version()
+    runtime = target.runtime
+    if runtime is None or runtime.driver is None:
+        names = _built_in(lambda runtime: runtime.driver is not None)
+        raise InputError(f"target {target.name!r} is not timed here; time on {names}")
+    version = installed_version(runtime)
     if version is None:
-        raise missing(runtime.package, f"target {target!r}")
-    return f"{runtime.module} {version}"
+        raise missing(runtime.package, f"target {target.name!r}")
+    return f"{runtime.module or runtime.package} {version}"
+
+
+def profiling_version(target: Target) -> str:
+    """The installed version of a runtime that times single nodes.
+
+    Raises InputError: its profile has no times of nodes, or the runtime is not installed.
+    """
+    without = f", or leave out {option('measure')}"
+    runtime = target.runtime
+    if runtime is None or not runtime.profiles_nodes:
+        names = _built_in(lambda runtime: runtime.profiles_nodes)
+        raise InputError(f"target {target.name!r} cannot be measured here; measure {names}{without}")
+    version = find_version(runtime.package)
+    if version is None:
+        raise missing(runtime.package, f"target {target.name!r}", without)
+    return version
+
+
+def _built_in(is_fit: Callable[[Runtime], bool]) -> str:
+    """The names of mezzo's own targets whose runtimes fit, as a choice in words."""
+    targets = built_in_targets().values()
+    return " or ".join(sorted(each.name for each in targets if each.runtime is not None and is_fit(each.runtime)))
+
+
+def load_whole(
+    driver: str,
+    provider: str | None,
+    path: Path,
+    feeds: Mapping[str, Any],
+    folder: Path,
+    *,
+    threads: int | None = None,
+    keeps_types: bool = True,
+    is_profiled: bool = False,
+    shows_kernels: bool = False,
+) -> Any:
+    """Load a model as its users do, ready for `call()` on the feeds and `answer(feeds)` on others.
+
+    folder: where a trace of the run and the runtime's own graph are written, if they are asked for.
+    Raises whatever the runtime raises.
+    """
+    if driver == "onnxruntime":
+        assert provider is not None, "targets of ONNX Runtime have one"
+        trace = folder / "trace" if is_profiled else None
+        optimized = folder / "optimized.onnx" if shows_kernels else None
+        return onnxruntime.load_whole(path, feeds, threads, provider, trace, optimized)
+    if driver == "openvino":
+        return openvino.load(path, feeds, folder, threads, profile=is_profiled, keeps_types=keeps_types)
+    if is_profiled:
+        raise RuntimeError(f"{driver} has no profile of layers")
+    module, _, function = driver.partition(":")
+    return _PluginModel(getattr(importlib.import_module(module), function)(path, threads), feeds)
+
+
+class _PluginModel:
+    """A model in a plug-in's runtime: outputs, but neither kernels nor layers."""
+
+    def __init__(self, run: Callable[[Mapping[str, Any]], Mapping[str, Any]], feeds: Mapping[str, Any]) -> None:
+        self._run, self._feeds = run, feeds
+
+    def call(self) -> None:
+        self._run(self._feeds)
+
+    def answer(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._run(feeds)
+
+    def graph_kernels(self) -> Sequence[GraphKernel] | None:
+        return None

@@ -23,6 +23,7 @@ from mezzo.onnx.profile.feedfiles import ANSWERS, read_feeds, write_feeds
 from mezzo.onnx.profile.jobs import fit_to, spell_reason, stage_model
 from mezzo.onnx.profile.runtime_graphs import GraphKernel, find_products
 from mezzo.onnx.run.feeds import Datum
+from mezzo.tables.target import Target
 
 _MODULE = "mezzo.onnx.profile.runner"
 _LISTS = ("reads", "operands", "results")  # fields of a kernel that JSON has as lists
@@ -36,20 +37,23 @@ class OnnxStopwatch:
     def __init__(
         self,
         model: onnx.ModelProto | Path,
-        target: str,
+        target: Target,
         feeds: Mapping[str, Datum],
         loading: Loading,
         structure: onnx.ModelProto | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mezzo-")
-        self._target, self._loading, self._structure = target, loading, structure
+        self._target, self._loading, self._structure = target.name, loading, structure
+        runtime = target.runtime
+        assert runtime is not None and runtime.driver is not None, "its runtime was found"
         try:
             staged = stage_model(model, Path(self._folder.name), feeds, structure=structure)
         except BaseException:
             self.close()
             raise
         self._request: dict[str, object] = {
-            "target": target,
+            "driver": runtime.driver,
+            "provider": runtime.provider,
             "model": staged,
             "threads": loading.threads,
             "keeps_types": loading.keeps_types,
@@ -110,11 +114,14 @@ class OnnxRunner:
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def kernels(self) -> ProductKernels:
+    def kernels(self) -> ProductKernels | None:
         self._child.tell({"kernels": True})
+        rows = self._hear()["kernels"]
+        if rows is None:
+            return None
         kernels = [
             GraphKernel(**{**row, **{key: tuple(row[key]) for key in _LISTS}, "nodes": frozenset(row["nodes"])})
-            for row in self._hear()["kernels"]
+            for row in rows
         ]
         return find_products(self._proto.graph, kernels)
 

@@ -71,7 +71,7 @@ def _load(request: Mapping[str, Any], path: Path, feeds: Mapping[str, Any], fold
     from mezzo.onnx.profile import onnxruntime, openvino
 
     threads, profile = request["threads"], bool(request["profile"])
-    if request["target"] == "onnxruntime-cpu":
+    if request["driver"] == "onnxruntime":
         return onnxruntime.load(path, feeds, folder, threads, profile=profile)
     return openvino.load(path, feeds, folder, threads, profile=profile)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mezzo.formats.dtypes import DType
 from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel, Storage, weight
+from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Listing, Refusal, Respelling, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
@@ -110,6 +111,13 @@ TARGET = Target(
         "onnxruntime",
         "ort-cpu",
         "CPUExecutionProvider",
+    ),
+    runtime=Runtime(
+        package="onnxruntime",
+        module="onnxruntime",
+        provider="CPUExecutionProvider",
+        driver="onnxruntime",
+        profiles_nodes=True,
     ),
     summary="what the installed ONNX Runtime loads and runs on a CPU (default for fp16)",
     refusals=(

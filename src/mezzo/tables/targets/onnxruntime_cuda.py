@@ -8,6 +8,7 @@ to 22 is not: it would gain a few BF16 kernels (Conv, AveragePool) and take MaxP
 """
 
 from mezzo.formats.dtypes import DType
+from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Listing, Refusal, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
@@ -77,6 +78,13 @@ TARGET = Target(
         "ort-gpu",
         "onnxruntime-gpu",
         "CUDAExecutionProvider",
+    ),
+    runtime=Runtime(
+        package="onnxruntime-gpu",
+        module="onnxruntime",
+        provider="CUDAExecutionProvider",
+        driver="onnxruntime",
+        elsewhere="pip install onnxruntime-gpu, in an environment of its own, where the GPU is",
     ),
     summary="what ONNX Runtime's CUDA provider has kernels for",
     refusals=(

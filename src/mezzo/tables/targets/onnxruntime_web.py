@@ -5,6 +5,7 @@ As in onnxruntime-cuda, a range ends with the last version a kernel is registere
 
 from mezzo.formats.dtypes import DType
 from mezzo.tables.rows import EVERY_VERSION
+from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Listing, Refusal, Target, kernels
 
 _SOURCE = "webgpu_execution_provider.cc at 003f772b, webgpu_contrib_kernels.cc at 01671d9c, microsoft/onnxruntime"
@@ -63,6 +64,9 @@ TARGET = Target(
         "ort",
         "transformers.js",
         "WebGpuExecutionProvider",
+    ),
+    runtime=Runtime(
+        package="onnxruntime-web", elsewhere="npm install onnxruntime-web, and load the result in a browser"
     ),
     summary="what ONNX Runtime's WebGPU provider has kernels for, in a browser; tried in Node.js, not probed here",
     refusals=_FAILS,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from mezzo.formats.dtypes import DType
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, Storage, weight
 from mezzo.tables.rows import EVERY_VERSION
+from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, NormQuotient, Refusal, Target
 
 _SINCE = "OpenVINO 2026.4.1"
@@ -176,6 +177,7 @@ TARGET = Target(
         "ov-cpu",
         "OpenVINOExecutionProvider",
     ),
+    runtime=Runtime(package="openvino", module="openvino", driver="openvino", profiles_nodes=True),
     summary="what OpenVINO compiles for a CPU and runs in execution mode ACCURACY",
     refusals=(
         Refusal(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from mezzo.formats.dtypes import DType
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
+from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Listing, Refusal, Target, kernels
 
 _SOURCE = "docs/operators.md, onnx/onnx-tensorrt"
@@ -126,6 +127,11 @@ TARGET = Target(
         "ort-trt",
         "TensorrtExecutionProvider",
         "NvTensorRTRTXExecutionProvider",
+    ),
+    runtime=Runtime(
+        package="tensorrt",
+        module="tensorrt",
+        elsewhere="pip install tensorrt, or trtexec --stronglyTyped --onnx=RESULT, where the GPU is",
     ),
     summary="what TensorRT's ONNX parser imports, strongly typed: each layer runs in the type written in the file; "
     "not probed here",

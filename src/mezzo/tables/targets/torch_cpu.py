@@ -1,12 +1,14 @@
 """PyTorch on CPUs, compiled by Inductor: products run in oneDNN's kernels, all else in kernels that it writes."""
 
 from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Target
 
 _SINCE = "PyTorch 2.13"
 
 TARGET = Target(
     name="torch-cpu",
+    runtime=Runtime(package="torch", elsewhere="mezzo.torch.compile(model), where PyTorch is"),
     summary="torch.compile with Inductor, on CPUs with BF16 or FP16 instructions",
     formats=HALF_FORMATS,
     fused_formats=HALF_FORMATS,

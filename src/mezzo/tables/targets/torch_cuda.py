@@ -1,12 +1,14 @@
 """PyTorch on NVIDIA GPUs, compiled by Inductor: products run in cuBLAS and cuDNN, the rest in kernels it writes."""
 
 from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Target
 
 _SINCE = "PyTorch 2.13"
 
 TARGET = Target(
     name="torch-cuda",
+    runtime=Runtime(package="torch", elsewhere="mezzo.torch.compile(model), where PyTorch is"),
     summary="torch.compile with Inductor, on NVIDIA GPUs of compute capability 8.0 and up for BF16, 7.0 for FP16",
     formats=HALF_FORMATS,
     fused_formats=HALF_FORMATS,

@@ -80,19 +80,21 @@ def check_on_runtime(
     profiler = None if model.given.lab is None else model.given.lab.profiler
     if profiler is None or not first.decided.may_gain:
         return None
-    target = first.options.planning.target.name
+    target = first.options.planning.target
     if not first.options.is_checked:
-        return Checked(candidate=first, check=RuntimeCheck(target=target, why_not="--no-check"))
+        return Checked(candidate=first, check=RuntimeCheck(target=target.name, why_not="--no-check"))
     runtime = find_runtime(profiler, target)
     if runtime is None:
-        return Checked(candidate=first, check=RuntimeCheck(target=target, why_not="no runtime here"))
+        return Checked(candidate=first, check=RuntimeCheck(target=target.name, why_not="no runtime here"))
     try:
         batches = first_batches(data if data is not None else open_model_data(model.given, "random"))
         if not batches:
-            return Checked(candidate=first, check=RuntimeCheck(target=target, runtime=runtime, why_not=NO_SAMPLE[0]))
+            return Checked(
+                candidate=first, check=RuntimeCheck(target=target.name, runtime=runtime, why_not=NO_SAMPLE[0])
+            )
         runs = RuntimeRuns(model, target, batches, held)
     except MezzoError as error:
-        return Checked(candidate=first, check=RuntimeCheck(target=target, runtime=runtime, why_not=str(error)))
+        return Checked(candidate=first, check=RuntimeCheck(target=target.name, runtime=runtime, why_not=str(error)))
     is_right = all(output.ruling is not Ruling.DIFFERENT for output in (held or {}).values())
     with closing(runs):
         return _Check(model=model, runtime=runtime, runs=runs, now=first).run(may_change, is_right)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mezzo.contracts.reading import Artifact
     from mezzo.numerics.data.datasets import Batch
     from mezzo.numerics.timings import Timings
+    from mezzo.tables.target import Target
 
 # A second of turns, loading apart.
 _TURNING = Turning(starts=1, rounds=None, seconds=None, turns_s=1.0)
@@ -32,7 +33,7 @@ _SHORTEST_NS = 1e6
 _RESULT, _FLOATS, _OTHER = "result", "floats alone", "other result"
 
 
-def find_runtime(profiler: Profiler, target: str) -> str | None:
+def find_runtime(profiler: Profiler, target: "Target") -> str | None:
     """The runtime of a target with its version, where it is installed and runs whole models; None elsewhere."""
     try:
         return profiler.find_timed(target)
@@ -71,7 +72,7 @@ class _Kept:
     def answer(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.runner.answer(feeds)
 
-    def kernels(self) -> ProductKernels:
+    def kernels(self) -> ProductKernels | None:
         return self.runner.kernels()
 
     def layers(self, runs: int) -> Sequence[Layer]:
@@ -87,7 +88,7 @@ class RuntimeRuns:
     """
 
     def __init__(
-        self, model: "Model", target: str, batches: "Sequence[Batch]", held: Mapping[str, Deviation] | None
+        self, model: "Model", target: "Target", batches: "Sequence[Batch]", held: Mapping[str, Deviation] | None
     ) -> None:
         """`held`: the outputs of the emulated check, whose budgets hold here too. Raises MezzoError: FP32 fails."""
         self._model, self._target, self._batch, self._held = model, target, batches[0], held

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
     from mezzo.contracts.reading import Artifact
     from mezzo.numerics.data.datasets import Batch
+    from mezzo.tables.target import Target
 
 BASE, RESULT, ALONE = "FP32", "tuned", "convert alone"
 
@@ -48,7 +49,7 @@ def race(
     model: "Model",
     result: "Artifact",
     convert_alone: Callable[[Path | None], Converted],
-    target: str,
+    target: "Target",
     batch: "Batch",
     progress: Progress | None,
 ) -> Race:

@@ -18,6 +18,7 @@ from mezzo.numerics.data.datasets import Batch
 from mezzo.numerics.measures import Comparison, DataSource
 from mezzo.numerics.statistics.speeds import judge_speed, speed, spread_of
 from mezzo.numerics.timings import FileTimes, Timings
+from mezzo.tables.target import Target
 from mezzo.tuning.timing.interleaved_timing import Taken, Turning, take_turns
 
 _PROFILED_RUNS = 20
@@ -35,14 +36,14 @@ class Entrant:
     watch: Stopwatch | None = None
 
 
-def find_timed(model: Model, target: str) -> str:
+def find_timed(model: Model, target: Target) -> str:
     """The runtime of a target with its version. Raises InputError: nothing is timed on it here, or no such model is."""
     return _profiler(model).find_timed(target)
 
 
 def time_side_by_side(
     entrants: Sequence[Entrant],
-    target: str,
+    target: Target,
     *,
     data: DataSource,
     batch: int | None,
@@ -74,7 +75,7 @@ def time_side_by_side(
         if layers:
             rows = [_with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)]
     return Timings(
-        target=target, runtime=runtime, machine=find_machine(), cores=count_cores(), threads=loading.threads,
+        target=target.name, runtime=runtime, machine=find_machine(), cores=count_cores(), threads=loading.threads,
         keeps_types=loading.keeps_types, data=data, batch=batch, pause_s=turning.pause_s,
         load=None if before is None or after is None else (before, after), files=tuple(rows), notes=(*notes, *said),
     )  # fmt: skip

@@ -1,0 +1,25 @@
+"""The runtime of a target: how it is found, installed, and driven to load, time and check models."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """The runtime that loads a target's models.
+
+    package: the distribution that pip installs for this target.
+    module: what Python imports; None where the runtime is no Python package.
+    provider: the execution provider of ONNX Runtime; None elsewhere.
+    driver: what loads models in it: "onnxruntime", "openvino", or "MODULE:FUNCTION" of a plug-in;
+        None where mezzo cannot run it. The function is called as `load(path, threads)`, in a process
+        of its own, and returns a callable from inputs by name to outputs by name, as NumPy arrays.
+    profiles_nodes: whether its profile has a time for each node, which `--measure` needs.
+    elsewhere: what a user does with a result where mezzo cannot run it.
+    """
+
+    package: str
+    module: str | None = None
+    provider: str | None = None
+    driver: str | None = None
+    profiles_nodes: bool = False
+    elsewhere: str = "load the result where that runtime is"
