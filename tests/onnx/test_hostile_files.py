@@ -17,6 +17,7 @@ from mezzo.onnx.files import files, wire
 from mezzo.onnx.files.files import Source, from_proto, load
 from mezzo.onnx.files.magnitudes import facts
 from mezzo.onnx.files.save import materialize, save
+from mezzo.onnx.opset_steps.upgrade import upgrade
 from mezzo.onnx.schema.types import FROM_ONNX
 
 WEIGHT = np.arange(6000, dtype=np.float32)
@@ -373,3 +374,10 @@ def test_opset_past_32_bits_is_refused_in_one_line(version: int) -> None:
     with pytest.raises(ModelError, match="Opset import version") as refused:
         mezzo.convert(model)
     assert "\n" not in str(refused.value)
+
+
+def test_second_import_of_the_default_domain_is_not_counted_up_from_its_version() -> None:
+    """A fuzzer wrote this: from -2^63 to the newest opset no step ends."""
+    model = make_model()
+    model.opset_import.append(helper.make_opsetid("ai.onnx", -(2**63)))
+    assert [entry.version for entry in upgrade(model, 21).model.opset_import] == [21, -(2**63)]

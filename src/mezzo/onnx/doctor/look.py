@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime, load_openvino
+from mezzo.plugins.discovery import target
 
 # Adds two numbers: what a runtime has to be able to do before it is worth asking anything.
 _MODEL = """<ir_version: 8, opset_import: ["": 13]> g (float[2] x) => (float[2] y) { y = Add(x, x) }"""
@@ -49,7 +50,6 @@ def _ask_target(name: str) -> Mapping[str, Any]:
     import onnx.parser
 
     from mezzo.onnx.profile.runtimes import load_whole
-    from mezzo.plugins.discovery import target
 
     runtime = target(name).runtime
     assert runtime is not None and runtime.driver is not None, "it can be run"

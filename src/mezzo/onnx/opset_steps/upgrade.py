@@ -41,7 +41,7 @@ def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
     model = _copy(source)
     lowest = min((entry.version for entry in _imports(model)), default=until)
     operators = _operators(model)
-    for version in range(lowest + 1, until + 1):
+    for version in range(max(lowest, 0) + 1, until + 1):  # a damaged file may import version -2^63
         affected = _affected(operators, version)
         if affected:
             trial = _copy(model)
