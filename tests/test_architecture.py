@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from package_graph import cycles, without_inits
 from package_graph import imports as imports_of
 
@@ -65,7 +63,6 @@ _NAMED_ELSEWHERE = {*_UNITING, ""}
 # Who may import a front end by name, and why; discovery finds them for all others.
 _ABOUT_ONE_FRONTEND = {
     "cli.commands.doctor": "looks at the runtimes of ONNX and at nothing else",
-    "cli.commands.probe": "asks the runtimes of ONNX about ONNX's operators",
     "report.text.doctor": "spells what the doctor has found",
     "torch": "hands PyTorch's graphs to its front end, and to no other",
 }

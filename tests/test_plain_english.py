@@ -1,12 +1,9 @@
 """Names and words that the field has a term for: none as a module's name, and never more of them in the text."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from source_figures import PRIVATE_WORDS
 
 _ROOT = Path(__file__).parents[1] / "src" / "mezzo"

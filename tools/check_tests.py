@@ -6,13 +6,9 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
-_SHARED = (TESTS, TESTS / "support")
-# Tests of tools import these from their folders.
-_TOOLS = {
-    "tests": (TESTS.parent / "tools",),
-    "project": (TESTS.parent / "tools",),
-    "docs": (TESTS.parent / "tools" / "pages",),
-}
+_SHARED = (TESTS, TESTS / "support", TESTS.parent / "tools")
+# Tests of the tools that write pages import these from their folder.
+_TOOLS = {"docs": (TESTS.parent / "tools" / "pages",)}
 # Folders whose modules name each other as parts of a package.
 _PACKAGES = frozenset({"plugins", "spellings"})
 

@@ -29,7 +29,7 @@ that stands on the command line. The model is read, never run; its names are kep
 |---|---|
 | 0 | done |
 | 1 | refused: the result would break a contract (`--out-of-range error`); a comparison finds other answers, \
-`diff` a difference, `show --grep` no line, a probe finds a table out of date, or a file of `bench` does not run |
+`diff` a difference, `show --grep` no line, or a file of `bench` does not run |
 | 2 | bad input: a file, an option, a pattern or a plan; one line on stderr says which, and nothing is written |
 | 3 | cannot tell: data with NaN, infinities or no sample, a reference whose answers are not finite, never change or \
 are noise, or too few samples to decide; what is written is safe by what is known without data |
@@ -42,7 +42,7 @@ width; in a pipe they are plain, and a line is as long as what it says. `--json`
 else; its `format` says what it is, with a version: `mezzo-account/1` from `convert`, `compare`, `ranges`,
 `sensitivity` and `tune`, which [the account as data](account.md) tells field by field; `mezzo-plan/1`,
 `mezzo-plan-diff/1`, `mezzo-explanation/1`, `mezzo-policies/1`, `mezzo-strategies/1`,
-`mezzo-targets/1`, `mezzo-ops/1`, `mezzo-probe/1`, `mezzo-partition/1`, `mezzo-extracted/1`, `mezzo-bench/1`, which
+`mezzo-targets/1`, `mezzo-ops/1`, `mezzo-partition/1`, `mezzo-extracted/1`, `mezzo-bench/1`, which
 [times as data](bench.md) tells, and `mezzo-quantize-report/1`, which [calibrators as data](quantize-report.md) tells.
 Names come from the model, so characters that a terminal would act on are shown escaped.
 """

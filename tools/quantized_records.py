@@ -1,4 +1,4 @@
-"""Writes tests/onnx/quantized_records/TARGET.tsv: what the installed runtimes say of operators on quantized operands.
+"""Writes tests/project/quantized_records/TARGET.tsv: what installed runtimes say of operators on quantized operands.
 
 python tools/quantized_records.py onnxruntime-cpu openvino-cpu
 
@@ -9,13 +9,14 @@ runtime's reason. The tests hold the targets' rows against these files.
 import sys
 from pathlib import Path
 
-from mezzo.common.machine import find_machine
-from mezzo.onnx.probe.ask_quantized import ways, write
-from mezzo.onnx.probe.children import Child
-from mezzo.onnx.probe.quantized_cases import quantized_forms
-from mezzo.onnx.probe.runtimes import RUNTIMES, Runtime
+from probe.ask_quantized import ways, write
+from probe.children import Child
+from probe.quantized_cases import quantized_forms
+from probe.runtimes import RUNTIMES, Runtime
 
-FOLDER = Path(__file__).resolve().parents[1] / "tests" / "onnx" / "quantized_records"
+from mezzo.common.machine import find_machine
+
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "project" / "quantized_records"
 
 
 def write_record(runtime: Runtime) -> None:

@@ -109,7 +109,8 @@ def spell_targets() -> Iterator[str]:
     yield _WRITTEN
     yield (
         "A target says what a runtime or device runs in which type. Every row has a source. `mezzo targets` prints the "
-        "same; `mezzo probe` asks the installed runtime; [a target of your own](../how-to/targets.md) is a TOML file.\n"
+        "same; `python tools/probe_runtimes.py TARGET` asks the installed "
+        "runtime; [a target of your own](../how-to/targets.md) is a TOML file.\n"
     )
     for _, target in _built_in(discovery.targets()):
         yield from _spell_target(target)

@@ -78,7 +78,6 @@ def test_every_shell_is_offered_nodes_of_the_model(place, shell):
         (["tune", "digits.onnx", "--policy", "=", "agg"], ["aggressive"]),
         (["ranges", "digits.onnx", "--format", "f8"], ["f8e4m3fn", "f8e5m2"]),
         (["ops", "Softs"], ["Softsign"]),
-        (["probe", "onnxruntime-cpu", "--op", "Softs"], ["Softsign"]),
         (["bench", "digits.onnx", "--types", ""], ["file", "runtime"]),
         (["bench", "digits.onnx", "--target", "openv"], ["openvino-cpu"]),
         (["di"], ["diff"]),

@@ -17,7 +17,7 @@ def test_rows_tell_where_they_hold_why_and_who_says_so(run):
     part = lines_of(run("targets").out, "onnxruntime-cpu")
     assert re.search(
         r"^ScatterND +bf16, f16 +reduction add or max or min or mul +scatters FP16 and BF16 without reduction only +"
-        r"mezzo probe, ONNX Runtime \S+$",
+        r"probe of ONNX Runtime \S+$",
         part,
         re.MULTILINE,
     )

@@ -28,7 +28,7 @@ _UNRUN = {
     "the files of the commands above, and eight minutes of a quiet machine": 1,
     "the files of the commands above, openvino, and two minutes": 1,
     "a search over a model of yours": 1,
-    "a script of the repository": 2,
+    "a script of the repository": 3,
     "it installs packages": 7,
     "it is the call of another tool": 7,
     "it is the command of another tool": 5,

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from package_graph import count_layers, cycles, imports, top_packages, without_inits
 
 _TOOLS = Path(__file__).parents[2] / "tools"

@@ -13,7 +13,6 @@ from mezzo.cli.commands.doctor import doctor
 from mezzo.cli.commands.explain import explain
 from mezzo.cli.commands.partition import partition
 from mezzo.cli.commands.plan import plan
-from mezzo.cli.commands.probe import probe
 from mezzo.cli.commands.quantize_report import quantize_report
 from mezzo.cli.commands.ranges import ranges
 from mezzo.cli.commands.sensitivity import sensitivity
@@ -25,7 +24,7 @@ from mezzo.cli.version import print_versions
 
 _COMMANDS = (
     convert, compare, tune, bench, quantize_report, ranges, sensitivity, plan, explain, diff, show, partition, policies,
-    strategies, targets, ops, probe, doctor,
+    strategies, targets, ops, doctor,
 )  # fmt: skip
 
 

@@ -123,10 +123,6 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo ops '*norm*'", "of some"),
         ("mezzo ops Softmax", "of one, with what each policy makes of it"),
     ),
-    "probe": (
-        ("mezzo probe onnxruntime-cpu --op 'Scatter*'", "ask about some operators; about all without --op"),
-        ("mezzo probe onnxruntime-cpu --op EyeLike --json", "every difference as data"),
-    ),
     "doctor": (
         ("mezzo doctor", "which runtimes work here, and what can be checked"),
         ("mezzo doctor --json", "the same as data"),

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.common.machine import Machine, tells_of
 from mezzo.common.sizes import format_size
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.layout.names import clean
 from mezzo.report.records.documents import Document, document
-from mezzo.report.text.probe import spell_gain
-from mezzo.tables.target import Target
+from mezzo.tables.target import Gain, Target
 
 if TYPE_CHECKING:
     from mezzo.onnx.doctor.findings import Check, Diagnosis, Found
@@ -136,3 +136,16 @@ def _describe_found(found: "Found") -> Document:
         "reason": found.reason,
         "remedy": found.remedy,
     }
+
+
+def spell_gain(gain: Gain | None, machine: Machine) -> str:
+    """What the table knows of a dtype's speed, and whether this machine has what it takes."""
+    if gain is None:
+        return "nothing is known"
+    if not gain.is_faster or not gain.needs:
+        return gain.because
+    if machine.features is None or not any(map(tells_of, gain.needs)):
+        return f"{gain.because}; needs {' or '.join(gain.needs)}"
+    here = [feature for feature in gain.needs if feature in machine.features]
+    found = f"this machine has {' and '.join(here)}" if here else f"this machine has no {' and no '.join(gain.needs)}"
+    return f"{gain.because}; {found}"

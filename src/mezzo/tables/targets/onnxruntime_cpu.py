@@ -10,7 +10,7 @@ from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Listing, Refusal, Respelling, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
-_SOURCE = f"mezzo probe, {_SINCE}"
+_SOURCE = f"probe of {_SINCE}"
 _BOTH = frozenset({DType.FLOAT16, DType.BFLOAT16})
 _F16 = frozenset({DType.FLOAT16})
 
@@ -21,7 +21,7 @@ def _row(op: str, because: str, dtypes: frozenset[DType], dialect: str = "onnx",
     )
 
 
-_ASKED = f"{_SOURCE}, with avx512_vnni"
+_ASKED = f"{_SOURCE} with avx512_vnni"
 # Without one of these products of U8 and S8 are no faster than FP32's.
 _COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
 _S8 = Storage(DType.INT8)

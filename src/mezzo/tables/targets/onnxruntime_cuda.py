@@ -1,10 +1,12 @@
 """ONNX Runtime's CUDA provider: its kernels by operator, version and type. What it has none for leaves the GPU.
 
-The rows are those of the list of kernels, held against the provider itself with `mezzo probe`. A kernel serves the
-versions it is registered for, and many end at 13 or 18; those with newer versions than the list names were seen to run.
-An operator that the provider writes out in others has no kernel here: sessions of larger models fail over it. A range
-starts before the first version whose schema allows the type, so that a step of the opset to 13 is seen to help. A step
-to 22 is not: it would gain a few BF16 kernels (Conv, AveragePool) and take MaxPool, among others, off the GPU.
+The rows are those of the list of kernels, held against the provider itself with
+`tools/probe_runtimes.py`. A kernel serves the versions it is registered for, and many end at 13 or
+18; those with newer versions than the list names were seen to run. An operator that the provider
+writes out in others has no kernel here: sessions of larger models fail over it. A range starts
+before the first version whose schema allows the type, so that a step of the opset to 13 is seen to
+help. A step to 22 is not: it would gain a few BF16 kernels (Conv, AveragePool) and take MaxPool,
+among others, off the GPU.
 """
 
 from mezzo.formats.dtypes import DType
@@ -12,7 +14,7 @@ from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Listing, Refusal, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
-_SOURCE = f"docs/OperatorKernels.md, microsoft/onnxruntime at 001d12d2; mezzo probe, {_SINCE}, H100"
+_SOURCE = f"docs/OperatorKernels.md, microsoft/onnxruntime at 001d12d2; probe of {_SINCE} on an H100"
 _HARDWARE = "Support Matrix, Hardware and Precision, NVIDIA TensorRT-RTX 1.4"
 _BECAUSE = "no CUDA kernel in {} (it would leave the GPU)"
 

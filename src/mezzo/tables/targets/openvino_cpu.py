@@ -11,13 +11,13 @@ from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, NormQuotient, Refusal, Target
 
 _SINCE = "OpenVINO 2026.4.1"
-_SOURCE = f"mezzo probe, {_SINCE}"
+_SOURCE = f"probe of {_SINCE}"
 _MEASURED = "eight MatMul and Relu of 1024 x 1024, one thread, AMX"
 # Without one of these the CPU computes BF16 graphs in FP32, with FP32's kernels.
 _COMPUTES_BF16 = ("amx_bf16", "avx512_bf16")
 _BF16 = frozenset({DType.BFLOAT16})
 
-_ASKED = f"mezzo probe, {_SINCE}, with avx512_vnni"
+_ASKED = f"probe of {_SINCE} with avx512_vnni"
 # Without one of these integers are multiplied two at a time, with FP32's pace.
 _COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
 _OFF = frozenset({None, 0})

@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 import onnx.defs
 
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.probe.ask import Answer, Findings, Progress
-from mezzo.onnx.probe.children import Child
-from mezzo.onnx.probe.dynamic_forms import build_dynamic, is_dynamic
-from mezzo.onnx.probe.quantized_cases import quantized_forms
-from mezzo.onnx.probe.quantized_forms import Built, Form, Port, Way, build
-from mezzo.onnx.probe.runtimes import Runtime
 from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel
 from mezzo.tables.target import Refusal, Target
+from probe.ask import Answer, Findings, Progress
+from probe.children import Child
+from probe.dynamic_forms import build_dynamic, is_dynamic
+from probe.quantized_cases import quantized_forms
+from probe.quantized_forms import Built, Form, Port, Way, build
+from probe.runtimes import Runtime
 
 # How the result of a kernel may go on, by what it hands on.
 _WAYS = {

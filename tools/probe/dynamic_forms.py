@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT, HeldWeight, Integers, lstm_nodes, product_nodes
-from mezzo.onnx.probe.quantized_forms import ASKED, Array, Built, Form
 from mezzo.tables.quantized_kernels import Bias, Storage
+from probe.quantized_forms import ASKED, Array, Built, Form
 
 _DATA, _WEIGHT = Storage(DType.UINT8), Storage(DType.INT8, is_symmetric=True)
 _SEED, _IR_VERSION = 7, 10

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.probe.quantized_forms import Array, Form, Port
 from mezzo.tables.quantized_kernels import Bias, Storage
+from probe.quantized_forms import Array, Form, Port
 
 _U8, _S8 = Storage(DType.UINT8), Storage(DType.INT8)
 _S8_AT_ZERO, _U8_AT_ZERO = Storage(DType.INT8, is_symmetric=True), Storage(DType.UINT8, is_symmetric=True)

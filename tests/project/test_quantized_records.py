@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from probe.ask_quantized import claiming, ways
+from probe.quantized_cases import quantized_forms
+from probe.quantized_forms import Form, Way
 
-from mezzo.onnx.probe.ask_quantized import claiming, ways
-from mezzo.onnx.probe.quantized_cases import quantized_forms
-from mezzo.onnx.probe.quantized_forms import Form, Way
 from mezzo.plugins import discovery
 
 FOLDER = Path(__file__).parent / "quantized_records"

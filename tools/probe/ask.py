@@ -8,12 +8,12 @@ from typing import TypeAlias
 import onnx
 
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.probe.attempts import Feeds
-from mezzo.onnx.probe.cases import Question
-from mezzo.onnx.probe.children import Child
-from mezzo.onnx.probe.runtimes import Runtime
 from mezzo.onnx.protos.attributes import NodeAttributes
 from mezzo.tables.target import Refusal, Target
+from probe.attempts import Feeds
+from probe.cases import Question
+from probe.children import Child
+from probe.runtimes import Runtime
 
 Model: TypeAlias = onnx.ModelProto
 # Converts a model so that its one node of an operator runs in a dtype; None where the schema does not allow that.

@@ -6,11 +6,11 @@ import time
 import onnx
 import onnx.checker
 import pytest
+from probe.cases import onnx_questions
+from probe.children import Child
+from probe.contrib_cases import contrib_questions
 
 from mezzo.common.machine import Machine, find_machine
-from mezzo.onnx.probe.cases import onnx_questions
-from mezzo.onnx.probe.children import Child
-from mezzo.onnx.probe.contrib_cases import contrib_questions
 from mezzo.tables.ops import op_facts
 
 # What no question is about, and why. The ONNX project has a test model of every other operator.

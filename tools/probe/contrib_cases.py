@@ -6,9 +6,9 @@ from typing import Any
 import onnx
 
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.probe.cases import Question
 from mezzo.onnx.schema.contrib import CONTRIB, ContribRow
 from mezzo.onnx.schema.types import TO_ONNX, parse_type_string
+from probe.cases import Question
 
 _OPSET = 21
 _DOMAIN = "com.microsoft"

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
 
-from mezzo.onnx.probe.attempts import Attempt, Feeds
+from probe.attempts import Attempt, Feeds
 
 _PATIENCE_S = 60.0
 _LONGEST_REASON = 300

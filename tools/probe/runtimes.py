@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 
 from mezzo.common.packages import find_version
-from mezzo.onnx.probe.attempts import Attempt, Feeds
-from mezzo.onnx.probe.integers import ask_onnxruntime, ask_openvino
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime, load_openvino
+from probe.attempts import Attempt, Feeds
+from probe.integers import ask_onnxruntime, ask_openvino
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
+from probe.ask import Findings
+from probe.ask_quantized import ask_quantized, with_quantized
+from probe.children import Child
+from probe.integers import ask_onnxruntime, refuse_float_layers, refuse_wrong
+from probe.quantized_cases import quantized_forms
+from probe.quantized_forms import Form, Port, Way, build, run_plainly
+from probe.runtimes import RUNTIMES, Runtime
 
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.probe.ask import Findings
-from mezzo.onnx.probe.ask_quantized import ask_quantized, with_quantized
-from mezzo.onnx.probe.children import Child
-from mezzo.onnx.probe.integers import ask_onnxruntime, refuse_float_layers, refuse_wrong
-from mezzo.onnx.probe.quantized_cases import quantized_forms
-from mezzo.onnx.probe.quantized_forms import Form, Port, Way, build, run_plainly
-from mezzo.onnx.probe.runtimes import RUNTIMES, Runtime
 from mezzo.onnx.profile.runtime_graphs import GraphKernel
 from mezzo.plugins import discovery
 from mezzo.tables.quantized_kernels import Bias, Storage
@@ -141,7 +141,7 @@ def test_forms_are_told_apart_by_their_text():
 
 
 def test_installed_onnxruntime_agrees_about_a_sample():
-    """Every ninth form: the whole takes minutes, and `mezzo probe` asks it."""
+    """Every ninth form: the whole takes minutes, and `tools/probe_runtimes.py` asks all."""
     runtime = RUNTIMES["onnxruntime-cpu"]
     assert runtime.attempt_integers is not None
     sample = [form for form in quantized_forms() if form.op in ("Conv", "MaxPool", "Add", "Concat")][::9]

@@ -14,10 +14,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.formats.dtypes import DType, integer_span
-from mezzo.onnx.probe.attempts import Feeds
-from mezzo.onnx.probe.followers import FOLLOWERS
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 from mezzo.tables.quantized_kernels import Bias, Storage
+from probe.attempts import Feeds
+from probe.followers import FOLLOWERS
 
 ASKED, FOLLOWER, QUANTIZE, READER = "asked", "follower", "quantize", "reader"  # what nodes' names begin with
 _IR_VERSION = 10

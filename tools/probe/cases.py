@@ -15,9 +15,9 @@ import onnx.shape_inference
 from onnx import TensorProto
 
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.probe.attempts import Feeds
 from mezzo.onnx.protos.attributes import NodeAttributes
 from mezzo.onnx.schema.types import element_dtype, from_type_proto
+from probe.attempts import Feeds
 
 _OLDEST_OPSET = 7  # what ONNX Runtime still promises to load
 _CANDIDATES = 3

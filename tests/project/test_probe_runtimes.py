@@ -2,8 +2,7 @@
 
 import onnx.parser
 import pytest
-
-from mezzo.onnx.probe.runtimes import refuse_written_out
+from probe.runtimes import refuse_written_out
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]> g (float[4] x) => (float[4] y)'
 _ASKED = onnx.parser.parse_model(f"{_HEAD} {{ a = Cast<to = 10>(x) b = Mish(a) y = Cast<to = 1>(b) }}")

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from mezzo.onnx.probe.attempts import Feeds
-from mezzo.onnx.probe.quantized_forms import ASKED, FOLLOWER, QUANTIZE, READER, Array, run_plainly
 from mezzo.onnx.profile.runtime_graphs import (
     INTEGERS,
     GraphKernel,
@@ -19,6 +17,8 @@ from mezzo.onnx.profile.runtime_graphs import (
     kernels_of_openvino,
 )
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime, load_openvino
+from probe.attempts import Feeds
+from probe.quantized_forms import ASKED, FOLLOWER, QUANTIZE, READER, Array, run_plainly
 
 # Steps of a 255th of what a result spans: each Quantize on the way may round to the number beside.
 _MOST_STEPS = 2.5

@@ -1,4 +1,4 @@
-"""mezzo probe: what it prints, its exit codes, and that the shipped tables agree with the installed runtimes."""
+"""The probe's script: what it prints, its exit codes, and that targets' tables agree with the installed runtimes."""
 
 import importlib.metadata
 import json
@@ -6,10 +6,12 @@ import operator
 import re
 from dataclasses import replace
 
+import probe_runtimes
 import pytest
+from command_lines import Ran, Run
+from probe import runtimes
 
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.probe import runtimes
 from mezzo.plugins import discovery
 from mezzo.tables.target import Refusal, Target
 
@@ -17,6 +19,19 @@ CPU = discovery.targets()["onnxruntime-cpu"]
 FALSE_ROW = Refusal(
     dialect="onnx", op="ScatterND", because="not so", source="a guess", dtypes=frozenset({DType.FLOAT16}), since="0.1"
 )
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the script in this process."""
+
+    def call(*words: str) -> Ran:
+        capsys.readouterr()
+        code = probe_runtimes.main(words)
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    return call
 
 
 @pytest.fixture
@@ -30,7 +45,7 @@ def table(monkeypatch):
 
 
 def test_agreement_is_reported(run):
-    ran = run("probe", "onnxruntime-cpu", "--op", "scatternd")
+    ran = run("onnxruntime-cpu", "--op", "scatternd")
     assert (ran.code, ran.err) == (0, "")
     version = importlib.metadata.version("onnxruntime")
     assert ran.out.startswith(f"onnxruntime-cpu: asked onnxruntime {version}\non ")
@@ -41,7 +56,7 @@ def test_agreement_is_reported(run):
 
 def test_table_that_says_runs_where_the_runtime_refuses_is_out_of_date(run, table):
     table(replace(CPU, refusals=()))
-    ran = run("probe", "onnxruntime-cpu", "--op", "ScatterND")
+    ran = run("onnxruntime-cpu", "--op", "ScatterND")
     assert (ran.code, ran.err) == (1, "")
     assert "\nthe table is out of date\noperator" in ran.out
     line = r"^ScatterND +18 +f16 +runs +refuses: .*not supported with ScatterND.*\(with reduction=add\)$"
@@ -50,14 +65,14 @@ def test_table_that_says_runs_where_the_runtime_refuses_is_out_of_date(run, tabl
 
 def test_table_that_refuses_what_the_runtime_runs_is_out_of_date(run, table):
     table(replace(CPU, refusals=(*CPU.refusals, FALSE_ROW)))
-    ran = run("probe", "onnxruntime-cpu", "--op", "ScatterND")
+    ran = run("onnxruntime-cpu", "--op", "ScatterND")
     assert ran.code == 1
     assert re.search(r"^ScatterND +13 +f16 +refuses: not so +runs", ran.out, re.MULTILINE)
 
 
 def test_differences_as_data(run, table):
     table(replace(CPU, refusals=(*CPU.refusals, FALSE_ROW)))
-    ran = run("probe", "onnxruntime-cpu", "--op", "ScatterND", "--json")
+    ran = run("onnxruntime-cpu", "--op", "ScatterND", "--json")
     found = json.loads(ran.out)
     assert ran.code == 1 and found["format"] == "mezzo-probe/1" and not found["agrees"]
     assert {"op": "ScatterND", "dtype": "f16", "table_refuses": "not so", "runtime_refuses": None}.items() <= next(
@@ -67,7 +82,7 @@ def test_differences_as_data(run, table):
 
 
 def test_operators_that_do_not_run_in_fp32_are_not_judged(run):
-    ran = run("probe", "onnxruntime-cpu", "--op", "BiasAdd", "--json")
+    ran = run("onnxruntime-cpu", "--op", "BiasAdd", "--json")
     found = json.loads(ran.out)
     assert ran.code == 0 and found["answers"]["f16"] == {"runs": 0, "refused": 0}
     assert [row["op"] for row in found["not_asked"]] == ["com.microsoft BiasAdd"]
@@ -75,7 +90,7 @@ def test_operators_that_do_not_run_in_fp32_are_not_judged(run):
 
 
 def test_one_operator_that_was_not_asked_about_is_no_agreement(run):
-    ran = run("probe", "onnxruntime-cpu", "--op", "BiasAdd")
+    ran = run("onnxruntime-cpu", "--op", "BiasAdd")
     assert ran.code == 0 and "\nnothing was asked\n" in ran.out and "agrees" not in ran.out
 
 
@@ -83,8 +98,8 @@ def test_a_runtime_that_runs_nothing_here_is_an_error(run, monkeypatch):
     """As onnxruntime-gpu does without a GPU: nothing asked would pass for agreement."""
     # An attempt that no model survives, by name in a module, as the child needs it.
     rows = {"onnxruntime-cpu": replace(runtimes.RUNTIMES["onnxruntime-cpu"], attempt=operator.truediv)}
-    monkeypatch.setattr(runtimes, "RUNTIMES", rows)
-    ran = run("probe", "onnxruntime-cpu", "--op", "Scatter*")
+    monkeypatch.setattr(probe_runtimes, "RUNTIMES", rows)
+    ran = run("onnxruntime-cpu", "--op", "Scatter*")
     assert (ran.code, ran.out) == (2, "")
     assert re.search(
         r"onnxruntime \S+ runs none of \d+ operators here, not even in f32, .*: unsupported operand", ran.err
@@ -97,8 +112,7 @@ def test_a_runtime_that_runs_nothing_here_is_an_error(run, monkeypatch):
     [
         (
             ("tensorrt",),
-            "target 'tensorrt' has no runtime to ask; "
-            "mezzo probe knows onnxruntime-cpu, onnxruntime-cuda, openvino-cpu",
+            "target 'tensorrt' has no runtime to ask; choose one of onnxruntime-cpu, onnxruntime-cuda, openvino-cpu",
         ),
         (("nothing",), "target 'nothing' is unknown; choose one of "),
         (
@@ -108,17 +122,17 @@ def test_a_runtime_that_runs_nothing_here_is_an_error(run, monkeypatch):
     ],
 )
 def test_errors_are_one_line(run, words, message):
-    ran = run("probe", *words)
+    ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith(f"mezzo: {message}") and ran.err.count("\n") == 1
+    assert ran.err.startswith(f"probe_runtimes: {message}") and ran.err.count("\n") == 1
 
 
 def test_runtime_that_is_not_installed_is_named(run, monkeypatch):
     absent = replace(runtimes.RUNTIMES["openvino-cpu"], package="mezzo-has-no-such-runtime")
-    monkeypatch.setattr(runtimes, "RUNTIMES", {"openvino-cpu": absent})
-    ran = run("probe", "openvino-cpu")
+    monkeypatch.setattr(probe_runtimes, "RUNTIMES", {"openvino-cpu": absent})
+    ran = run("openvino-cpu")
     expected = (
-        "mezzo: target 'openvino-cpu': mezzo-has-no-such-runtime is not installed; "
+        "probe_runtimes: target 'openvino-cpu': mezzo-has-no-such-runtime is not installed; "
         "pip install mezzo-has-no-such-runtime\n"
     )
     assert (ran.code, ran.out, ran.err) == (2, "", expected)
@@ -134,7 +148,7 @@ def test_shipped_table_agrees_with_the_installed_runtime(run, name):
     since = {row.since for row in table.refusals} | {listing.since for listing in table.listings}
     if not any(known.endswith(f" {version}") for known in since):
         pytest.skip(f"the table is of {' and '.join(since)}; installed is {version}")
-    ran = run("probe", name)
+    ran = run(name)
     if "not even in f32" in ran.err:
         pytest.skip(f"{name} has no device here")
     assert (ran.code, ran.err) == (0, ""), ran.out

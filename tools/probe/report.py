@@ -6,11 +6,12 @@ from typing import Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.common.machine import Machine, tells_of
+from mezzo.common.machine import Machine
 from mezzo.formats.dtypes import DType
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.records.documents import Document, document
-from mezzo.tables.target import Gain, Refusal, Target
+from mezzo.report.text.doctor import spell_gain
+from mezzo.tables.target import Refusal, Target
 
 
 class Answer(Protocol):
@@ -108,19 +109,6 @@ def _report_disagreements(layout: Layout, answers: Sequence[Answer]) -> list[Ren
             heard = f"{heard} (with {with_attributes})"
         table.add_row(Text(answer.op, style="cyan"), str(answer.version), str(answer.dtype), said, heard)
     return [heading("the table is out of date"), table]
-
-
-def spell_gain(gain: Gain | None, machine: Machine) -> str:
-    """What the table knows of a dtype's speed, and whether this machine has what it takes."""
-    if gain is None:
-        return "nothing is known"
-    if not gain.is_faster or not gain.needs:
-        return gain.because
-    if machine.features is None or not any(map(tells_of, gain.needs)):
-        return f"{gain.because}; needs {' or '.join(gain.needs)}"
-    here = [feature for feature in gain.needs if feature in machine.features]
-    found = f"this machine has {' and '.join(here)}" if here else f"this machine has no {' and no '.join(gain.needs)}"
-    return f"{gain.because}; {found}"
 
 
 def _describe(answer: Answer) -> Document:
