@@ -1,4 +1,4 @@
-"""Work spread over processes and machines by Ray; the only package that imports it, late.
+"""Distributed execution on Ray; the only package that imports it, and lazily.
 
 Imports: `conversion` and below.
 A new message between driver and worker is a method of `worker.py` and of `worker_pool.py`.

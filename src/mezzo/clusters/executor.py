@@ -1,7 +1,8 @@
-"""An executor of jobs over Ray actors: Ray starts, places and watches them; this module says which works on what.
+"""Job executor on Ray actors: Ray starts, places and monitors the workers; this module assigns
+tasks to them.
 
-A worker has one task at a time. A worker that is lost is replaced, and its task is begun again; what comes back twice
-is counted once, by the number of the task.
+A worker runs one task at a time. A lost worker is replaced and its task restarted; duplicate
+results are counted once, by task number.
 """
 
 import itertools
@@ -18,16 +19,16 @@ from mezzo.common.errors import InputError, MezzoError
 from mezzo.contracts.executor import HERE, Job, Team
 from mezzo.contracts.frontend import Model
 
-# The first worker has to be there by then.
+# Timeout for the first worker to start.
 _GREETING_S = 120.0
 _LOOK_EVERY_S = 1.0
 
 
 class RayCrew:
-    """Workers as long as it is open. `ray` is the module, connected; `tell` is told what people have to know."""
+    """Runs jobs on workers until closed. `ray`: the connected module; `tell`: shows messages."""
 
     def __init__(self, ray: Any, workers: int, tell: Tell) -> None:
-        """Start workers and wait for the first. Raises InputError: none comes."""
+        """Start workers and wait for the first. Raises InputError: none starts in time."""
         self._ray, self._tell, self.workers = ray, tell, workers
         self._numbers, self._queue, self.counts = itertools.count(), Queue(), Counts()
         self._orders = Jobs(ray, self.counts, tell)
@@ -36,7 +37,7 @@ class RayCrew:
 
     def _await_first(self) -> None:
         end = time.monotonic() + _GREETING_S
-        while not any(hand.is_here for hand in self._hands):
+        while not any(worker.is_here for worker in self._hands):
             if time.monotonic() > end:
                 raise InputError(
                     f"no worker has started within {_GREETING_S:g} s: the cluster has no processor free; ask for fewer "
@@ -45,14 +46,14 @@ class RayCrew:
             self._step()
 
     def pids(self) -> tuple[int, ...]:
-        """The processes of workers that are there, by the numbers that their machines gave them."""
-        return tuple(hand.pid for hand in self._hands if hand.is_here)
+        """The process ids of running workers, each as its own machine numbers it."""
+        return tuple(worker.pid for worker in self._hands if worker.is_here)
 
     def close(self) -> None:
-        """Let all workers go."""
+        """Stop all workers."""
         self._hands.close()
 
-    # -- what is to be done ---------------------------------------------------------------------------------------
+    # -- jobs and tasks
 
     def team(
         self,
@@ -60,7 +61,9 @@ class RayCrew:
         models: Callable[[], Sequence[Model]],
         here: Callable[[], Callable[[Any], Any]],
     ) -> Team[Any, Any]:
-        """Make a job ready on the workers as they come to it. Models that cannot be sent stay, and so does the job."""
+        """A team that prepares the job on each worker before its first task there. Without
+        transferable models it runs in this process.
+        """
         key = self._orders.take(job, models)
         if key is None:
             return HERE.team(job, models, here)
@@ -69,102 +72,105 @@ class RayCrew:
         return team
 
     def start(self, key: int, item: Any) -> Task:
-        """Hand an item over."""
+        """Queue an item of a job."""
         task = Task(number=next(self._numbers), title=self._orders[key].title, order=key, item=item)
         self._queue.waiting.append(task)
         self._hand_out()
         return task
 
     def wait_for(self, task: Task) -> Any:
-        """What comes of a task. Raises what the job raises."""
+        """The result of a task, waiting for it. Raises what the job raised."""
         while not task.is_done:
             self._step()
         return task.outcome()
 
-    # -- who does it ----------------------------------------------------------------------------------------------
+    # -- assignment
 
     def _hand_out(self) -> None:
-        for hand in self._hands:
-            if not hand.is_free:
+        """Assign waiting tasks, then copies of late ones, to free workers."""
+        for worker in self._hands:
+            if not worker.is_free:
                 continue
             task = self._queue.next(self._orders.wanted)
             if task is None:
-                task = self._queue.slow([other.task for other in self._hands if other.task is not None])
+                task = self._queue.slow([busy.task for busy in self._hands if busy.task is not None])
                 if task is None:
                     return
                 self._tell(f"{task.name} takes long; it is begun on a second worker")
             task.begun, task.begun_s = task.begun + 1, time.monotonic()
-            hand.task = task
-            self._ask(hand, task)
+            worker.task = task
+            self._ask(worker, task)
 
-    def _ask(self, hand: PooledWorker, task: Task) -> None:
-        hand.is_preparing = task.order not in hand.ready
-        if hand.is_preparing:
+    def _ask(self, worker: PooledWorker, task: Task) -> None:
+        """Send a task to a worker, or its job if the worker has not prepared it."""
+        worker.is_preparing = task.order not in worker.ready
+        if worker.is_preparing:
             ordered = self._orders[task.order]
-            # What lies in the store is fetched by whoever needs it, once per machine.
-            hand.under_way = hand.actor.prepare.remote(ordered.order, [*ordered.files], *ordered.files.values())
+            # Ray fetches files from its object store on demand, once per machine.
+            worker.under_way = worker.actor.prepare.remote(ordered.order, [*ordered.files], *ordered.files.values())
         else:
-            hand.under_way = hand.actor.run.remote(task.order, task.item)
+            worker.under_way = worker.actor.run.remote(task.order, task.item)
 
-    # -- what comes back ------------------------------------------------------------------------------------------
+    # -- replies
 
     def _step(self) -> None:
-        """Wait until something comes back, or a while, and take it."""
+        """Wait up to `_LOOK_EVERY_S` for replies, and process them."""
         self._hand_out()
-        waited = {hand.under_way: hand for hand in self._hands if hand.under_way is not None}
+        waited = {worker.under_way: worker for worker in self._hands if worker.under_way is not None}
         done, _ = self._ray.wait(list(waited), num_returns=1, timeout=_LOOK_EVERY_S)
         for ref in done:
-            hand = waited[ref]
+            worker = waited[ref]
             try:
-                answer = self._ray.get(ref)
+                reply = self._ray.get(ref)
             except self._ray.exceptions.RayActorError as error:
-                self._lost(hand, error)
+                self._lost(worker, error)
                 continue
             except self._ray.exceptions.RayError as error:
-                self._refused(hand, error)
+                self._refused(worker, error)
                 continue
-            self._take(hand, answer)
+            self._take(worker, reply)
         self._hand_out()
 
-    def _take(self, hand: PooledWorker, answer: Handshake | Reply) -> None:
-        if isinstance(answer, Handshake):
-            self._hands.greeted(hand, answer)
+    def _take(self, worker: PooledWorker, reply: Handshake | Reply) -> None:
+        """Process the reply of a worker."""
+        if isinstance(reply, Handshake):
+            self._hands.greeted(worker, reply)
             return
-        task = hand.task
+        task = worker.task
         assert task is not None, "nothing else is asked"
-        hand.under_way = None
-        if task.order not in self._orders.wanted:  # nobody waits any more
-            hand.task = None
-            self.counts.twice += task.is_done and not hand.is_preparing
-        elif answer.lacks is not None:
-            self._orders.send_late(task.order, answer.lacks)
-            self._ask(hand, task)
-        elif answer.is_unknown:
-            hand.ready.discard(task.order)
-            self._ask(hand, task)
-        elif hand.is_preparing and answer.fault is None:
-            hand.ready.add(task.order)
+        worker.under_way = None
+        if task.order not in self._orders.wanted:  # no caller waits for this job any more
+            worker.task = None
+            self.counts.twice += task.is_done and not worker.is_preparing
+        elif reply.lacks is not None:
+            self._orders.send_late(task.order, reply.lacks)
+            self._ask(worker, task)
+        elif reply.is_unknown:
+            worker.ready.discard(task.order)
+            self._ask(worker, task)
+        elif worker.is_preparing and reply.fault is None:
+            worker.ready.add(task.order)
             spent = self.counts.of(task.title)
-            spent.ready, spent.ready_s = spent.ready + 1, spent.ready_s + answer.time_s
+            spent.ready, spent.ready_s = spent.ready + 1, spent.ready_s + reply.time_s
             if task.is_done or task.is_dropped:
-                hand.task = None
+                worker.task = None
             else:
-                self._ask(hand, task)
+                self._ask(worker, task)
         else:
-            hand.task = None
-            if task.finish(answer):
+            worker.task = None
+            if task.finish(reply):
                 self.counts.done += 1
                 spent = self.counts.of(task.title)
-                spent.tasks, spent.time_s = spent.tasks + 1, spent.time_s + answer.time_s
-                self._queue.times_s.append(answer.time_s)
+                spent.tasks, spent.time_s = spent.tasks + 1, spent.time_s + reply.time_s
+                self._queue.times_s.append(reply.time_s)
             else:
                 self.counts.twice += 1
 
-    def _lost(self, hand: PooledWorker, cause: Exception) -> None:
-        """Replace a worker, and begin its task again."""
-        task = hand.task
+    def _lost(self, worker: PooledWorker, cause: Exception) -> None:
+        """Replace a lost worker, and queue its task again."""
+        task = worker.task
         self.counts.lost += 1
-        self._hands.replace(hand, cause)
+        self._hands.replace(worker, cause)
         if task is not None and not task.is_done and not task.is_dropped:
             task.deaths += 1
             if task.deaths >= MOST_DEATHS:
@@ -177,9 +183,9 @@ class RayCrew:
         self._tell(f"a worker was lost; another takes its place{begun}" if task is None or task.error is None
                    else f"a worker was lost with {task.name}, as {task.deaths - 1} before it")  # fmt: skip
 
-    def _refused(self, hand: PooledWorker, cause: Exception) -> None:
-        """Note that a task could not be handed over, or what came of it not be handed back."""
-        task, hand.task, hand.under_way = hand.task, None, None
+    def _refused(self, worker: PooledWorker, cause: Exception) -> None:
+        """Fail a task that could not be sent to a worker, or its result back."""
+        task, worker.task, worker.under_way = worker.task, None, None
         if task is None:
             raise not_starting(cause)
         if not task.is_done:
@@ -189,15 +195,15 @@ class RayCrew:
 
 
 class _RayTeam:
-    """The workers of an executor, for one job."""
+    """An executor's workers, for one job."""
 
     def __init__(self, executor: RayCrew, key: int) -> None:
         self._crew, self._key = executor, key
 
     @property
     def width(self) -> int:
-        # Results are taken in their order: with four for each worker a slow one keeps the others from little, as
-        # benchmarks/cluster_simulation.py shows, and no more of them have to be held.
+        # Results are taken in order: with four tasks per worker a slow one delays the others little
+        # (benchmarks/cluster_simulation.py), and few results wait in memory.
         return 4 * self._crew.workers
 
     def start(self, item: Any) -> "_Pending":
@@ -206,7 +212,8 @@ class _RayTeam:
 
 class _Pending:
     def __init__(self, team: _RayTeam, executor: RayCrew, task: Task) -> None:
-        self._team, self._crew, self._task = team, executor, task  # who waits keeps the order
+        # A pending task keeps the team, and so the job, alive.
+        self._team, self._crew, self._task = team, executor, task
 
     def result(self) -> Any:
         return self._crew.wait_for(self._task)

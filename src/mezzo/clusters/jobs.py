@@ -1,4 +1,4 @@
-"""Jobs that were asked for, and how their models get to workers: by path, or once as files in Ray's object store."""
+"""Registry of jobs on a cluster; sends their models by path, or once via the object store."""
 
 import itertools
 from collections.abc import Callable, KeysView, Sequence
@@ -16,7 +16,7 @@ from mezzo.contracts.frontend import Model
 
 @dataclass(kw_only=True)
 class Ordered:
-    """A job that was asked for, where its order and the files of its models lie in the object store."""
+    """A registered job; `order` and `files` (by model number) are Ray object references."""
 
     title: str
     order: Any
@@ -25,7 +25,7 @@ class Ordered:
 
 
 class Jobs:
-    """Jobs by their keys, as long as somebody waits for them. `ray` is the module, connected."""
+    """Jobs by key, until dropped. `ray` is the connected module."""
 
     def __init__(self, ray: Any, counts: Counts, tell: Tell) -> None:
         self._ray, self._counts, self._tell = ray, counts, tell
@@ -36,11 +36,11 @@ class Jobs:
 
     @property
     def wanted(self) -> KeysView[int]:
-        """The keys of those that are waited for."""
+        """The keys of all registered jobs."""
         return self._ordered.keys()
 
     def take(self, job: Job[Any, Any], models: Callable[[], Sequence[Model]]) -> int | None:
-        """The key of a new order; None where a model of it cannot be sent."""
+        """Register a job and return its key; None if one of its models cannot be sent."""
         sources, files = [], dict[int, Any]()
         for number, model in enumerate(models()):
             source = source_of(model)
@@ -56,11 +56,11 @@ class Jobs:
         return key
 
     def drop(self, key: int) -> None:
-        """Nobody waits for it any more."""
+        """Forget a job that no caller waits for."""
         self._ordered.pop(key, None)
 
     def send_late(self, key: int, number: int) -> None:
-        """Send a model as files whose path a worker does not see."""
+        """Send a model as files, because a worker cannot read its path."""
         ordered = self._ordered[key]
         if number not in ordered.files:
             model = ordered.models()[number]
@@ -74,5 +74,5 @@ class Jobs:
 
 
 def _voice() -> MessageStyle:
-    """Who is spoken to here, and so by the workers."""
+    """This process's message style, for workers to use."""
     return MessageStyle(either(MessageStyle.SHELL.value, MessageStyle.PYTHON.value))

@@ -1,4 +1,4 @@
-"""How a model gets to a worker: by a path that both see, or as files, which travel once."""
+"""Transfer of models to workers: by a path that both can read, or as files, sent once."""
 
 import hashlib
 import os
@@ -22,25 +22,23 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model on its way. `key` tells models apart by what their files hold. `path` is where it lies for the driver;
-    None where it has to travel as files.
-    """
+    """A model's origin. `key`: digest of its files; `path`: None if it is sent as files."""
 
     key: str
     name: str
     path: str | None
-    files: tuple[str, ...]  # beside the first, by their paths from its folder
+    files: tuple[str, ...]  # the other files (external weights), as paths relative to the model's folder
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The files of a model, the one to open first, by names without folders."""
+    """A model's files by name without folders; the first is the one to open."""
 
     files: Mapping[str, Bytes]
 
 
 def source_of(model: Model) -> Source | None:
-    """How a model is sent by path; None where it is not the content of a file, or has weights outside its folder."""
+    """A source by path; None without a file, or with weights outside the model's folder."""
     if model.path is None or model.store is None:
         return None
     path = Path(os.path.realpath(model.path))
@@ -51,7 +49,7 @@ def source_of(model: Model) -> Source | None:
 
 
 def bundle_of(model: Model) -> tuple[Source, Bundle]:
-    """A model as files. Raises InputError: such models are no files."""
+    """The files of a model. Raises InputError: such models cannot be written as files."""
     suffix = next((end for end in model.frontend.suffixes if end), "")
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
         first = Path(folder) / f"model{suffix}"
@@ -63,8 +61,8 @@ def bundle_of(model: Model) -> tuple[Source, Bundle]:
 
 
 def open_by_path(source: Source) -> Model | None:
-    """Open a model where the driver has it, with all checks that the driver makes; None where the same files are not
-    there.
+    """Open a model at the driver's path, with the driver's checks; None if the same files are not
+    at that path on this machine.
     """
     assert source.path is not None, "sent by path"
     try:
@@ -76,7 +74,7 @@ def open_by_path(source: Source) -> Model | None:
 
 
 def open_bundle(bundle: Bundle, folder: Path) -> Model:
-    """Write a model's files into a folder and open it. Raises InputError: a name is none of a file in it."""
+    """Write a model's files into a folder and open it. Raises InputError: an unsafe name."""
     for name, content in bundle.files.items():
         if PurePath(name).name != name or name in ("", ".", ".."):
             raise InputError(f"{name!r} is no name of a file; nothing was written")
@@ -85,7 +83,7 @@ def open_bundle(bundle: Bundle, folder: Path) -> Model:
 
 
 def _digest(first: Path, others: Sequence[str]) -> str:
-    """What tells a model's files apart: names, sizes and all that stands in them: others may lie at their path."""
+    """A digest of names, sizes and contents: a worker may have other files at the same path."""
     digest = hashlib.sha256()
     for name in ("", *others):
         handle, status = open_regular(first.parent / name if name else first)

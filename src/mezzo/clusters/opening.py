@@ -1,4 +1,4 @@
-"""Opens a cluster: processes of this machine, or one of Ray's that runs already."""
+"""Connection to a Ray cluster: local worker processes, or a running cluster."""
 
 import logging
 import os
@@ -26,23 +26,24 @@ LOCAL, AUTO, REMOTE = "local", "auto", "ray://"
 def cluster(
     address: str = LOCAL, *, workers: int | None = None, tell: Callable[[str], None] | None = None
 ) -> "Iterator[RayCrew]":
-    """Let workers run what is done batch by batch while this is open, with the same results as in one process.
+    """Run per-batch work on a cluster's workers inside this context, with the same results as in
+    one process.
 
-    Ranges, calibration, comparisons, sensitivity and tuning are spread; planning and writing stay. A worker that is
-    lost is replaced, and its task begun again.
+    Range measurement, calibration, comparison, sensitivity and tuning are distributed; planning and
+    writing stay in this process. A lost worker is replaced and its task restarted.
 
     Args:
-        address: "local" starts processes on this machine and ends them; "auto" takes the cluster that this machine is
-            part of; "ray://HOST:10001" one somewhere else.
-        workers: how many; by default one for each processor.
-        tell: is told in one line what people have to know, such as a worker that was lost; logged unless given.
+        address: "local" starts processes on this machine and stops them afterwards; "auto" joins
+            the cluster of this machine; "ray://HOST:10001" connects to a remote one.
+        workers: number of workers; by default one per processor.
+        tell: receives one-line messages for the user, such as a lost worker; logged by default.
 
     Raises:
-        InputError: Ray is not installed, there is no such cluster, or no worker starts.
-        MezzoError: inside, workers die of the same task one after the other, or do not start any more.
+        InputError: Ray is not installed, the cluster does not answer, or no worker starts.
+        MezzoError: inside the context: workers keep dying from one task, or fail to start.
     """
     check_cluster(address, workers)
-    # Late: it takes a second, and nobody else needs it.
+    # Imported late: it takes a second, and no other module needs it.
     import ray
 
     from mezzo.clusters.executor import RayCrew
@@ -61,11 +62,11 @@ def cluster(
     finally:
         if is_ours:
             ray.shutdown()
-        tidy_up()  # of those that were let go in the middle of something, as far as they are on this machine
+        tidy_up()  # removes folders on this machine of workers that were killed at work
 
 
 def check_cluster(address: str, workers: int | None) -> None:
-    """Raises InputError: there can be no such cluster here."""
+    """Raises InputError: the address or number of workers is invalid, or Ray is not installed."""
     name = option("cluster")
     if address not in (LOCAL, AUTO) and not (address.startswith(REMOTE) and len(address) > len(REMOTE)):
         raise InputError(f"{name} is {address!r}; choose one of {LOCAL}, {AUTO}, {REMOTE}HOST:PORT")
@@ -76,21 +77,21 @@ def check_cluster(address: str, workers: int | None) -> None:
 
 
 def _connect(ray: Any, address: str, workers: int | None, say: Callable[[str], None]) -> None:
-    # Only what the user sends leaves the machine.
+    # Ray's own usage statistics are off: only the user's data is sent.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address == LOCAL:
-            # What is sent is little, and a folder for files has more room than one in memory.
+            # Little data is sent, and a temporary folder has more room than shared memory.
             context = ray.init(
                 address="local", num_cpus=workers or count_cores(), _plasma_directory=tempfile.gettempdir(), **quiet
             )
         else:
             context = ray.init(address=address, **quiet)
     except (ImportError, ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        said = " ".join(str(error).split())[:200] or type(error).__name__
+        cause = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"{setting('cluster', address)}: no cluster answers there ({said}); start one with 'ray start --head', or "
+            f"{setting('cluster', address)}: no cluster answers there ({cause}); start one with 'ray start --head', or "
             f"give {setting('cluster', LOCAL)}"
         ) from error
     if getattr(context, "dashboard_url", None):

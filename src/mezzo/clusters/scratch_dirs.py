@@ -1,7 +1,8 @@
-"""Folders for files of workers. A folder is locked as long as its worker lives, however that ends: whoever comes next
-removes those that nobody holds any more.
+"""Temporary folders of workers, locked while the worker lives: any later process removes the
+unlocked ones.
 
-Only folders are removed that carry the name, belong to this user and let nobody else in; links are never followed.
+Only folders with mezzo's prefix are removed that belong to this user and are private; links are
+never followed.
 """
 
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from mezzo.common.machine import find_temporary_folder
 
-if sys.platform != "win32":  # where what a killed worker leaves stays
+if sys.platform != "win32":  # no locks on Windows: folders of killed workers remain
     import fcntl
 
 _PREFIX = "mezzo-worker-"
@@ -23,18 +24,18 @@ _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOF
 
 
 class Holding:
-    """A folder that is there as long as this process lives, or until it is closed."""
+    """A locked temporary folder that exists until closed, or while this process lives."""
 
     def __init__(self) -> None:
-        """Make it. Raises OSError: there is no room for one."""
-        held = None
-        while held is None:
+        """Create the folder. Raises OSError: it cannot be created."""
+        lock = None
+        while lock is None:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=find_temporary_folder()))
-            held = _locked(self.path)
-        self._lock: int | None = held
+            lock = _locked(self.path)
+        self._lock: int | None = lock
 
     def close(self) -> None:
-        """Remove it with all in it."""
+        """Remove the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None and self._lock >= 0:
             os.close(self._lock)
@@ -42,7 +43,7 @@ class Holding:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds a folder; None where somebody who tidied up had it first."""
+    """A descriptor that locks a folder; None if a concurrent cleanup removed it first."""
     if sys.platform == "win32":
         return -1
     try:
@@ -58,7 +59,7 @@ def _locked(path: Path) -> int | None:
 
 
 def tidy_up() -> int:
-    """Remove the folders of workers of this user that are gone; how many there were."""
+    """Remove this user's folders of dead workers; returns how many."""
     return sum(map(_remove_unheld, _found()))
 
 
@@ -68,11 +69,12 @@ def _found() -> Iterator[str]:
 
 
 def _remove_unheld(path: str) -> bool:
+    """Remove a folder that no worker locks; returns whether it was removed."""
     if sys.platform == "win32":
         return False
     try:
         folder = os.open(path, _FOLDER_FLAGS)
-    except OSError:  # a link, a file, another user's, or gone by now
+    except OSError:  # a link, a file, another user's, or removed by now
         return False
     try:
         status = os.fstat(folder)
@@ -82,7 +84,7 @@ def _remove_unheld(path: str) -> bool:
         if not os.path.samestat(status, os.lstat(path)):
             return False
         shutil.rmtree(path)
-    except OSError:  # somebody holds it, or was quicker
+    except OSError:  # locked by its worker, or removed by another process
         return False
     finally:
         os.close(folder)

@@ -1,4 +1,4 @@
-"""Items on their way through an executor: each is counted once, however often it was begun."""
+"""Tasks of an executor and their queue: each task counts once, however often it is started."""
 
 import time
 from collections import deque
@@ -9,16 +9,17 @@ from typing import Any
 from mezzo.clusters.worker import KINDS, Reply
 from mezzo.common.errors import MezzoError
 
-# A task that so many workers died of is at fault itself.
+# A task fails after this many workers died while running it.
 MOST_DEATHS = 6
-# A task is begun on a second worker once it takes so many times what others took, and so long at least.
+# A task starts on a second worker once it runs this many times longer than the median, and at least
+# this long.
 _SLOW_TIMES, _SLOW_S = 5.0, 30.0
 
 
 @dataclass(kw_only=True, eq=False)
 class Task:
-    """One item of an order. `deaths`: how many workers were lost while they had it. `begun_s` is when it was handed
-    out last, on the monotonic clock.
+    """One item of a job. `deaths`: workers lost while running it. `begun_s`: time of the last
+    start, on the monotonic clock.
     """
 
     number: int
@@ -41,7 +42,7 @@ class Task:
         return f"task {self.number} of {self.title}"
 
     def finish(self, reply: Reply) -> bool:
-        """Take a reply. False: there is one already, and this is of a second worker."""
+        """Store a reply. False: a reply of another worker came first."""
         if self.is_done:
             return False
         if reply.fault is None:
@@ -52,7 +53,7 @@ class Task:
         return True
 
     def outcome(self) -> Any:
-        """What came of it. Raises what the job raised."""
+        """The result. Raises what the job raised."""
         if self.error is not None:
             raise self.error
         assert self.reply is not None, "asked for once it is done"
@@ -60,13 +61,13 @@ class Task:
 
 
 def raised(fault: tuple[str, str]) -> Exception:
-    """The error that a worker told of."""
+    """A worker's error as an exception."""
     kind, text = fault
     return KINDS[kind](text) if kind in KINDS else RuntimeError(f"a worker failed:\n{text}")
 
 
 def poisonous(task: Task) -> MezzoError:
-    """The error of a task that no worker survives."""
+    """The error of a task that killed `MOST_DEATHS` workers."""
     return MezzoError(
         f"{task.name}: {task.deaths} workers died of it one after the other, and it was not tried again; run without "
         "a cluster to see why, or give workers more memory"
@@ -75,18 +76,18 @@ def poisonous(task: Task) -> MezzoError:
 
 @dataclass(kw_only=True)
 class Spent:
-    """What workers have done for one kind of job, without what was lost."""
+    """Work done for one kind of job; work of lost workers is not counted."""
 
     tasks: int = 0
     time_s: float = 0.0
-    ready: int = 0  # how often it was made ready
+    ready: int = 0  # number of preparations
     ready_s: float = 0.0
 
 
 @dataclass(kw_only=True)
 class Counts:
-    """What an executor has seen. `twice`: replies to tasks that had one already; `files_bytes`: files that models
-    were sent as, once each; `spent` goes by the titles of jobs.
+    """Counters of an executor. `twice`: duplicate replies; `files_bytes`: model files sent, each
+    counted once; `spent`: by job title.
     """
 
     done: int = 0
@@ -97,19 +98,19 @@ class Counts:
     spent: dict[str, Spent] = field(default_factory=dict)
 
     def of(self, title: str) -> Spent:
-        """What was spent on jobs of a title."""
+        """The work spent on jobs of a title."""
         return self.spent.setdefault(title, Spent())
 
 
 @dataclass
 class Queue:
-    """Tasks that wait for a worker, those of a lost one first, and how long tasks took."""
+    """Waiting tasks, restarted ones first, and the times of finished tasks."""
 
     waiting: deque[Task] = field(default_factory=deque)
     times_s: deque[float] = field(default_factory=lambda: deque(maxlen=64))
 
     def next(self, orders: Collection[int]) -> Task | None:
-        """The next task that is still wanted, of an order that is."""
+        """The next waiting task that is neither done nor dropped, of these jobs."""
         while self.waiting:
             task = self.waiting.popleft()
             if task.order in orders and not task.is_dropped and not task.is_done:
@@ -117,7 +118,9 @@ class Queue:
         return None
 
     def slow(self, running: list[Task]) -> Task | None:
-        """A task that takes so long that a second worker may be quicker; one that was begun twice is none."""
+        """The longest-running late task that was started once, to be started on a second worker;
+        None if there is none.
+        """
         usual_s = sorted(self.times_s)[len(self.times_s) // 2] if self.times_s else float("inf")
         most_s = max(_SLOW_S, _SLOW_TIMES * usual_s)
         now = time.monotonic()

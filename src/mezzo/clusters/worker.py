@@ -1,4 +1,4 @@
-"""What a worker does: it opens models once, makes jobs ready on them, and answers items. It knows nothing of Ray."""
+"""Worker process: opens models, prepares jobs on them and runs items. Independent of Ray."""
 
 import os
 import platform
@@ -19,9 +19,9 @@ from mezzo.common.packages import VERSION
 from mezzo.contracts.executor import Job
 from mezzo.contracts.frontend import Model
 
-# So many models stay open, and so many jobs ready; those asked for last.
+# Number of models kept open and jobs kept ready, least recently used dropped first.
 _MODELS, _JOBS = 3, 3
-# Errors of a user come back as what they were, by these names.
+# Error types that the driver raises again, by name.
 KINDS: Mapping[str, type[MezzoError]] = {
     kind.__name__: kind for kind in (MezzoError, InputError, ModelError, ContractError)
 }
@@ -29,7 +29,7 @@ KINDS: Mapping[str, type[MezzoError]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """Who a worker is. `machine` decides what its numbers are to the last bit."""
+    """Identity of a worker. `machine` determines its results to the last bit."""
 
     version: str
     machine: Machine
@@ -39,7 +39,7 @@ class Handshake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A job on models. `key` tells orders apart."""
+    """A job with its models' sources; `key` is unique."""
 
     key: int
     job: Job[Any, Any]
@@ -49,8 +49,8 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came of an item, or of making a job ready. `fault`: the kind of the error and its text. `lacks`: the number
-    of a model whose files have to be sent. `is_unknown`: the job is not ready here.
+    """The result of an item or a preparation. `fault`: the error's type and text. `lacks`: number
+    of a model that has to be sent as files. `is_unknown`: the job is not ready on this worker.
     """
 
     outcome: Any = None
@@ -62,7 +62,7 @@ class Reply:
 
 
 class Worker:
-    """One process of an executor."""
+    """One worker process."""
 
     def __init__(self) -> None:
         self._models: OrderedDict[str, Model] = OrderedDict()
@@ -74,7 +74,7 @@ class Worker:
         return Handshake(version=VERSION, machine=find_machine(), host=platform.node(), pid=os.getpid())
 
     def prepare(self, order: Order, numbers: Sequence[int], *sent: Bundle) -> Reply:
-        """Make a job ready; `sent` are models as files, `numbers` which of the order they are."""
+        """Prepare a job. `sent`: models as files; `numbers`: their indices in the job."""
         begin, bundles = time.monotonic(), dict(zip(numbers, sent, strict=True))
         with speaking_to(order.voice):
             try:
@@ -85,14 +85,14 @@ class Worker:
                         return Reply(lacks=number, pid=os.getpid())
                     models.append(model)
                 self._ready[order.key] = order.job.open(models), order.voice
-            except Exception as error:  # noqa: BLE001  told where it is waited for
+            except Exception as error:  # noqa: BLE001  raised again by the driver
                 return Reply(fault=_spell(error), pid=os.getpid())
         while len(self._ready) > _JOBS:
             self._ready.popitem(last=False)
         return Reply(time_s=time.monotonic() - begin, pid=os.getpid())
 
     def run(self, key: int, item: Any) -> Reply:
-        """Answer one item of a job that is ready."""
+        """Run one item of a ready job."""
         if key not in self._ready:
             return Reply(is_unknown=True, pid=os.getpid())
         self._ready.move_to_end(key)
@@ -101,7 +101,7 @@ class Worker:
         try:
             with speaking_to(voice):
                 outcome = run(item)
-        except Exception as error:  # noqa: BLE001  told where it is waited for
+        except Exception as error:  # noqa: BLE001  raised again by the driver
             return Reply(fault=_spell(error), pid=os.getpid())
         return Reply(outcome=outcome, time_s=time.monotonic() - begin, pid=os.getpid())
 
@@ -121,14 +121,14 @@ class Worker:
         return model
 
     def _place(self, key: str) -> Path:
-        """A folder of this worker's own for the files of a model."""
+        """A folder of this worker for a model's files."""
         self._folder = self._folder or Holding()
         folder = self._folder.path / key
         folder.mkdir(exist_ok=True)
         return folder
 
     def leave(self) -> None:
-        """Close all, and remove what was written."""
+        """Close all models, and remove temporary files."""
         self._ready.clear()
         self._models.clear()
         if self._folder is not None:
@@ -136,7 +136,7 @@ class Worker:
 
 
 def _spell(error: Exception) -> tuple[str, str]:
-    kind = next((name for name, one in KINDS.items() if type(error) is one), None)
+    kind = next((name for name, error_type in KINDS.items() if type(error) is error_type), None)
     if kind is None and isinstance(error, MezzoError):
         kind = "MezzoError"
     if kind is not None:

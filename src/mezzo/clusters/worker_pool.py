@@ -1,4 +1,4 @@
-"""Workers as Ray's actors: hired, greeted, replaced where one is lost, and let go."""
+"""Pool of workers as Ray actors: started, checked, replaced when lost, and stopped."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_machine
 from mezzo.common.packages import VERSION
 
-# So many may die before they greet.
+# The pool gives up after this many workers in a row died before they answered.
 _MOST_STILLBORN = 3
 _LEAVING_S = 1.0
 Tell = Callable[[str], None]
@@ -19,7 +19,9 @@ Tell = Callable[[str], None]
 
 @dataclass(kw_only=True, eq=False)
 class PooledWorker:
-    """One actor. `under_way` is what it is asked now, `task` for whom; `is_here` once it has greeted."""
+    """One actor. `under_way` is the pending call, `task` what it is for; `is_here` once it has
+    answered the first call.
+    """
 
     number: int
     actor: Any
@@ -28,7 +30,7 @@ class PooledWorker:
     is_here: bool = False
     pid: int = 0
     is_preparing: bool = False
-    ready: set[int] = field(default_factory=set)  # orders, as far as is known
+    ready: set[int] = field(default_factory=set)  # keys of jobs prepared on it, as far as known
 
     @property
     def is_free(self) -> bool:
@@ -36,12 +38,12 @@ class PooledWorker:
 
 
 class WorkerPool:
-    """The workers of an executor. `ray` is the module, connected; `tell` is told what people have to know of them."""
+    """The workers of an executor. `ray`: the connected module; `tell`: shows messages."""
 
     def __init__(self, ray: Any, count: int, tell: Tell) -> None:
-        """Begin to start so many."""
+        """Start `count` workers, without waiting for them."""
         self._ray, self._tell = ray, tell
-        # Who comes and goes is for mezzo to say: Ray neither restarts an actor nor repeats a call.
+        # mezzo handles failures itself: Ray neither restarts an actor nor retries a call.
         self._kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Worker)
         self._numbers, self._stillborn = itertools.count(), 0
         self._strange: set[str] = set()
@@ -55,7 +57,7 @@ class WorkerPool:
         return PooledWorker(number=next(self._numbers), actor=actor, under_way=actor.greet.remote())
 
     def greeted(self, hand: PooledWorker, greeting: Handshake) -> None:
-        """Let a worker begin. Raises InputError: it has another version of mezzo."""
+        """Accept a worker. Raises InputError: it has another version of mezzo."""
         if greeting.version != VERSION:
             raise InputError(
                 f"worker on {greeting.host}: has mezzo {greeting.version}, wanted {VERSION}; install the same there"
@@ -66,7 +68,7 @@ class WorkerPool:
         hand.is_here, hand.pid, hand.under_way, self._stillborn = True, greeting.pid, None, 0
 
     def replace(self, hand: PooledWorker, cause: Exception) -> None:
-        """Hire another for one that was lost. Raises MezzoError: none of them gets as far as to greet."""
+        """Replace a lost worker. Raises MezzoError: workers keep dying before they answer."""
         self._hands.remove(hand)
         if not hand.is_here:
             self._stillborn += 1
@@ -75,21 +77,21 @@ class WorkerPool:
         self._hands.append(self._hire())
 
     def close(self) -> None:
-        """Let all workers go."""
-        for hand in self._hands:
-            if hand.is_free:
-                leaving = hand.actor.leave.remote()
+        """Stop all workers."""
+        for worker in self._hands:
+            if worker.is_free:
+                leaving = worker.actor.leave.remote()
                 self._ray.wait([leaving], timeout=_LEAVING_S)
-            self._ray.kill(hand.actor, no_restart=True)
+            self._ray.kill(worker.actor, no_restart=True)
         self._hands.clear()
 
 
 def not_starting(cause: Exception) -> MezzoError:
-    """The error of workers that do not start."""
+    """The error for workers that do not start."""
     return MezzoError(f"workers do not start: {first_line(cause)}; look into Ray's logs, or leave it out")
 
 
 def first_line(error: Exception) -> str:
-    """What an error of Ray's says, whose last line tells most."""
+    """The last line of a Ray error, which has the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,5 +1,5 @@
-"""Models on data: answers against answers, ranges, the standards that answers are held to.
+"""Evaluation of models on data: comparisons of outputs, measured ranges, error budgets per output.
 
 Imports: `conversion`, `numerics` and below.
-Add one file per question that is asked of a model and data.
+Add one file per question that is answered with a model and data.
 """

@@ -1,4 +1,4 @@
-"""Two models on the same data: their answers, and whether they are the same within a budget."""
+"""Comparison of two models on the same data: output errors, layer errors, and a verdict."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ RUNS = ("emulated", "native")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a comparison is asked for, read and checked."""
+    """The options of a comparison, parsed and validated."""
 
     max_error: float | None = None
     run: str = "emulated"
@@ -56,9 +56,11 @@ def compare_on(
     layers: bool = False, accumulation: Accumulation | None = None, low: DType | None = None,
     known: Comparison | None = None, progress: Progress | None = None,
 ) -> Comparison:  # fmt: skip
-    """Compare a model with another that is ready to run, on data that is open. `low`: the format that the default
-    budget is of. `known`: another comparison with the reference on the same data, from which its noise is known. The
-    rest, and errors, are as of `compare`."""
+    """Compare an open reference with a model that is ready to run, on an open data set. `low`: the
+    low-precision format that the default budget is derived from. `known`: an earlier comparison
+    with the same reference and data, whose noise measurements are reused. All else, errors
+    included, is as in `compare`.
+    """
     drop = None if max_drop is None else read_drop(max_drop)
     planning = Asked(
         max_error=max_error,
@@ -76,7 +78,9 @@ def compare_on(
 
 
 def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Accumulation | None:
-    """Read how sums are to be emulated. Raises InputError: there is no such format or tile, or nothing is emulated."""
+    """Parse the emulated accumulation options. Raises InputError: unknown format, invalid tile, or
+    options that need an emulated run in a native one.
+    """
     if accumulate is None:
         if tile is not None:
             raise InputError(
@@ -97,8 +101,8 @@ def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Acc
 def compare_asked(
     reference: Model, candidate: Artifact, dataset: "Dataset", planning: Asked, source: Model | None = None
 ) -> Comparison:
-    """Compare a model with another that is ready to run. `source` is the other as it was opened, if it was. Errors
-    are those of `compare`.
+    """Compare a reference with a model that is ready to run. `source`: the candidate as it was
+    opened, if it came from a file. Errors are those of `compare`.
     """
     tally = None if planning.metric is None else MetricTally(planning.metric)
     sums = None if planning.accumulation is None else planning.accumulation.dtype
@@ -114,32 +118,32 @@ def compare_asked(
     runs = _Runs(pair, running, reference, candidate, source)
     team, chunks, notes = _load_with_layers(runs, first) if planning.has_layers else (runs.load({}), [], [])
     layers = _layer_meters(chunks[:1], lowest)
-    count, samples, said_of_runs = 0, 0, tuple[str, ...]()
+    count, samples, run_notes = 0, 0, tuple[str, ...]()
     for batch, answered in runs.answer(team, chain([first], batches)):
-        answers, said_of_runs = answered.answers, answered.notes
+        answers, run_notes = answered.answers, answered.notes
         standards.add(batch, answers)
         _add(layers, answers, batch)
         if tally is not None:
-            wanted, found = ({name: side[name] for name in standards.meters} for side in answers)
-            tally.add(wanted, found, batch.labels, batch.samples)
+            expected, actual = ({name: side[name] for name in standards.meters} for side in answers)
+            tally.add(expected, actual, batch.labels, batch.samples)
         count, samples = count + 1, samples + batch.samples
         _tell(planning, "comparing", count)
-    notes += [*pair.notes, *said_of_runs, *standards.notes()]
+    notes += [*pair.notes, *run_notes, *standards.notes()]
     empty = skipping.empty
     notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
     by_metric = planning.max_drop is not None and planning.max_error is None
     results = standards.results(planning.max_error, parts_decide=not by_metric)
-    inner = [meter.result() for meter in layers.values()]
-    del team, answers, answered  # room for the next
-    more, said = _compare_layers(runs, chunks[1:], dataset, lowest, planning)
+    layer_deviations = [meter.result() for meter in layers.values()]
+    del team, answers, answered  # free memory for the layer passes
+    more_layers, layer_notes = _compare_layers(runs, chunks[1:], dataset, lowest, planning)
     return Comparison(
         data=dataset.source(count, samples),
         run=planning.run,
         outputs=results,
-        layers=(*inner, *more),
+        layers=(*layer_deviations, *more_layers),
         verdict=_judge(results, tally, planning, standards.faults),
         metric=None if tally is None else tally.result(),
-        notes=(*notes, *said),
+        notes=(*notes, *layer_notes),
     )
 
 
@@ -147,7 +151,7 @@ _Team = Team[Feeds | None, Answered]
 
 
 class _Runs:
-    """Both models, run by whoever works."""
+    """Runs both models, in this process or on an executor's workers."""
 
     def __init__(
         self, pair: Pair, running: Running, reference: Model, candidate: Artifact, source: Model | None
@@ -156,16 +160,18 @@ class _Runs:
         self._candidate, self._source = candidate, source
 
     def load(self, layers: Layers) -> _Team:
-        """Make both ready with these layers. Errors are those of `Pair.load`."""
+        """Load both models with these layers as extra outputs. Errors are those of `Pair.load`."""
         job, executor = PairJob(self._running, tuple(layers)), crew_at_work()
         if self._source is None and executor is not HERE:
             executor = executor if self._open_candidate() else HERE
         team = executor.team(job, self._models, lambda: open_pair(self.pair, layers))
-        team.start(None).result()  # one that cannot make them ready says so now
+        team.start(None).result()  # a failure to load is raised here, not at the first batch
         return team
 
     def _open_candidate(self) -> bool:
-        """Open a result that no file holds yet, so that it can be sent; whether its weights fit in memory for that."""
+        """Open a candidate that is not in a file, so that it can be sent to workers. False: its
+        weights do not fit in memory.
+        """
         try:
             self._source = self._reference.frontend.open(self._candidate, trust_external_paths=False, progress=None)
         except ContractError:
@@ -177,20 +183,20 @@ class _Runs:
         return self._reference, self._source
 
     def answer(self, team: _Team, batches: "Iterator[Batch]") -> "Iterator[tuple[Batch, Answered]]":
-        """The batches with what both models answer to each."""
-        held: deque[Batch] = deque()
+        """Yield each batch with the outputs of both models."""
+        pending: deque[Batch] = deque()
 
         def feeds() -> Iterator[Feeds | None]:
             for batch in batches:
-                held.append(batch)
+                pending.append(batch)
                 yield batch.feeds
 
         for _, answered in in_turn(team, feeds()):
-            yield held.popleft(), answered
+            yield pending.popleft(), answered
 
 
 class _Skipping:
-    """Counts batches that hold no sample, and leaves them out."""
+    """Skips batches without samples, and counts them."""
 
     def __init__(self) -> None:
         self.empty = 0
@@ -204,7 +210,7 @@ class _Skipping:
 
 
 def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, planning: Asked) -> Comparison:
-    """The comparison on data without a sample: nothing is run, and nothing can be told."""
+    """The comparison on data without samples: no run, and an inconclusive verdict."""
     verdict = judge((), DataWatch().faults())
     return Comparison(
         data=dataset.source(batches, 0),
@@ -218,7 +224,9 @@ def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, planning: Ask
 
 
 def _load_with_layers(runs: _Runs, first: "Batch") -> tuple[_Team, Sequence[Layers], list[str]]:
-    """Make both models ready with the layers that fit beside the outputs; without any if an engine cannot."""
+    """Load both models with as many layers as fit in memory next to the outputs; with no layers if
+    a runtime refuses. Returns the team, all chunks of layers, and notes.
+    """
     try:
         chunks = runs.pair.split_layers(runs.pair.layers(), first.feeds)
         return runs.load(chunks[0] if chunks else {}), chunks, []
@@ -229,15 +237,17 @@ def _load_with_layers(runs: _Runs, first: "Batch") -> tuple[_Team, Sequence[Laye
 def _compare_layers(
     runs: _Runs, chunks: Sequence[Layers], dataset: "Dataset", lowest: DType, planning: Asked
 ) -> tuple[list[Deviation], list[str]]:
-    """Compare the layers that did not fit beside the outputs, in a pass over the data for each chunk."""
-    found: list[Deviation] = []
+    """Compare the layers that did not fit in the first pass, with a pass per chunk."""
+    deviations: list[Deviation] = []
     for number, chunk in enumerate(chunks):
         stage = f"comparing layers, part {number + 2} of {len(chunks) + 1}"
         try:
-            found += _compare_chunk(runs, chunk, dataset, lowest, planning, stage)
-        except (ContractError, InputError) as error:  # both ran on all data before; such as data that comes once
-            return found, [f"{sum(map(len, chunks[number:]))} layers were not compared: {error}"]
-    return found, []
+            deviations += _compare_chunk(runs, chunk, dataset, lowest, planning, stage)
+        # Both ran on all data before: this is about layers alone, e.g. data that can be read only
+        # once.
+        except (ContractError, InputError) as error:
+            return deviations, [f"{sum(map(len, chunks[number:]))} layers were not compared: {error}"]
+    return deviations, []
 
 
 def _compare_chunk(
@@ -281,4 +291,4 @@ def check_asked(planning: Asked) -> None:
             f"{option('max_drop')} is {planning.max_drop.text} of no metric; name one with "
             f"{setting('metric', 'module:function')}"
         )
-    choose_budget(planning.max_error, DType.FLOAT32, 0.0)  # a bad budget shows now, not after the runs
+    choose_budget(planning.max_error, DType.FLOAT32, 0.0)  # an invalid budget is reported before the runs, not after

@@ -1,4 +1,4 @@
-"""Chooses how many samples run at a time where nobody says so: what a few of them show bounds the memory of a batch."""
+"""Automatic batch size, from the memory that a few samples' values take."""
 
 from typing import Any
 
@@ -11,22 +11,22 @@ from mezzo.conversion.results import lab_of
 from mezzo.numerics.data.datasets import Batch
 from mezzo.numerics.data.splits import cut
 
-# More samples than this are worth a run that shows how large values are.
+# With fewer samples than this, a trial run to measure the size of values does not pay.
 MANY = 33
 _TRIED = 4
-# What all values of a batch may take in FP32. Comparing holds a model twice, with the rounded forms of its values.
+# Bound on the FP32 size of all values of a batch. A comparison holds two models and the rounded
+# forms of their values.
 _MOST_BYTES = 256 << 20
 _FLOAT_BYTES = 4
-# Of the largest number of an output: sums of other lengths may be taken in another order.
+# Relative to an output's largest number: another batch size may change the order of summation.
 _ALIKE = 1e-4
 
 
 def choose_batch_size(model: Model, batch: Batch) -> int | None:
-    """How many samples run at a time, by the first `MANY` of the data. None: all of a file, as there are few, or the
-    model does not answer each sample for itself.
+    """The number of samples per run, from the first `MANY` samples of the data. None: run the data
+    as it comes, since it is short or the model mixes samples.
 
-    The same model and data give the same size on every machine, unless a bound on memory is asked for.
-    """
+    The same model and data give the same size on every machine, unless a memory limit is set."""
     if batch.samples < MANY or lab_of(model).inputs.has_fixed_length:
         return None
     tried = cut(batch, 0, _TRIED)
@@ -34,14 +34,15 @@ def choose_batch_size(model: Model, batch: Batch) -> int | None:
         if not _answers_each_alone(model, tried):
             return None
         values = lab_of(model).instruments(tried.feeds).run(tried.feeds, 0, 1)
-    except MezzoError:  # whoever runs all of it says what is wrong
+    except MezzoError:  # the error is reported by the run on the whole data
         return None
     sample_bytes = int(values.counts.sum()) * _FLOAT_BYTES // _TRIED
     return max(MANY - 1, memory_at_hand().share_bytes(_MOST_BYTES) // max(sample_bytes, 1))
 
 
 def _answers_each_alone(model: Model, batch: Batch) -> bool:
-    """Whether answers to two halves are those to the whole. Halves that are alike show nothing."""
+    """Whether the outputs for two halves of a batch, joined, equal those for the whole. Identical
+    halves prove nothing: False."""
     half = batch.samples // 2
     parts = cut(batch, 0, half), cut(batch, half, batch.samples)
     if all(np.array_equal(feed, parts[1].feeds[name]) for name, feed in parts[0].feeds.items()):
@@ -52,6 +53,7 @@ def _answers_each_alone(model: Model, batch: Batch) -> bool:
 
 
 def _is_joined(whole: Any, first: Any, second: Any) -> bool:
+    """Whether `whole` is `first` followed by `second` along axis 0, within `_ALIKE` for floats."""
     arrays = (whole, first, second)
     if not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
         return False

@@ -1,4 +1,5 @@
-"""Data for one model: names, shapes and types are checked against its inputs, and errors say which file is at fault."""
+"""Data sets opened for one model: names, shapes and types are checked against its inputs, and
+errors name the file."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,16 +18,17 @@ from mezzo.numerics.data.datasets import Batch, Data, Dataset, open_data
 def open_model_data(
     model: Model, data: Data, *, labels: Sequence[str] = (), batch_size: int | None = None, others: bool = False
 ) -> Dataset:
-    """Open data to feed a model with. Inputs with a default may be absent; those of an optional type are then empty.
-    Data called "random", or "random:" and a seed, is drawn. `others`: arrays that are no inputs are left out.
+    """Open data for a model. Inputs with a default may be absent; absent inputs of an optional type
+    are empty. The data "random", or "random:SEED", is generated. `others`: arrays that are not
+    inputs are ignored.
 
-    Where no `batch_size` is given, data that is longer than the model's fixed length is split into batches of
-    that, and a file or dict of many samples into batches that fit in memory (`batch_sizes`). Arrays come as they are in
-    the data; running the model rounds them to its types.
+    Without a `batch_size`, data longer than the model's fixed batch length is split to that length,
+    and a file or dict of many samples is split into batches that fit in memory (`batch_sizes`).
+    Arrays keep the data's types; running the model rounds them to its own.
 
     Raises:
-        InputError: there is no such data or its names are wrong; while iterating: a type or shape is.
-    """
+        InputError: the data does not exist or has wrong names; while iterating: a wrong type or
+            shape."""
     inputs, seed = lab_of(model).inputs, read_seed(data)
     if seed is not None:
         if labels:
@@ -36,20 +38,20 @@ def open_model_data(
         drawn = draw_data(model, seed)
         data = partial(map, attrgetter("feeds"), drawn)
     empty = dict.fromkeys(inputs.empty)
-    asked = inputs.fixed_length if batch_size is None else batch_size
+    split_size = inputs.fixed_length if batch_size is None else batch_size
 
     def reopen(at_most: int | None = None) -> Dataset:
         optional = inputs.optional | empty.keys()
         return open_data(
-            data, inputs.names, labels=labels, batch_size=asked, at_most=at_most, optional=optional, others=others
+            data, inputs.names, labels=labels, batch_size=split_size, at_most=at_most, optional=optional, others=others
         )
 
     opened = reopen()
-    is_peeked = asked is None and seed is None and isinstance(data, str | os.PathLike | Mapping)
+    is_peeked = split_size is None and seed is None and isinstance(data, str | os.PathLike | Mapping)
 
     @cache
     def fitting() -> Dataset:
-        """The data, in batches that fit in memory."""
+        """The data in batches that fit in memory."""
         few = next(iter(reopen(MANY))) if is_peeked else None
         size = None if few is None else choose_batch_size(model, replace(few, feeds={**empty, **few.feeds}))
         return opened if size is None else reopen(size)

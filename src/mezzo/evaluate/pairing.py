@@ -1,4 +1,4 @@
-"""Two models on one batch as a job: the answers of both, and of inner values that both have."""
+"""Executor job that runs two models on one batch: outputs, and inner values of both."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from mezzo.conversion.results import lab_of
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Answers of both by the reference's names, and what a reader has to know of how they came."""
+    """Outputs of both models, by the reference's names, and notes about the runs for the reader."""
 
     answers: tuple[Answers, Answers]
     notes: tuple[str, ...]
@@ -19,8 +19,8 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class PairJob:
-    """Runs a reference beside another model on one batch's feeds, with inner values of these names among the answers.
-    The item None makes both ready and answers nothing.
+    """Runs a reference and a candidate on one batch's feeds, with these layers as extra outputs.
+    The item None loads both models and returns no outputs.
     """
 
     running: Running
@@ -30,17 +30,17 @@ class PairJob:
     def open(self, models: Sequence[Model]) -> Callable[[Feeds | None], Answered]:
         reference, candidate = models
         pair = lab_of(reference).pair(candidate.runnable(candidate.original), self.running)
-        known = pair.layers() if self.layers else {}
-        return open_pair(pair, {name: known[name] for name in self.layers})
+        available = pair.layers() if self.layers else {}
+        return open_pair(pair, {name: available[name] for name in self.layers})
 
 
 def open_pair(pair: Pair, layers: Layers) -> Callable[[Feeds | None], Answered]:
-    """Make a pair ready that is open already."""
+    """Load an open pair with these layers."""
     return _Answering(pair.load(layers))
 
 
 class _Answering:
-    """Both models, ready to run."""
+    """Two loaded models as a function of feeds."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions

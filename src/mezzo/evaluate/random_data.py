@@ -1,6 +1,7 @@
-"""Data that is drawn at random for one model: what fits it, tried on the model itself before anything is judged on it.
+"""Random input data for one model: drawn to fit its inputs, and tried on the model before anything
+is judged on it.
 
-Random inputs prove little. Whoever is given them as data says so: the data set carries its seed.
+Random inputs prove little, so the data set carries its seed for reports to mention.
 """
 
 import itertools
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
 
 WORD = "random"
-_SAMPLES = 16  # drawn at least
+_SAMPLES = 16  # minimum number of samples drawn
 _MOST_BATCHES = 16
-_MOST_ODD = 4  # inputs tried on a model that gives NaN or infinities
-_PATIENCE_S = 30.0  # with a model that runs on nothing that is tried
+_MOST_ODD = 4  # attempts on a model that outputs NaN or infinities
+_PATIENCE_S = 30.0  # time limit for a model that fails on every attempt
 
 
 def read_seed(data: object) -> int | None:
-    """The seed of data that is to be drawn: of "random" 0, of "random:7" 7; None for data of somebody's own.
+    """The seed of random data: 0 for "random", 7 for "random:7"; None for any other data.
 
-    Raises InputError: there is a file or folder of that name, or the seed is no number.
+    Raises InputError: a file or folder of that name exists, or the seed is not a whole number.
     """
     if not isinstance(data, str | os.PathLike):
         return None
@@ -52,24 +53,24 @@ def read_seed(data: object) -> int | None:
 
 
 def draw_data(model: "Model", seed: int) -> Dataset:
-    """Draw inputs that fit a model: the same ones from the same seed.
+    """Draw inputs that fit a model: the same seed gives the same inputs.
 
-    Raises InputError: it is too large for that, or runs on none that were tried.
+    Raises InputError: the inputs would be too large, or the model fails on all that were tried.
     """
     lab = lab_of(model)
     slots, assumptions, run = lab.inputs.slots, _assume(model), lab.native()
     empty = dict.fromkeys(lab.inputs.empty)
     fault: MezzoError | None = None
-    runs: tuple[Sizes, bool] | None = None
+    usable: tuple[Sizes, bool] | None = None
     tried: set[str] = set()
     end_s = time.monotonic() + _PATIENCE_S
     for is_timid, sizes in itertools.product((False, True), LADDER):
         shapes = choose_lengths(slots, sizes)
-        if (what := f"{is_timid} {shapes}") in tried:
+        if (attempt := f"{is_timid} {shapes}") in tried:
             continue
         if fault is not None and time.monotonic() > end_s:
             break
-        tried.add(what)
+        tried.add(attempt)
         try:
             check_size(model.name, slots, shapes)
             feeds = draw_batch(slots, shapes, assumptions, np.random.default_rng([seed, 0]), is_timid=is_timid)
@@ -78,14 +79,14 @@ def draw_data(model: "Model", seed: int) -> Dataset:
             fault = fault or error
             continue
         if _are_finite(answers):
-            runs = (sizes, is_timid)
+            usable = (sizes, is_timid)
             break
-        runs = runs or (sizes, is_timid)
-        if len(tried) > _MOST_ODD:  # it runs; perhaps nothing makes it finite
+        usable = usable or (sizes, is_timid)
+        if len(tried) > _MOST_ODD:  # it runs; perhaps no input makes its outputs finite
             break
-    if runs is None:
+    if usable is None:
         raise InputError(f"no random inputs fit {model.name}; give data of your own ({fault})") from fault
-    shapes = choose_lengths(slots, runs[0])
+    shapes = choose_lengths(slots, usable[0])
     lengths = {shape[0] for shape in shapes.values() if shape}
     samples = lengths.pop() if len(lengths) == 1 else 1
     count = min(_MOST_BATCHES, -(-_SAMPLES // max(samples, 1)))
@@ -93,20 +94,22 @@ def draw_data(model: "Model", seed: int) -> Dataset:
 
     def start() -> Iterator[Batch]:
         for number in range(count):
-            feeds = draw_batch(slots, shapes, assumptions, np.random.default_rng([seed, number]), is_timid=runs[1])
+            feeds = draw_batch(slots, shapes, assumptions, np.random.default_rng([seed, number]), is_timid=usable[1])
             yield Batch(feeds, {}, f"{name}, batch {number}", samples)
 
     return Dataset(name, start, seed=seed)
 
 
 def _assume(model: "Model") -> Mapping[str, "Assumption"]:
-    """What each input is taken to hold where nothing tells."""
+    """The values that each input is assumed to hold, from the graph alone."""
     graph = model.read(DType.FLOAT16).graph
-    found = estimate(graph, rows_of(graph), FORMATS[DType.FLOAT16], {})
-    return {assumption.name: assumption for assumption in found.assumptions}
+    estimates = estimate(graph, rows_of(graph), FORMATS[DType.FLOAT16], {})
+    return {assumption.name: assumption for assumption in estimates.assumptions}
 
 
 def _are_finite(answers: Mapping[str, Any]) -> bool:
+    """Whether all numeric outputs, those in sequences included, are finite."""
+
     def is_finite(answer: Any) -> bool:
         if isinstance(answer, list | tuple):
             return all(map(is_finite, answer))

@@ -1,4 +1,4 @@
-"""What every value of a model holds on data, measured batch by batch."""
+"""Range calibration: the range of every value of a model, measured on data batch by batch."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from mezzo.contracts.lab import Lab
     from mezzo.numerics.data.datasets import Batch, Dataset
 
-# Names of batches are kept up to this many before those that no longer matter are dropped.
+# Batch names are stored up to this many; then those that no range refers to are dropped.
 _MOST_ORIGINS = 1000
-# Samples per value: a share of what a run computes, so that adding them up takes a share of its time.
+# Samples per value: a fraction of the elements of a run, so that adding them up costs a fraction of
+# its time.
 _FEWEST, _MOST = 128, 1024
 _ELEMENTS_PER_SAMPLE = 128
 _MOST_SAMPLES = 1 << 20
@@ -31,7 +32,9 @@ _MOST_SAMPLES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What the instruments of a model measure: their contract (`contracts/lab.py`) without the runs."""
+    """A description of what a model's instruments measure: their contract (`contracts/lab.py`)
+    without the runs.
+    """
 
     fingerprint: str
     size: int
@@ -42,7 +45,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One batch to be measured: its number, which draws the places of samples, and how many of them per value."""
+    """One batch to measure: its number, which seeds the sampling, and samples per value."""
 
     batch: "Batch"
     number: int
@@ -51,9 +54,9 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class RangesJob:
-    """Measures a model on batches. An item is a reading, or None to be told what is measured."""
+    """Executor job that measures a model. An item is a `Reading`; None returns the `About`."""
 
-    feeds: Feeds  # of the first batch, by which all instruments judge lengths
+    feeds: Feeds  # of the first batch: all workers take the model's lengths from it
     title: str = "ranges"
 
     def open(self, models: "Sequence[Model]") -> Callable[[Reading | None], Records | About]:
@@ -61,7 +64,7 @@ class RangesJob:
 
 
 class _Instrumented:
-    """A model that measures itself."""
+    """A model with its instruments, as a function of readings."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -74,13 +77,13 @@ class _Instrumented:
         prepare(self._instruments, [_asked(reading) for reading in many if reading is not None])
 
     def __call__(self, reading: Reading | None) -> Records | About:
-        known = self._instruments
+        instruments = self._instruments
         if reading is None:
             return About(
-                fingerprint=known.fingerprint, size=known.size, elements=known.elements,
-                values=tuple(known.values), skipped=known.skipped,
+                fingerprint=instruments.fingerprint, size=instruments.size, elements=instruments.elements,
+                values=tuple(instruments.values), skipped=instruments.skipped,
             )  # fmt: skip
-        return known.run(*_asked(reading))
+        return instruments.run(*_asked(reading))
 
 
 def _asked(reading: Reading) -> tuple[Feeds, int, int]:
@@ -95,8 +98,9 @@ def measure_ranges(
     progress: Progress | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Ranges:
-    """Measure a model that is open, on data that is. `may_go_on` is asked before each batch but the first: where it may
-    not, the ranges are of the batches until then. The rest is as with `ranges`.
+    """Measure the ranges of an open model on an open data set. `may_go_on` is called before each
+    batch but the first; once it returns False, the ranges cover the batches until then. All else is
+    as in `ranges`.
     """
     lab, watch = lab_of(model), DataWatch()
     path = None if resume is None else Path(resume)
@@ -123,7 +127,7 @@ def measure_ranges(
 
 
 def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: Callable[[], bool]) -> "Iterator[Batch]":
-    """The batches that hold a sample, each looked at."""
+    """Yield the batches that hold samples, each checked by the watch."""
     count = 0
     for batch in dataset:
         if count and not may_go_on():
@@ -135,7 +139,7 @@ def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: C
 
 
 class _Measuring:
-    """One pass over data, on its way. It holds none of those who measure, so that their memory goes with the pass."""
+    """One pass over data. Holds no worker, so that their memory is freed after the pass."""
 
     def __init__(self, about: About, data: "Dataset", first: "Batch", path: Path | None) -> None:
         self._about, self._data = about, data
@@ -149,9 +153,9 @@ class _Measuring:
     def take(
         self, team: Team[Reading | None, Records | About], first: "Batch", more: "Iterator[Batch]"
     ) -> "Iterator[int]":
-        """Measure all batches that the state has not; gives the number of each before it is waited for."""
+        """Measure all batches that the saved state lacks; yields each number before its result."""
         yield 0
-        if not self.keeping.has(0, first):  # by what it shows the others are sampled
+        if not self.keeping.has(0, first):  # its element counts decide how the others are sampled
             samples = _sample_size(self._about.elements, self._about.size)
             shown = team.start(Reading(first, 0, samples)).result()
             assert isinstance(shown, Records), "what was asked for"
@@ -164,7 +168,8 @@ class _Measuring:
     def _readings(self, batches: "Iterator[Batch]") -> Iterator[Reading | None]:
         for number, batch in enumerate(batches, 1):
             if not self.keeping.has(number, batch):
-                # By its own length, so that the same batch gives the same samples whatever was measured before.
+                # From the batch's own length, so that it is sampled alike whichever batches were
+                # measured before.
                 elements = self._state.elements * _count_numbers(batch.feeds) // max(self._state.fed, 1)
                 yield Reading(batch, number, _sample_size(elements, self._state.values))
 
@@ -179,15 +184,15 @@ class _Measuring:
                 self._drop_origins()
 
     def _drop_origins(self) -> None:
-        kept = self._accumulator.largest_batches()
-        self._state.origins = {number: name for number, name in self._state.origins.items() if number in kept}
+        referenced = self._accumulator.largest_batches()
+        self._state.origins = {number: name for number, name in self._state.origins.items() if number in referenced}
 
     def _spell(self) -> bytes:
         self._drop_origins()
         return dump_state(self._state, self._accumulator)
 
     def result(self) -> Ranges:
-        """What was measured so far."""
+        """The ranges measured so far."""
         state = self._state
         names = [ValueName(value.record, value.name, value.node, value.op) for value in self._about.values]
         source = DataSource(state.data, state.batches, state.samples, self._data.seed)
@@ -195,13 +200,13 @@ class _Measuring:
 
 
 def _sample_size(elements: int, values: int) -> int:
-    """Samples per value of a batch that shows so many numbers."""
-    wanted = min(elements // _ELEMENTS_PER_SAMPLE, _MOST_SAMPLES) // max(values, 1)
-    return min(max(1 << wanted.bit_length() >> 1, _FEWEST), _MOST)
+    """Samples per value of a batch: a power of two between `_FEWEST` and `_MOST`."""
+    share = min(elements // _ELEMENTS_PER_SAMPLE, _MOST_SAMPLES) // max(values, 1)
+    return min(max(1 << share.bit_length() >> 1, _FEWEST), _MOST)
 
 
 def _count_numbers(feeds: Feeds) -> int:
-    """How many numbers a batch feeds, those of sequences too."""
+    """The number of elements that a batch feeds, those in sequences included."""
 
     def count(feed: Any) -> int:
         if feed is None:

@@ -1,4 +1,4 @@
-"""What a pass over data has come to, kept in a file while it goes on, so that one that was ended goes on behind it."""
+"""Checkpoint file of a pass over data, so that an interrupted pass resumes where it ended."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,9 @@ _SAVE_EVERY_S = 5.0
 
 
 class Keeping:
-    """Counts the batches of a pass in its journal. `spell` is what the file holds; without a path nothing is kept."""
+    """Counts the batches of a pass in its journal, and saves it. `spell` returns the file's bytes;
+    without a path nothing is saved.
+    """
 
     def __init__(self, path: Path | None, journal: Journal, spell: Callable[[], bytes]) -> None:
         self._path, self._journal, self._spell = path, journal, spell
@@ -26,7 +28,7 @@ class Keeping:
         self._saved_at = time.monotonic()
 
     def has(self, number: int, batch: "Batch") -> bool:
-        """Whether the file has a batch already. Raises InputError: it has another in its place."""
+        """Whether the file has this batch. Raises InputError: it has another at this number."""
         self._seen = number + 1
         if number >= self._journal.batches:
             return False
@@ -40,8 +42,8 @@ class Keeping:
 
     @contextmanager
     def adding(self, batch: "Batch") -> Iterator[None]:
-        """Count a batch that is added while this is open, and save from time to time. An interrupt in it leaves a
-        batch half added, which is never saved.
+        """Count a batch that is added inside this context, and save from time to time. An interrupt
+        inside leaves a half-added batch, which is never saved.
         """
         self._is_sound = False
         yield
@@ -53,7 +55,7 @@ class Keeping:
             self.save()
 
     def finish(self) -> None:
-        """Check that the data has all the batches that the file says it had. Raises InputError: it has fewer."""
+        """Raises InputError: the data had fewer batches than the file."""
         if self._seen < self._journal.batches:
             raise InputError(
                 f"{self._path}: the {self._journal.keeps} has {self._journal.batches} batches and the data "
@@ -61,7 +63,7 @@ class Keeping:
             )
 
     def save(self) -> None:
-        """Write the file, if there is one and something new to write."""
+        """Write the file, if there is a path and a complete batch that was not saved."""
         if self._path is None or self._is_saved or not self._is_sound:
             return
         with Staging() as staging:

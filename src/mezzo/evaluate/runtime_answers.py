@@ -1,7 +1,8 @@
-"""Answers of files on the runtime of a target, beside those of a reference to the same feeds.
+"""Comparison of converted files on a target's own runtime with a reference's outputs for the same
+feeds.
 
-Kernels of a runtime may depend on the number of samples per call: where that is open, several are run.
-"""
+A runtime may choose its kernels by the number of samples per call: where the batch axis is open,
+several are run."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,18 +25,18 @@ from mezzo.numerics.metrics.metrics import Meter
 from mezzo.numerics.verdicts import Budget, choose_budget, judge, judge_output
 
 _log = logging.getLogger(__name__)
-# Samples per call that are run beside those of the data: kernels differ most for few rows.
+# Samples per call that are run in addition to the data's: kernels differ most for few rows.
 _SIZES = (1, 2, 4, 8)
-# A number of samples per call counts where its error is so many times that of the batch that it repeats.
+# Another number of samples per call counts only if its error exceeds that of the batch it repeats
+# by this factor.
 _WORSE = 2.0
-# Batches of the data that are run, and the bytes of their feeds past which no more are: they are kept in memory.
+# Limits on batches to run and the total bytes of their feeds, which stay in memory.
 _CALLS, _BYTES = 16, 1 << 26
 
 
 class Fed(NamedTuple):
-    """Feeds of one call, and how many samples they hold. `size`: the number that a batch was cut or repeated to; None
-    for a batch as it came.
-    """
+    """The feeds of one call and their number of samples. `size`: the number that a batch was cut or
+    repeated to; None for a batch as it came."""
 
     feeds: Feeds
     samples: int
@@ -43,7 +44,7 @@ class Fed(NamedTuple):
 
 
 def first_batches(data: Iterable[Batch]) -> list[Batch]:
-    """The batches at the beginning of the data that a runtime is asked for: one or more, whatever its size."""
+    """The first batches with samples, within `_CALLS` and `_BYTES`, but at least one."""
     batches: list[Batch] = []
     for batch in data:
         if not batch.samples:
@@ -61,7 +62,7 @@ def _bytes_of(batch: Batch) -> int:
 
 
 def feeds_of_sizes(batches: Sequence[Batch], slots: Sequence[Slot]) -> list[Fed]:
-    """Batches as they are, and where the first axis is open, the first of them cut or repeated to few samples."""
+    """The batches and, if the batch axis is open, the first one cut or repeated to few samples."""
     axis, first = batch_axis(slots), batches[0]
     parts = [Fed(batch.feeds, batch.samples) for batch in batches]
     if axis:
@@ -73,14 +74,12 @@ def feeds_of_sizes(batches: Sequence[Batch], slots: Sequence[Slot]) -> list[Fed]
 
 
 class Reference:
-    """A reference's answers to feeds, each asked for once. `every` are those that it answers: a length that is open may
-    not be free.
-    """
+    """A reference's outputs for feeds, each computed once. `every`: the feeds it can run, as a
+    symbolic length may still not be free."""
 
     def __init__(self, model: Model, every: Sequence[Fed], run: Run | None = None) -> None:
-        """`run`: what answers for the reference; by default its own runtime here. Raises MezzoError: the first feeds
-        fail.
-        """
+        """`run`: runs the reference; by default its own runtime on this machine. Raises MezzoError:
+        the first feeds fail."""
         answering = run or lab_of(model).native()
         self._model = model
         self.answers = [answering(every[0].feeds)]
@@ -92,7 +91,7 @@ class Reference:
         self.every = every[: len(self.answers)]
 
     def noises(self) -> Mapping[str, float]:
-        """What FP32 itself makes of each output."""
+        """FP32's own rounding noise in each output."""
         fed = self.every[0]
         batch = Batch(fed.feeds, {}, "", fed.samples)
         return measure_noises(lab_of(self._model).subject(), batch, lab_of(self._model).native()(fed.feeds))
@@ -106,28 +105,28 @@ def compare_on_runtime(
     source: DataSource,
     held: Mapping[str, Deviation] | None = None,
 ) -> Comparison:
-    """Compare what a runtime answers with the reference's answers, each output within the budget of `held`, or else the
-    default one of its formats. Of several sizes the worst counts, and the verdict names it.
+    """Compare a runtime's outputs with the reference's, each within its budget in `held`, else
+    within the default budget of its formats. Of several batch sizes the worst counts, and the
+    verdict names it.
 
     Raises:
         InputError: inputs or outputs of the two do not match, or the reference fails.
-        ContractError: the runtime fails.
-    """
+        ContractError: the runtime fails."""
     pair, every = lab_of(model).pair(candidate, EMULATED), reference.every
     reached = pair.reached(every[0].feeds.keys())
     lowest, tables, labels = _lowest(reached), tables_of(pair.reference.inputs.slots), labels_of(reached)
     meters: dict[tuple[str, int | None], Meter] = {}
-    first: dict[str, Meter] = {}  # of the first batch alone, which other numbers of samples repeat
-    for fed, wanted in zip(every, reference.answers, strict=True):
-        answers = found(fed.feeds)
+    first: dict[str, Meter] = {}  # of the first batch alone: the reference for the other batch sizes, which repeat it
+    for fed, expected in zip(every, reference.answers, strict=True):
+        actual = found(fed.feeds)
         for name, own in pair.outputs.items():
-            if own in answers:
+            if own in actual:
                 begin = partial(Meter, name, lowest[name], tables=tables, are_labels=name in labels)
-                added = [meters.setdefault((name, fed.size), begin())]
+                updated = [meters.setdefault((name, fed.size), begin())]
                 if fed is every[0]:
-                    added.append(first.setdefault(name, begin()))
-                for meter in added:
-                    meter.add(wanted[name], answers[own], fed.samples)
+                    updated.append(first.setdefault(name, begin()))
+                for meter in updated:
+                    meter.add(expected[name], actual[own], fed.samples)
     standards = _standards(lowest, held or {}, {})
     outputs = _judge_all(meters, first, standards)
     if held is None and any(output.ruling is Ruling.DIFFERENT for output in outputs):
@@ -136,7 +135,8 @@ def compare_on_runtime(
 
 
 def _lowest(reached: Mapping[str, tuple[Reached, Reached]]) -> dict[str, DType]:
-    """The coarsest format that each output depends on and the reference does not."""
+    """The coarsest format that each output depends on in either model; quantized formats of the
+    reference are excluded."""
     return {
         name: lowest_of([(ours.formats | theirs.formats) - (ours.formats & QUANTIZED)])
         for name, (ours, theirs) in reached.items()
@@ -144,20 +144,21 @@ def _lowest(reached: Mapping[str, tuple[Reached, Reached]]) -> dict[str, DType]:
 
 
 class _Standard(NamedTuple):
-    """What an output is held to: its budget, and FP32's own noise in it."""
+    """The error budget of an output, and FP32's own noise in it."""
 
     budget: Budget
     noise: float
 
 
 def _standards(
-    lowest: Mapping[str, DType], held: Mapping[str, Deviation], noises: Mapping[str, float]
+    lowest: Mapping[str, DType], earlier_outputs: Mapping[str, Deviation], noises: Mapping[str, float]
 ) -> dict[str, _Standard]:
+    """The standard of each output: that of an earlier comparison, else its format's default."""
     standards = {}
     for name, dtype in lowest.items():
-        known = held.get(name)
-        if known is not None and known.budget is not None:
-            standards[name] = _Standard(Budget(known.budget, known.budget_source or ""), known.noise or 0.0)
+        earlier = earlier_outputs.get(name)
+        if earlier is not None and earlier.budget is not None:
+            standards[name] = _Standard(Budget(earlier.budget, earlier.budget_source or ""), earlier.noise or 0.0)
         else:
             noise = noises.get(name, 0.0)
             standards[name] = _Standard(choose_budget(None, dtype, noise), noise)
@@ -167,10 +168,11 @@ def _standards(
 def _judge_all(
     meters: Mapping[tuple[str, int | None], Meter], first: Mapping[str, Meter], standards: Mapping[str, _Standard]
 ) -> tuple[Deviation, ...]:
-    """Each output's worst judgement: of all batches together, and of each other number of samples per call.
+    """The worst judgement of each output: of all batches together, and of each other number of
+    samples per call.
 
-    These repeat the first batch. Where the first batch alone is judged wrong too, they count only if their error is
-    larger than its own by a factor: a few samples may be wrong where the whole data is not.
+    The latter repeat the first batch. Where the first batch alone fails too, they count only if
+    their error exceeds its own by `_WORSE`: a few samples may fail where the whole data does not.
     """
     worst: dict[str, Deviation] = {}
     for (name, size), meter in meters.items():
@@ -185,14 +187,15 @@ def _judge_all(
     return tuple(worst.values())
 
 
-def _is_worse(one: Deviation, other: Deviation) -> bool:
-    """Whether the first differs, has a fault or a doubt where the second does not; else errs by more."""
+def _is_worse(output: Deviation, other: Deviation) -> bool:
+    """Whether the first differs, has a fault or a doubt where the second does not; if equal,
+    whether its error is larger."""
     gravity, other_gravity = (
-        (each.ruling is Ruling.DIFFERENT, each.fault is not None, each.doubt is not None) for each in (one, other)
+        (each.ruling is Ruling.DIFFERENT, each.fault is not None, each.doubt is not None) for each in (output, other)
     )
     if gravity != other_gravity:
         return gravity > other_gravity
-    return not one.relative_l2.estimate <= other.relative_l2.estimate
+    return not output.relative_l2.estimate <= other.relative_l2.estimate
 
 
 def _judge(meter: Meter, standard: _Standard, size: int | None) -> Deviation:

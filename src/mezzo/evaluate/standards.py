@@ -1,4 +1,6 @@
-"""What each output of a model is held to: its formats, FP32's own noise in it, and what its reference can show."""
+"""Error budgets per output: its formats, FP32's own noise in it, and whether the reference's
+outputs can be judged.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,23 +20,23 @@ from mezzo.numerics.verdicts import choose_budget, floor_of, judge_output
 if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Batch
 
-# Weights beyond this are not copied to measure the noise; moved inputs have to do.
+# Weights beyond this size are not copied to measure the noise; only inputs are perturbed then.
 _SHAKEN_BYTES = 1 << 30
-# An output of few numbers may stay where it is by chance: it is shaken more often.
+# A small output may stay unchanged by chance: it is perturbed more often.
 _FEW, _SHAKES = 64, 3
-# Noise worth a word: FP32 that has lost more than half its digits.
+# Noise worth a note: FP32 has lost more than half of its digits.
 _LOUD = 1e-3
 
 
 class Standards:
-    """Meters of the outputs of two models, each with the budget and the noise that it alone is judged by."""
+    """Meters of two models' outputs, each with its own budget and noise."""
 
     def __init__(
         self, pair: Pair, first: "Batch", low: DType | None, sums: DType | None,
         noise: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
-        """`low`: the format that default budgets are of where it reaches an output; `sums`: what is summed in. `noise`:
-        that of each output, where it is known from the same data.
+        """`low`: the format of default budgets for outputs that depend on it; `sums`: the
+        accumulation type. `noise`: per output, if it was measured on the same data before.
         """
         self._reference, self._low = pair.reference, low
         reached = pair.reached(first.feeds.keys())
@@ -49,23 +51,23 @@ class Standards:
         self._noise = noise
 
     def add(self, batch: "Batch", answers: tuple[Answers, Answers]) -> None:
-        """Compare one batch of outputs."""
+        """Add one batch of outputs to the meters."""
         self._data.add(self._reference.inputs.typed(batch.feeds), batch.samples, batch.origin)
-        wanted = {name: answers[0][name] for name in self.meters}
-        self._answers.add(wanted, batch.samples, batch.origin)
+        expected = {name: answers[0][name] for name in self.meters}
+        self._answers.add(expected, batch.samples, batch.origin)
         for name, meter in self.meters.items():
-            meter.add(wanted[name], answers[1][name], batch.samples)
+            meter.add(expected[name], answers[1][name], batch.samples)
         if self._noise is None:
-            self._noise = measure_noises(self._reference, batch, wanted)
+            self._noise = measure_noises(self._reference, batch, expected)
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Why nothing can be told from the data."""
+        """Reasons why the data allows no verdict."""
         return self._data.faults()
 
     def results(self, max_error: float | None, *, parts_decide: bool) -> tuple[Deviation, ...]:
-        """The outputs, each judged within `max_error` or its default budget. `parts_decide`: whether an output is wrong
-        of which a part is lost; else that is told.
+        """The outputs, each judged within `max_error` or its default budget. `parts_decide`: an
+        output with a lost part fails; otherwise it gets a warning.
         """
         unknown = self._answers.unknown(self._data, self._steady)
         return tuple(
@@ -81,9 +83,7 @@ class Standards:
             floor = floor_of(self.lowest[name], noise)
             loud = judge_noise(noise, floor, budget.error, result.relative_l2.estimate)
             unknown = loud or unknown
-            if (
-                loud is not None and loud.is_blind
-            ):  # it may come out flat, or not; what breaks it is a fault all the same
+            if loud is not None and loud.is_blind:  # noise does not explain NaN or infinities, so that fault stays
                 result = replace(result, fault=meter.broken)
             else:
                 result = with_losses(meter, budget.error, noise, parts_decide=parts_decide)
@@ -92,7 +92,7 @@ class Standards:
         return judge_output(result, budget, noise, unknown)
 
     def notes(self) -> list[str]:
-        """What a reader has to know of the data and of the reference's answers."""
+        """Notes for the reader about the data and the reference's outputs."""
         notes = []
         if self._data.is_repeated:
             notes.append(f"all {self._data.samples} samples are one and the same, so they count as one")
@@ -107,8 +107,8 @@ class Standards:
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What a model's own answers on data can show. `faults`: why nothing can be told from the data; `outputs`: why an
-    output cannot be judged, by name.
+    """Whether a model's own outputs on data allow a verdict. `faults`: reasons why the data does
+    not; `outputs`: per output, why it cannot be judged.
     """
 
     faults: tuple[str, ...]
@@ -116,17 +116,17 @@ class Telling:
 
     @property
     def blind(self) -> frozenset[str]:
-        """Outputs that show nothing, not even an error."""
+        """Outputs that cannot even reveal an error."""
         return frozenset(name for name, unknown in self.outputs.items() if unknown.is_blind)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """All reasons in words."""
+        """All reasons as text."""
         return (*self.faults, *(f"output {name!r} {unknown.because}" for name, unknown in self.outputs.items()))
 
 
 def find_telling(subject: Subject, batches: "Iterable[Batch]", answer: "Callable[[Batch], Answers]") -> Telling:
-    """Look at what a model answers to data. `answer` runs it as it is."""
+    """Check whether a model's own outputs, by `answer`, on data allow a verdict."""
     data, answers = DataWatch(), AnswerWatch()
     noise: dict[str, float] | None = None
     fed: Sequence[str] = ()
@@ -134,10 +134,10 @@ def find_telling(subject: Subject, batches: "Iterable[Batch]", answer: "Callable
         if batch.samples == 0:
             continue
         data.add(subject.inputs.typed(batch.feeds), batch.samples, batch.origin)
-        wanted = answer(batch)
-        answers.add(wanted, batch.samples, batch.origin)
+        outputs = answer(batch)
+        answers.add(outputs, batch.samples, batch.origin)
         if noise is None:
-            noise, fed = measure_noises(subject, batch, wanted), tuple(batch.feeds)
+            noise, fed = measure_noises(subject, batch, outputs), tuple(batch.feeds)
     steady = frozenset(name for name, reached in subject.reached(fed).items() if not reached.reads_data)
     unknown = answers.unknown(data, steady)
     unknown |= {
@@ -149,18 +149,18 @@ def find_telling(subject: Subject, batches: "Iterable[Batch]", answer: "Callable
 
 
 def tables_of(slots: Iterable[Slot]) -> frozenset[int]:
-    """The numbers of rows of the tables that inputs pick rows of, where they are fixed."""
+    """The fixed numbers of rows of lookup tables that inputs index."""
     return frozenset(slot.below for slot in slots if isinstance(slot.below, int))
 
 
 def labels_of(reached: Mapping[str, tuple[Reached, Reached]]) -> frozenset[str]:
-    """Outputs that hold places of the largest numbers in the reference and in the candidate."""
+    """Outputs that are indices of the largest numbers (ArgMax, TopK) in both models."""
     return frozenset(name for name, (ours, theirs) in reached.items() if ours.are_labels and theirs.are_labels)
 
 
 def with_losses(meter: Meter, budget: float, noise: float, *, parts_decide: bool = True) -> Deviation:
-    """What a meter shows, with what of the output is lost, or decides otherwise, whatever its error as a whole is: a
-    fault or a doubt where `parts_decide`, else a worry.
+    """A meter's result, with parts of the output that are lost or decisions that changed, whatever
+    the overall error: a fault or a doubt where `parts_decide`, else a worry.
     """
     result, lost, changed = meter.result(), meter.lost(budget, noise), meter.changed(budget, noise)
     fault = result.fault or (lost.fault or changed.fault if parts_decide else None)
@@ -171,9 +171,10 @@ def with_losses(meter: Meter, budget: float, noise: float, *, parts_decide: bool
 
 
 def measure_noises(subject: Subject, batch: "Batch", answers: Answers) -> dict[str, float]:
-    """What each of a model's answers moves by when its numbers move by half a unit in the last place of FP32.
+    """How far each output moves when inputs and weights move by half an FP32 unit in the last
+    place.
 
-    Of some shakings the largest counts.
+    The largest of a few perturbations counts.
     """
     shaker = Shaker()
     few = any(getattr(answer, "size", _FEW) < _FEW for answer in answers.values())
@@ -186,7 +187,7 @@ def measure_noises(subject: Subject, batch: "Batch", answers: Answers) -> dict[s
                 meter = Meter(name, DType.FLOAT32, is_output=False)
                 meter.add(answer, shaken[name], batch.samples)
                 noise[name] = max(noise[name], measure_noise(meter))
-    except InputError:  # the model bears no other numbers
+    except InputError:  # the model's weights or inputs cannot be perturbed
         return noise
     return noise
 
@@ -194,13 +195,13 @@ def measure_noises(subject: Subject, batch: "Batch", answers: Answers) -> dict[s
 def _lowest(ours: Reached, theirs: Reached, low: DType | None, sums: DType | None) -> DType:
     """The coarsest format that an output depends on."""
     formats = ours.formats | theirs.formats
-    formats -= ours.formats & QUANTIZED  # what the reference came with costs nothing
+    formats -= ours.formats & QUANTIZED  # the reference's own quantization adds no error
     more = [dtype for dtype in (sums,) if dtype is not None]
     more += [low] if low in formats else []
     return lowest_of([formats, frozenset(more)])
 
 
 def lowest_of(formats: Sequence[frozenset[DType]]) -> DType:
-    """The coarsest of float formats; FP32 where there are none that mezzo has numbers of."""
-    known = frozenset().union(*formats) & FORMATS.keys()
-    return max(known, key=lambda dtype: FORMATS[dtype].eps, default=DType.FLOAT32)
+    """The coarsest of the known float formats; FP32 if there is none."""
+    known_formats = frozenset().union(*formats) & FORMATS.keys()
+    return max(known_formats, key=lambda dtype: FORMATS[dtype].eps, default=DType.FLOAT32)

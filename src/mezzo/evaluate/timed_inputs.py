@@ -1,4 +1,4 @@
-"""What a model is fed to be timed: one batch, of somebody's data or drawn, so many samples at a time."""
+"""Inputs for timing: one batch per model with a given number of samples, from data or random."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,10 +20,10 @@ Feeds = Mapping[str, Any]
 def feed_all(
     models: Sequence[Model], data: Data, batch_size: int | None
 ) -> tuple[Sequence[Feeds], DataSource, Sequence[str]]:
-    """The feeds of each model by its own names, the first model's where they fit; where they came from, and what a
-    reader has to know of them.
+    """The feeds of each model by its own names, shared with the first model's where they fit; the
+    data source; and notes for the reader.
 
-    Raises InputError: a model fixes another batch, or the data does not fit one.
+    Raises InputError: a model fixes another batch size, or the data does not fit one.
     """
     if batch_size is not None and batch_size < 1:
         raise InputError(f"{option('batch_size')} is {batch_size}; give 1 or more")
@@ -49,20 +49,22 @@ def feed_all(
 
 
 def _shared(model: Model, feeds: Feeds) -> Feeds | None:
-    """Those of another model's feeds that this one has, where they are all that it needs and fit it."""
+    """The part of another model's feeds that this one takes; None if it is not enough."""
     inputs = lab_of(model).inputs
-    taken = {name: feed for name, feed in feeds.items() if name in inputs.names}
-    if any(name not in taken and name not in inputs.optional for name in inputs.names):
+    common = {name: feed for name, feed in feeds.items() if name in inputs.names}
+    if any(name not in common and name not in inputs.optional for name in inputs.names):
         return None
     try:
-        inputs.check(taken)
+        inputs.check(common)
     except InputError:
         return None
-    return taken
+    return common
 
 
 def _feed(model: Model, data: Data, size: int) -> tuple[Feeds, DataSource]:
-    """The first samples of the data. It may hold more than the model takes: labels, what other models of the run do."""
+    """The first samples of the data. It may hold more arrays than the model takes: labels, or
+    inputs of other models.
+    """
     dataset = open_model_data(model, data, others=True)
     batch = next(iter(dataset))
     if not batch.samples:
@@ -73,8 +75,8 @@ def _feed(model: Model, data: Data, size: int) -> tuple[Feeds, DataSource]:
 
 
 def batch_axis(slots: Sequence[Slot]) -> frozenset[str]:
-    """The inputs whose first axis is that of the samples, and open: the name that most inputs begin with, and that is
-    no length within a sample.
+    """Inputs whose first axis is the open batch axis: the most frequent symbolic name of first axes
+    that is not the name of an inner axis, or an unnamed length.
     """
     firsts: list[tuple[str, Length]] = [(slot.name, slot.lengths[0]) for slot in slots if slot.lengths]
     within = {length for slot in slots for length in (slot.lengths or ())[1:]}
@@ -84,14 +86,14 @@ def batch_axis(slots: Sequence[Slot]) -> frozenset[str]:
 
 
 def cut_rows(feed: Any, size: int) -> Any:
-    """So many rows of an array, again from the first where it has fewer."""
+    """The first `size` rows of an array, repeated from the beginning where it has fewer."""
     if not isinstance(feed, np.ndarray) or not feed.ndim or not len(feed):
         return feed
     return feed[np.arange(size) % len(feed)]
 
 
 def _check(model: Model, feeds: Feeds, batch_size: int | None) -> None:
-    """Raises InputError: the feeds do not fit, or the model fixes another number of samples than was asked for."""
+    """Raises InputError: the feeds do not fit, or the model fixes another batch size."""
     inputs = lab_of(model).inputs
     if batch_size is not None and inputs.fixed_length not in (None, batch_size):
         raise InputError(

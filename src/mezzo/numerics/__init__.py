@@ -1,5 +1,5 @@
-"""Numbers without models: data sets, error metrics, ranges, statistics, verdicts. Knows no IR and no runtime.
+"""Numerics without IR or runtime: data sets, error metrics, ranges, statistics, verdicts.
 
 Imports: `contracts` and below.
-A figure of an error is one file of `metrics/figures/`.
+A new error metric is one file of `metrics/figures/`.
 """

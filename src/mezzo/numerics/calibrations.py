@@ -1,4 +1,4 @@
-"""What quantizing a model by one calibrator after the other has shown."""
+"""Results of quantizing one model with several calibrators."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from mezzo.numerics.measures import DataSource, Interval, Ruling, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A metric's mean, larger is better, and by how much it is below the reference's, with an interval over the
-    differences of the same samples. `is_share`: it is a share of the samples.
+    """A metric's mean (larger is better) and its drop below the reference's, with a paired
+    confidence interval. `is_share`: it is a fraction of the samples, such as an accuracy.
     """
 
     name: str
@@ -20,9 +20,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratorRow:
-    """One calibrator's model, which is what `convert` writes with it. `verdict` judges its answers; `agreement` is the
-    share of samples whose first class is the reference's, None where no output has classes. `quantized` of `products`
-    run on integers; `choosing_s` is what its scales took once values were collected.
+    """The model of one calibrator, as `convert` would write it. `verdict` judges its outputs;
+    `agreement`: fraction of samples with the reference's top-1 class, None without classes.
+    `quantized`: INT8 matmuls and convolutions, out of `products`; `choosing_s`: time to compute its
+    scales from collected statistics.
     """
 
     calibrator: str
@@ -38,10 +39,11 @@ class CalibratorRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Calibrations(Shown):
-    """A model quantized by one calibrator after the other, from values that were collected once.
+    """One model quantized by several calibrators from statistics that were collected once.
 
-    `calibrated` is the data that scales are from, `judged` that which answers were judged on; `is_unseen`: they have no
-    sample in common. `scores` are the reference's metrics by name, empty where neither labels nor a metric were given.
+    `calibrated`: the data that scales come from; `judged`: the data that outputs were judged on;
+    `is_unseen`: they share no sample. `scores`: the reference's metrics by name, empty without
+    labels and metric.
     """
 
     to: str
@@ -57,8 +59,9 @@ class Calibrations(Shown):
 
     @property
     def best(self) -> CalibratorRow | None:
-        """Of the calibrators whose answers are right, with most products on integers, the one whose answers err least,
-        which tells finer than classes do. None where no answers are right, or nothing runs on integers.
+        """The most accurate among the calibrators with the most INT8 matmuls and convolutions, by
+        output error, which is finer than top-1. None if no outputs are within their budgets, or
+        nothing runs in INT8.
         """
         right = [row for row in self.rows if row.verdict.ruling in (Ruling.SAME, Ruling.UNDECIDED) and row.quantized]
         return min(right, key=lambda row: (-row.quantized, row.verdict.error.estimate), default=None)

@@ -1,4 +1,4 @@
-"""What was measured, as data: ranges, errors, verdicts, sensitivity, costs and the frontier between speed and error."""
+"""Records of measurements: ranges, errors, verdicts, sensitivity, costs, frontier."""
 
 import enum
 from collections.abc import Mapping
@@ -11,9 +11,8 @@ from mezzo.tables.target import Gain
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """The data that something was measured on. `samples` are independent rows; `batches` how they came. `seed` is that
-    of inputs that were drawn at random, None where they are somebody's data.
-    """
+    """The data of a measurement. `samples` are independent rows, in `batches`. `seed`: that of
+    random inputs, None for real data."""
 
     name: str
     batches: int
@@ -23,7 +22,7 @@ class DataSource:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate over samples with its confidence interval; `confidence` is 0.95 for a 95 % interval."""
+    """An estimate with its confidence interval; `confidence` is 0.95 for a 95 % interval."""
 
     estimate: float
     low: float
@@ -33,11 +32,12 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class FormatRange:
-    """What one format would do to a value's numbers. Shares are of its finite numbers, of its nonzero ones below 1.
+    """The effect of one format on a value. Fractions are of its finite elements, for the next two
+    of its nonzero ones.
 
-    `beyond`: rounds to infinity. `below_normal`: nonzero, under the smallest normal number. `vanishing`: nonzero and
-    rounds to zero. `rounding`: relative L2 error of rounding the value once.
-    """
+    `beyond`: rounds to infinity. `below_normal`: nonzero, under the smallest normal number.
+    `vanishing`: nonzero and rounds to zero. `rounding`: relative L2 error of rounding the value
+    once."""
 
     beyond: float
     below_normal: float
@@ -47,12 +47,12 @@ class FormatRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRange:
-    """What one value held over all batches. `node` is its producer as plans spell it ("input x" for an input).
+    """The range of one value over all batches. `node`: its producer as plans name it ("input x" for
+    an input).
 
-    `minimum` and `maximum` are of all finite numbers; `quantiles` of magnitudes as (share, magnitude), `formats` and
-    `mean_absolute` are of a sample of `sampled` numbers out of `count`. `largest_at` names the data of the largest
-    magnitude.
-    """
+    `minimum` and `maximum` are of all finite elements; `quantiles`, as (share, magnitude),
+    `formats` and `mean_absolute` are of a sample of `sampled` out of `count` elements.
+    `largest_at`: the batch with the largest magnitude."""
 
     value: str
     node: str
@@ -76,9 +76,10 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ranges(Shown):
-    """The ranges of every float value of a model, in graph order. `skipped` says what was not measured, and why.
+    """The ranges of every float value of a model, in graph order. `skipped`: values that were not
+    measured, and why.
 
-    `unknown`: why the data cannot tell what the values are, in words; empty where it can.
+    `unknown`: reasons why the data cannot represent the values, as text; empty if there are none.
     """
 
     data: DataSource
@@ -88,30 +89,31 @@ class Ranges(Shown):
 
 
 class Ruling(enum.Enum):
-    """What a comparison comes to: on the samples that there are the answers are, or are not, within the budget."""
+    """The outcome of a comparison: whether the outputs on these samples are within the budget."""
 
     SAME = "same"
     DIFFERENT = "different"
-    UNDECIDED = "undecided"  # within the budget, but other samples may not be: more of them would decide
-    UNKNOWN = "cannot tell"  # the data, or the reference's answers to it, show nothing
+    UNDECIDED = "undecided"  # within the budget, but maybe not on other samples: more of them would decide
+    UNKNOWN = "cannot tell"  # the data, or the reference's outputs on it, cannot reveal an error
 
     @property
     def is_open(self) -> bool:
-        """Whether it says neither yes nor no."""
+        """Whether the comparison was inconclusive."""
         return self in (Ruling.UNDECIDED, Ruling.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """How one value of a model differs from the reference's, over all data.
+    """The error of one value against the reference's, over all data.
 
-    `relative_l2`: ||y - ref|| / ||ref||, with an interval over samples. `sqnr_db`: 20 log10 of its inverse.
-    `largest_ulp`: the largest error in units in the last place of `ulp_format`, at the reference's magnitude.
-    `fault`: NaN, infinities, zeros or constants where the reference has none; such a value is wrong whatever the rest.
-    An output has a budget and FP32 noise of its own, and a `ruling`; `unknown` says why it cannot be judged, `worry`
-    what a part of it lost that does not make it wrong, `doubt` what of that leaves open whether it is right. A layer
-    has none of them. `worst`: the relative L2 of the sample
-    that differs most, `worst_at` its number from 0. `figures` are those of `mezzo.numerics.metrics.figures`, by name.
+    `relative_l2`: ||y - ref|| / ||ref||, with an interval over samples. `sqnr_db`: 20 log10 of its
+    inverse. `largest_ulp`: the largest error in units in the last place of `ulp_format`, at the
+    reference's magnitude. `fault`: NaN, infinities, zeros or constants where the reference has
+    none, which always make the value wrong. `worst`: relative L2 of the worst sample, `worst_at`
+    its index. `figures`: those of `mezzo.numerics.metrics.figures`, by name.
+
+    Outputs alone have a budget, FP32 noise and a `ruling`. `unknown`: why an output cannot be
+    judged; `worry`: a partial loss that does not fail it; `doubt`: one that leaves its ruling open.
     """
 
     name: str
@@ -123,8 +125,8 @@ class Deviation:
     largest_ulp: float
     ulp_format: DType
     fault: str | None = None
-    top1: Interval | None = None  # share of rows whose largest element stands where the reference's does
-    topk: Interval | None = None  # share of rows whose k largest elements are the reference's
+    top1: Interval | None = None  # fraction of rows with the reference's argmax
+    topk: Interval | None = None  # fraction of rows with the reference's k largest elements
     k: int | None = None
     ruling: Ruling | None = None
     budget: float | None = None
@@ -149,19 +151,18 @@ class MetricResult:
 
     @property
     def drop(self) -> float:
-        """By how much the candidate is worse, where larger is better."""
+        """The candidate's loss against the reference; larger metrics are better."""
         return self.reference - self.candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether two models give the same answers, each output within its own budget.
+    """Whether two models have the same outputs, each within its own budget.
 
-    `error`, `budget` and `noise` are those of the output that decides, the error NaN where none could be judged.
-    `noise` is what FP32 itself differs by when it sums in another order; `budget_source` says who set the budget, and
-    `budget_asked` what was asked for where noise took its place.
-    `because` tells why, and not the ruling again. `unknown`: what the data cannot tell, and why, each in words.
-    """
+    `error`, `budget` and `noise` are of the deciding output; the error is NaN if none could be
+    judged. `noise`: FP32's own rounding noise; `budget_source`: where the budget comes from;
+    `budget_asked`: the requested one, if noise replaced it. `because`: the reason, as text.
+    `unknown`: what could not be judged and why, as text."""
 
     ruling: Ruling
     error: Interval
@@ -174,16 +175,15 @@ class Verdict:
 
     @property
     def is_same(self) -> bool:
-        """Whether the answers are known to be the same. Where it is False, `ruling` tells wrong from not known."""
+        """Whether the outputs are known to be the same; `ruling` tells wrong from unknown."""
         return self.ruling is Ruling.SAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison(Shown):
-    """The answers of one model against a reference's. `run`: "emulated" in the true precision, or "native".
-    `sizes_bytes`: those of the reference and of the model, where they are known; `target`: what the model says that it
-    was made for, and `gain` what the target's table tells of its speed.
-    """
+    """The outputs of one model compared with a reference's. `run`: "emulated" with every value
+    rounded as typed, or "native" on a runtime. `sizes_bytes`: of the reference and the model, if
+    known; `target`: the model's recorded target, `gain` that target's documented speedup."""
 
     data: DataSource
     run: str
@@ -198,17 +198,17 @@ class Comparison(Shown):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the answers are known to be others."""
+        """Whether the outputs are known to differ."""
         return self.verdict.ruling is Ruling.DIFFERENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitError:
-    """What running one unit, a node or nodes that are judged together, low costs in output error when all else is high.
+    """The output error when one unit (a node, or nodes tied together) runs in low precision and all
+    else in high.
 
-    `is_measured`: by a run of its own; otherwise it is a share of the error that `together` units made in one run, and
-    may lie between `low` and `high`. `fault`: see `Deviation`.
-    """
+    `is_measured`: by a run of its own; otherwise its share of the error of `together` units in one
+    run, between `low` and `high`. `fault`: see `Deviation`."""
 
     name: str
     nodes: tuple[str, ...]
@@ -216,15 +216,14 @@ class UnitError:
     is_measured: bool
     fault: str | None = None
     together: int = 1
-    low: float | None = None  # None where it is measured
+    low: float | None = None  # None if measured
     high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Sensitivity(Shown):
-    """Units, the most costly first. `runs` is how many forward runs it took, on `data`; `all_low` the error of all, NaN
-    where nothing was run. `unknown`: what the data cannot tell, in words.
-    """
+    """Units by falling error. `runs`: forward runs on `data`; `all_low`: the error with all units
+    in low precision, NaN if nothing ran. `unknown`: what the data cannot show, as text."""
 
     data: DataSource
     units: tuple[UnitError, ...]
@@ -238,7 +237,7 @@ BYTES_MOVED = "bytes moved"
 
 @dataclass(frozen=True, slots=True)
 class NodeCost:
-    """What one node costs in each precision, in the account's unit."""
+    """The cost of one node in each precision, in the unit of its `CostTable`."""
 
     node: str
     high: float
@@ -247,7 +246,7 @@ class NodeCost:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Where costs come from. `unit`: `BYTES_MOVED` for tables, "ns" for measured times. `total_*` of whole plans."""
+    """Costs of nodes. `unit`: `BYTES_MOVED` for tables, "ns" for measured times."""
 
     source: str
     unit: str
@@ -256,11 +255,12 @@ class CostTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierPoint:
-    """The cheapest plan for one price of error. `weight`: cost units per squared error, infinite where only FP32 is.
+    """The cheapest plan for one price of error. `weight`: cost units per squared error, infinite
+    for FP32 only.
 
-    `cost` in the unit of the costs; `error` is measured, None where the plan was only predicted. `predicted_error` is
-    the root of the sum of squared errors of what runs low, times the record's `prediction.factor`.
-    """
+    `cost` is in the unit of the costs; `error` is measured, None if only predicted.
+    `predicted_error`: the root of the summed squared errors of low-precision units, times the
+    record's `prediction.factor`."""
 
     weight: float
     cost: float
@@ -272,11 +272,10 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """How well errors were predicted, by the `points` of the frontier that were measured too.
+    """Accuracy of predicted errors, from the `points` of the frontier that were also measured.
 
-    `factor`: what sums of squares are taken times, so that predictions are right on the average; the measured error was
-    then between `low` and `high` of the predicted one.
-    """
+    `factor`: correction of the root of summed squares that makes predictions right on average; a
+    measured error is between `low` and `high` times the prediction."""
 
     factor: float
     low: float
@@ -286,13 +285,13 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRecord:
-    """How a search went. Evaluations are passes over all tuning data; partial ones over a part of it; `checks` are
-    passes of a converted model over the data that judges it.
+    """Record of a search. `evaluations` are passes over all tuning data, `partial_evaluations` over
+    a part of it; `checks`: passes of a converted model over the data that judges it.
 
-    `margin`: the plan had to stay below budget / margin on the tuning data. `held_out_error`: on data that the search
-    never saw. `stopped_by`: why the search ended, in words. `costliest`: the unit whose error costs most. `unknown`:
-    what the data cannot tell, in words: where it says anything, nobody knows whether the budget holds.
-    """
+    `margin`: on the tuning data the error had to stay below budget / margin. `held_out_error`: on
+    data the search never used. `stopped_by`: why the search ended. `costliest`: the unit with the
+    largest error. `unknown`: what the data cannot show, as text; if not empty, the budget is not
+    verified."""
 
     budget: float
     margin: float
@@ -311,11 +310,10 @@ class SearchRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedModel:
-    """A model that was timed beside others. `fault` says why the target does not run it; then nothing else is known.
+    """One model of a timing run. `fault`: why the target cannot run it; then no times are set.
 
-    `median_ns` and `least_ns` are times of a call; `speed` is how many times as fast as the first of them it is, None
-    for that one itself.
-    """
+    `median_ns` and `least_ns` are per call; `speed`: speedup over the first model, None for that
+    one."""
 
     name: str
     fault: str | None
@@ -326,9 +324,8 @@ class TimedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Models timed side by side in turns on a target: the source in FP32, the result, and what convert alone gives
-    where that could be made. `load` is the machine's before and after, None where the system does not tell.
-    """
+    """Interleaved timings of models on a target: the FP32 source, the result, and plain `convert`'s
+    result where it exists. `load`: the machine's before and after, None if the system has none."""
 
     target: str
     runtime: str
@@ -339,12 +336,13 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeCheck:
-    """What the runtime of a target made of a result. `why_not`: why nothing was checked; then the rest says nothing.
+    """A check of a result on its target's own runtime. `why_not`: why it was skipped; then no other
+    field counts.
 
-    `runtime` has its version. `fault`: why it does not load or run the result. `comparison` is of its answers with
-    FP32's. `planned` counts the products that read quantized data in the file, `in_floats` names those that the
-    runtime's own graph has in floats. `returned`: products that went back to floats for what was seen.
-    """
+    `runtime` includes the version. `fault`: why it fails to load or run the result. `comparison`:
+    its outputs against FP32's. `planned`: quantized matmuls and convolutions in the file;
+    `in_floats`: those that the runtime's optimized graph has in floats; `returned`: those that went
+    back to floats because of this check."""
 
     target: str
     runtime: str | None = None
@@ -357,20 +355,19 @@ class RuntimeCheck:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the result does not run there, or answers wrong."""
+        """Whether the result fails to run on the target, or has wrong outputs."""
         return self.fault is not None or (self.comparison is not None and self.comparison.is_wrong)
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether its answers there leave open whether the result is right."""
+        """Whether the outputs on the target leave the ruling open."""
         return self.comparison is not None and any(output.doubt for output in self.comparison.outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """All that was measured on the way to one model, for its account; what was not asked for is None or empty. `data`
-    is what decided; `shares_data` says that it, or a part of it, also judged.
-    """
+    """All measurements for one model's record; those not requested are None or empty. `data`: the
+    data of decisions; `shares_data`: some of it was also used to judge."""
 
     data: DataSource | None = None
     ranges: Ranges | None = None

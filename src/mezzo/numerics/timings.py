@@ -1,4 +1,4 @@
-"""What timing models side by side has shown."""
+"""Results of timing several models side by side."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,13 @@ from mezzo.numerics.statistics.speeds import Difference, Spread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTimes:
-    """One file. `fault` says why the target does not run it; then it has no times.
+    """The times of one file. `fault`: why the target cannot run it; then there are none.
 
-    `turns_ns` are times per call by start and round, each the mean of `calls`, and `times` what they come to. `speed`
-    is how many times as fast as the reference it is, and `difference` what that says; None for the reference, and where
-    that does not run. `inputs` spell what it was fed, by name. `layers` are what the runtime ran, if that was asked.
-    `answers` stand beside the reference's, each run on this runtime; None where they cannot be compared.
+    `turns_ns`: ns per call by start and round, each a mean of `calls`; `times` summarizes them.
+    `speed`: speedup over the reference, and `difference` its verdict; None for the reference, and
+    if that fails. `inputs`: descriptions by name. `layers`: the runtime's profile, if requested.
+    `answers`: outputs compared with the reference's, both on this runtime; None if they cannot be
+    compared.
     """
 
     name: str
@@ -38,10 +39,11 @@ class FileTimes:
 class Timings(Shown):
     """Files timed side by side in one run, the reference first.
 
-    `runtime` has its version. `cores` are those that this process may use, `threads` those that the runtime was told
-    to, None where it was not. `keeps_types`: the files' types ran where the runtime would choose others. `load` is the
-    machine's over the last minute, before and after, None where the system does not tell. `pause_s` and a call that is
-    not timed stand before each timed turn. `notes` say what a reader has to know beside.
+    `runtime` includes the version. `cores`: those available to this process; `threads`: those the
+    runtime was set to, None by default. `keeps_types`: the runtime was made to use the files' own
+    types. `load`: the machine's load average over a minute, before and after, None if the system
+    has none. A pause of `pause_s` and a warm-up call precede each timed turn. `notes` are for the
+    reader.
     """
 
     target: str
@@ -59,5 +61,5 @@ class Timings(Shown):
 
     @property
     def has_faults(self) -> bool:
-        """Whether some file does not run."""
+        """Whether some file fails to run."""
         return any(file.fault is not None for file in self.files)

@@ -1,4 +1,6 @@
-"""Says whether two models give the same answers: within a budget, against FP32's noise, over samples."""
+"""Verdicts on whether two models have the same outputs: within a budget, above FP32's noise, with
+confidence over samples.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,20 +11,22 @@ from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics.data.data_checks import MOST_NOISE, Unknown
 from mezzo.numerics.measures import Deviation, Interval, Ruling, Verdict
 
-# One rounding is off by 0.2 eps in root mean square, and independent ones add up like their square root: 8 eps are
-# 1,600 roundings in a row, more than the deepest paths of today's networks have. An overflow gives far more.
+# One rounding has a relative error of 0.2 eps (root mean square), and independent ones grow with
+# the root of their number: 8 eps are 1,600 successive roundings, more than the deepest networks
+# have. An overflow gives far more.
 _LOW_EPS = 8
-# What is off by more than a quarter of itself says little, of however few bits it was made. Trained networks that keep
-# their top-1 in FP8 err by 0.02 to 0.08 (E4M3) and 0.04 to 0.21 (E5M2): docs/figures.md, FP8 beside INT8.
+# No budget exceeds 25 %, however few bits a format has. Trained networks that keep their top-1 in
+# FP8 have errors of 0.02 to 0.08 (E4M3) and 0.04 to 0.21 (E5M2) (docs/figures.md).
 _MOST_LOW = 0.25
-# Noise is measured with one move per number; other kernels round at every layer. 16 is the root of 256 layers.
+# Noise is measured with one perturbation; other kernels round at every layer. 16 is the root of 256
+# layers.
 _NOISES = 16
 _HIGH = (DType.FLOAT32, DType.FLOAT64)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much error is allowed, and who says so; `asked` is what was asked for where FP32's noise is above it."""
+    """The allowed error and its source; `asked`: the requested one, if noise is above it."""
 
     error: float
     source: str
@@ -31,19 +35,19 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """How much worse a metric may become: absolute, or relative to the reference's figure. `text` as the user wrote."""
+    """The allowed loss of a metric, absolute or relative. `text`: as the user wrote it."""
 
     amount: float
     is_relative: bool
     text: str
 
     def allowed(self, reference: float) -> float:
-        """The allowance in the metric's own unit."""
+        """The allowed loss in the metric's own unit."""
         return self.amount * abs(reference) if self.is_relative else self.amount
 
 
 def read_drop(given: str | float) -> Drop:
-    """Read "0.005" or "0.5%". Raises InputError: it is neither, or negative."""
+    """Parse "0.005" or "0.5%". Raises InputError: neither form, or negative."""
     text = str(given).strip()
     try:
         amount = float(text.removesuffix("%"))
@@ -55,9 +59,10 @@ def read_drop(given: str | float) -> Drop:
 
 
 def choose_budget(max_error: float | None, lowest: DType, noise: float) -> Budget:
-    """The budget given, or one from the coarsest format; raised to FP32's noise if that is larger, up to a tenth.
+    """The requested budget, or one from the coarsest format; raised to FP32's noise if that is
+    larger, up to 0.1.
 
-    Raises: InputError: `max_error` is negative or no number.
+    Raises InputError: `max_error` is negative or not finite.
     """
     if max_error is not None and not 0 <= max_error < float("inf"):
         raise InputError(f"{option('max_error')} is {max_error}; give a relative error of 0 or more, such as 1e-3")
@@ -78,12 +83,12 @@ def choose_budget(max_error: float | None, lowest: DType, noise: float) -> Budge
 
 
 def floor_of(lowest: DType, noise: float) -> float:
-    """The least that a budget of an output may be, for the noise that FP32 itself makes in it."""
+    """The smallest budget of an output that FP32's own noise justifies."""
     return _NOISES * noise if lowest in _HIGH else noise
 
 
 def judge_output(output: Deviation, budget: Budget, noise: float, unknown: Unknown | None) -> Deviation:
-    """Judge one output by its own budget. What is wrong is wrong; else what is `unknown` about it decides."""
+    """Judge one output by its own budget. A wrong one fails even if parts of it are `unknown`."""
     error = output.relative_l2
     is_blind = unknown is not None and unknown.is_blind
     if output.fault is not None or not (is_blind or error.estimate <= budget.error):
@@ -100,9 +105,10 @@ def judge_output(output: Deviation, budget: Budget, noise: float, unknown: Unkno
 
 
 def judge(outputs: Sequence[Deviation], faults: Sequence[str]) -> Verdict:
-    """Judge by outputs that are judged each: a wrong one decides, then what cannot be told, then what is undecided.
+    """The verdict on all outputs: a wrong one decides, then what is unknown, then what is
+    undecided.
 
-    `faults`: why nothing can be told from the data.
+    `faults`: reasons why the data allows no verdict.
     """
     unknown = (*faults, *_tell_unknown(outputs))
     wrong = _worst(output for output in outputs if output.ruling is Ruling.DIFFERENT)
@@ -126,9 +132,9 @@ def judge(outputs: Sequence[Deviation], faults: Sequence[str]) -> Verdict:
 def judge_drop(
     outputs: Sequence[Deviation], name: str, drop: Interval, allowed: Drop, of: float, faults: Sequence[str]
 ) -> Verdict:
-    """Judge by how much worse the user's metric became; a fault of any output decides all the same.
+    """The verdict by the loss of the user's metric; a fault of any output still fails the model.
 
-    Outputs that cannot be judged matter where there are no others: a metric of them shows nothing either.
+    Outputs that cannot be judged matter only if none can: then the metric shows nothing either.
     """
     limit = allowed.allowed(of)
     source = f"a drop of {allowed.text} of {name}"
@@ -151,7 +157,7 @@ def _tell_unknown(outputs: Sequence[Deviation]) -> list[str]:
 
 
 def _sum_up(unknown: Sequence[str], judged: Sequence[Deviation], outputs: int) -> str:
-    """The first reason, how many more there are, and what could be judged all the same."""
+    """The first reason, the number of others, and the ruling on outputs that could be judged."""
     more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
     if not judged or len(judged) == outputs:
         return f"{unknown[0]}{more}"
@@ -162,7 +168,7 @@ def _sum_up(unknown: Sequence[str], judged: Sequence[Deviation], outputs: int) -
 
 
 def _worst(outputs: Iterable[Deviation]) -> Deviation | None:
-    """The first with a fault; else the one whose interval reaches highest, in units of its own budget."""
+    """The first output with a fault, else the one whose upper bound exceeds its budget most."""
     several = list(outputs)
     faulty = next((output for output in several if output.fault is not None), None)
     return faulty or max(several, key=_share_of_budget, default=None)
@@ -176,7 +182,7 @@ def _share_of_budget(output: Deviation) -> float:
 
 
 def _rule(ruling: Ruling, by: Deviation | None, because: str, unknown: tuple[str, ...]) -> Verdict:
-    """The verdict of the output that decides, or of none."""
+    """The verdict of the deciding output, or of none."""
     if by is None:
         nothing = float("nan")
         return Verdict(
@@ -204,18 +210,19 @@ def _weigh_output(output: Deviation) -> str:
     return _weigh(f"output {output.name!r} differs most, by", output.relative_l2, output.budget or 0.0)[1]
 
 
-def _weigh(what: str, error: Interval, limit: float) -> tuple[Ruling, str]:
+def _weigh(subject: str, error: Interval, limit: float) -> tuple[Ruling, str]:
+    """The ruling on an error interval against a limit, and the reason."""
     share = f"with {100 * error.confidence:g} % confidence"
-    said = f"{what} {error.estimate:.3g}"
+    summary = f"{subject} {error.estimate:.3g}"
     if error.high <= limit:
-        return Ruling.SAME, f"{said}, {share} at most {error.high:.3g}, within {limit:.3g}"
+        return Ruling.SAME, f"{summary}, {share} at most {error.high:.3g}, within {limit:.3g}"
     if not error.estimate <= limit:
-        return Ruling.DIFFERENT, f"{said}, more than {limit:.3g}"
+        return Ruling.DIFFERENT, f"{summary}, more than {limit:.3g}"
     return Ruling.UNDECIDED, (
-        f"{said}, within {limit:.3g}, but {share} it may be {error.high:.3g}; more samples would decide"
+        f"{summary}, within {limit:.3g}, but {share} it may be {error.high:.3g}; more samples would decide"
     )
 
 
 def _reach(interval: Interval) -> float:
-    """The upper end, with what is no number above all."""
+    """The upper bound, with NaN as infinity."""
     return interval.high if interval.high == interval.high else float("inf")

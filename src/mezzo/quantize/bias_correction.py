@@ -1,5 +1,6 @@
-"""Biases that bring the mean of each channel to where it is in floats, product by product, in the order in which they
-compute: what one corrects, the next ones no longer see.
+"""Bias correction: restores the float mean of each output channel, layer by layer in execution
+order, so that each correction includes the effect of earlier ones. Layers are matmuls and
+convolutions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,10 +24,10 @@ from mezzo.quantize.arithmetic.parameters import is_guarded
 from mezzo.quantize.arithmetic.products import Convolution, Floats
 from mezzo.quantize.product_layouts import is_own_constant, layout_of
 
-# Samples that means are of, in one pass for each product.
+# Samples for the means, in one pass per layer.
 _SAMPLES = 64
 
-# The result of the plan with these biases corrected.
+# Converts the model by the plan, with these bias corrections.
 Make = Callable[[Sequence[Correction]], Artifact]
 
 
@@ -38,40 +39,45 @@ def corrected_biases(
     dataset: Dataset,
     make: Make,
 ) -> tuple[Correction, ...]:
-    """Corrections of the biases of products that run quantized, by node id, of a reading of the model.
+    """Bias corrections of quantized layers, given as node ids of `planned`.
 
-    `known`: how values are held, by name; a bias that would take too much of an INT32 sum is left as it is.
+    `known`: quantization parameters by value name; a bias that would take too much of the INT32
+    range is not corrected.
     """
     graph = planned.graph
-    batches, found = [*_few(dataset)], list[Correction]()
+    batches, corrections = [*_few(dataset)], list[Correction]()
     result: Artifact | None = None
     for node in nodes:
         place = bias_of(graph, node)
         if place is None:
             continue
         if result is None:
-            result = make(found)
-        moved = _moved(model, result, graph.values[place.made].name, place.axis, batches)
-        if moved is None or not moved.any() or not _is_held(model, planned, place, known, moved):
+            result = make(corrections)
+        shift = _moved(model, result, graph.values[place.made].name, place.axis, batches)
+        if shift is None or not shift.any() or not _is_held(model, planned, place, known, shift):
             continue
-        added = tuple(map(float, moved))
-        found.append(Correction(value=graph.values[place.bias].name, axis=place.along, added=added))
+        added = tuple(map(float, shift))
+        corrections.append(Correction(value=graph.values[place.bias].name, axis=place.along, added=added))
         result = None
-    return tuple(found)
+    return tuple(corrections)
 
 
-def _is_held(model: Model, planned: Reading, place: "Place", known: Mapping[str, Quantization], moved: Floats) -> bool:
-    """Whether a bias is finite once it is moved, and takes no more of an INT32 sum than its guard allows."""
+def _is_held(
+    model: Model, planned: Reading, place: "Place", quantized: Mapping[str, Quantization], shift: Floats
+) -> bool:
+    """Whether a shifted bias is finite, and within its guard of the INT32 range."""
     reading = model.read(planned.low, planned.version)
-    (numbers,) = (held.reshape(-1) for _, held in model.weights(reading, [place.bias]))
+    (numbers,) = (array.reshape(-1) for _, array in model.weights(reading, [place.bias]))
     with np.errstate(over="ignore"):
-        corrected = numbers + moved
-    how = known.get(name_offset(planned.graph, place.use))
+        corrected = numbers + shift
+    how = quantized.get(name_offset(planned.graph, place.use))
     return bool(np.isfinite(corrected).all()) and (how is None or is_guarded(corrected, how))
 
 
 class Place(NamedTuple):
-    """Of a product: what it makes with its bias, the axis of its channels; the bias, who reads it, and its axis."""
+    """The bias of a layer: the layer's output with the bias added, and its channel axis; the bias
+    value, the use that reads it, and the bias's axis.
+    """
 
     made: int
     axis: int
@@ -81,18 +87,18 @@ class Place(NamedTuple):
 
 
 def bias_of(graph: Graph, number: int) -> Place | None:
-    """Where the bias of a product is that nobody else reads, a number for each channel; None where it has none."""
+    """A layer's per-channel bias that has no other reader; None if there is none."""
     node = graph.nodes[number]
-    product, made = layout_of(graph, node), node.outputs[0]
-    if product is None or made is None or node.scope or node.attributes.get("beta", 1.0) != 1.0:
+    product, output = layout_of(graph, node), node.outputs[0]
+    if product is None or output is None or node.scope or node.attributes.get("beta", 1.0) != 1.0:
         return None
     use = Use(number, 2)
-    if node.op == "MatMul":  # what an Add right behind it adds
-        uses = graph.uses[made]
+    if node.op == "MatMul":  # MatMul has no bias operand: an Add directly after it is the bias
+        uses = graph.uses[output]
         reader = graph.nodes[uses[0].node] if len(uses) == 1 else None
         if reader is None or reader.op != "Add" or reader.outputs[0] is None:
             return None
-        made, use = reader.outputs[0], Use(reader.id, 1 - uses[0].operand)
+        output, use = reader.outputs[0], Use(reader.id, 1 - uses[0].operand)
     operands = graph.nodes[use.node].inputs
     bias = operands[use.operand] if use.operand < len(operands) else None
     if bias is None or not is_own_constant(graph, bias) or bias not in graph.shapes:
@@ -100,11 +106,11 @@ def bias_of(graph: Graph, number: int) -> Place | None:
     shape = graph.shapes[bias]
     if not shape or any(size != 1 for size in shape[:-1]):
         return None
-    return Place(made, 1 if isinstance(product, Convolution) else -1, bias, use, len(shape) - 1)
+    return Place(output, 1 if isinstance(product, Convolution) else -1, bias, use, len(shape) - 1)
 
 
 def _few(dataset: Dataset) -> Iterator[Batch]:
-    """The first samples."""
+    """The first `_SAMPLES` samples."""
     left = _SAMPLES
     for batch in dataset:
         if left <= 0:
@@ -114,11 +120,11 @@ def _few(dataset: Dataset) -> Iterator[Batch]:
 
 
 def _is_cut(batch: Batch) -> bool:
-    return all(getattr(one, "ndim", 0) and len(one) == batch.samples for one in batch.feeds.values())
+    return all(getattr(feed, "ndim", 0) and len(feed) == batch.samples for feed in batch.feeds.values())
 
 
 def _moved(model: Model, result: Artifact, name: str, axis: int, batches: Sequence[Batch]) -> Floats | None:
-    """By how much the mean of each channel of a value lies above the result's; None where it cannot be seen."""
+    """The bias correction per channel of a value; None if the two cannot be compared."""
     pair = lab_of(model).pair(model.runnable(result), EMULATED)
     layers = pair.layers()
     if name not in layers:
@@ -128,8 +134,8 @@ def _moved(model: Model, result: Artifact, name: str, axis: int, batches: Sequen
         sides = [np.moveaxis(np.asarray(side[name], np.float64), axis, -1) for side in sessions.run(batch.feeds)]
         if sides[0].shape != sides[1].shape or not sides[0].size:
             return None
-        wanted, found = (side.reshape(-1, side.shape[-1]).mean(axis=0) for side in sides)
-        means.append((wanted * batch.samples, found * batch.samples))
+        float_mean, int8_mean = (side.reshape(-1, side.shape[-1]).mean(axis=0) for side in sides)
+        means.append((float_mean * batch.samples, int8_mean * batch.samples))
     count = sum(batch.samples for batch in batches)
     if not count:
         return None

@@ -1,4 +1,4 @@
-"""Scales and zero points for what may be quantized: values are watched on data, and weights read one by one."""
+"""INT8 calibration: scales and zero points of activations from data, and of weights."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +38,8 @@ _ANY_RANGE = Range(0.0, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """What data shows of a model's values, for any calibrator to choose from; `batches` are those that it has, of which
-    time may have left some out.
+    """Statistics of a model's values on data, for any calibrator. `batches`: batches in the data,
+    of which a time limit may have skipped some.
     """
 
     data: DataSource
@@ -54,12 +54,14 @@ def calibrate(
     model: Model, options: Options, dataset: Dataset, calibrator: Calibrator, resume: Path | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Options:  # fmt: skip
-    """The options with the parameters of every value that the target's kernels may read or make quantized. `resume`
-    keeps what was collected, and is gone on from where it exists. `may_go_on` is asked before each batch but the first:
-    where it may not, scales are of the batches until then, and a note says so.
+    """The options with quantization parameters of every value that the target's INT8 kernels may
+    read or produce. `resume`: checkpoint file, continued if it exists. `may_go_on` is called before
+    each batch but the first; once it returns False, scales come from the batches until then, and a
+    note says so.
 
     Raises:
-        InputError: the data is at fault, or has no sample, or the calibrator does not suit the format.
+        InputError: the data is invalid or has no sample, or the calibrator does not suit the
+            format.
         ContractError: the model does not run.
     """
     check_method(calibrator, options)
@@ -71,43 +73,45 @@ def watch(
     model: Model, options: Options, dataset: Dataset, calibrators: Sequence[Calibrator], resume: Path | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Watched:  # fmt: skip
-    """What values that may be quantized hold on the data; calibrators see it too. Errors are those of `calibrate`."""
+    """Collect statistics of all values that may be quantized; calibrators observe the data too.
+    Errors as in `calibrate`.
+    """
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
-    asked = _asked(reading.graph, judged.quantizing.units)
-    held = collect(model, reading, dataset, [*asked.operands], calibrators, resume, may_go_on)
+    needs = _asked(reading.graph, judged.quantizing.units)
+    collected = collect(model, reading, dataset, [*needs.operands], calibrators, resume, may_go_on)
     return Watched(
-        data=held.data, batches=held.batches, reading=reading, units=judged.quantizing.units, asked=asked,
-        collector=held.collector,
+        data=collected.data, batches=collected.batches, reading=reading, units=judged.quantizing.units, asked=needs,
+        collector=collected.collector,
     )  # fmt: skip
 
 
 def choose_parameters(model: Model, options: Options, watched: Watched, calibrator: Calibrator) -> Options:
-    """The options with the parameters that a calibrator chooses that suits the format. Raises InputError: it fails."""
+    """The options with a calibrator's parameters. Raises InputError: the calibrator fails."""
     dtype = options.planning.line.quantized_format
     assert dtype is not None, "asked where something is to be quantized"
-    units, asked, coarse, ranges = watched.units, watched.asked, dict[tuple[int, ...], NamedFinding](), {}
+    units, needs, coarse, ranges = watched.units, watched.asked, dict[tuple[int, ...], NamedFinding](), {}
     while True:
-        ranges = _ranges(watched.collector, asked, calibrator, dtype)
-        shared = align(ranges, asked.groups)
+        ranges = _ranges(watched.collector, needs, calibrator, dtype)
+        shared = align(ranges, needs.groups)
         more = coarse_parts(watched.reading.graph, units, ranges, shared) if _is_even(dtype) else {}
         if not more:
             break
         coarse |= more
         units = [unit for unit in units if unit.nodes not in coarse]
-        asked = _asked(watched.reading.graph, units)
-    found = _of_values(shared, asked, dtype)
-    found |= _of_weights(model, watched.reading, asked)
-    add_offsets(model, watched.reading, units, found)
+        needs = _asked(watched.reading.graph, units)
+    parameters = _of_values(shared, needs, dtype)
+    parameters |= _of_weights(model, watched.reading, needs)
+    add_offsets(model, watched.reading, units, parameters)
     notes = (*tell_cut(watched), *_tell_strangers(watched.collector))
-    told = (note for note in notes if note not in options.notes)
-    notes = (*options.notes, *told)
-    planning = replace(options.planning, quantized=found, coarse=(*options.planning.coarse, *coarse.values()))
+    new_notes = (note for note in notes if note not in options.notes)
+    notes = (*options.notes, *new_notes)
+    planning = replace(options.planning, quantized=parameters, coarse=(*options.planning.coarse, *coarse.values()))
     return replace(options, planning=planning, notes=notes)
 
 
 def tell_cut(watched: Watched) -> list[str]:
-    """What of the data gave no scale, as time was up."""
+    """A note if a time limit ended the calibration early."""
     done, every = watched.data.batches, watched.batches
     if done == every:
         return []
@@ -115,17 +119,17 @@ def tell_cut(watched: Watched) -> list[str]:
 
 
 def _tell_strangers(collector: Collector) -> list[str]:
-    """What of the data gave no scale, as it is no finite number."""
-    held = {name: strangers for name in collector.names if (strangers := collector.summary(name).strangers)}
-    if not held:
+    """A note if the data had NaN or infinities, which no scale covers."""
+    nonfinite = {name: strangers for name in collector.names if (strangers := collector.summary(name).strangers)}
+    if not nonfinite:
         return []
-    first, count = next(iter(held.items()))
-    more = f" and {len(held) - 1} more values" if len(held) > 1 else ""
+    first, count = next(iter(nonfinite.items()))
+    more = f" and {len(nonfinite) - 1} more values" if len(nonfinite) > 1 else ""
     return [f"NaN and infinities in the data gave no scale: {count} of the numbers of {first!r}{more}; mend the data"]
 
 
 def _without_suspicions(options: Options) -> Options:
-    """The options without the structure rules that data may lift: what it lifts needs scales as all else does."""
+    """The options without rules that data may overrule: cleared nodes need scales too."""
     policy = options.planning.policy
     firm = frozenset(rule.name for rule in structure_rules() if rule.lifting is Lifting.NEVER)
     findings = firm if policy.findings is None else firm & policy.findings
@@ -133,17 +137,17 @@ def _without_suspicions(options: Options) -> Options:
 
 
 def at_run_time(model: Model, options: Options) -> Options:
-    """The options with the parameters of weights, which are all that is needed where ranges are found at run time."""
+    """The options with weight parameters alone, for dynamic quantization, which needs no others."""
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
-    found = _of_weights(model, reading, _asked(reading.graph, judged.quantizing.units))
-    return replace(options, planning=replace(options.planning, quantized=found))
+    parameters = _of_weights(model, reading, _asked(reading.graph, judged.quantizing.units))
+    return replace(options, planning=replace(options.planning, quantized=parameters))
 
 
 def without_data(model: Model, options: Options) -> tuple[Model, Options]:
-    """The model to plan, and the options with scales that stand for those of data, for a plan and nothing else; weights
-    have their own. Where ranges are found at run time none is needed, and the plan is what a conversion makes. Both as
-    they are where nothing is to be quantized.
+    """The model, and options with placeholder scales, to plan without calibration data; weights
+    have their own scales. For dynamic quantization the plan equals that of a conversion. Both are
+    unchanged if nothing is to be quantized.
     """
     model, options = fuse(model, options)
     if options.planning.line.quantized is None:
@@ -152,33 +156,35 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
         return model, at_run_time(model, options)
     reading, judged = judge_model(model, options)
     assert judged.quantizing is not None, "asked where something is to be quantized"
-    asked = _asked(reading.graph, judged.quantizing.units)
+    needs = _asked(reading.graph, judged.quantizing.units)
     dtype = options.planning.line.quantized_format
     assert dtype is not None, "the same"
-    ways = _storages(asked, dtype)
-    found = {name: parameters_for(_ANY_RANGE, _grid(way)) for name, way in ways.items()}
-    found |= _of_weights(model, reading, asked)
-    add_offsets(model, reading, judged.quantizing.units, found)
+    ways = _storages(needs, dtype)
+    parameters = {name: parameters_for(_ANY_RANGE, _grid(way)) for name, way in ways.items()}
+    parameters |= _of_weights(model, reading, needs)
+    add_offsets(model, reading, judged.quantizing.units, parameters)
     note = "no data told any range: the plan shows which kernels are taken, and its scales stand for none"
-    planning = replace(options.planning, quantized=found)
+    planning = replace(options.planning, quantized=parameters)
     return model, replace(options, planning=planning, notes=(*options.notes, note))
 
 
-def _storages(asked: "_Asked", dtype: DType) -> dict[str, tuple[DType, bool]]:
-    """How values are best held of which nothing is known but who reads them."""
-    return {name: storage_of(dtype, operands, False) for name, operands in asked.together().items()}
+def _storages(needs: "_Asked", dtype: DType) -> dict[str, tuple[DType, bool]]:
+    """The best storage type of each value, given only the operands that read it."""
+    return {name: storage_of(dtype, operands, False) for name, operands in needs.together().items()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What units ask of values, by name: the operands that read each, weights by id with theirs, and who shares."""
+    """The requirements of units: reading operands by value name, weights by value id, and groups
+    with shared parameters.
+    """
 
     operands: dict[str, list[Operand]] = field(default_factory=dict)
     weights: dict[int, Operand] = field(default_factory=dict)
     groups: list[tuple[str, ...]] = field(default_factory=list)
 
     def together(self) -> dict[str, list[Operand]]:
-        """The operands that read each value, or one that it shares its parameters with."""
+        """The operands that read each value, or a value with which it shares parameters."""
         shared = {name: [*operands] for name, operands in self.operands.items()}
         for group in self.groups:
             readers = [operand for name in group for operand in self.operands.get(name, ())]
@@ -188,86 +194,89 @@ class _Asked:
 
 
 def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
-    """What has to be known of values of the main graph for every unit to run quantized."""
-    asked = _Asked()
+    """The requirements for every unit to run quantized, for values of the main graph."""
+    needs = _Asked()
 
     def watch(value: int, *operands: Operand) -> None:
         if graph.values[value].scope == 0:
-            asked.operands.setdefault(graph.values[value].name, []).extend(operands)
+            needs.operands.setdefault(graph.values[value].name, []).extend(operands)
 
     for unit in units:
         for read in unit.reads:
             if read.operand.is_weight and graph.values[read.value].scope > 0:
-                continue  # parameters go by names of the main graph
+                continue  # parameters are stored by names of the main graph
             if read.operand.is_weight:
-                held = asked.weights.get(read.value, read.operand)
-                asked.weights[read.value] = held if held.axis == read.operand.axis else replace(held, axis=None)
+                earlier = needs.weights.get(read.value, read.operand)
+                needs.weights[read.value] = (
+                    earlier if earlier.axis == read.operand.axis else replace(earlier, axis=None)
+                )
             elif not unit.kernel.is_dynamic:
                 watch(read.value, read.operand)
-        made = [value for value in graph.nodes[unit.nodes[0]].outputs if value is not None]
+        outputs = [value for value in graph.nodes[unit.nodes[0]].outputs if value is not None]
         if unit.kernel.is_dynamic:
             continue
         if unit.kernel.hands in (OutputMode.READ, OutputMode.PASSED):
-            for value in made:
+            for value in outputs:
                 watch(value)
-            shared = (*(read.value for read in unit.reads if not read.operand.is_weight), *made)
-            asked.groups.append(tuple(graph.values[value].name for value in shared))
+            shared = (*(read.value for read in unit.reads if not read.operand.is_weight), *outputs)
+            needs.groups.append(tuple(graph.values[value].name for value in shared))
         elif unit.kernel.hands is not OutputMode.FLOATS:
             watch(unit.result)
         for value in unit.inside if unit.kernel.is_cut else ():
             watch(value)
-    return asked
+    return needs
 
 
-def _ranges(collector: Collector, asked: _Asked, calibrator: Calibrator, dtype: DType) -> dict[str, Range]:
-    """The ranges that a calibrator chooses of values that were watched. What was never seen gets none."""
-    shared = asked.together()
+def _ranges(collector: Collector, needs: _Asked, calibrator: Calibrator, dtype: DType) -> dict[str, Range]:
+    """The ranges that a calibrator chooses. Values that were never observed have none."""
+    shared = needs.together()
     ranges: dict[str, Range] = {}
     for name, operands in shared.items():
         if name not in collector.names:
             continue
-        seen = collector.summary(name)
-        is_never_negative = seen.extremes is not None and seen.extremes.low >= 0.0
-        chosen = choose_range(calibrator.of(name), seen, _grid(storage_of(dtype, operands, is_never_negative)))
+        summary = collector.summary(name)
+        is_never_negative = summary.extremes is not None and summary.extremes.low >= 0.0
+        chosen = choose_range(calibrator.of(name), summary, _grid(storage_of(dtype, operands, is_never_negative)))
         if chosen is not None:
             ranges[name] = chosen
     return ranges
 
 
-def _of_values(ranges: Mapping[str, Range], asked: _Asked, dtype: DType) -> dict[str, Quantization]:
-    """The parameters of values that are held to ranges."""
-    shared = asked.together()
+def _of_values(ranges: Mapping[str, Range], needs: _Asked, dtype: DType) -> dict[str, Quantization]:
+    """The parameters of values with ranges."""
+    shared = needs.together()
     return {
-        name: parameters_for(held, _grid(storage_of(dtype, shared[name], held.low >= 0.0)))
-        for name, held in ranges.items()
+        name: parameters_for(value_range, _grid(storage_of(dtype, shared[name], value_range.low >= 0.0)))
+        for name, value_range in ranges.items()
     }
 
 
 def _is_even(dtype: DType) -> bool:
-    """Whether a format's steps are all of one size."""
+    """Whether a format has a uniform step size."""
     return integer_span(STORED_AS[dtype][0]) is not None
 
 
-def _of_weights(model: Model, reading: Reading, asked: _Asked) -> dict[str, Quantization]:
-    found = {}
-    for value, numbers in model.weights(reading, [*asked.weights]):
-        operand = asked.weights[value]
+def _of_weights(model: Model, reading: Reading, needs: _Asked) -> dict[str, Quantization]:
+    parameters = {}
+    for value, numbers in model.weights(reading, [*needs.weights]):
+        operand = needs.weights[value]
         axis = operand.axis if operand.axis is None else operand.axis % numbers.ndim
         grid = Grid(dtype=operand.dtype, is_symmetric=operand.is_symmetric, is_narrow=True)
-        found[reading.graph.values[value].name] = weight_parameters(numbers, grid, axis)
-    return found
+        parameters[reading.graph.values[value].name] = weight_parameters(numbers, grid, axis)
+    return parameters
 
 
 def add_offsets(model: Model, reading: Reading, units: Sequence[QuantizedUnit], found: dict[str, Quantization]) -> None:
-    """Add the parameters of what is added up in INT32, at the scale of its unit's operands multiplied; weights' scales
-    are raised where it would take too much of the sum. A weight may be read by several units, so all are raised first.
+    """Add the parameters of INT32 biases, whose scale is that of the unit's input times the
+    weights'; the weights' scales are raised where the bias would take too much of the INT32 range.
+    Units may share weights, so all scales are raised before any bias.
     """
     graph, offsets = reading.graph, dict[int, list[tuple[QuantizedUnit, str, str]]]()
     for unit in units:
         named = {read.operand.is_weight: graph.values[read.value].name for read in unit.reads}
         if unit.offset is not None and named.keys() == {True, False} and {*named.values()} <= found.keys():
             offsets.setdefault(unit.offset.value, []).append((unit, named[False], named[True]))
-    held = []
+    biases = []
     for value, numbers in model.weights(reading, [*offsets]):
         for unit, data, weight in offsets[value]:
             channels = numbers.shape[-1:] or (1,)
@@ -277,8 +286,8 @@ def add_offsets(model: Model, reading: Reading, units: Sequence[QuantizedUnit], 
             raised = guarded_weights(found[weight], largest, found[data])
             if raised is not None:
                 found[weight] = raised
-                held.append((unit, data, weight, numbers.ndim - 1))
-    for unit, data, weight, axis in held:
+                biases.append((unit, data, weight, numbers.ndim - 1))
+    for unit, data, weight, axis in biases:
         assert unit.offset is not None, "one of those with an offset"
         found[name_offset(graph, unit.offset.use)] = bias_parameters(found[data], found[weight], axis)
 
@@ -291,10 +300,11 @@ def with_parameters(
     model: Model, options: Options, dataset: Dataset, calibrator: str, resume: Path | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Options:  # fmt: skip
-    """The options with the parameters that data gives, where something is to be quantized; else as they are. Where
-    ranges are found at run time only weights have parameters. `resume` and `may_go_on`: as of `calibrate`.
+    """The options with calibrated parameters if something is to be quantized, otherwise unchanged.
+    For dynamic quantization, weights alone get parameters. `resume` and `may_go_on`: as in
+    `calibrate`.
 
-    Raises InputError: there is no such calibrator.
+    Raises InputError: unknown calibrator.
     """
     if options.planning.line.quantized is None:
         return options
@@ -304,16 +314,16 @@ def with_parameters(
 
 
 def suits(calibrator: Calibrator, options: Options) -> bool:
-    """Whether a way to choose ranges suits the format."""
+    """Whether a calibrator supports the format."""
     dtype = options.planning.line.quantized_format
     return dtype is None or not calibrator.needs_even or _is_even(dtype)
 
 
 def check_method(calibrator: Calibrator, options: Options) -> None:
-    """Raises InputError: a way to choose ranges does not suit the format."""
+    """Raises InputError: the calibrator does not support the format."""
     if not suits(calibrator, options):
         dtype = options.planning.line.quantized_format
-        able = ", ".join(name for name, one in calibrators().items() if not one.needs_even)
+        able = ", ".join(name for name, candidate in calibrators().items() if not candidate.needs_even)
         raise InputError(
             f"{option('calibrator')} is {calibrator.name!r}, which weighs steps of one size, and those of {dtype} grow "
             f"with its numbers; choose one of {able}"

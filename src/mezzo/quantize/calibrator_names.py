@@ -1,4 +1,4 @@
-"""Calibrators as people write them: "mse", "percentile=99.9", or "module:function", a function or class of theirs."""
+"""Calibrators by name: "mse", "percentile=99.9", or a user's "module:function"."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ _LONGEST = 80
 
 
 def calibrator_of(word: str) -> Calibrator:
-    """The calibrator that a word asks for.
+    """The calibrator that a text names.
 
-    Raises InputError: there is none of that name, its setting is none, or the function cannot be had.
+    Raises InputError: unknown name, invalid setting, or the function cannot be loaded.
     """
     name, equals, setting = word.partition("=")
     if ":" in name:
         loaded = load_function(word, "calibrator", "what was seen of a tensor")
         return _made(word, loaded) if isinstance(loaded, type) else Custom(word, loaded)
-    found = calibrator(name)
-    return found.setting(setting) if equals else found
+    named = calibrator(name)
+    return named.setting(setting) if equals else named
 
 
 @dataclass(frozen=True, slots=True)
 class Custom(Calibrator):
-    """A function of the user's: of what was seen of a tensor, to the smallest and the largest number to cover."""
+    """A user's function from a tensor's `Summary` to the smallest and largest number to cover."""
 
     name: ClassVar[str] = "custom"
     summary: ClassVar[str] = "a function of your own, module:function"
@@ -40,13 +40,13 @@ class Custom(Calibrator):
 
     def choose(self, seen: Summary, grid: Grid) -> Range:
         try:
-            given = self.function(seen)
-            ends = np.asarray(given, np.float64)
+            value = self.function(seen)
+            ends = np.asarray(value, np.float64)
         except Exception as error:
             raise InputError(f"calibrator {self.place!r} failed: {say(error)}; mend it") from error
         if ends.shape != (2,) or not np.isfinite(ends).all() or ends[0] > ends[1]:
             raise InputError(
-                f"calibrator {self.place!r} gave {_spell(given)}, wanted the smallest and the largest number to cover; "
+                f"calibrator {self.place!r} gave {_spell(value)}, wanted the smallest and the largest number to cover; "
                 "mend it"
             )
         low, high = ends.tolist()
@@ -54,7 +54,7 @@ class Custom(Calibrator):
 
 
 class Sees(Protocol):
-    """What a user's class has."""
+    """The interface of a user's calibrator class."""
 
     def collect(self, name: str, array: npt.NDArray[np.float32]) -> object: ...
 
@@ -63,8 +63,8 @@ class Sees(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Collecting(Calibrator):
-    """An object of the user's that sees all numbers: `collect(name, array)` for each value of each batch, then
-    `choose(name)`, the smallest and the largest number to cover. It keeps what it likes.
+    """A user's object that observes all elements: `collect(name, array)` for each value of each
+    batch, then `choose(name)`, which returns the smallest and largest number to cover.
     """
 
     name: ClassVar[str] = "custom"
@@ -89,7 +89,7 @@ class Collecting(Calibrator):
 
 
 def _made(place: str, kind: type) -> Collecting:
-    """A new object of a user's class. Raises InputError: it cannot be made, or lacks a method."""
+    """An instance of a user's class. Raises InputError: it cannot be created, or lacks a method."""
     for method in ("collect", "choose"):
         if not callable(getattr(kind, method, None)):
             raise InputError(
@@ -102,7 +102,7 @@ def _made(place: str, kind: type) -> Collecting:
         raise InputError(f"calibrator {place!r} cannot be made: {say(error)}; mend it") from error
 
 
-def _spell(given: object) -> str:
-    """What a function gave, short enough for a line."""
-    said = " ".join(repr(given).split())  # arrays are spelled over several lines
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
+def _spell(value: object) -> str:
+    """The result of a user's function, shortened to one line."""
+    text = " ".join(repr(value).split())  # NumPy prints arrays on several lines
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

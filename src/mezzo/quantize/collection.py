@@ -1,4 +1,4 @@
-"""What values of a model hold on data, for calibrators: collected by whoever works, and kept in a file."""
+"""Collection of calibration statistics, in this process or on workers, with checkpoints."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectingJob:
-    """Collects what values hold on one batch's feeds. `values` are ids of the graph that is read of the model in `low`,
-    at `version`, whose fingerprint it is.
+    """Executor job that collects statistics of values on one batch. `values`: value ids of the
+    graph that the model yields in `low` at `version`, which has this fingerprint.
     """
 
     low: DType
@@ -44,13 +44,13 @@ class CollectingJob:
         return self.open_on(models[0], reading, [])
 
     def open_on(self, model: Model, reading: "Reading", watching: Sequence[Calibrator]) -> Callable[[Feeds], Collector]:
-        """The same on a reading, which is spent; calibrators see all numbers too."""
+        """`open` for a reading, which is consumed; the calibrators observe all elements too."""
         names = {value: reading.graph.values[value].name for value in self.values}
         return _Collecting(lab_of(model).observer(reading, self.values), names, watching)
 
 
 class _Collecting:
-    """Collects what a model shows of its values, which have names by their ids."""
+    """A model with observers on its values, as a function of feeds; `names` are by value id."""
 
     def __init__(
         self, show: Callable[[Feeds], Iterator[Shown]], names: Mapping[int, str], watching: Sequence[Calibrator]
@@ -74,7 +74,7 @@ class _Collecting:
 
 
 class Held(NamedTuple):
-    """What values held, on how much of the data, and how many batches there are of it."""
+    """Collected statistics, the data they are from, and the number of batches that the data has."""
 
     data: DataSource
     collector: Collector
@@ -90,22 +90,23 @@ def collect(
     resume: Path | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Held:
-    """What values of a planned reading, by name, hold on the data. `resume` keeps it: where the file exists, collecting
-    goes on behind what it has. Calibrators that collect on their own see all numbers in this process, and nothing is
-    kept of what they saw. `may_go_on` is asked once there is a sample: batches behind are counted, and no more.
+    """Collect statistics of values, given by name, of a planned reading. `resume`: checkpoint file,
+    continued if it exists. Calibrators with their own `collect` observe all elements in this
+    process, without a checkpoint. `may_go_on` is called once there is a sample; after it returns
+    False, further batches are only counted.
 
-    Raises InputError: the data is at fault, or the file is.
+    Raises InputError: the data or the checkpoint is invalid.
     """
     reading = model.read(planned.low, planned.version)
     graph = reading.graph
     numbers = {value.name: number for number, value in enumerate(graph.values) if value.scope == 0}
     values = tuple(numbers[name] for name in names if name in numbers)
     job = CollectingJob(low=planned.low, version=planned.version, fingerprint=graph.fingerprint, values=values)
-    collecting = [one for one in watching if type(one).collect is not Calibrator.collect]
+    collecting = [calibrator for calibrator in watching if type(calibrator).collect is not Calibrator.collect]
     executor = HERE if collecting else crew_at_work()
     run = executor.team(job, lambda: [model], lambda: job.open_on(model, reading, collecting))
-    wanted = Collected(model=graph.content, data=dataset.name, content=dataset.content, values=tuple(names))
-    collection = _Collection(None if collecting else resume, wanted, may_go_on)
+    requested = Collected(model=graph.content, data=dataset.name, content=dataset.content, values=tuple(names))
+    collection = _Collection(None if collecting else resume, requested, may_go_on)
     try:
         batches = (batch.feeds for batch in collection.unknown(dataset))
         for _, part in in_turn(run, batches):
@@ -123,19 +124,21 @@ def collect(
 
 
 class _Collection:
-    """What was collected so far, in the order of the batches."""
+    """The statistics so far, in batch order."""
 
-    def __init__(self, path: Path | None, wanted: Collected, may_go_on: Callable[[], bool]) -> None:
-        self.done, self.collector = wanted, Collector()
+    def __init__(self, path: Path | None, requested: Collected, may_go_on: Callable[[], bool]) -> None:
+        self.done, self.collector = requested, Collector()
         if path is not None and path.exists():
-            self.done, self.collector = load_collected(path, wanted)
+            self.done, self.collector = load_collected(path, requested)
         self.keeping = Keeping(path, self.done, lambda: dump_collected(self.done, self.collector))
         self._under_way: deque[Batch] = deque()
         self._may_go_on, self._samples = may_go_on, self.done.samples
         self.batches, self.is_cut = 0, False
 
     def unknown(self, dataset: Dataset) -> "Iterator[Batch]":
-        """The batches that are not in the file. Raises InputError: it has another in the place of one."""
+        """Batches that the checkpoint lacks. Raises InputError: the checkpoint has a different
+        batch at a number.
+        """
         for number, batch in enumerate(dataset):
             self.batches = number + 1
             if self.is_cut or self.keeping.has(number, batch):

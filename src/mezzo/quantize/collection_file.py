@@ -1,4 +1,4 @@
-"""Half-finished collections as a file: plain arrays and JSON texts, so that reading a file can run nothing."""
+"""Checkpoint file of a calibration: plain arrays and JSON texts, so that loading runs no code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from mezzo.quantize.observers.collector import Collector
 
 @dataclass(kw_only=True)
 class Collected(Journal):
-    """How far collecting has come, of `values` by name."""
+    """Progress of a collection of `values`, by name."""
 
     version: ClassVar[str] = "mezzo-collected/1"
     name: ClassVar[str] = "journal"
@@ -29,12 +29,12 @@ class Collected(Journal):
 
 
 def dump_collected(done: Collected, collector: Collector) -> bytes:
-    """Spell a collection as the content of an .npz file."""
+    """The content of an .npz checkpoint."""
     return dump_journal(done, collector.state())
 
 
 def load_collected(path: Path, wanted: Collected) -> tuple[Collected, Collector]:
-    """Read a collection. Raises InputError: it is damaged, or of another model or other data than wanted."""
+    """Read a checkpoint. Raises InputError: damaged, or of another pass than `wanted`."""
     with NpzFile(path) as opened:
         done = read_journal(opened, wanted)
         arrays = {name: opened.read(name) for name in opened.names if name != Collected.name}

@@ -1,5 +1,7 @@
-"""Corrections of what INT8 does to a model, each tried on its own and kept only where data that it was not made from
-shows that answers are nearer by more than samples vary.
+"""Corrections of INT8 error: smooth quant, GPTQ rounding, bias correction, float fallback of
+sensitive layers.
+
+Each is tried alone and applied only if held-out data shows a significantly smaller output error.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,10 +27,10 @@ from mezzo.quantize.smooth_quant import smoothed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrected:
-    """A model with the options to plan it by, and how far its answers are off on data held back, once that is known.
+    """A model with its options, and its errors on held-out data once they are measured.
 
-    `told` is what was corrected; `is_shown`: where that was shown on data held back, place by place, so that answers
-    need only not be worse.
+    `told`: a summary of the correction; `is_shown`: each of its parts was already verified on
+    held-out data, so that the whole only has to be no worse.
     """
 
     model: Model
@@ -38,7 +40,7 @@ class Corrected:
     is_shown: bool = False
 
     def noting(self, note: str) -> "Corrected":
-        """The same, and what is to be told of it."""
+        """A copy with one more note."""
         return replace(self, options=replace(self.options, notes=(*self.options.notes, note)))
 
 
@@ -46,10 +48,12 @@ def correct_parameters(
     model: Model, options: Options, seen: Dataset, unseen: Dataset | None, calibrator: str,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[Model, Options]:  # fmt: skip
-    """The model and its options with those corrections of constants and scales that help, with a note of each.
+    """The model and options with the corrections of constants and scales that help, and a note
+    about each.
 
-    `seen` is what scales are from, as the calibrator takes them again for a changed model; `unseen` decides.
-    `may_go_on` is asked before each batch of either: where it may not, the correction that is tried is left.
+    `seen`: data that scales come from, used again to calibrate a corrected model; `unseen`:
+    held-out data that decides. `may_go_on` is called before each batch of either; once it returns
+    False, the correction in progress is dropped.
     """
     now, can_show = Corrected(model=model, options=options), unseen is not None and _has_several(unseen)
     limited = in_time(seen, may_go_on)
@@ -77,7 +81,7 @@ def correct_parameters(
 
 
 def _has_several(data: Dataset) -> bool:
-    """Whether data has more than one sample: of one nobody can tell what is chance."""
+    """Whether data has more than one sample: one shows no variation."""
     samples = 0
     for batch in data:
         samples += batch.samples
@@ -86,68 +90,66 @@ def _has_several(data: Dataset) -> bool:
     return False
 
 
-def _tried(step: str, now: Corrected, seen: Dataset, unseen: Dataset, calibrator: str) -> Corrected | None:
-    """What one correction makes of a model; None where there is no place for it."""
+def _tried(step: str, now: Corrected, data: Dataset, held_out: Dataset, calibrator: str) -> Corrected | None:
+    """The model with one correction applied; None if it applies nowhere."""
     if step == SMOOTH:
-        return _smoothed(now, seen, unseen, calibrator)
-    return _turned(now, seen, unseen) if step == WEIGHTS else _left(now, seen)
+        return _smoothed(now, data, held_out, calibrator)
+    return _turned(now, data, held_out) if step == WEIGHTS else _left(now, data)
 
 
 def _uneven(options: Options) -> DType | None:
-    """The format with scales that is planned for, where its numbers are no integers."""
-    found = options.planning.line.quantized_format
-    return found if found is not None and integer_span(STORED_AS[found][0]) is None else None
+    """The planned quantized format, if it is a float (FP8); None for integers."""
+    dtype = options.planning.line.quantized_format
+    return dtype if dtype is not None and integer_span(STORED_AS[dtype][0]) is None else None
 
 
 def _better_of(step: str, now: Corrected, candidate: Corrected, trials: Trials) -> Corrected:
-    """What a correction has made, if it is nearer on data held back; else what there was."""
+    """The candidate if its error on held-out data is smaller, otherwise the current model."""
     before, after = now.errors or _errors(now, trials), _errors(candidate, trials)
     is_kept = after.root < before.root if candidate.is_shown else before.falls_to(after)
-    held = _tell(candidate.told, before, after)
+    description = _tell(candidate.told, before, after)
     if is_kept:
         return Corrected(model=candidate.model, options=candidate.options, errors=after).noting(
-            f"correction {step}: kept, {held}"
+            f"correction {step}: kept, {description}"
         )
-    return replace(now, errors=before).noting(f"correction {step}: left, {held}: {_why(before, after)}")
+    return replace(now, errors=before).noting(f"correction {step}: left, {description}: {_why(before, after)}")
 
 
-def _errors(held: Corrected, trials: Trials) -> Errors:
-    return trials.errors_of(held.model, convert_model(held.model, held.options, None)[1])
+def _errors(corrected: Corrected, trials: Trials) -> Errors:
+    return trials.errors_of(corrected.model, convert_model(corrected.model, corrected.options, None)[1])
 
 
-def _turned(held: Corrected, seen: Dataset, unseen: Dataset) -> Corrected | None:
-    """Weights held as suits their products."""
-    turned = with_turned_weights(held.model, held.options, seen, unseen)
+def _turned(corrected: Corrected, data: Dataset, held_out: Dataset) -> Corrected | None:
+    """Apply GPTQ rounding."""
+    turned = with_turned_weights(corrected.model, corrected.options, data, held_out)
     if turned is None:
         return None
-    told = f"{turned.nearer} of {turned.products} products are nearer on them"
-    return Corrected(model=held.model, options=turned.options, told=told, is_shown=True)
+    summary = f"{turned.nearer} of {turned.products} products are nearer on them"
+    return Corrected(model=corrected.model, options=turned.options, told=summary, is_shown=True)
 
 
-def _smoothed(held: Corrected, seen: Dataset, unseen: Dataset, calibrator: str) -> Corrected | None:
-    """The model with what channels have too much of moved into weights, and scales taken again; None where no place
-    for it gains.
-    """
-    corrections = smoothed(held.model, held.options, seen, unseen)
+def _smoothed(corrected: Corrected, data: Dataset, held_out: Dataset, calibrator: str) -> Corrected | None:
+    """Apply smooth quant and calibrate again; None if it helps nowhere."""
+    corrections = smoothed(corrected.model, corrected.options, data, held_out)
     if not corrections:
         return None
-    options = replace(held.options, corrected=(*held.options.corrected, *corrections))
-    model = held.model.corrected(corrections)
-    options = with_parameters(model, options, seen, calibrator)
+    options = replace(corrected.options, corrected=(*corrected.options.corrected, *corrections))
+    model = corrected.model.corrected(corrections)
+    options = with_parameters(model, options, data, calibrator)
     return Corrected(model=model, options=options, told=f"{len(corrections)} constants scaled", is_shown=True)
 
 
-def _left(held: Corrected, seen: Dataset) -> Corrected | None:
-    """Small products that bring much of the error left in floats."""
-    left = with_floats_left(held.model, held.options, seen)
+def _left(corrected: Corrected, data: Dataset) -> Corrected | None:
+    """Keep small layers with much of the error in floats."""
+    left = with_floats_left(corrected.model, corrected.options, data)
     if left is None:
         return None
-    told = f"{', '.join(left.names)} in floats, {100 * left.share:.2g} % of the products' work"
-    return Corrected(model=held.model, options=left.options, told=told)
+    summary = f"{', '.join(left.names)} in floats, {100 * left.share:.2g} % of the products' work"
+    return Corrected(model=corrected.model, options=left.options, told=summary)
 
 
 class WithBiases(NamedTuple):
-    """A result, with biases corrected if that is kept."""
+    """A result; `is_kept`: whether it has corrected biases."""
 
     decided: Decided
     result: Artifact
@@ -157,34 +159,36 @@ class WithBiases(NamedTuple):
 def correct_biases(
     model: Model, options: Options, made: tuple[Decided, Artifact], seen: Dataset, unseen: Dataset
 ) -> WithBiases:
-    """A result of the same plan with biases that bring means back to where they are in floats, if answers on data held
-    back are nearer by more than samples vary; else the result as it is. The plan notes which.
+    """The result with bias correction if that significantly lowers the error on held-out data;
+    otherwise unchanged. The plan notes which.
     """
     decided, result = made
-    graph, line, given = decided.reading.graph, decided.problem.line, decided.plan
+    graph, line, original = decided.reading.graph, decided.problem.line, decided.plan
     nodes = [node.id for node in graph.nodes if decided.levels[node.id] == line.quantized and bias_of(graph, node.id)]
     if not nodes:
         return WithBiases(decided, result, False)
-    settings = dict(given.settings)
+    settings = dict(original.settings)
     fuse = settings.get("fuse", Request().fuse)
     replaying = read_options(Request(to=settings["to"], target=options.planning.target, fuse=fuse))
 
     def carry_out(corrections: Sequence[Correction]) -> tuple[Decided, Artifact]:
-        return convert_model(model, replaying, replace(given, corrected=tuple(corrections)))
+        return convert_model(model, replaying, replace(original, corrected=tuple(corrections)))
 
-    found = corrected_biases(
-        model, decided.reading, nodes, dict(given.quantized), seen, lambda corrections: carry_out(corrections)[1]
+    bias_corrections = corrected_biases(
+        model, decided.reading, nodes, dict(original.quantized), seen, lambda corrections: carry_out(corrections)[1]
     )
-    if not found:
+    if not bias_corrections:
         return WithBiases(decided, result, False)
-    changed, better = carry_out(found)
+    changed, better = carry_out(bias_corrections)
     trials = Trials(unseen)
     before, after = trials.errors_of(model, result), trials.errors_of(model, better)
-    held = _tell(f"{len(found)} biases moved", before, after)
+    description = _tell(f"{len(bias_corrections)} biases moved", before, after)
     if not before.falls_to(after):
-        return WithBiases(_noting(decided, f"correction {BIAS}: left, {held}: {_why(before, after)}"), result, False)
-    told = _noting(decided, f"correction {BIAS}: kept, {held}").plan
-    plan = replace(told, corrected=(*given.corrected, *found), edits=changed.plan.edits)
+        return WithBiases(
+            _noting(decided, f"correction {BIAS}: left, {description}: {_why(before, after)}"), result, False
+        )
+    noted = _noting(decided, f"correction {BIAS}: kept, {description}").plan
+    plan = replace(noted, corrected=(*original.corrected, *bias_corrections), edits=changed.plan.edits)
     return WithBiases(replace(changed, plan=plan), better, True)
 
 
@@ -192,9 +196,9 @@ def _noting(decided: Decided, note: str) -> Decided:
     return replace(decided, plan=replace(decided.plan, notes=(*decided.plan.notes, note)))
 
 
-def _tell(told: str, before: Errors, after: Errors) -> str:
+def _tell(text: str, before: Errors, after: Errors) -> str:
     return (
-        f"{told}; error {before.root:.3g} -> {after.root:.3g} on {len(after.squares)} samples held back from the scales"
+        f"{text}; error {before.root:.3g} -> {after.root:.3g} on {len(after.squares)} samples held back from the scales"
     )
 
 

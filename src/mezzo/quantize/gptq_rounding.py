@@ -1,5 +1,5 @@
-"""Weights held as suits their products: scales of the least weighted error, and each rounded to the neighbour that the
-data of the product asks for.
+"""GPTQ rounding of a model's weights, with scales of the least weighted error, verified layer by
+layer on held-out data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,19 +25,20 @@ from mezzo.quantize.calibration import add_offsets
 from mezzo.quantize.paired_error_test import Errors
 from mezzo.quantize.product_layouts import layout_of
 
-# Moments are of so many numbers at most, two and two: of more, those of blocks.
+# Limit on the size of a second-moment matrix: more inputs are split into blocks.
 _BLOCK = 2048
-# What moments of products take together in one pass over the data, as FP32.
+# Limit on the FP32 size of all moments in one pass over the data.
 _MOST_BYTES = 1 << 28
-# Rows that a batch gives, and that a product is done with, for each of the numbers that it sums.
+# Rows taken per batch, and rows per layer after which it is complete: a multiple of its inputs,
+# with a minimum.
 _ROWS_PER_BATCH, _ROWS, _FEWEST_ROWS = 1024, 8, 16384
-# Rows of a sample that judge a product.
+# Rows per sample on which a layer is verified.
 _ROWS_PER_SAMPLE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """A weight that one product alone reads, by value ids; `summed`: how many numbers the product adds up."""
+    """A weight with a single reader, as value ids; `summed`: number of inputs per output."""
 
     name: str
     weight: int
@@ -57,9 +58,7 @@ class _Job:
 
 
 class Turned(NamedTuple):
-    """Options with parameters of weights that suit their products, how many of those there are, and how many of these
-    were nearer on data held back.
-    """
+    """Options with GPTQ rounding, the number of candidate layers, and of improved ones."""
 
     options: Options
     products: int
@@ -67,35 +66,37 @@ class Turned(NamedTuple):
 
 
 def with_turned_weights(model: Model, options: Options, seen: Dataset, unseen: Dataset) -> Turned | None:
-    """The options with parameters of weights that suit their products on data that is seen, of those whose products are
-    nearer so on what is not by more than samples vary. None where there is no such weight.
+    """The options with GPTQ-rounded weights, fitted on `seen`, for layers whose error on `unseen`
+    is significantly smaller. None if there is no such layer.
 
     Raises InputError: the data does not fit the model.
     """
     reading, judged = judge_model(model, options)
     assert judged.quantizing is not None and options.planning.quantized is not None, "asked once values have parameters"
     graph, units, before = reading.graph, judged.quantizing.units, options.planning.quantized
-    jobs, found, kept = [*_jobs(graph, units, before)], dict(before), 0
+    jobs, parameters, improved = [*_jobs(graph, units, before)], dict(before), 0
     for part in _in_passes(jobs):
         moments = _collect(model, reading, part, seen)
         part = [job for job in part if moments[job.data, job.product].count]
         numbers = dict(model.weights(reading, [job.weight for job in part]))
         for job in part:
-            held = moments[job.data, job.product]
-            found[job.name] = weighted_scales(numbers[job.weight], found[job.name], job.grid, job.product, held)
-        add_offsets(model, reading, units, found)
+            layer_moments = moments[job.data, job.product]
+            parameters[job.name] = weighted_scales(
+                numbers[job.weight], parameters[job.name], job.grid, job.product, layer_moments
+            )
+        add_offsets(model, reading, units, parameters)
         for job in part:
-            held = moments[job.data, job.product]
-            bits = turned_weights(numbers[job.weight], found[job.name], job.grid, job.product, held)
-            found[job.name] = replace(found[job.name], turned=bits)
+            layer_moments = moments[job.data, job.product]
+            bits = turned_weights(numbers[job.weight], parameters[job.name], job.grid, job.product, layer_moments)
+            parameters[job.name] = replace(parameters[job.name], turned=bits)
         del moments
-        nearer = _nearer(model, reading, part, numbers, before, found, unseen)
-        kept += len(nearer)
-        found |= {job.name: before[job.name] for job in part if job.name not in nearer}
-    if not kept:
+        nearer = _nearer(model, reading, part, numbers, before, parameters, unseen)
+        improved += len(nearer)
+        parameters |= {job.name: before[job.name] for job in part if job.name not in nearer}
+    if not improved:
         return None
-    add_offsets(model, reading, units, found)
-    return Turned(replace(options, planning=replace(options.planning, quantized=found)), len(jobs), kept)
+    add_offsets(model, reading, units, parameters)
+    return Turned(replace(options, planning=replace(options.planning, quantized=parameters)), len(jobs), improved)
 
 
 def _nearer(
@@ -107,7 +108,7 @@ def _nearer(
     after: Mapping[str, Quantization],
     dataset: Dataset,
 ) -> set[str]:
-    """The names of weights with which products, given floats, are nearer by more than samples vary."""
+    """Names of weights whose layer, on float inputs, is significantly better with `after`."""
     off = {
         job.name: [
             job.product.columns(round_trip(numbers[job.weight], how[job.name]) - numbers[job.weight])
@@ -126,13 +127,13 @@ def _nearer(
             for sample in np.split(shown.numbers, batch.samples) if is_cut else [shown.numbers]:
                 for job in readers[shown.value] if sample.size else ():
                     rows = job.product.rows(sample, _ROWS_PER_SAMPLE)
-                    for held, error in zip(squares[job.name], off[job.name], strict=True):
-                        held.append(float(np.square(rows @ error, dtype=np.float64).sum()))
+                    for sample_errors, error in zip(squares[job.name], off[job.name], strict=True):
+                        sample_errors.append(float(np.square(rows @ error, dtype=np.float64).sum()))
     return {name for name, (was, now) in squares.items() if Errors(np.array(was)).falls_to(Errors(np.array(now)))}
 
 
-def _jobs(graph: Graph, units: Sequence[QuantizedUnit], known: Mapping[str, Quantization]) -> Iterator[_Job]:
-    """The weights of units that no one else reads, each with what its product reads."""
+def _jobs(graph: Graph, units: Sequence[QuantizedUnit], quantized: Mapping[str, Quantization]) -> Iterator[_Job]:
+    """The weights of units that have no other reader, each with its layer's input."""
     for unit in units:
         node = graph.nodes[unit.nodes[0]]
         by_kind = {read.operand.is_weight: read for read in unit.reads}
@@ -144,7 +145,7 @@ def _jobs(graph: Graph, units: Sequence[QuantizedUnit], known: Mapping[str, Quan
             product is None
             or shape is None
             or len(graph.uses[weight]) != 1
-            or not _is_known(graph, known, weight, data)
+            or not _is_known(graph, quantized, weight, data)
         ):
             continue
         groups, summed, _ = product.columns(np.broadcast_to(np.float32(0), [size or 1 for size in shape])).shape
@@ -161,16 +162,16 @@ def _jobs(graph: Graph, units: Sequence[QuantizedUnit], known: Mapping[str, Quan
         )
 
 
-def _is_known(graph: Graph, known: Mapping[str, Quantization], weight: int, data: int) -> bool:
-    is_known = all(graph.values[value].name in known for value in (weight, data))
+def _is_known(graph: Graph, quantized: Mapping[str, Quantization], weight: int, data: int) -> bool:
+    is_known = all(graph.values[value].name in quantized for value in (weight, data))
     return is_known and graph.values[weight].scope == graph.values[data].scope == 0
 
 
 def _in_passes(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
-    """Weights whose moments fit into memory together."""
+    """Groups of weights whose moments fit in memory together."""
     part: list[_Job] = []
     for job in jobs:
-        if part and sum(one.size_bytes for one in (*part, job)) > _MOST_BYTES:
+        if part and sum(pending.size_bytes for pending in (*part, job)) > _MOST_BYTES:
             yield part
             part = []
         part.append(job)
@@ -180,7 +181,7 @@ def _in_passes(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
 def _collect(
     model: Model, planned: Reading, jobs: Sequence[_Job], dataset: Dataset
 ) -> dict[tuple[int, Product], Moments]:
-    """The moments of what products read, on the data, until there are enough."""
+    """Second moments of layer inputs on the data, until there are enough."""
     moments = {(job.data, job.product): job.new_moments() for job in jobs}
     products: dict[int, list[Product]] = {}
     for value, product in moments:
@@ -191,9 +192,9 @@ def _collect(
             model.progress("correcting", 0, 0)
         for shown in show(batch.feeds):
             for product in products[shown.value]:
-                held = moments[shown.value, product]
-                if shown.numbers.size and not held.is_full:
-                    held.add(product.rows(shown.numbers, _ROWS_PER_BATCH))
-        if all(held.is_full for held in moments.values()):
+                layer_moments = moments[shown.value, product]
+                if shown.numbers.size and not layer_moments.is_full:
+                    layer_moments.add(product.rows(shown.numbers, _ROWS_PER_BATCH))
+        if all(layer_moments.is_full for layer_moments in moments.values()):
             break
     return moments

@@ -1,4 +1,4 @@
-"""How a product of a graph reads its data and lays its weights out, and which constants are its own."""
+"""Layouts of a graph's matmuls and convolutions, and constants with a single reader."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,7 @@ from mezzo.quantize.arithmetic.products import Convolution, Matrix, Product
 
 
 def layout_of(graph: Graph, node: Node) -> Product | None:
-    """How an operator multiplies its first operand by its second; None where it is no such product, or its attributes
-    leave it open.
-    """
+    """The layout of a matmul or convolution; None for other operators or attributes."""
     if len(node.inputs) < 2 or node.inputs[1] is None:
         return None
     shape = graph.shapes.get(node.inputs[1])
@@ -29,10 +27,14 @@ def layout_of(graph: Graph, node: Node) -> Product | None:
 
 def _convolution(node: Node, shape: Sequence[int]) -> Convolution | None:
     axes = len(shape) - 2
-    pads, said = _numbers(node, "pads", 2 * axes, 0), node.attributes.get("auto_pad", "NOTSET")
+    pads, auto_pad = _numbers(node, "pads", 2 * axes, 0), node.attributes.get("auto_pad", "NOTSET")
     strides, dilations = _numbers(node, "strides", axes, 1), _numbers(node, "dilations", axes, 1)
     groups = node.attributes.get("group", 1)
-    if said not in ("NOTSET", "VALID", b"NOTSET", b"VALID") or not isinstance(groups, int) or shape[0] % max(groups, 1):
+    if (
+        auto_pad not in ("NOTSET", "VALID", b"NOTSET", b"VALID")
+        or not isinstance(groups, int)
+        or shape[0] % max(groups, 1)
+    ):
         return None
     if pads is None or strides is None or dilations is None or groups < 1:
         return None
@@ -40,18 +42,18 @@ def _convolution(node: Node, shape: Sequence[int]) -> Convolution | None:
 
 
 def _numbers(node: Node, name: str, count: int, usual: int) -> tuple[int, ...] | None:
-    """A list of whole numbers that an attribute holds; None where it holds another number of them."""
-    held = node.attributes.get(name)
-    if held is None:
+    """An attribute of `count` nonnegative integers, each `usual` if absent; None if invalid."""
+    attribute = node.attributes.get(name)
+    if attribute is None:
         return (usual,) * count
-    if not isinstance(held, list | tuple) or len(held) != count:
+    if not isinstance(attribute, list | tuple) or len(attribute) != count:
         return None
-    found = tuple(one for one in held if isinstance(one, int) and one >= 0)
-    return found if len(found) == count else None
+    numbers = tuple(number for number in attribute if isinstance(number, int) and number >= 0)
+    return numbers if len(numbers) == count else None
 
 
 def is_own_constant(graph: Graph, value: int) -> bool:
-    """Whether a value is a constant of the main graph that one operand alone reads."""
-    held = graph.values[value]
-    is_source = graph.nodes[held.producer].kind is Kind.SOURCE and not held.scope
+    """Whether a value is a constant of the main graph with exactly one reader."""
+    record = graph.values[value]
+    is_source = graph.nodes[record.producer].kind is Kind.SOURCE and not record.scope
     return is_source and value in graph.constants and len(graph.uses[value]) == 1

@@ -1,5 +1,6 @@
-"""Where one scale would serve values of which some are far smaller than others, as scores are beside boxes, its steps
-are too coarse for the small ones: what joins, moves or parts them stays in floats.
+"""Fallback of coarse shared scales: if one scale serves values of very different ranges, such as
+boxes and scores, its steps are too coarse for the small ones, and the operators that join, move or
+split them stay in floats.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,8 @@ from mezzo.plugins.discovery import op_facts
 from mezzo.tables.policy import NamedFinding
 from mezzo.tables.quantized_kernels import OutputMode
 
-# How many times as far as a part a scale may reach: the part has 16 of 255 steps then, and rounding is 2 % of its reach
+# Largest ratio of a shared range to a part's: the part then has 16 of 255 steps, a 2 % rounding
+# error.
 _MOST = 16.0
 _RULE = "coarse-part"
 _MOVES = (OutputMode.READ, OutputMode.PASSED)
@@ -20,11 +22,12 @@ _MOVES = (OutputMode.READ, OutputMode.PASSED)
 def coarse_parts(
     graph: Graph, units: Sequence[QuantizedUnit], own: Mapping[str, Range], shared: Mapping[str, Range]
 ) -> dict[tuple[int, ...], NamedFinding]:
-    """Units, by their nodes, whose values have a scale that is too coarse for some of them, each with why.
+    """Findings, by a unit's nodes, against units whose shared scale is too coarse for one of their
+    values.
 
-    By the names of values: `own` are the ranges that they have, `shared` those that are held for them.
+    Ranges by value name: `own` as observed, `shared` after alignment.
     """
-    found: dict[tuple[int, ...], NamedFinding] = {}
+    findings: dict[tuple[int, ...], NamedFinding] = {}
     wide: list[int] = []
     for unit in units:
         members = [*_members(graph, unit)]
@@ -40,15 +43,15 @@ def coarse_parts(
                 f"{small!r} reaches {reaches[smallest]:.3g}, and would be held by steps for {reach:.3g}: "
                 f"{255 * reaches[smallest] / reach:.2g} of 255"
             )
-            found[unit.nodes] = _finding(graph, unit, because)
-            if smallest in graph.nodes[unit.nodes[0]].outputs:  # it is cut out of what the unit reads
+            findings[unit.nodes] = _finding(graph, unit, because)
+            if smallest in graph.nodes[unit.nodes[0]].outputs:  # the small value is a slice of the unit's input
                 wide += [read.value for read in unit.reads if reaches[read.value] > _MOST * reaches[smallest]]
-    found |= {unit.nodes: _finding(graph, unit, because) for unit, because in _makers(graph, units, wide)}
-    return found
+    findings |= {unit.nodes: _finding(graph, unit, because) for unit, because in _makers(graph, units, wide)}
+    return findings
 
 
 def _makers(graph: Graph, units: Sequence[QuantizedUnit], wide: Sequence[int]) -> Iterator[tuple[QuantizedUnit, str]]:
-    """Units that would have to quantize values of which a coarse unit takes a small part."""
+    """Units that would quantize a value of which a coarse unit takes a small part."""
     by_value = {value: unit for unit in units for value in graph.nodes[unit.nodes[-1]].outputs if value is not None}
     queue = [*wide]
     while queue:
@@ -60,7 +63,7 @@ def _makers(graph: Graph, units: Sequence[QuantizedUnit], wide: Sequence[int]) -
 
 
 def _members(graph: Graph, unit: QuantizedUnit) -> Iterator[int]:
-    """The values that a unit moves or chooses among, and what it makes of them; none where it computes."""
+    """Inputs and outputs of a unit that only moves or selects elements; else nothing."""
     node = graph.nodes[unit.nodes[0]]
     row = op_facts(node.signature.dialect).get(node.signature.op)
     if not unit.kernel.is_dynamic and (unit.kernel.hands in _MOVES or (row is not None and row.keeps_values)):
@@ -69,8 +72,8 @@ def _members(graph: Graph, unit: QuantizedUnit) -> Iterator[int]:
 
 
 def _reach(ranges: Mapping[str, Range], name: str) -> float:
-    held = ranges.get(name)
-    return 0.0 if held is None else max(-held.low, held.high)
+    value_range = ranges.get(name)
+    return 0.0 if value_range is None else max(-value_range.low, value_range.high)
 
 
 def _finding(graph: Graph, unit: QuantizedUnit, because: str) -> NamedFinding:

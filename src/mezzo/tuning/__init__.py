@@ -1,4 +1,4 @@
-"""Searches inside an error budget: sensitivity, the frontier between cost and error, final benchmarks, repair.
+"""Searches within an error budget: sensitivity, cost-error frontier, timing, repair.
 
 Imports: `quantize`, `evaluate`, `conversion` and below.
 A new goal of a search is a class of `goals.py`.

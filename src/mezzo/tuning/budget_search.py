@@ -1,8 +1,8 @@
-"""Finds the cheapest point of a frontier that holds its budget when it is really run, in few runs.
+"""Search for the cheapest frontier point whose measured error is within the budget, in few runs.
 
-Predictions order the points and are nearly proportional to what is measured; so each measurement corrects the factor,
-and the next point to try is the cheapest that should hold. Points between a known good and a known bad one are all
-that is ever tried, so the search ends.
+Predicted errors order the points correctly and are nearly proportional to measured ones; so each
+measurement corrects the factor, and the next point is the cheapest that should hold. Only points
+between a known failure and a known success are tried, so the search ends.
 """
 
 import math
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from mezzo.tuning.frontier import Candidate
 
-# A plan that is cheaper by less than this share is not worth another evaluation.
+# Minimum relative gain in cost for which another evaluation is worthwhile.
 _WORTHWHILE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One evaluation: the error, infinite where an output is broken, and whether the budget holds."""
+    """One evaluation: the error, infinite if an output is broken, and whether the budget holds."""
 
     error: float
     holds: bool
@@ -25,11 +25,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a search ended. `best` is None if no point holds; `tried` has the outcome of each point by its key."""
+    """The end of a search. `best`: None if no point holds; `tried`: outcomes by point key."""
 
     best: Candidate | None
     tried: dict[str, Outcome]
-    is_settled: bool  # no untried point could be better by much
+    is_settled: bool  # no untried point could be much better
 
 
 def search(
@@ -39,14 +39,15 @@ def search(
     may_go_on: Callable[[], bool],
     known: dict[str, Outcome] | None = None,
 ) -> Found:
-    """Find the cheapest of `points`, the cheapest first, that holds. `limit` is the error that should just hold.
+    """Find the cheapest of `points`, given cheapest first, that holds. `limit`: the largest error
+    that should hold.
 
-    `may_go_on` is asked before each evaluation, and one that gives None had to end on its way: so does the search.
-    `known` are outcomes from before.
+    `may_go_on` is called before each evaluation; the search ends if it returns False, or an
+    evaluation returns None. `known`: outcomes from earlier searches.
     """
     tried = dict(known or {})
     factor = 1.0
-    bad, good = -1, len(points)  # everything up to `bad` fails, everything from `good` on holds
+    bad, good = -1, len(points)  # all up to `bad` fail, all from `good` on hold
     for at, point in enumerate(points):
         outcome = tried.get(point.key)
         if outcome is not None:
@@ -71,9 +72,10 @@ def search(
 
 
 def _next(points: Sequence[Candidate], bad: int, good: int, limit: float) -> int:
-    """The cheapest open point whose prediction is within the limit; if none is, the safest; never the same twice."""
+    """The cheapest open point predicted to be within the limit, else the most accurate."""
     for at in range(bad + 1, good):
         if points[at].error <= limit:
-            # A prediction beside a known failure is not trusted twice: halve the way instead of creeping.
+            # Next to a known failure, a prediction is not trusted again: bisect instead of
+            # advancing one by one.
             return at if at > bad + 1 or bad < 0 else min((bad + good) // 2 + (bad + good) % 2, good - 1)
     return good - 1

@@ -1,4 +1,8 @@
-"""Costs from measured times: what each node gains by running low and what each cast costs, in ns."""
+"""Cost model from measured times: each node's gain in low precision and each cast's cost, in ns.
+
+Levels are the precisions of a plan as indices of its precision line; the base level is the model's
+own precision. Linked nodes have to run at the same level.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,17 +22,18 @@ from mezzo.tables.facts import HEAVY
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """One profile by node id, in ns per run of the model. `spreads_ns`: how far each time may be off."""
+    """One profile by node id, in ns per run of the model. `spreads_ns`: its uncertainty."""
 
     times_ns: Mapping[int, float]
     spreads_ns: Mapping[int, float]
 
 
 def agreed(first: Times, second: Times) -> Times:
-    """The mean of two profiles of one model, with spreads that cover what they differ by.
+    """The mean of two profiles of one model, with spreads that cover their difference.
 
-    The two show what no statistics of one does: how far kernels that are the same are timed apart. A node's spread is
-    the largest of its own, its difference, and its time times the share by which all nodes differ.
+    Two profiles reveal what statistics of one cannot: how differently identical kernels are timed.
+    A node's spread is the largest of its own spreads, its difference, and its time multiplied by
+    the relative difference over all nodes.
     """
     both, share = sorted(first.times_ns.keys() & second.times_ns.keys()), noise_of(first, second)
     apart = {number: abs(first.times_ns[number] - second.times_ns[number]) for number in both}
@@ -42,7 +47,7 @@ def agreed(first: Times, second: Times) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class CastSample:
-    """One cast that was seen: nominal elements of its value, and its time in ns per run of its scope."""
+    """A cast that was profiled: elements of its value, and its time in ns per run of its scope."""
 
     elements: int
     time_ns: float
@@ -50,27 +55,27 @@ class CastSample:
 
 @dataclass(frozen=True, slots=True)
 class CastLine:
-    """What a cast takes: `launch_ns` and `element_ns` for each element."""
+    """Linear cost of a cast: `launch_ns` plus `element_ns` per element."""
 
     launch_ns: float
     element_ns: float
 
 
 def table_weights(problem: Problem) -> Ints:
-    """Table cost of each operator, whatever a policy says: bytes moved, those of heavy operators counted more. >= 1."""
-    read, made = problem.elements_moved
+    """Table cost of each operator, policy aside: bytes moved, more for heavy ones. >= 1."""
+    read, written = problem.elements_moved
     factors = np.where([cost in HEAVY for cost in problem.costs_of], problem.prices.linear_factor, 1)
-    weights: Ints = np.maximum(4 * (read + made) * problem.graph.columns.node_repeats * factors, 1)
+    weights: Ints = np.maximum(4 * (read + written) * problem.graph.columns.node_repeats * factors, 1)
     return weights
 
 
 def all_at(problem: Problem, level: int) -> list[int]:
-    """The assignment in which everything that may run at a level beside the base does, and nothing else beside it."""
+    """The assignment with all nodes at `level` that are allowed there, and all others as given."""
     return _levels_of(problem, level, problem.allowed[level])
 
 
 def heavy_at(problem: Problem, level: int) -> list[int]:
-    """The same for heavy operators alone, with those that have to agree with them: the assignment with many casts."""
+    """As `all_at`, for heavy operators and linked ones alone: a plan with many casts."""
     linked = np.array(problem.linked[problem.line.threshold_of(level)], np.int64)
     is_heavy = np.array([cost in HEAVY for cost in problem.costs_of], bool) & problem.allowed[level]
     leads = np.zeros(len(linked), bool)
@@ -78,28 +83,31 @@ def heavy_at(problem: Problem, level: int) -> list[int]:
     return _levels_of(problem, level, problem.allowed[level] & leads[linked])
 
 
-def _levels_of(problem: Problem, level: int, wanted: Bools) -> list[int]:
-    """The assignment in which the wanted nodes run at a level, but for those linked with one that does not."""
-    base, goes = problem.line.base, wanted | problem.side(level).has_choice(Choice.LOW)
+def _levels_of(problem: Problem, level: int, chosen: Bools) -> list[int]:
+    """The assignment with chosen nodes at `level`, except those linked with other nodes."""
+    base, goes = problem.line.base, chosen | problem.side(level).has_choice(Choice.LOW)
     stays, before = ~goes & ~problem.is_absent, -1
-    while int(stays.sum()) != before:  # where there are several thresholds on the way, one may hold what another let go
+    # Repeated, as a node that stays at one threshold may hold back others at the next.
+    while int(stays.sum()) != before:
         before = int(stays.sum())
         for threshold in range(base, level) if level > base else range(level, base):
             linked = np.array(problem.linked[threshold], np.int64)
             holds = np.zeros(len(linked), bool)
             holds[linked[stays]] = True
             stays |= goes & holds[linked]
-    found: list[int] = np.where(goes & ~stays, level, np.array(problem.given_levels, np.int64)).tolist()
-    return found
+    levels: list[int] = np.where(goes & ~stays, level, np.array(problem.given_levels, np.int64)).tolist()
+    return levels
 
 
 def fit_casts(samples: Sequence[CastSample]) -> CastLine | None:
-    """Fit the line through casts that were seen, by least relative squares; neither part is below 0. None for none."""
-    seen = [sample for sample in samples if sample.time_ns > 0]
-    if not seen:
+    """Fit a `CastLine` to profiled casts by least relative squares, with nonnegative coefficients.
+    None without samples.
+    """
+    timed = [sample for sample in samples if sample.time_ns > 0]
+    if not timed:
         return None
-    elements = np.array([sample.elements for sample in seen], np.float64)
-    times = np.array([sample.time_ns for sample in seen], np.float64)
+    elements = np.array([sample.elements for sample in timed], np.float64)
+    times = np.array([sample.time_ns for sample in timed], np.float64)
     columns = np.stack([np.ones_like(elements), elements], axis=1) / times[:, None]
     if len(set(elements.tolist())) > 1:
         launch, rate = np.linalg.lstsq(columns, np.ones_like(times), rcond=None)[0].tolist()
@@ -121,12 +129,12 @@ class Ran:
 def derive_costs(
     problem: Problem, high: Times, runs: Sequence[Ran], casts: Sequence[CastLine | None]
 ) -> tuple[MeasuredCosts, tuple[NodeCost, ...]]:
-    """Derive costs from a profile of the model as it is and some in which nodes ran beside the base.
+    """Derive costs from a profile at the base level and others at low levels.
 
-    Who has to agree is timed as one: a difference within the spread of their times is none. A node that did not run at
-    a level is taken to gain what the others do there, by its time. `casts`, by threshold: where there is none,
-    conversions cost what the table says by what its bytes took here. The account tells each node's least time beside
-    the base.
+    Linked nodes are compared as one: a difference within their spreads counts as zero. A node that
+    was not profiled at a level is assumed to gain as the others do there, relative to its time.
+    `casts`, by threshold: if None, conversions cost the table's bytes at the measured time per
+    byte. The returned node costs have each node's least time at a low level.
     """
     graph, weights = problem.graph, table_weights(problem)
     ids = np.flatnonzero(graph.columns.is_kind(Kind.OP) & ~problem.is_absent).tolist()
@@ -138,11 +146,11 @@ def derive_costs(
         low = _times_at(level, runs)
         timed = [number for number in ids if number in low.times_ns and number in high.times_ns]
         whole_high = sum(high.times_ns[number] for number in timed)
-        kept = sum(low.times_ns[number] for number in timed) / whole_high if whole_high else 1.0
+        ratio = sum(low.times_ns[number] for number in timed) / whole_high if whole_high else 1.0
         noise = _within_noise(problem, level, timed, high, low)
         measured = set(timed)
         for number in ids:
-            low_ns = low.times_ns[number] if number in measured else kept * high_ns[number]
+            low_ns = low.times_ns[number] if number in measured else ratio * high_ns[number]
             gains[level, number] = 0 if number in noise else round(high_ns[number] - low_ns)
             least[number] = min(least[number], low_ns)
     costs = [NodeCost(graph.nodes[number].name, high_ns[number], least[number]) for number in ids]
@@ -151,7 +159,7 @@ def derive_costs(
 
 
 def _times_at(level: int, runs: Sequence[Ran]) -> Times:
-    """The times of the nodes that ran at a level, each from the first profile in which it did."""
+    """The times of nodes at a level, each from the first profile in which it ran there."""
     times: dict[int, float] = {}
     spreads: dict[int, float] = {}
     for ran in runs:
@@ -162,25 +170,25 @@ def _times_at(level: int, runs: Sequence[Ran]) -> Times:
 
 
 def _within_noise(problem: Problem, level: int, timed: Sequence[int], high: Times, low: Times) -> set[int]:
-    """The nodes whose time at a level differs from that at the base by no more than both may be off.
+    """The nodes whose time at a level differs from the base by no more than the spreads of both.
 
-    Who has to agree does so as one: spreads of parts of a kernel are parts of its spread, so they add up.
+    Linked nodes are one: spreads within a fused kernel are parts of its spread, so they add up.
     """
     linked = problem.linked[problem.line.threshold_of(level)]
     groups: dict[int, list[int]] = {}
     for number in timed:
         groups.setdefault(linked[number], []).append(number)
-    found = set[int]()
+    insignificant = set[int]()
     for members in groups.values():
         gain = sum(high.times_ns[number] - low.times_ns[number] for number in members)
         off = [sum(times.spreads_ns.get(number, 0.0) for number in members) for times in (high, low)]
         if abs(gain) <= math.hypot(*off):
-            found.update(members)
-    return found
+            insignificant.update(members)
+    return insignificant
 
 
 def _cast_prices(problem: Problem, threshold: int, casts: CastLine | None, byte_ns: float) -> tuple[int, ...]:
-    """What a conversion of each value costs in ns; never nothing, so that none is made for no gain."""
+    """The conversion cost per value in ns; at least 1, so that useless ones are avoided."""
     columns = problem.graph.columns
     if casts is None:
         moved = problem.line.conversion_bits(threshold) / 8 * columns.value_elements
@@ -192,34 +200,36 @@ def _cast_prices(problem: Problem, threshold: int, casts: CastLine | None, byte_
 
 
 def noise_of(first: Times, second: Times) -> float:
-    """The share by which two profiles of one model differ: that of their times which nodes' differences add up to."""
+    """The relative difference of two profiles of one model: summed absolute differences of nodes
+    over total time.
+    """
     both = first.times_ns.keys() & second.times_ns.keys()
     whole = sum(first.times_ns[number] + second.times_ns[number] for number in both) / 2
     return sum(abs(first.times_ns[number] - second.times_ns[number]) for number in both) / whole if whole else 0.0
 
 
 def without_gains(costs: MeasuredCosts) -> MeasuredCosts:
-    """The same costs where nothing gains; what costs more low still does."""
+    """The costs without gains; losses in low precision remain."""
     return MeasuredCosts(tuple(tuple(min(gain, 0) for gain in gains) for gains in costs.gains), costs.cast_prices)
 
 
 def predict_ns(problem: Problem, levels: Sequence[int], high_ns: float) -> float:
-    """Time of an assignment by the problem's measured costs, given the time with every node at the base."""
+    """Predicted time of an assignment by measured costs; `high_ns`: all at the base."""
     assert problem.measured is not None, "only measured costs are times"
     saved = sum(problem.gains[np.array(levels, np.int64), np.arange(len(levels))].tolist())
     return float(high_ns - saved + conversion_cost(problem, levels))
 
 
 def cost_table(source: str, nodes: Sequence[NodeCost]) -> CostTable:
-    """The nodes' costs for an account."""
+    """The nodes' costs as a record."""
     return CostTable(source, "ns", tuple(nodes))
 
 
 def table_costs(problem: Problem, source: str) -> tuple[MeasuredCosts, CostTable]:
-    """What a target's table says of every operator, whatever a policy would grant it: half of its bytes in 16 bits, a
-    quarter in 8. An account tells the cheapest level beside the base.
+    """Costs by bytes moved, from the target's table, whatever the policy grants: half in 16 bits, a
+    quarter in 8. The record has the cheapest low level of each node.
 
-    An operator that a policy finds worth many casts is so because it is slow; here only its own cost counts.
+    A policy may value slow operators as worth many casts; here only an operator's own cost counts.
     """
     weights, counts = (
         table_weights(problem),

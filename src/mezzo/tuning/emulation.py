@@ -1,4 +1,4 @@
-"""A model run under any assignment as a job: answers, or how far they are from those in FP32."""
+"""Executor job that emulates a precision assignment: outputs and errors against FP32."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
     from mezzo.contracts.plans import Accumulation
 
-# Answers in FP32 are kept up to this size, and computed anew beyond it.
+# Limit on cached FP32 outputs; beyond it they are computed again.
 _KEPT_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run. `origin` names the batch, `precision_of` the nodes that run in another format than FP32. Of outputs of
-    share 0 nothing is said. `has_answers`: answers are told too, those in FP32 first.
+    """One run. `origin`: the batch's name; `precision_of`: formats of nodes that do not run in
+    FP32. Outputs of share 0 are not compared. `has_answers`: also return the outputs, FP32's first.
     """
 
     origin: str
@@ -36,7 +36,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a trial showed. `squares`: as of `squares_of`."""
+    """The result of a trial. `squares`: as of `squares_of`."""
 
     squares: tuple[Square, ...] | None
     answers: tuple[Answers, Answers] | None
@@ -44,8 +44,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulationJob:
-    """Runs trials of a model that was read at a version. `fingerprint` is that of its graph, by whose ids nodes go; the
-    rest is as of `Lab.emulator`.
+    """Emulates a model as read at a version. `fingerprint`: that of the graph whose node ids trials
+    use; the other fields are as in `Lab.emulator`.
     """
 
     fingerprint: str
@@ -75,7 +75,7 @@ class EmulationJob:
 
 
 class _Bench:
-    """An emulator, with the answers in FP32 that it gave before."""
+    """An emulator with a cache of FP32 outputs."""
 
     def __init__(self, emulator: Emulator) -> None:
         self._emulator = emulator
@@ -98,15 +98,15 @@ class _Bench:
         if not trial.precision_of:
             return Outcome(squares_of(reference, reference, trial.shares), (reference, reference))
         answers = self._emulator.run(trial.feeds, trial.precision_of)
-        told = (reference, answers) if trial.has_answers else None
-        return Outcome(squares_of(reference, answers, trial.shares), told)
+        both = (reference, answers) if trial.has_answers else None
+        return Outcome(squares_of(reference, answers, trial.shares), both)
 
     def _reference(self, trial: Trial) -> Answers:
-        kept = self._kept.get(trial.origin)
-        if kept is None:
-            kept = self._emulator.run(trial.feeds, {})
-            size = sum(getattr(answer, "nbytes", 0) for answer in kept.values())
+        reference = self._kept.get(trial.origin)
+        if reference is None:
+            reference = self._emulator.run(trial.feeds, {})
+            size = sum(getattr(answer, "nbytes", 0) for answer in reference.values())
             if self._kept_bytes + size <= self._most_bytes:
-                self._kept[trial.origin] = kept
+                self._kept[trial.origin] = reference
                 self._kept_bytes += size
-        return kept
+        return reference

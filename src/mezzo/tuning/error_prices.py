@@ -1,4 +1,4 @@
-"""Errors as prices: what a plan pays for each unit at each level, and the cheapest plan at one price of error."""
+"""Error prices: penalties per node and level for output error, and the cheapest plan."""
 
 import hashlib
 import math
@@ -12,21 +12,21 @@ from mezzo.contracts.strategy import Strategy, cost
 from mezzo.ir.nodes import Kind
 from mezzo.tuning.frontier import Candidate
 
-# More than any model's costs: what is priced so never leaves the base.
+# Above any model's costs: a node with this penalty stays at the base level.
 _FORBIDDEN = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
 class UnitSquares:
-    """Nodes that are judged together, by id, and the squared error that they make at levels beside the base; infinite
-    where they break an output there. At a level that is not named others judge them.
+    """A unit's nodes, by id, and the squared output error of the unit per low level; infinite if it
+    breaks an output. Levels that are absent are covered by other units.
     """
 
     nodes: tuple[int, ...]
     by_level: Mapping[int, float]
 
     def price(self, weight: float, level: int) -> int:
-        """What one node pays for its share of the unit's error at a level, as an integer."""
+        """One node's penalty for its share of the unit's error at a level, as an integer."""
         square = self.by_level[level]
         if square == 0.0 or (weight == 0.0 and math.isfinite(square)):
             return 0
@@ -35,28 +35,28 @@ class UnitSquares:
         return _FORBIDDEN if price >= _FORBIDDEN else math.ceil(price)
 
     def square_of(self, levels: Sequence[int], base: int) -> float:
-        """The unit's part of an assignment's squared error: that of the worst level at which some of it runs."""
+        """The unit's squared error in an assignment: that of the worst level of its nodes."""
         return max((self.by_level.get(levels[node], 0.0) for node in self.nodes if levels[node] != base), default=0.0)
 
 
 def with_prices(problem: Problem, units: Sequence[UnitSquares], weight: float) -> Problem:
-    """The problem where every node pays for its error at every level, at a price per squared error, beside what it pays
-    there already.
+    """The problem with penalties for each node's error at each level, at `weight` per squared
+    error, added to existing penalties.
     """
     sides = list(problem.sides)
-    beside = [level for level in range(len(problem.line.levels)) if level != problem.line.base]
-    for place, level in enumerate(beside):
-        penalties = [*(sides[place].penalties or (0,) * len(problem.graph.nodes))]
+    low_levels = [level for level in range(len(problem.line.levels)) if level != problem.line.base]
+    for position, level in enumerate(low_levels):
+        penalties = [*(sides[position].penalties or (0,) * len(problem.graph.nodes))]
         for unit in units:
             for node in unit.nodes if level in unit.by_level else ():
                 penalties[node] += unit.price(weight, level)
-        sides[place] = replace(sides[place], penalties=tuple(penalties))
+        sides[position] = replace(sides[position], penalties=tuple(penalties))
     return replace(problem, sides=tuple(sides))
 
 
 def solve(problem: Problem, units: Sequence[UnitSquares], weight: float, strategy: Strategy) -> Candidate:
-    """The optimum of cost + weight * squared error, where the strategy is exact and units are single nodes; units of
-    several share their price out. The cost is the problem's own, without what errors cost.
+    """The optimum of cost + weight * squared error, exact if the strategy is and units are single
+    nodes; larger units split their penalty among nodes. The cost excludes penalties.
     """
     levels = strategy.assign(with_prices(problem, units, weight))
     base = problem.line.base

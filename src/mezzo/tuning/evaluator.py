@@ -1,4 +1,4 @@
-"""Runs a model under any assignment of precisions, unit by unit or group by group, and measures its error."""
+"""Emulated output errors of a model under any precision assignment, of units or groups."""
 
 import math
 from collections import deque
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Batch, Dataset
 
 MOST_RUNS = 48
-# A part of the data that tells errors apart: enough numbers that their mean square is known to a few percent.
+# Size of the data sample for sensitivity: enough output elements that their mean square is known to
+# a few percent.
 _NUMBERS = 4096
 _LEAST_SAMPLES = 2
 _MOST_SAMPLES = 16
@@ -43,7 +44,7 @@ _MOST_SAMPLES = 16
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Nodes that are judged together as they run in a format. `nodes` are ids of the planner's graph."""
+    """Nodes that are judged together in a format. `nodes`: ids of the planner's graph."""
 
     name: str
     nodes: tuple[int, ...]
@@ -51,7 +52,7 @@ class Unit:
 
 
 class Evaluator:
-    """A model ready to run under any assignment, with the answers it gives in FP32."""
+    """Runs a model under any assignment, with cached results of single batches."""
 
     def __init__(
         self,
@@ -60,7 +61,9 @@ class Evaluator:
         accumulation: "Accumulation | None" = None,
         like: "Evaluator | None" = None,
     ) -> None:
-        """`like`: another of the model, whose emulator and outcomes are shared where it emulates the same."""
+        """`like`: another evaluator of the model, whose emulator and results are shared if it
+        emulates the same.
+        """
         self.model, self.options = model, options
         reading, self.judged = judge_model(model, options)
         self.version = reading.version
@@ -97,7 +100,7 @@ class Evaluator:
         return self.judged.problem.graph
 
     def reference(self, batch: "Batch") -> Answers:
-        """The model's own answers."""
+        """The model's outputs in FP32."""
         return _answers(self._team.start(_trial(batch, {}, has_answers=True)).result())[0]
 
     def run(
@@ -108,27 +111,30 @@ class Evaluator:
         *,
         has_answers: bool = False,
     ) -> "Iterator[tuple[Batch, Outcome]]":
-        """What batches show with these nodes in these formats and all else in FP32, in their order. `shares`: what each
-        output counts, 1 unless given."""
-        held: deque[Batch] = deque()
+        """Run batches with these nodes in these formats and all else in FP32; yields outcomes in
+        order. `shares`: weights of outputs' errors, 1 by default.
+        """
+        pending: deque[Batch] = deque()
 
         def trials() -> Iterator[Trial]:
             for batch in batches:
-                held.append(batch)
+                pending.append(batch)
                 yield _trial(batch, low, shares, has_answers=has_answers)
 
         for _, outcome in in_turn(self._team, trials()):
-            yield held.popleft(), outcome
+            yield pending.popleft(), outcome
 
     def foresee(self, lows: Iterable[Mapping[int, DType]], batch: "Batch", shares: Mapping[str, float]) -> None:
-        """Let an executor begin with runs of one batch that may be asked for soon; no answer depends on it."""
+        """Start runs of one batch that are likely to be requested soon, if workers are available;
+        results do not depend on it.
+        """
         if crew_at_work() is HERE or self._team.width == 1:
             return
-        most = max(1, self._team.width // 2)  # what is begun in vain keeps workers from what is asked for
-        wanted = {_key(low, batch, shares): low for low in islice(lows, most)}
-        for key, low in wanted.items():
+        most = max(1, self._team.width // 2)  # speculative runs must not block requested ones
+        requested = {_key(low, batch, shares): low for low in islice(lows, most)}
+        for key, low in requested.items():
             if key not in self._ahead and len(self._ahead) >= most:
-                stale = next((other for other in self._ahead if other not in wanted), None)
+                stale = next((other for other in self._ahead if other not in requested), None)
                 if stale is None:
                     return
                 self._ahead.pop(stale).drop()
@@ -136,7 +142,7 @@ class Evaluator:
                 self._ahead[key] = self._team.start(_trial(batch, low, shares))
 
     def run_one(self, low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> Outcome:
-        """What one batch shows, perhaps begun or seen before."""
+        """The outcome of one batch, from the cache or a run that `foresee` started if possible."""
         key = _key(low, batch, shares)
         if key not in self._outcomes:
             begun = self._ahead.pop(key, None)
@@ -144,29 +150,29 @@ class Evaluator:
         return self._outcomes[key]
 
     def forget(self) -> None:
-        """Drop what was foreseen and never asked for."""
+        """Drop speculative runs that were not requested."""
         for pending in self._ahead.values():
             pending.drop()
         self._ahead.clear()
 
     def tell(self, batches: "Iterable[Batch]") -> Telling:
-        """What the model's own answers to data can show."""
+        """Check whether the model's own outputs on the data allow a verdict."""
         watched, batches = tee(batch for batch in batches if batch.samples)
         answers = (_answers(outcome)[0] for _, outcome in self.run({}, watched, has_answers=True))
         return find_telling(self.lab.subject(), batches, lambda _: next(answers))
 
     def reaching(self, outputs: Collection[str]) -> frozenset[int]:
-        """The nodes that the model's outputs of these names depend on, ties of bodies included."""
-        wanted = {name_port(Kind.OUTPUT, name) for name in outputs}
-        waiting = [n.id for n in self.graph.nodes if n.kind is Kind.OUTPUT and n.name in wanted]
-        found = set(waiting)
+        """The nodes that these outputs depend on, subgraphs included."""
+        ports = {name_port(Kind.OUTPUT, name) for name in outputs}
+        waiting = [n.id for n in self.graph.nodes if n.kind is Kind.OUTPUT and n.name in ports]
+        reached = set(waiting)
         while waiting:
             for value in self.graph.nodes[waiting.pop()].inputs:
                 producer = None if value is None else self.graph.values[value].producer
-                if producer is not None and producer not in found:
-                    found.add(producer)
+                if producer is not None and producer not in reached:
+                    reached.add(producer)
                     waiting.append(producer)
-        return frozenset(found)
+        return frozenset(reached)
 
 
 def _trial(
@@ -191,19 +197,20 @@ def _ports(judged: Judged) -> QuantizedPorts:
 
 
 def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
-    """The units of a model that may run in a format, in graph order: decomposed norms as one, linked operators as one,
-    by the name of the first, and norms with those linked to a part of them.
+    """The units that may run in a format, in graph order: decomposed normalizations and linked
+    operators form one unit each, merged if they overlap; named after the normalization or the first
+    operator.
 
-    Operators that only move values make no error of their own and are in no unit.
+    Operators that only move or select elements have no error of their own and are in no unit.
     """
     problem = judged.problem
     graph, rows, level = problem.graph, rows_of(problem.graph), problem.line.level_of(low)
     assert level is not None, "a format of the line"
     is_free = problem.allowed[level] & (problem.allowed.sum(axis=0) > 1)
-    found = [(name, group) for name, group in norms(View(graph=graph, rows=rows, low=FORMATS[low]))]
-    pairs = [(group[0].id, node.id) for _, group in found for node in group if is_free[node.id]]
+    norm_groups = [(name, group) for name, group in norms(View(graph=graph, rows=rows, low=FORMATS[low]))]
+    pairs = [(group[0].id, node.id) for _, group in norm_groups for node in group if is_free[node.id]]
     root_of = joined(problem.linked[problem.line.threshold_of(level)], pairs)
-    labels = {root_of[group[0].id]: f"{name} around {group[0].name!r}" for name, group in reversed(found)}
+    labels = {root_of[group[0].id]: f"{name} around {group[0].name!r}" for name, group in reversed(norm_groups)}
     members: dict[int, list[int]] = {}
     for node in graph.nodes:
         row = rows[node.id]
@@ -216,34 +223,34 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
 
 
 def can_cut(model: "Model", batch: "Batch") -> bool:
-    """Whether a model takes the first samples of a batch: no input fixes its length, and it runs on half of them."""
+    """Whether a model accepts a shorter batch: tried with half the samples."""
     lab = lab_of(model)
     if batch.samples < 2 or lab.inputs.has_fixed_length:
         return False
     try:
         lab.native()(cut(batch, 0, batch.samples // 2).feeds)
-    except MezzoError:  # the length is a weight's, or that of another input
+    except MezzoError:  # a weight or another input fixes the length
         return False
     return True
 
 
 def split_for_scales(model: "Model", dataset: "Dataset") -> "tuple[Dataset, Dataset | None, str]":
-    """The part of the data that scales are from, the rest, which judges them, None where it is too little to be parted,
-    and what to tell of that.
+    """The data to calibrate scales on, the held-out rest that judges them (None if there is too
+    little data), and a note about it.
     """
-    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
-    if unseen is not None:
-        return seen, unseen, f"scales are from {seen.name}, which judged no answer"
-    note = f"scales are from {seen.name}, all of it, and the answers were judged on the same: other data may be worse"
-    return seen, None, note
+    data, held_out = split(dataset, lambda batch: can_cut(model, batch))
+    if held_out is not None:
+        return data, held_out, f"scales are from {data.name}, which judged no answer"
+    note = f"scales are from {data.name}, all of it, and the answers were judged on the same: other data may be worse"
+    return data, None, note
 
 
 def few_samples(evaluator: "Evaluator", batch: "Batch") -> "Batch":
-    """The first samples of a batch, as many as give outputs to measure errors on, where the model takes fewer."""
+    """The first samples of a batch, as many as errors need, if the model accepts fewer."""
     answers = evaluator.reference(batch).values()
     numbers = sum(getattr(answer, "size", 0) for answer in answers) / batch.samples if batch.samples else 0
-    wanted = min(max(math.ceil(_NUMBERS / numbers) if numbers else _MOST_SAMPLES, _LEAST_SAMPLES), _MOST_SAMPLES)
-    return cut(batch, 0, wanted) if batch.samples > wanted and can_cut(evaluator.model, batch) else batch
+    count = min(max(math.ceil(_NUMBERS / numbers) if numbers else _MOST_SAMPLES, _LEAST_SAMPLES), _MOST_SAMPLES)
+    return cut(batch, 0, count) if batch.samples > count and can_cut(evaluator.model, batch) else batch
 
 
 def probe(
@@ -255,8 +262,8 @@ def probe(
     places: Sequence[int] | None = None,
     foresee: Callable[[Sequence[Sequence[int]]], None] | None = None,
 ) -> Probing:
-    """Find what each unit costs in at most `max_runs` runs; `error_of` runs the nodes that it is given low. `foresee`
-    is told of sets of nodes that are likely to be run next.
+    """Measure each unit's error in at most `max_runs` runs. `error_of` runs the given nodes in low
+    precision. `foresee` receives sets of nodes that are likely to run next.
     """
     done = 0
 
@@ -270,30 +277,30 @@ def probe(
             report(done)
         return error_of(nodes_of(chosen))
 
-    told = foresee
-    ahead: Foresee | None = None if told is None else (lambda chosen: told([nodes_of(each) for each in chosen]))
+    hint = foresee
+    ahead: Foresee | None = None if hint is None else (lambda chosen: hint([nodes_of(each) for each in chosen]))
     weights = [float(len(unit.nodes)) for unit in units]
     return probe_units(weights, run, max_runs, may_go_on=may_go_on, places=places, foresee=ahead)
 
 
 def places_of(graph: Graph, units: Sequence[Unit]) -> list[int]:
-    """The place of each unit in blocks that repeat: that of its nodes."""
+    """The position of each unit within repeated blocks, from its nodes' positions."""
     of_node = find_places(graph)
-    known: dict[tuple[int, ...], int] = {}
-    return [known.setdefault(tuple(of_node[node] for node in unit.nodes), len(known)) for unit in units]
+    numbers: dict[tuple[int, ...], int] = {}
+    return [numbers.setdefault(tuple(of_node[node] for node in unit.nodes), len(numbers)) for unit in units]
 
 
 def describe_probing(
     evaluator: Evaluator, units: Sequence[Unit], probing: Probing, data: DataSource, unknown: tuple[str, ...] = ()
 ) -> Sensitivity:
-    """Name what a probing found."""
+    """The named results of a probing."""
     nodes = evaluator.graph.nodes
-    found = []
+    unit_errors = []
     for at, (unit, cost) in enumerate(zip(units, probing.costs, strict=True)):
         low, high = probing.interval(at)
         broken = "an output is NaN or infinite"
         shared = f"{broken} when it and {cost.together - 1} more run low together; which of them does it is not known"
-        found.append(
+        unit_errors.append(
             UnitError(
                 name=unit.name if len(evaluator.lows) == 1 else f"{unit.name} in {unit.dtype}",
                 nodes=tuple(nodes[node].name for node in unit.nodes),
@@ -306,11 +313,11 @@ def describe_probing(
             )
         )
     return sort_units(
-        Sensitivity(data=data, units=tuple(found), all_low=probing.all_low, runs=probing.runs, unknown=unknown)
+        Sensitivity(data=data, units=tuple(unit_errors), all_low=probing.all_low, runs=probing.runs, unknown=unknown)
     )
 
 
 def sort_units(found: Sensitivity) -> Sensitivity:
-    """The same, the most costly unit first."""
+    """Sort units by falling error."""
     order = sorted(range(len(found.units)), key=lambda at: (-found.units[at].error, at))
     return replace(found, units=tuple(found.units[at] for at in order))

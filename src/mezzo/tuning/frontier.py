@@ -1,4 +1,4 @@
-"""The frontier between cost and error, traced exactly: each point is the optimum for one price of error."""
+"""Exact cost-error frontier: each point is the optimum for one price of error."""
 
 import heapq
 import math
@@ -12,8 +12,7 @@ from mezzo.numerics.measures import Prediction
 class Candidate:
     """The cheapest assignment at one price of error.
 
-    `weight` is that price in cost units per squared error; `cost` is without it; `square` is the predicted squared
-    error. `key` names the assignment.
+    `weight`: that price, not part of `cost`; `square`: predicted squared error; `key`: identity.
     """
 
     weight: float
@@ -30,11 +29,11 @@ class Candidate:
 
 
 def trace(solve: Callable[[float], Candidate], most: int) -> tuple[Candidate, ...]:
-    """Trace the frontier with at most `most` solutions, the cheapest and least accurate point first.
+    """Trace the frontier with at most `most` solutions, cheapest and least accurate first.
 
-    `solve` gives the exact optimum of cost + weight * squared error. The optima are the corners of the lower convex
-    hull of all assignments; between two known corners the price at which both are equal finds the next one, or shows
-    that there is none. The widest gaps are closed first.
+    `solve` returns the exact optimum of cost + weight * squared error. Optima are vertices of the
+    lower convex hull of all assignments; the price at which two adjacent vertices tie yields the
+    vertex between them, or proves that there is none. The widest gaps are closed first.
     """
     cheapest, safest = solve(0.0), solve(math.inf)
     by_key = {cheapest.key: cheapest}
@@ -62,8 +61,12 @@ def trace(solve: Callable[[float], Candidate], most: int) -> tuple[Candidate, ..
 
 
 def predict(pairs: Sequence[tuple[float, float]]) -> Prediction | None:
-    """How well errors were predicted, by (predicted, measured) pairs; None where none tells."""
-    ratios = [measured / said for said, measured in pairs if 0.0 < said < math.inf and 0.0 < measured < math.inf]
+    """Accuracy of predicted errors, from (predicted, measured) pairs; None without any."""
+    ratios = [
+        measured / predicted
+        for predicted, measured in pairs
+        if 0.0 < predicted < math.inf and 0.0 < measured < math.inf
+    ]
     if not ratios:
         return None
     factor = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
@@ -71,9 +74,9 @@ def predict(pairs: Sequence[tuple[float, float]]) -> Prediction | None:
 
 
 def _hull(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Candidates that no other beats in both cost and error, the cheapest first."""
-    kept: list[Candidate] = []
+    """Pareto-optimal candidates in cost and error, cheapest first."""
+    pareto: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda c: (c.cost, c.square, c.key)):
-        if not kept or candidate.square < kept[-1].square:
-            kept.append(candidate)
-    return tuple(kept)
+        if not pareto or candidate.square < pareto[-1].square:
+            pareto.append(candidate)
+    return tuple(pareto)

@@ -1,4 +1,4 @@
-"""What a search has to hold: a budget of output error, or of the user's own metric."""
+"""Goals of a search: a budget for the output error, or for the loss of the user's own metric."""
 
 import copy
 import hashlib
@@ -31,10 +31,10 @@ _LARGEST_STATE_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What must hold: `max_error` bounds the error, or `max_drop` by how much `metric` may become worse. On tuning data
-    the bound is taken `margin` times smaller, since other data may be worse. `accumulation`: how the target sums.
-    `shares`: what an output's error counts, by name: 1 unless given, less where its own budget is larger, and 0 where
-    the data shows nothing of it.
+    """The constraint of a search: `max_error` bounds the error, or `max_drop` the loss of `metric`.
+    On tuning data the bound is divided by `margin`, since other data may be worse. `accumulation`:
+    emulated accumulation of the target. `shares`: weights of outputs' errors by name: 1 by default,
+    less for an output with a larger budget of its own, 0 where the data shows nothing.
     """
 
     max_error: float | None
@@ -45,14 +45,14 @@ class Goal:
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def bound(self, score: "Score") -> float:
-        """The budget, in the unit of what is bounded."""
+        """The budget, in the unit of the bounded quantity."""
         if self.max_error is not None:
             return self.max_error
         assert self.max_drop is not None, "a goal bounds the error or the metric"
         return self.max_drop.allowed(score.reference or 0.0)
 
     def excess(self, score: "Score") -> float:
-        """What of a score is bounded over the bound: within it up to 1. Infinite where an output is broken."""
+        """The bounded quantity over the bound, 1 if equal. Infinite if an output is broken."""
         if not math.isfinite(score.error):
             return math.inf
         figure = score.error if self.max_error is not None else score.drop or 0.0
@@ -68,8 +68,8 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One run over data: the largest relative L2 error of an output; where a metric is asked for, the reference's
-    figure and by how much the run's is worse.
+    """One run over data: the largest relative L2 error of an output; with a metric, its loss and
+    the reference's value.
     """
 
     error: float
@@ -81,7 +81,8 @@ def score(
     evaluator: "Evaluator", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]",
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Score | None:  # fmt: skip
-    """Run an assignment over data and measure what the goal bounds. None where it may not go on after some batch.
+    """Run an assignment over data and measure what the goal bounds. None if `may_go_on` returns
+    False after a batch.
 
     Raises InputError: the metric fails.
     """
@@ -121,8 +122,9 @@ def score_one(evaluator: "Evaluator", shares: Mapping[str, float], low: Mapping[
 
 
 def shares_of(comparison: Comparison) -> dict[str, float]:
-    """What the outputs of a comparison count beside the one that decided it: by their own budgets, and not at all where
-    nothing could be told of them."""
+    """Weights of outputs relative to the one that decided a comparison: by their own budgets, and 0
+    for outputs that could not be judged.
+    """
     shares = {}
     for output in comparison.outputs:
         is_dark = output.ruling is Ruling.UNKNOWN and not output.relative_l2.estimate <= (output.budget or 0.0)
@@ -131,16 +133,16 @@ def shares_of(comparison: Comparison) -> dict[str, float]:
 
 
 def identity_of(graph: Graph, data: "Dataset", options: Options) -> dict[str, str]:
-    """What a search is of: the model and the data with what they hold, and all settings."""
+    """The identity of a search: model and data with their contents, and all settings."""
     files = hashlib.sha256(" ".join(data.content).encode()).hexdigest()[:32]
     return {"model": graph.content, "data": data.name, "content of its data": files, **dict(options.settings)}
 
 
 class Memory:
-    """Scores by what was run, kept in a file if one is given, so that a search that stopped goes on where it was."""
+    """Scores by assignment, saved to a file if given, so that interrupted searches resume."""
 
     def __init__(self, path: Path | None, identity: Mapping[str, str]) -> None:
-        """Read the file if it exists. Raises InputError: it is of another search, or none of ours."""
+        """Read the file if it exists. Raises InputError: invalid, or of another search."""
         self._path, self._identity = path, dict(identity)
         self._search: tuple[str, ...] = ()
         self._scores: dict[str, Score] = {}
@@ -148,23 +150,23 @@ class Memory:
             self._scores = _read_state(path, self._identity)
 
     def within(self, search: str) -> "Memory":
-        """The same memory for one of several searches, whose runs are told apart by its name."""
+        """The same memory for one of several searches, whose runs have separate keys."""
         other = copy.copy(self)
         other._search = (*self._search, search)
         return other
 
     def knows(self, part: str, low_nodes: Collection[str]) -> bool:
-        """Whether the score of running these nodes low on a part of the data is kept."""
+        """Whether the score of these low nodes on a part of the data is stored."""
         return self._key(part, low_nodes) in self._scores
 
     def score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score]) -> Score:
-        """The score of running these nodes low on a part of the data, computed if it is not known."""
-        known = self.try_score(part, low_nodes, compute)
-        assert known is not None, "it is computed to its end"
-        return known
+        """The score of these low nodes on a part of the data, computed if it is not stored."""
+        result = self.try_score(part, low_nodes, compute)
+        assert result is not None, "it is computed to its end"
+        return result
 
     def try_score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score | None]) -> Score | None:
-        """The same; None, and nothing kept, where it was not computed to its end."""
+        """As `score`; None, and nothing stored, if `compute` returned None."""
         key = self._key(part, low_nodes)
         if key not in self._scores:
             computed = compute()
@@ -187,7 +189,7 @@ class Memory:
 
 
 def _spell(number: float | None) -> str | None:
-    """JSON has no infinity, so numbers are spelled as Python does."""
+    """A number as text, since JSON has no infinity."""
     return None if number is None else repr(number)
 
 
@@ -196,6 +198,7 @@ def _read(text: str | None) -> float | None:
 
 
 def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, Score]:
+    """Read saved scores. Raises InputError: invalid, or of another search."""
     remedy = "delete it to start anew, or name another file"
     try:
         data = read_file(path, _LARGEST_STATE_BYTES)

@@ -1,7 +1,8 @@
-"""Movers of numbers that a plan runs beside the base for their own sake: the rounding is theirs then, and has no price.
+"""Isolated data movement: operators such as pooling or transposition that a plan rounds to low
+precision with no neighbour there.
 
-What only moves numbers (a pooling, a transposition) is in no unit of a search, as it hands on what its neighbours have
-rounded, or round next. Where no neighbour runs at its level, it is what rounds.
+Operators that only move or select elements belong to no unit of a search, as their neighbours round
+anyway. With no neighbour at their level, the rounding is theirs alone, and would have no price.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -9,35 +10,35 @@ from collections.abc import Collection, Iterator, Sequence
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 
-# What a plan gives no level of its own, or none that makes numbers coarser: it follows its readers.
+# Kinds without a level of their own: they follow their readers.
 _FOLLOWERS = frozenset({Kind.SOURCE})
 
 
 def lonely_movers(
     graph: Graph, base: int, levels: Sequence[int], judged: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Operators that no unit judges at the level that they have beside the base, and that no neighbour shares it with:
-    nothing reached from them through others of their kind runs at their level or at one farther from the base.
+    """Operators at a low level where no unit judges them and no neighbour joins them: no node
+    adjacent to their connected group of movers runs at that level or farther from the base.
 
-    `levels` are by node id, the base where a node is absent. `judged`: nodes by id and level. Returns the same pairs,
-    by id.
+    `levels` are by node id, the base for absent nodes. `judged`: (node, level) pairs that units
+    cover. Returns such pairs, sorted.
     """
 
     def is_mover(node: Node) -> bool:
         return node.kind is Kind.OP and levels[node.id] != base and (node.id, levels[node.id]) not in judged
 
     alone: list[tuple[int, int]] = []
-    seen = set[int]()
+    visited = set[int]()
     for start in graph.nodes:
-        if start.id in seen or not is_mover(start):
+        if start.id in visited or not is_mover(start):
             continue
         level, chain, waiting, is_lonely = levels[start.id], [start.id], [start], True
-        seen.add(start.id)
+        visited.add(start.id)
         while waiting:
             for node in _neighbours(graph, waiting.pop()):
                 if is_mover(node) and levels[node.id] == level:
-                    if node.id not in seen:
-                        seen.add(node.id)
+                    if node.id not in visited:
+                        visited.add(node.id)
                         chain.append(node.id)
                         waiting.append(node)
                 elif node.kind not in _FOLLOWERS and _is_as_far(levels[node.id], level, base):
@@ -47,12 +48,12 @@ def lonely_movers(
 
 
 def _is_as_far(level: int, than: int, base: int) -> bool:
-    """Whether a level is on the same side of the base, and no nearer to it."""
+    """Whether a level is on the same side of the base as `than`, and at least as far from it."""
     return level >= than if than > base else level <= than
 
 
 def _neighbours(graph: Graph, node: Node) -> Iterator[Node]:
-    """What makes a node's operands, and what reads its results."""
+    """The producers of a node's operands, and the readers of its results."""
     for value in node.inputs:
         producer = None if value is None else graph.values[value].producer
         if producer is not None:

@@ -1,4 +1,6 @@
-"""Costs measured on the target at hand: profiles of a model high and low become what a strategy weighs."""
+"""Measured cost model: profiles of a model in high and low precision on the target, converted into
+a strategy's costs.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,17 +41,18 @@ from mezzo.tuning.costs import (
 )
 
 _DEFAULT = Effort()
-_MOST_MAPPED = 0.9  # below that, people should hear of it
+_MOST_MAPPED = 0.9  # below this, a note warns the user
 _Ran = tuple[Sequence[int], NodeTimes]  # the level of each node, and the profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Costs measured on a target. `costs` are for the problem that `judge_model` makes of the same model and options.
+    """Costs measured on a target, for the problem that `judge_model` makes of the same model and
+    options.
 
-    `high_ns` and `low_ns`: a profiled run with every node high, and the fastest of those with every node low that may
-    be; what is profiled takes longer. `mapped_share`: how much of the time could be given to the nodes it belongs to,
-    in the worst of them.
+    `high_ns`: a profiled run at the base level; `low_ns`: the fastest profiled run in low
+    precision; profiling slows both. `mapped_share`: the fraction of time attributed to nodes, in
+    the worst profile.
     """
 
     costs: MeasuredCosts
@@ -61,7 +64,7 @@ class Measurement:
 
 
 def profiler_of(model: Model) -> Profiler:
-    """What times a model. Raises InputError: nothing does."""
+    """The profiler of a model's front end. Raises InputError: it has none."""
     profiler = lab_of(model).profiler
     if profiler is None:
         raise InputError(
@@ -71,7 +74,9 @@ def profiler_of(model: Model) -> Profiler:
 
 
 def check_measurable(model: Model, options: Options) -> str:
-    """What costs will be measured on, in words. Raises InputError: the target cannot be measured on this machine."""
+    """Describe the machine and runtime that costs are measured on. Raises InputError: the target
+    cannot be measured on this machine.
+    """
     target = options.planning.target
     machine, runtime = find_machine(), profiler_of(model).find_runtime(target)
     features = ", ".join(machine.features or ()) or "features unknown"
@@ -81,13 +86,14 @@ def check_measurable(model: Model, options: Options) -> str:
 def measure_costs(
     model: Model, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT
 ) -> tuple[MeasuredCosts, CostTable]:
-    """Measure what a strategy weighs, and the same for an account. Errors are `measure`'s."""
-    found = measure(model, options, feeds, effort)
-    return found.costs, found.table
+    """Measure a strategy's costs; also as a record. Errors are those of `measure`."""
+    measurement = measure(model, options, feeds, effort)
+    return measurement.costs, measurement.table
 
 
 def measure(model: Model, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT) -> Measurement:
-    """Profile a model on the target of `options`, high and low in turns, and derive what a strategy weighs.
+    """Profile a model on the target of `options`, in high and low precision interleaved, and derive
+    a strategy's costs.
 
     Raises:
         InputError: the target cannot be measured, its runtime is missing, or the feeds do not fit.
@@ -120,22 +126,23 @@ def measure(model: Model, options: Options, feeds: Mapping[str, Any], effort: Ef
 
 
 def _fit_lines(problem: Problem, high: NodeTimes, low: Sequence[NodeTimes]) -> list[CastLine | None]:
-    """What conversions take at each threshold; None where none was seen to run on its own."""
-    overhead = high.between_ns / high.kernel_runs if high.kernel_runs else 0.0  # a conversion is a kernel more to start
-    found = []
+    """Linear costs of conversions per threshold; None where no separate kernel ran."""
+    # A conversion is one more kernel to launch.
+    overhead = high.between_ns / high.kernel_runs if high.kernel_runs else 0.0
+    fitted = []
     for threshold in problem.line.thresholds:
         line = fit_casts(_samples(problem, low, _quantizes(problem, threshold)))
-        found.append(None if line is None else replace(line, launch_ns=line.launch_ns + overhead))
-    return found
+        fitted.append(None if line is None else replace(line, launch_ns=line.launch_ns + overhead))
+    return fitted
 
 
 def _quantizes(problem: Problem, threshold: int) -> bool:
-    """Whether what crosses a threshold is quantized there."""
+    """Whether conversions at a threshold are Quantize and Dequantize."""
     return problem.line.quantized is not None and problem.line.threshold_of(problem.line.quantized) == threshold
 
 
 def _missing_lines(problem: Problem, lines: Sequence[CastLine | None], ran: Sequence[Sequence[int]]) -> Iterator[str]:
-    """A note on each kind of conversion that was wanted and not seen."""
+    """A note on each kind of conversion that plans use but no profile shows."""
     for threshold, line in enumerate(lines):
         levels = {level for each in ran for level in each} - {problem.line.base}
         if line is None and any(problem.line.threshold_of(level) == threshold for level in levels):
@@ -145,7 +152,7 @@ def _missing_lines(problem: Problem, lines: Sequence[CastLine | None], ran: Sequ
 
 
 def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) -> bool:
-    """Whether the best plan saves more than its low nodes' times differ by from one profile to the next."""
+    """Whether the best plan saves more than profiling noise of its low nodes' times."""
     levels = options.planning.strategy.assign(problem)
     base = problem.line.base
     ran_ns = sum(high.by_node.get(str(number), 0.0) for number, level in enumerate(levels) if level != base)
@@ -155,10 +162,11 @@ def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) ->
 def _profile(
     model: Model, judged: Judged, version: int | None, options: Options, feeds: Mapping[str, Any], effort: Effort
 ) -> tuple[Sequence[NodeTimes], list[_Ran], list[str]]:
-    """Profile the model high, high again, and at each level beside the base all that may run there and the heavy of it
-    alone. If the target does not run one of these: as the table plans it.
+    """Profile the model at the base level twice, and at each other level with all allowed nodes and
+    with heavy ones alone. If the target fails on one of these, the table's plan is profiled
+    instead.
 
-    Gives the two profiles at the base, the others with the level at which each node ran, and notes.
+    Returns the two base profiles, the others with their levels, and notes.
     """
     problem, target = judged.problem, options.planning.target
     weights = {str(number): float(weight) for number, weight in enumerate(table_weights(problem).tolist())}
@@ -178,12 +186,12 @@ def _profile(
 
 
 def with_costs(judged: Judged, measured: Measurement) -> Judged:
-    """The same judgement, to be planned with measured costs."""
+    """The judged model with measured costs."""
     return replace(judged, problem=replace(judged.problem, measured=measured.costs))
 
 
 def typed_model(model: Model, judged: Judged, levels: Sequence[int], version: int | None = None) -> Artifact:
-    """Make the model in the precisions of an assignment; operators say which planner's node they are.
+    """The model in the precisions of an assignment; operators carry their planner node's id.
 
     `version`: that of the reading that was judged; None for the model's own.
     """
@@ -198,17 +206,17 @@ def typed_model(model: Model, judged: Judged, levels: Sequence[int], version: in
 
 
 def _times(times: NodeTimes) -> Times:
-    def by_id(given: Mapping[str, float]) -> dict[int, float]:
-        return {int(label): time_ns for label, time_ns in given.items()}
+    def by_id(by_label: Mapping[str, float]) -> dict[int, float]:
+        return {int(label): time_ns for label, time_ns in by_label.items()}
 
     return Times(by_id(times.by_node), by_id(times.spread_ns))
 
 
 def _samples(problem: Problem, profiles: Sequence[NodeTimes], is_quantizing: bool) -> list[CastSample]:
-    """The conversions of one kind that ran on their own, with the sizes of the values they read."""
+    """Conversions of one kind that ran as separate kernels, with their values' sizes."""
     graph = problem.graph
     inputs = {port_of(node): node for node in graph.nodes if node.kind is Kind.INPUT}
-    found = []
+    samples = []
     for profile in profiles:
         for cast in (cast for cast in profile.casts if cast.is_quantizing is is_quantizing):
             producer = graph.nodes[int(cast.source)] if cast.source.isdecimal() else inputs.get(cast.source)
@@ -216,5 +224,5 @@ def _samples(problem: Problem, profiles: Sequence[NodeTimes], is_quantizing: boo
             value = outputs[cast.position] if cast.position < len(outputs) else None
             if value is not None:
                 repeats = graph.scopes[graph.values[value].scope].repeats
-                found.append(CastSample(graph.values[value].elements, cast.time_ns / max(1, repeats)))
-    return found
+                samples.append(CastSample(graph.values[value].elements, cast.time_ns / max(1, repeats)))
+    return samples

@@ -1,13 +1,13 @@
-"""What each unit costs in output error when it alone runs low, found by running groups of units low.
+"""Sensitivity analysis: each unit's output error in low precision, measured on groups of units.
 
-Errors of separate units are nearly independent, so squares of errors add: what a group costs is shared out among its
-units, and groups that cost much are split until the units that matter have runs of their own. So the number of runs
-follows the number of units that matter, not the size of the model. Of a model of alike blocks, the units in the same
-place of each are a group: they are alike, and far enough apart not to share roundings as neighbours do.
+Errors of separate units are nearly independent, so squared errors add up: a group's error is
+divided among its units, and groups with a large error are split until the units that matter have
+runs of their own. So the number of runs follows the number of those units, not the size of the
+model. In a model of repeated blocks, the units at one position of all blocks form a group: they are
+similar, and far enough apart to round independently, unlike neighbours.
 
-A share is no measurement. The last runs go to single units of the costliest groups, and how far off their shares were
-says how far off the others may be.
-"""
+A divided error is an estimate. The last runs measure single units of the groups with the largest
+error, and the deviation from their estimates bounds the others."""
 
 import heapq
 import math
@@ -17,28 +17,30 @@ from itertools import groupby
 
 from mezzo.numerics.statistics.intervals import next_factor
 
-# Runs a set of units low, all else high, and gives the largest relative L2 error of the outputs; infinite where an
-# output is NaN or infinite and the reference is not.
+# Runs a set of units in low precision, all else in high, and returns the largest relative L2 error
+# of the outputs; infinite if an output is NaN or infinite where the reference is not.
 Run = Callable[[Sequence[int]], float]
-# Is told of sets of units that are likely to be run next, the likeliest first, so that others can begin with them.
+# Receives sets of units that are likely to run next, the likeliest first, so that workers can start
+# early.
 Foresee = Callable[[Sequence[Sequence[int]]], None]
 
 _FIRST_GROUPS = 8
-# Groups below this share of the whole squared error are not worth another run.
+# Groups below this fraction of the total squared error need no further run.
 _NEGLIGIBLE = 0.01
-# So much of all runs may go to places of blocks before any group is split, and so much to checks of shares.
+# Fractions of all runs for positions in blocks, before any group is split, and for checks of
+# estimates.
 _FOR_PLACES = 0.6
 _FOR_CHECKS = 1 / 6
 _MOST_CHECKS = 8
-# Of so many groups the halves are foreseen: those that cost most are split next, whatever the halves before them show.
+# Number of groups whose halves are announced: those with the largest error are split next in any
+# case.
 _FORESEEN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class UnitCost:
-    """Squared output error of one unit; infinite where the unit alone breaks an output. `together`: of how many units
-    the run was that it comes from, with a squared error of `group_square`; 1 for a run of its own.
-    """
+    """Squared output error of one unit; infinite if its run breaks an output. `together`: units in
+    the run that it comes from, whose squared error is `group_square`; 1 for a run of its own."""
 
     square: float
     together: int
@@ -46,26 +48,26 @@ class UnitCost:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it is of a run of its own, and not a share of a group's."""
+        """Whether it comes from a run of its own, and is not a group's share."""
         return self.together == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probing:
-    """What was found: a cost per unit, the error with all units low, and how many runs it took.
+    """The result: a cost per unit, the error with all units in low precision, and the number of
+    runs.
 
-    `off`: by which factors the errors of units that were run alone were off from their shares, per check.
-    """
+    `off`: ratios of measured errors of single units to their estimates, one per check."""
 
     costs: tuple[UnitCost, ...]
     all_low: float
     runs: int
-    is_complete: bool  # no group was left unsplit for want of runs
+    is_complete: bool  # no group was left unsplit for lack of runs
     off: tuple[float, ...] = ()
 
     def interval(self, unit: int) -> tuple[float, float]:
-        """Between what the error of a unit may lie. A share: as far off as one more check might be, by those that were
-        made, with 95 % confidence; and never more than what its whole group costs."""
+        """Bounds of a unit's error. For an estimate: the 95 % prediction interval by the checks,
+        capped at the error of its whole group."""
         cost = self.costs[unit]
         error, most = math.sqrt(cost.square), math.sqrt(cost.group_square)
         if cost.is_measured:
@@ -85,33 +87,36 @@ def probe_units(
     places: Sequence[int] | None = None,
     foresee: Foresee | None = None,
 ) -> Probing:
-    """Find what each unit costs, in at most `max_runs` runs. Units of one place are grouped, else neighbours.
+    """Measure each unit's error in at most `max_runs` runs. Units of one position form a group,
+    otherwise neighbours do.
 
-    `weights` are guesses of each unit's squared error, from which a group's error is shared out; only their ratios
-    count. `all_low` is the error of all units low, if known: it saves a run. `may_go_on` is asked before each run,
-    and what is foreseen changes nothing of what is found.
-    """
+    `weights`: prior guesses of squared errors by which a group's error is divided; only ratios
+    matter. `all_low`: the error of all units, if known, which saves a run. `may_go_on` is called
+    before each run; `foresee` does not change the result."""
     return _Prober(weights, run, max_runs, may_go_on, places, foresee or (lambda chosen: None)).probe(all_low)
 
 
 class _Prober:
+    """The state of one sensitivity analysis."""
+
     def __init__(
         self, weights: Sequence[float], run: Run, max_runs: int, may_go_on: Callable[[], bool],
         places: Sequence[int] | None, foresee: Foresee,
     ) -> None:  # fmt: skip
-        # No unit is free of error, whatever the guess says.
+        # No unit is free of error, whatever the prior says.
         floor = max(sum(w for w in weights if math.isfinite(w)), 1e-30) / max(len(weights), 1) * 1e-3
         self.run, self.left, self.runs, self.may_go_on, self.foresee = run, max_runs, 0, may_go_on, foresee
         self.checks = min(int(max_runs * _FOR_CHECKS), _MOST_CHECKS)
-        # Groups are runs of units in this order: places of blocks one after the other, then what does not repeat.
+        # Groups are ranges of units in this order: positions of blocks one after the other, then
+        # the rest.
         self.order, self.sizes = _arrange(places if places is not None else range(len(weights)))
         most = max(1, int(max_runs * _FOR_PLACES))
-        while len(self.sizes) > most:  # neighbours share a run, two by two
+        while len(self.sizes) > most:  # neighbours share a run, in pairs
             self.sizes = [sum(self.sizes[at : at + 2]) for at in range(0, len(self.sizes), 2)]
         self.weights = [weights[unit] for unit in self.order]
         self.weights = [w if math.isfinite(w) and w > floor else floor for w in self.weights]
         self.costs = [UnitCost(0.0, len(weights), 0.0)] * len(weights)
-        # (negative squared error, first unit, end): the most costly group first.
+        # (negative squared error, first unit, end): the group with the largest error first.
         self.queue: list[tuple[float, int, int]] = []
         self.off: list[float] = []
 
@@ -126,7 +131,7 @@ class _Prober:
                 costs=tuple(UnitCost(0.0, 1, 0.0) for _ in self.weights), all_low=0.0, runs=self.runs, is_complete=True
             )
         whole = sum(self.weights)
-        # What stands for units that no run is left for.
+        # Estimates for units that no run is left for.
         together, square = len(self.weights), everything**2
         self.costs = [UnitCost(weight / whole * square, together, square) for weight in self.weights]
         for number, (first, end) in enumerate(groups):
@@ -149,15 +154,15 @@ class _Prober:
         return groups + (self._cut(at, len(self.weights), _FIRST_GROUPS) if at < len(self.weights) else [])
 
     def _split(self) -> bool:
-        """Split the costliest group until none matters; True unless runs ended before."""
+        """Split the group with the largest error until none matters; False if runs ran out."""
         while self.queue:
             square, first, end = self.queue[0]
             total = sum(c.square for c in self.costs if math.isfinite(c.square))
             if -square <= _NEGLIGIBLE * total:
                 return True
-            # Which unit it is that breaks an output matters more than how well the others are known.
-            kept = self.checks if math.isfinite(square) else 0
-            if self.left < 2 + kept or not self.may_go_on():
+            # Which unit breaks an output matters more than the accuracy of the others.
+            reserve = self.checks if math.isfinite(square) else 0
+            if self.left < 2 + reserve or not self.may_go_on():
                 return False
             costliest = heapq.nsmallest(_FORESEEN, self.queue)
             self._foresee([part for _, first, end in costliest for part in self._cut(first, end, 2)])
@@ -167,8 +172,9 @@ class _Prober:
         return True
 
     def _check(self) -> None:
-        """Run single units, the middle one of a group, and note how far off their shares were: half of them of the
-        costliest groups, and half of all others alike, so that the factors hold for all."""
+        """Measure single units, the middle one of a group, and store the ratios to their estimates:
+        half of them from the groups with the largest error, half spread over the others, so that
+        the ratios apply to all."""
         open_groups = [group for group in self.queue if math.isfinite(group[0])]
         by_share = sorted(open_groups, key=lambda group: (group[0] / (group[2] - group[1]), group[1]))
         costly = self.checks - self.checks // 2
@@ -198,21 +204,22 @@ class _Prober:
         return self.run([self.order[place] for place in places])
 
     def _try(self, first: int, end: int) -> None:
-        """Measure a group, share its error out, and note it for splitting."""
+        """Measure a group, divide its error among its units, and queue it for splitting."""
         if self.left < 1 or not self.may_go_on():
             return
         square = self._measure(range(first, end)) ** 2
         whole = sum(self.weights[first:end])
         is_single = end - first == 1
         for unit in range(first, end):
-            # Of a group that breaks an output nobody knows yet which unit does: infinite only where it is alone.
+            # In a group that breaks an output it is unknown which unit does: infinite, with
+            # `together` above 1.
             share = self.weights[unit] / whole * square if math.isfinite(square) or is_single else math.inf
             self.costs[unit] = UnitCost(share, end - first, square)
         if not is_single:
             heapq.heappush(self.queue, (-square, first, end))
 
     def _cut(self, first: int, end: int, parts: int) -> list[tuple[int, int]]:
-        """Cut a group into at most `parts` of about equal weight, none of them empty."""
+        """Split a group into at most `parts` of about equal weight, none of them empty."""
         parts = min(parts, end - first)
         cuts, at = [first], first
         whole = sum(self.weights[first:end])
@@ -226,8 +233,8 @@ class _Prober:
 
 
 def _arrange(places: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Units in the order of their places, and how many each place has; those whose place does not repeat come last, in
-    their own order, and are not counted."""
+    """Units ordered by position, and the number at each repeated position; units with a unique
+    position come last, in their own order, and are not counted."""
     count: dict[int, int] = {}
     for place in places:
         count[place] = count.get(place, 0) + 1

@@ -1,4 +1,6 @@
-"""The fastest plan inside a budget of error: exact optima for growing prices of error, verified by emulation."""
+"""Search for the fastest plan within an error budget: exact optima for rising prices of error,
+verified by emulation.
+"""
 
 import math
 import time
@@ -44,7 +46,7 @@ _ALONE = "it only moves numbers, and nothing beside it runs in {}: they would be
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a search ends at the latest. Evaluations are passes over all tuning data."""
+    """Limits of a search. Evaluations are passes over all tuning data."""
 
     deadline_s: float = math.inf  # on the monotonic clock
     evaluations: int = _MOST_EVALUATIONS
@@ -53,12 +55,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosing:
-    """What a search came to: options that plan it again, and how it went. `weight` is the price of error."""
+    """The result of a search: options that reproduce the plan, and a record of the search."""
 
     options: Options
     chosen: Candidate
     points: tuple[Candidate, ...]
-    scores: Mapping[str, Score]  # by the key of a candidate
+    scores: Mapping[str, Score]  # by candidate key
     score: Score | None
     sensitivity: Sensitivity | None
     stopped_by: str
@@ -66,7 +68,7 @@ class Choosing:
 
 
 class Tuner:
-    """Searches the plans of one model. The options' policy says what may run low at all."""
+    """Searches the plans of one model that the options' policy allows."""
 
     def __init__(
         self,
@@ -80,14 +82,14 @@ class Tuner:
         progress: "Progress | None" = None,
         like: Evaluator | None = None,
     ) -> None:
-        """`costs` are what the options' measured costs come from: a candidate then costs what the whole model does.
-        `like`: as of `Evaluator`.
+        """`costs`: the source of the options' measured costs, so that a candidate's cost is that of
+        the whole model. `like`: as in `Evaluator`.
         """
         self.model, self.options, self.goal, self.data = model, options, goal, data
         self.limits, self.memory, self.progress = limits, memory, progress
         self.floor = 0.0 if costs is None else sum(min(node.high, node.low) for node in costs.nodes)
         self.evaluations = self.probes = 0
-        self.hidden: frozenset[int] = frozenset()  # units that reach no output of which anything shows
+        self.hidden: frozenset[int] = frozenset()  # units that influence no output that can be judged
         self.scores: dict[str, Score] = {}
         self.evaluator = Evaluator(model, options, goal.accumulation, like)
         # Every unit in every format that it may run in.
@@ -95,17 +97,19 @@ class Tuner:
             unit for dtype in self.evaluator.lows for unit in units_of(self.evaluator.judged, dtype)
         ]
         self.squares: Sequence[float] = [0.0] * len(self.units)  # squared error per unit
-        # What their sum is taken times: neighbours share roundings, so all of them together cost less than their sum.
+        # Correction of their sum: neighbours round together, so the error of all is below the sum.
         self.scales = dict.fromkeys(self.evaluator.lows, 1.0)
         self.together: Mapping[int, int] = {}
-        # By a price of error the movers, and their levels, that would have been rounded for their own sake at it.
+        # By price of error: isolated movers and their levels, which are barred at that price.
         self.isolated: dict[float, frozenset[tuple[int, int]]] = {}
         self.telling = self._look()
         self.sensitivity: Sensitivity | None = None
         self.points: tuple[Candidate, ...] = ()
 
     def _look(self) -> Telling:
-        """See what the data can show: the rest is left out of the goal, and what reaches nothing else stays high."""
+        """Find outputs that the data cannot judge, and exclude them from the goal; units that
+        influence no other output stay in FP32.
+        """
         telling = self.evaluator.tell(self._in_time())
         if telling.blind:
             shares = {**self.goal.shares, **dict.fromkeys(telling.blind, 0.0)}
@@ -116,7 +120,7 @@ class Tuner:
         return telling
 
     def _in_time(self) -> "Iterator[Batch]":
-        """The data as far as the time limit lets it be looked at, one batch at the least."""
+        """The data up to the time limit, at least one batch."""
         for number, batch in enumerate(self.data):
             if number and not self._has_time():
                 return
@@ -140,26 +144,28 @@ class Tuner:
             self._probe()
         self.points = trace(self.solve, _POINTS)
         bound = math.inf if self.goal.max_error is None else self.goal.max_error / slack
-        found = search(
+        result = search(
             self.points,
             lambda point: self._outcome(point, slack),
             bound,
             self.may_go_on,
-            {key: Outcome(known.error, self.goal.holds(known, slack)) for key, known in self.scores.items()},
+            {key: Outcome(earlier.error, self.goal.holds(earlier, slack)) for key, earlier in self.scores.items()},
         )
-        if found.best is None:
+        if result.best is None:
             return self.give_up()
-        words = "no cheaper plan of the frontier holds the budget" if found.is_settled else self.exhausted()
-        if not found.best.low_nodes:
+        words = "no cheaper plan of the frontier holds the budget" if result.is_settled else self.exhausted()
+        if not result.best.low_nodes:
             return self.give_up()
-        return self._describe(found.best, words, found.is_settled)
+        return self._describe(result.best, words, result.is_settled)
 
     def _outcome(self, point: Candidate, slack: float) -> Outcome | None:
         scored = self.evaluate(point)
         return None if scored is None else Outcome(scored.error, self.goal.holds(scored, slack))
 
     def give_up(self, words: str = "") -> Choosing:
-        """FP32, which is always within the budget. `words` say why, if it is not what ended the search."""
+        """The FP32 plan, which is always within the budget. `words`: the reason, if not the limit
+        that ended the search.
+        """
         if self.sensitivity is None:
             self.squares = [math.inf] * len(self.units)
             self.scales = dict.fromkeys(self.scales, 1.0)
@@ -171,25 +177,25 @@ class Tuner:
     def _describe(self, chosen: Candidate, words: str, is_settled: bool) -> Choosing:
         prices = self._prices(chosen.weight)
         options = replace(self.options, planning=replace(self.options.planning, error_prices=prices))
-        known = self.scores.get(chosen.key)
+        chosen_score = self.scores.get(chosen.key)
         return Choosing(
             options=options,
             chosen=chosen,
             points=self.points,
             scores=self.scores,
-            score=known,
+            score=chosen_score,
             sensitivity=self.sensitivity,
             stopped_by=words,
             is_settled=is_settled,
         )
 
-    # -- runs -----------------------------------------------------------------------------------------------------
+    # -- runs
 
     def may_go_on(self) -> bool:
         return self._has_time() and self.evaluations < self.limits.evaluations
 
     def exhausted(self) -> str:
-        """Which limit ended the search, in words."""
+        """The limit that ended the search, as text."""
         if not self._has_time():
             return "the time limit"
         return f"the limit of {self.limits.evaluations} evaluations"
@@ -201,7 +207,7 @@ class Tuner:
         return time.monotonic() < self.limits.deadline_s
 
     def evaluate(self, candidate: Candidate) -> Score | None:
-        """Run a candidate over all tuning data; None where time ran out on the way."""
+        """Run a candidate over all tuning data; None if time runs out."""
         if candidate.key not in self.scores:
             self.evaluations += 1
             if self.progress is not None:
@@ -217,30 +223,32 @@ class Tuner:
         return self.scores[candidate.key]
 
     def _names(self, low: Mapping[int, DType]) -> list[str]:
-        """What names an assignment: that of its nodes beside the base, with their formats where there are several."""
+        """The identity of an assignment: its low nodes, with formats if there are several."""
         nodes, is_one = self.evaluator.graph.nodes, len(self.evaluator.lows) == 1
         return [nodes[node].name if is_one else f"{nodes[node].name} in {dtype}" for node, dtype in low.items()]
 
     def _probe(self) -> None:
         batch = few_samples(self.evaluator, next(batch for batch in self.data if batch.samples))
         source = DataSource(batch.origin, 1, batch.samples, self.data.seed)
-        found = [self._probe_in(dtype, batch, source) for dtype in self.evaluator.lows]
+        sensitivities = [self._probe_in(dtype, batch, source) for dtype in self.evaluator.lows]
         whole = replace(
-            found[0],
-            units=tuple(unit for each in found for unit in each.units),
-            all_low=max(each.all_low for each in found),
-            runs=sum(each.runs for each in found),
+            sensitivities[0],
+            units=tuple(unit for each in sensitivities for unit in each.units),
+            all_low=max(each.all_low for each in sensitivities),
+            runs=sum(each.runs for each in sensitivities),
         )
         self.sensitivity = sort_units(whole)
 
     def _probe_in(self, dtype: DType, batch: "Batch", source: DataSource) -> Sensitivity:
-        """Learn what each unit costs that runs in one format."""
+        """Measure each unit's error in one format."""
         shares, evaluator = self.goal.shares, self.evaluator
 
         def measure(chosen: Sequence[int]) -> float:
             low = dict.fromkeys(chosen, dtype)
-            known = self.memory.score(batch.origin, self._names(low), lambda: score_one(evaluator, shares, low, batch))
-            return known.error
+            measured = self.memory.score(
+                batch.origin, self._names(low), lambda: score_one(evaluator, shares, low, batch)
+            )
+            return measured.error
 
         def foresee(sets: Sequence[Sequence[int]]) -> None:
             lows = (dict.fromkeys(chosen, dtype) for chosen in sets)
@@ -250,22 +258,23 @@ class Tuner:
 
         report: Callable[[int], None] | None = None
         if self.progress is not None:
-            told = self.progress
+            progress = self.progress
 
             def report(done: int) -> None:
-                told("sensitivity", done, self.limits.probes)
+                progress("sensitivity", done, self.limits.probes)
 
-        seen = [at for at, unit in enumerate(self.units) if at not in self.hidden and unit.dtype is dtype]
-        units = [self.units[at] for at in seen]
+        indices = [at for at, unit in enumerate(self.units) if at not in self.hidden and unit.dtype is dtype]
+        units = [self.units[at] for at in indices]
         probing = probe(
             units, measure, self.limits.probes, self._has_time, report, places_of(evaluator.graph, units), foresee
         )
         evaluator.forget()
         self.probes += probing.runs
-        self._learn(dtype, seen, probing)
+        self._learn(dtype, indices, probing)
         return describe_probing(self.evaluator, units, probing, source, self.telling.unknown)
 
     def _learn(self, dtype: DType, units: Sequence[int], probing: Probing) -> None:
+        """Store the measured errors of units, and the correction of their sum."""
         squares = list(self.squares)
         for at, unit in enumerate(self.units):
             squares[at] = math.inf if unit.dtype is dtype else squares[at]
@@ -277,28 +286,29 @@ class Tuner:
         if 0.0 < whole < math.inf and 0.0 < probing.all_low < math.inf:
             self.scales[dtype] = probing.all_low**2 / whole
 
-    # -- plans ----------------------------------------------------------------------------------------------------
+    # -- plans
 
     def solve(self, weight: float) -> Candidate:
-        """The exact optimum of cost + weight * squared error. Where errors have a price, movers that a cut would round
-        for their own sake are barred from that level and the cut is made again, until none is: exact for what is left.
+        """The exact optimum of cost + weight * squared error. If errors have a price, isolated
+        movers are barred from their level and the problem is solved again, until there are none:
+        exact for the remaining choices.
         """
         problem, units = self.evaluator.judged.problem, self._squares_by_unit()
         judged = {(node, level) for unit in units for node in unit.nodes for level in unit.by_level}
         isolated = set[tuple[int, int]]()
         while True:
             barred = [UnitSquares((node,), {level: math.inf}) for node, level in isolated]
-            found = solve(problem, [*units, *barred], weight, self.options.planning.strategy)
-            ran_at = np.where(problem.is_absent, problem.line.base, found.levels).tolist()
-            alone = lonely_movers(problem.graph, problem.line.base, ran_at, judged) if weight else ()
-            if isolated.issuperset(alone):
+            candidate = solve(problem, [*units, *barred], weight, self.options.planning.strategy)
+            ran_at = np.where(problem.is_absent, problem.line.base, candidate.levels).tolist()
+            movers = lonely_movers(problem.graph, problem.line.base, ran_at, judged) if weight else ()
+            if isolated.issuperset(movers):
                 break
-            isolated.update(alone)
+            isolated.update(movers)
         self.isolated[weight] = frozenset(isolated)
-        return replace(found, cost=self.floor + found.cost)
+        return replace(candidate, cost=self.floor + candidate.cost)
 
     def _squares_by_unit(self) -> list[UnitSquares]:
-        """What is known of each unit in its format."""
+        """The squared error of each unit at its level."""
         levels = {dtype: level for level, dtype in enumerate(self.evaluator.judged.problem.line.dtypes)}
         return [
             UnitSquares(unit.nodes, {levels[unit.dtype]: self.scales[unit.dtype] * square})
@@ -306,6 +316,7 @@ class Tuner:
         ]
 
     def _prices(self, weight: float) -> dict[DType, dict[str, ErrorPrice]]:
+        """The error prices per format and node name, each with its explanation."""
         wholes = {
             dtype: sum(
                 square
@@ -315,15 +326,15 @@ class Tuner:
             for dtype in self.evaluator.lows
         }
         line, nodes = self.evaluator.judged.problem.line, self.evaluator.graph.nodes
-        given = self.options.planning.error_prices
+        earlier_prices = self.options.planning.error_prices
         by_dtype: dict[DType, dict[str, ErrorPrice]] = {
-            line.dtypes[level]: {**given.get(line.dtypes[level], {})} for level in line.others
+            line.dtypes[level]: {**earlier_prices.get(line.dtypes[level], {})} for level in line.others
         }
 
         def add(level: int, node: int, price: ErrorPrice) -> None:
             prices, name = by_dtype[line.dtypes[level]], nodes[node].name
-            known = prices.get(name)
-            prices[name] = price if known is None else replace(known, cost=known.cost + price.cost)
+            present = prices.get(name)
+            prices[name] = price if present is None else replace(present, cost=present.cost + price.cost)
 
         for at, unit in enumerate(self._squares_by_unit()):
             for level in unit.by_level:
@@ -338,7 +349,7 @@ class Tuner:
         return by_dtype
 
     def _explain(self, at: int, square: float, whole: float) -> str:
-        """Why a unit stays high at a price of error."""
+        """Why a unit stays in high precision at a price of error."""
         if at in self.hidden:
             return "the data shows nothing of what it reaches"
         if self.sensitivity is None:

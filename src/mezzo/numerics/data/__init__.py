@@ -1,4 +1,4 @@
-"""Data sets: .npz files, folders, iterables and random inputs, streamed batch by batch, and what such data cannot show.
+"""Data sets, streamed batch by batch: .npz files, folders, iterables, random inputs; checks.
 
 Imports: what `numerics` may.
 A new source of data is one file, read by `datasets.py`.

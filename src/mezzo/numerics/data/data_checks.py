@@ -1,4 +1,4 @@
-"""What data cannot tell: inputs that hold no numbers or never change, answers of the reference that say nothing."""
+"""Checks of input data and reference outputs: NaN, infinities, constants and FP32 noise."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,36 +10,38 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-# Noise raises a budget up to this: answers farther off than a tenth are not to pass as the same.
+# Noise raises a budget up to this: outputs with a larger error than 10 % are never accepted.
 MOST_NOISE = 0.1
-# Answers that FP32 itself moves by this share are noise altogether.
+# Outputs that FP32 rounding alone moves by this relative error are pure noise.
 ALL_NOISE = 0.5
 
 
-# What is wrong with data that holds nothing at all.
+# The fault of data without samples.
 NO_SAMPLE = ("the data holds no sample",)
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Why an output cannot be judged. `is_blind`: none of its numbers shows anything, not even an error."""
+    """Why an output cannot be judged. `is_blind`: it cannot even reveal an error."""
 
     because: str
     is_blind: bool
 
 
 class Watch:
-    """Looks at one input or output over batches. Arrays may be any, in lists too; None is an empty optional."""
+    """Statistics of one input or output over batches: non-finite and constant elements. Accepts any
+    arrays, in lists too; None is an empty optional.
+    """
 
     def __init__(self) -> None:
-        self.count = 0  # of numbers, truth values or texts
+        self.count = 0  # elements: numbers, booleans or texts
         self.rows = 0
         self._bad = dict.fromkeys(("NaN", "infinities"), 0)
         self._first_bad: str | None = None
         self._bad_rows = 0
         self._finite = 0
-        self._is_mask = True  # but for -inf, nothing but 0
-        self._masked: Array | None = None  # places of the first row that are -inf
+        self._is_mask = True  # holds only 0 and -inf
+        self._masked: Array | None = None  # where the first row is -inf
         self._is_masked_alike, self._mask_rows = True, 0
         self._number: Any = None
         self.is_one_number = True
@@ -47,7 +49,7 @@ class Watch:
         self.is_one_row = True
 
     def add(self, datum: Any, samples: int, origin: str) -> None:
-        """Look at one batch. Where an array's first axis has one entry per sample, each is looked at on its own."""
+        """Add one batch. If the first axis has one entry per sample, each is checked alone."""
         parts = list(_parts(datum))
         rows = samples if len(parts) == 1 and _has_rows(parts[0], samples) else 1
         tables = [part.reshape(rows, part.size // rows) for part in parts]
@@ -78,7 +80,7 @@ class Watch:
             self._first_bad = f"sample {where[0]} of {origin}" if len(table) > 1 else origin
 
     def _look_for_mask(self, table: Array) -> None:
-        """See whether -inf stands in the same places of all rows, and nothing else is not finite."""
+        """Check whether -inf is at the same positions of all rows, and all else is finite."""
         if not self._is_masked_alike or not _is_float(table) or not table.size:
             return
         is_below = table == -np.inf
@@ -105,12 +107,12 @@ class Watch:
 
     @property
     def is_hollow(self) -> bool:
-        """Whether it held nothing but NaN and infinities."""
+        """Whether all elements are NaN or infinite."""
         return not self._finite and any(self._bad.values())
 
     @property
     def number(self) -> str:
-        """The number that it held everywhere, in words."""
+        """The constant value, as text."""
         if isinstance(self._number, np.str_ | str | bytes | np.bool_):
             return repr(self._number.item() if isinstance(self._number, np.generic) else self._number)
         value = complex(self._number) if np.iscomplexobj(self._number) else complex(float(self._number))
@@ -118,12 +120,13 @@ class Watch:
 
     @property
     def is_zero(self) -> bool:
-        """Whether it is a number, and 0 everywhere."""
+        """Whether all elements are 0."""
         return self.is_one_number and self._number is not None and self.number == "0"
 
     def spell_bad(self, *, may_mask: bool) -> str | None:
-        """What it held that is not finite, and where first; None if nothing. `may_mask`: -inf in the same places of all
-        samples says which places do not count, and is no number gone wrong."""
+        """Describe the non-finite elements and where they begin; None if there are none.
+        `may_mask`: -inf at the same positions of all samples is a mask, not a fault.
+        """
         kinds = [kind for kind, count in self._bad.items() if count]
         if not kinds:
             return None
@@ -136,39 +139,39 @@ class Watch:
 
 
 class DataWatch:
-    """Looks at what a model is fed."""
+    """Checks the inputs of a model."""
 
     def __init__(self) -> None:
         self.samples = 0
         self._inputs: dict[str, Watch] = {}
 
     def add(self, feeds: Mapping[str, Any], samples: int, origin: str) -> None:
-        """Look at one batch, in the types that the model takes."""
+        """Add one batch of feeds, in the model's types."""
         self.samples += samples
         for name, feed in feeds.items():
             self._inputs.setdefault(name, Watch()).add(feed, samples, origin)
 
     @property
     def is_repeated(self) -> bool:
-        """Whether all samples are one and the same."""
+        """Whether all samples are identical."""
         return self.samples > 1 and bool(self._inputs) and all(w.is_one_row for w in self._inputs.values())
 
     def faults(self) -> tuple[str, ...]:
-        """Why nothing can be told from the data, in words; empty where something can."""
+        """Reasons why the data allows no verdict, as text; empty if there are none."""
         if self.samples == 0:
             return NO_SAMPLE
-        told = [
+        faults = [
             f"input {name!r} holds {bad}"
             for name, watch in self._inputs.items()
             if (bad := watch.spell_bad(may_mask=False)) is not None
         ]
         numbers = sum(watch.count for watch in self._inputs.values())
         if self._inputs and not numbers:
-            told.append("every input is empty")
-        return tuple(told)
+            faults.append("every input is empty")
+        return tuple(faults)
 
     def spell_constant(self) -> str | None:
-        """What the inputs are where none ever changes, not even within a sample; None where one does."""
+        """Describe the inputs if all are constant, within samples too; None if one varies."""
         watches = {name: watch for name, watch in self._inputs.items() if watch.count}
         if sum(watch.count for watch in watches.values()) < 2 or not all(w.is_one_number for w in watches.values()):
             return None
@@ -176,19 +179,20 @@ class DataWatch:
 
 
 class AnswerWatch:
-    """Looks at what a reference answers."""
+    """Checks the outputs of a reference."""
 
     def __init__(self) -> None:
         self._outputs: dict[str, Watch] = {}
 
     def add(self, answers: Mapping[str, Any], samples: int, origin: str) -> None:
-        """Look at the answers to one batch."""
+        """Add the outputs of one batch."""
         for name, answer in answers.items():
             self._outputs.setdefault(name, Watch()).add(answer, samples, origin)
 
     def unknown(self, data: DataWatch, steady: frozenset[str] = frozenset()) -> dict[str, Unknown]:
-        """Why outputs cannot be judged, by name. `steady` are those that no number of the data reaches: they are what
-        they are, whatever the data, and judged as they are."""
+        """Why outputs cannot be judged, by name. `steady`: outputs that do not depend on the data,
+        and are judged even if constant.
+        """
         by_output = {}
         for name, watch in self._outputs.items():
             unknown = _judge(watch, data, is_steady=name in steady)
@@ -198,6 +202,7 @@ class AnswerWatch:
 
 
 def _judge(watch: Watch, data: DataWatch, *, is_steady: bool) -> Unknown | None:
+    """Why an output cannot be judged; None if it can."""
     if not watch.count:
         return Unknown("is empty in every sample", True) if not is_steady else None
     if watch.is_hollow:
@@ -220,10 +225,11 @@ def _judge(watch: Watch, data: DataWatch, *, is_steady: bool) -> Unknown | None:
 
 
 def judge_noise(noise: float, floor: float, budget: float, error: float) -> Unknown | None:
-    """Whether an output that FP32 itself moves by `noise` can be judged at an error.
+    """Why an output with FP32 noise of `noise` cannot be judged at `error`; None if it can.
 
-    Between the budget, which noise raises so far and no further, and `floor`, what it would have to be raised to,
-    nobody knows. Answers that are equal to the last bit are the same, however they came about.
+    Noise raises a budget only up to `MOST_NOISE`. An error between that budget and `floor`, where
+    the noise would put it, may be noise or not. Outputs that are equal to the last bit are always
+    the same.
     """
     if error == 0.0 or (noise < ALL_NOISE and not budget < error <= floor):
         return None
@@ -253,5 +259,5 @@ def _is_float(values: Array) -> bool:
     return values.dtype.kind in "fc" or values.dtype.name.startswith(("bfloat", "float"))
 
 
-def _is_same(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and bool((one == other).all())
+def _is_same(array: Array, other: Array) -> bool:
+    return array.shape == other.shape and bool((array == other).all())

@@ -1,4 +1,6 @@
-"""Data to run a model on: .npz files, folders of them, or Python iterables of dicts, streamed batch by batch."""
+"""Data sets for running a model: .npz files, folders of them, or Python iterables of dicts,
+streamed batch by batch.
+"""
 
 import hashlib
 import os
@@ -18,14 +20,15 @@ from mezzo.numerics.measures import DataSource
 
 Data = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Mapping[str, Any]] | Callable[[], Iterable[Any]]
 
-# What numpy.savez calls arrays that it is told no name of.
+# Names that numpy.savez gives to positional arrays.
 _NAMELESS = re.compile(r"arr_\d+")
-_MOST_ASKED_ABOUT = 20  # names that may be misspelled
+_MOST_ASKED_ABOUT = 20  # limit on names to look for misspellings of
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One set of feeds and labels. `origin` is for people: "calib.npz", "calib.npz[32:64]", "batch 3".
+    """One set of feeds and labels. `origin` is for messages: "calib.npz", "calib.npz[32:64]",
+    "batch 3".
 
     `samples`: the leading length that all feeds of rank 1 or more share, 1 if they share none.
     """
@@ -37,7 +40,9 @@ class Batch:
 
 
 class Dataset:
-    """Batches, one in memory at a time. Iterating starts over, unless the data came as a one-shot iterator."""
+    """A stream of batches, one in memory at a time. Iterating starts over, unless the data is a
+    one-shot iterator.
+    """
 
     def __init__(
         self,
@@ -46,8 +51,8 @@ class Dataset:
         seed: int | None = None,
         content: tuple[str, ...] = (),
     ) -> None:
-        """`start` begins a pass over the data. `seed` is that of inputs drawn at random, which prove little. `content`
-        tells files of the same names apart, one after the other; empty where there are none.
+        """`start` begins a pass over the data. `seed`: set for random inputs. `content`: one digest
+        per file, to tell files of equal names apart; empty for other data.
         """
         self.name = name
         self.content = content
@@ -55,11 +60,11 @@ class Dataset:
         self._start = start
 
     def source(self, batches: int, samples: int) -> DataSource:
-        """The data, for an account, as far as it was used."""
+        """A record of the data, as far as it was used."""
         return DataSource(self.name, batches, samples, self.seed)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Begin a pass. Raises InputError: some data does not fit, there is none, or it cannot be read again."""
+        """Begin a pass. Raises InputError: the data does not fit, is empty, or is spent."""
         is_empty = True
         for batch in self._start():
             is_empty = False
@@ -69,11 +74,11 @@ class Dataset:
 
 
 class OutOfTime(Exception):
-    """A pass over data was not finished, as it might not go on."""
+    """A pass over data ended at the time limit."""
 
 
 def in_time(data: Dataset, may_go_on: Callable[[], bool]) -> Dataset:
-    """The same data, whose passes raise OutOfTime before a batch that they may not go on to."""
+    """The same data, with passes that raise OutOfTime once `may_go_on` returns False."""
 
     def start() -> Iterator[Batch]:
         for batch in data:
@@ -86,7 +91,7 @@ def in_time(data: Dataset, may_go_on: Callable[[], bool]) -> Dataset:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Names that data has to hold, may hold, and holds for the metric. `others`: it may hold any others too."""
+    """Names of required and optional inputs, and labels. `others`: more arrays are allowed."""
 
     inputs: tuple[str, ...]
     optional: frozenset[str]
@@ -97,31 +102,31 @@ class _Wanted:
     def known(self) -> frozenset[str]:
         return frozenset((*self.inputs, *self.labels))
 
-    def check(self, where: str, found: Collection[str]) -> None:
-        """Raises InputError: a name is missing, or stands for nothing."""
-        held = frozenset(found)
+    def check(self, where: str, names: Collection[str]) -> None:
+        """Raises InputError: a required name is missing, or a name is unknown."""
+        available = frozenset(names)
         needed = dict.fromkeys((*(name for name in self.inputs if name not in self.optional), *self.labels))
-        missing = [name for name in needed if name not in held]
-        known = self.known
-        unknown = [str(name) for name in found if name not in known]
+        missing = [name for name in needed if name not in available]
+        allowed = self.known
+        unknown = [str(name) for name in names if name not in allowed]
         asked_about = unknown[:_MOST_ASKED_ABOUT]
         meant = {name: near[0] for name in asked_about if (near := nearest(name, missing, 1))}
-        if self.others:  # only what may stand for a name that is missing is at fault
+        if self.others:  # further arrays are at fault only if they may be a misspelled missing one
             unknown = [name for name in unknown if missing and (name in meant or _NAMELESS.fullmatch(name))]
         if not missing and not unknown:
             return
         faults = [f"nothing for {_quote(missing)}"] if missing else []
-        asked = aside(ask_for(dict.fromkeys(meant.values())))
-        faults += [f"{_quote(unknown)}, which the model does not have{asked}"] if unknown else []
-        wanted = [f"{name!r} (optional)" if name in self.optional else repr(name) for name in self.inputs]
-        wanted += [f"{name!r} (label)" for name in self.labels]
+        suggestion = aside(ask_for(dict.fromkeys(meant.values())))
+        faults += [f"{_quote(unknown)}, which the model does not have{suggestion}"] if unknown else []
+        descriptions = [f"{name!r} (optional)" if name in self.optional else repr(name) for name in self.inputs]
+        descriptions += [f"{name!r} (label)" for name in self.labels]
         raise InputError(
-            f"{where}: found {' and '.join(faults)}; the model wants {', '.join(wanted) or 'no inputs'}"
+            f"{where}: found {' and '.join(faults)}; the model wants {', '.join(descriptions) or 'no inputs'}"
             f"{self._remedy(unknown, missing, meant)}"
         )
 
     def _remedy(self, unknown: Sequence[str], missing: Sequence[str], meant: Mapping[str, str]) -> str:
-        """What to do about names that the model does not have; with the sign that goes before it."""
+        """The advice for unknown names, with its leading semicolon."""
         if not unknown:
             return ""
         if missing and all(_NAMELESS.fullmatch(name) for name in unknown):
@@ -144,39 +149,41 @@ def open_data(
     optional: Collection[str] = (),
     others: bool = False,
 ) -> Dataset:
-    """Open an .npz file, a folder of them in the order of their names, one dict, an iterable of dicts, or a callable
-    that returns an iterable. `batch_size` splits along the first axis; `at_most` does so where arrays are of one
-    length, and leaves others whole. `optional` are inputs that may be absent. `others`: arrays of other names may be
-    there, and are left out.
+    """Open an .npz file, a folder of them in name order, one dict, an iterable of dicts, or a
+    callable that returns an iterable. `batch_size` splits along the first axis; `at_most` does so
+    only where arrays have equal lengths. `optional`: inputs that may be absent. `others`: further
+    arrays are ignored.
 
     Raises:
-        InputError: there is no such data, or a file's names are wrong.
+        InputError: the data does not exist, or a file's names are wrong.
     """
     if batch_size is not None and batch_size < 1:
         raise InputError(f"{option('batch_size')} is {batch_size}; give 1 or more")
-    wanted = _Wanted(tuple(inputs), frozenset(optional), tuple(labels), others)
+    expected = _Wanted(tuple(inputs), frozenset(optional), tuple(labels), others)
     cutting = _Cutting(at_most if batch_size is None else batch_size, is_asked=batch_size is not None)
     if isinstance(data, str | os.PathLike):
-        return _open_path(Path(data), wanted, cutting)
+        return _open_path(Path(data), expected, cutting)
     if isinstance(data, Mapping):
-        return Dataset("one batch", lambda: _from_dicts([data], wanted, cutting))
+        return Dataset("one batch", lambda: _from_dicts([data], expected, cutting))
     if callable(data):
-        return Dataset("batches", lambda: _from_dicts(data(), wanted, cutting))
+        return Dataset("batches", lambda: _from_dicts(data(), expected, cutting))
     if not isinstance(data, Iterable):
         raise InputError(f"data is a {type(data).__name__}; give an .npz file, a folder of them, or dicts of arrays")
     if isinstance(data, Iterator):
-        return Dataset("batches", _once(data, wanted, cutting))
-    return Dataset("batches", lambda: _from_dicts(data, wanted, cutting))
+        return Dataset("batches", _once(data, expected, cutting))
+    return Dataset("batches", lambda: _from_dicts(data, expected, cutting))
 
 
 class _Cutting(NamedTuple):
-    """Into how many samples to cut arrays along their first axis. `is_asked`: what cannot be cut is at fault."""
+    """The length of parts to split arrays into along their first axis. `is_asked`: arrays that
+    cannot be split are an error.
+    """
 
     size: int | None
     is_asked: bool
 
 
-def _open_path(path: Path, wanted: _Wanted, cutting: _Cutting) -> Dataset:
+def _open_path(path: Path, expected: _Wanted, cutting: _Cutting) -> Dataset:
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix == ".npz")
         if not files:
@@ -184,36 +191,36 @@ def _open_path(path: Path, wanted: _Wanted, cutting: _Cutting) -> Dataset:
     else:
         files = [path]
     content = []
-    for file in files:  # a wrong name in the last file shows now, not after an hour
+    for file in files:  # a wrong name in the last file is reported now, not after an hour
         with NpzFile(file) as opened:
-            wanted.check(str(file), opened.names)
+            expected.check(str(file), opened.names)
             content.append(hashlib.sha256(repr(opened.checksums).encode()).hexdigest()[:16])
 
     def start() -> Iterator[Batch]:
         for file in files:
-            yield from _from_file(file, wanted, cutting)
+            yield from _from_file(file, expected, cutting)
 
     return Dataset(str(path), start, content=tuple(content))
 
 
-def _from_file(path: Path, wanted: _Wanted, cutting: _Cutting) -> Iterator[Batch]:
+def _from_file(path: Path, expected: _Wanted, cutting: _Cutting) -> Iterator[Batch]:
     with NpzFile(path) as opened:
-        wanted.check(str(path), opened.names)
-        names = [name for name in opened.names if name in wanted.known]
+        expected.check(str(path), opened.names)
+        names = [name for name in opened.names if name in expected.known]
         shapes = {name: opened.header(name).shape for name in names}
         lengths = {name: shape[0] for name, shape in shapes.items() if shape}
         runs = _runs(str(path), lengths, cutting)
         if len(runs) == 1:
-            yield _make_batch({name: opened.read(name) for name in names}, wanted, path.name)
+            yield _make_batch({name: opened.read(name) for name in names}, expected, path.name)
             return
         fixed = {name: opened.read(name) for name in names if name not in lengths}
         rows = {name: opened.read_rows(name, [end - start for start, end in runs]) for name in lengths}
         for start, end in runs:
             part = {name: fixed[name] if name in fixed else next(rows[name]) for name in names}
-            yield _make_batch(part, wanted, f"{path.name}[{start}:{end}]")
+            yield _make_batch(part, expected, f"{path.name}[{start}:{end}]")
 
 
-def _once(data: Iterator[Mapping[str, Any]], wanted: _Wanted, cutting: _Cutting) -> Callable[[], Iterator[Batch]]:
+def _once(data: Iterator[Mapping[str, Any]], expected: _Wanted, cutting: _Cutting) -> Callable[[], Iterator[Batch]]:
     is_spent = False
 
     def start() -> Iterator[Batch]:
@@ -221,59 +228,59 @@ def _once(data: Iterator[Mapping[str, Any]], wanted: _Wanted, cutting: _Cutting)
         if is_spent:
             raise InputError("data is a one-shot iterator and was read once; pass a list, or a callable that makes it")
         is_spent = True
-        yield from _from_dicts(data, wanted, cutting)
+        yield from _from_dicts(data, expected, cutting)
 
     return start
 
 
-def _from_dicts(data: Iterable[Any], wanted: _Wanted, cutting: _Cutting) -> Iterator[Batch]:
+def _from_dicts(data: Iterable[Any], expected: _Wanted, cutting: _Cutting) -> Iterator[Batch]:
     if not isinstance(data, Iterable):
         raise InputError(f"the data's callable gave a {type(data).__name__}; let it return an iterable of dicts")
     for position, arrays in enumerate(data):
         origin = f"batch {position}"
         if not isinstance(arrays, Mapping):
             raise InputError(f"data, {origin}: found a {type(arrays).__name__}; give a dict of arrays by input name")
-        wanted.check(f"data, {origin}", arrays)
+        expected.check(f"data, {origin}", arrays)
         values = {name: _as_array(value) for name, value in arrays.items()}
         lengths = {name: length for name, value in values.items() if (length := _leading(value)) is not None}
         runs = _runs(f"data, {origin}", lengths, cutting)
         if len(runs) < 2:
-            yield _make_batch(values, wanted, origin)
+            yield _make_batch(values, expected, origin)
         for start, end in runs if len(runs) > 1 else ():
             part = {name: value[start:end] if name in lengths else value for name, value in values.items()}
-            yield _make_batch(part, wanted, f"{origin}[{start}:{end}]")
+            yield _make_batch(part, expected, f"{origin}[{start}:{end}]")
 
 
 def _runs(where: str, lengths: Mapping[str, int], cutting: _Cutting) -> list[tuple[int, int]]:
-    """Where to cut the first axis. Raises InputError: there is more than one batch, and the lengths differ."""
+    """The slices of the first axis. Raises InputError: a split is needed, but lengths differ."""
     longest = max(lengths.values(), default=0)
     size = longest if cutting.size is None else cutting.size
     are_alike = len(set(lengths.values())) == 1
     if longest <= size or not (are_alike or cutting.is_asked):
         return [(0, longest)]
     if not are_alike:
-        found = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
+        described = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
         raise InputError(
-            f"{where}: cannot be split into batches of {size}, the first axes differ in length: {found}; "
+            f"{where}: cannot be split into batches of {size}, the first axes differ in length: {described}; "
             "give arrays of one length, or do not split"
         )
     return [(start, min(start + size, longest)) for start in range(0, longest, size)]
 
 
-def _make_batch(arrays: Mapping[str, Any], wanted: _Wanted, origin: str) -> Batch:
-    feeds = {name: arrays[name] for name in wanted.inputs if name in arrays}
+def _make_batch(arrays: Mapping[str, Any], expected: _Wanted, origin: str) -> Batch:
+    feeds = {name: arrays[name] for name in expected.inputs if name in arrays}
     lengths = {length for value in feeds.values() if (length := _leading(value)) is not None}
     samples = lengths.pop() if len(lengths) == 1 else 1
-    return Batch(feeds, {name: arrays[name] for name in wanted.labels}, origin, samples)
+    return Batch(feeds, {name: arrays[name] for name in expected.labels}, origin, samples)
 
 
 def _as_array(value: Any) -> Any:
-    """An array of whatever has a shape, such as a tensor of another library; lists and None as they are."""
+    """A NumPy array of a value with a shape, such as a tensor; lists and None stay."""
     return np.asarray(value) if hasattr(value, "shape") else value
 
 
 def _leading(value: Any) -> int | None:
-    """Length of the first axis; None for scalars, absent values and lists of arrays, which are sequences."""
+    """Length of the first axis; None for scalars, absent values and sequences of arrays."""
     if isinstance(value, np.ndarray):
         return value.shape[0] if value.ndim else None
     if isinstance(value, list | tuple) and not any(isinstance(element, np.ndarray) for element in value):

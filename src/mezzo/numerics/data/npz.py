@@ -1,7 +1,7 @@
-"""Reads arrays from .npz files that may be hostile: no pickle, and nothing is allocated on a header's word alone. Packs
-what is kept in such a file.
+"""Safe reader of untrusted .npz files: no pickle, and no allocation before a header is verified.
+Writer of such files.
 
-Names of members are names of arrays and never paths: nothing is written anywhere.
+Member names are array names, never paths: nothing is extracted to disk.
 """
 
 import io
@@ -28,9 +28,10 @@ from mezzo.common.safe_paths import open_regular
 Array = npt.NDArray[Any]
 
 SIZE_CAP_BYTES = 4 * 2**30
-# One byte of deflate makes at most 1032 (zlib's technical details); a member that claims more lies.
+# A byte of deflate expands to at most 1032 (zlib's technical details); a member that claims more is
+# forged.
 _DEFLATE_RATIO = 1032
-# Of an archive's directory: some 50,000 arrays. Python makes a kilobyte of an entry of 50 bytes.
+# Limit on an archive's directory, some 50,000 arrays: Python uses a kilobyte per 50-byte entry.
 _MOST_DIRECTORY_BYTES = 4 << 20
 _SUFFIX = ".npy"
 _MOST_NEIGHBOURS = 1000
@@ -39,7 +40,7 @@ _KINDS = "biufcSU"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a member says it holds."""
+    """Shape, memory order and dtype that a member's header declares."""
 
     shape: tuple[int, ...]
     is_fortran: bool
@@ -47,7 +48,7 @@ class Header:
 
 
 class _Archive(io.BufferedReader):
-    """A file in which zipfile, while it opens it, reads no directory of more than some bytes."""
+    """A file that refuses zipfile's read of an oversized directory."""
 
     is_open = False
 
@@ -58,10 +59,10 @@ class _Archive(io.BufferedReader):
 
 
 class NpzFile:
-    """An .npz file open for reading. `names` are its arrays, in the file's order."""
+    """An .npz file open for reading. `names`: its arrays in file order."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file and read its directory. Raises InputError: it is no .npz file."""
+        """Open the file and read its directory. Raises InputError: it is not a valid .npz file."""
         self.path = path
         with _saying(str(path)), ExitStack() as failing:
             self._file = failing.enter_context(_Archive(open_regular(path)[0]))
@@ -88,7 +89,7 @@ class NpzFile:
 
     @property
     def checksums(self) -> tuple[tuple[str, int, int], ...]:
-        """Name, CRC and size of each array, as the file's directory tells them; reading an array checks them."""
+        """Name, CRC and size of each array, from the directory; reading verifies them."""
         return tuple((name, member.CRC, member.file_size) for name, member in self._members.items())
 
     def __enter__(self) -> Self:
@@ -104,17 +105,17 @@ class NpzFile:
         self._file.close()
 
     def read(self, name: str) -> Array:
-        """Read one array. Raises InputError: it is damaged, of a type that cannot be fed, or past the size cap."""
+        """Read one array. Raises InputError: damaged, of an unsupported type, or too large."""
         with _saying(f"{self.path}: array {name!r}"), self._open(name) as (stream, header):
             return _read_values(stream, header, header.shape)
 
     def header(self, name: str) -> Header:
-        """Read what a member says it holds. Errors are those of `read`, but for the size cap."""
+        """Read a member's header. Errors are those of `read`, except for the size cap."""
         with _saying(f"{self.path}: array {name!r}"), self._open(name) as (_, header):
             return header
 
     def read_rows(self, name: str, lengths: Sequence[int]) -> Iterator[Array]:
-        """Read one array in runs of rows, one run in memory at a time where the file's layout allows it."""
+        """Read one array in runs of rows, one run in memory at a time if it is in C order."""
         with _saying(f"{self.path}: array {name!r}"), self._open(name) as (stream, header):
             if header.is_fortran:
                 whole = _read_values(stream, header, header.shape)
@@ -140,42 +141,42 @@ class NpzFile:
 
 
 def pack(name: str, document: Mapping[str, object], arrays: Mapping[str, Array]) -> bytes:
-    """Spell arrays as the content of an .npz file, with a JSON document under a name of its own."""
+    """The content of an .npz file with these arrays, and a JSON document as array `name`."""
     text = np.frombuffer(json.dumps(document).encode(), np.uint8)
     content = io.BytesIO()
-    # The stub takes no keyword arrays beside its own options.
+    # The type stub knows no keyword arrays, only numpy's own options.
     np.savez_compressed(content, **{name: text}, **arrays)  # type: ignore[arg-type]
     return content.getvalue()
 
 
 def _refuse_stranger(path: Path, cause: Exception | None) -> None:
-    """Raises InputError: it is a file of another kind, as far as that can be told."""
+    """Raises InputError: the file is recognized as another kind."""
     kind = tell_kind(path)
-    what = kind.what if kind is not None else "an ONNX model" if path.suffix.lower() == ".onnx" else None
+    description = kind.what if kind is not None else "an ONNX model" if path.suffix.lower() == ".onnx" else None
     is_npz = path.suffix.lower() == ".npz" and (cause is not None or kind is ZIP_ARCHIVE)
-    if what is None or is_npz:
+    if description is None or is_npz:
         return
     raise InputError(
-        f"{path}: is {what}, not an .npz file; data is an array for each input by its name: "
+        f"{path}: is {description}, not an .npz file; data is an array for each input by its name: "
         "numpy.savez('FILE.npz', NAME=array)"
     ) from cause
 
 
 @contextmanager
 def _saying(where: str) -> Iterator[None]:
-    """Turn what goes wrong into one line. What damaged files make zipfile and its codecs raise has no full list."""
+    """Turn any error into a one-line InputError: damaged files make zipfile raise many kinds."""
     try:
         yield
     except (MezzoError, GeneratorExit):
         raise
     except FileNotFoundError as error:
         name = Path(where).name
-        near = [found.name for found in itertools.islice(Path(where).parent.glob("*.npz"), _MOST_NEIGHBOURS)]
-        asked = aside(did_you_mean(name, sorted(near), 1))
-        raise InputError(f"{where}: no such file{asked}; give an .npz file or a folder of them") from error
+        near = [file.name for file in itertools.islice(Path(where).parent.glob("*.npz"), _MOST_NEIGHBOURS)]
+        suggestion = aside(did_you_mean(name, sorted(near), 1))
+        raise InputError(f"{where}: no such file{suggestion}; give an .npz file or a folder of them") from error
     except Exception as error:
-        said = str(error) or type(error).__name__
-        raise InputError(f"{where}: cannot be read ({said}); write it with numpy.savez") from error
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{where}: cannot be read ({reason}); write it with numpy.savez") from error
 
 
 def _read_header(stream: IO[bytes]) -> Header:
@@ -212,7 +213,7 @@ def _read_values(stream: IO[bytes], header: Header, shape: tuple[int, ...]) -> A
                 raise EOFError(f"it ends after {done} of {size_bytes} bytes")
             done += count
     if header.dtype.kind == "U":
-        array.tolist()  # raises where the bytes are no text
+        array.tolist()  # raises on invalid Unicode
     return array.astype(header.dtype.newbyteorder("="), copy=False)
 
 

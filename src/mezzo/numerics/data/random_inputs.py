@@ -1,4 +1,6 @@
-"""Inputs drawn at random that fit a model: lengths of open axes, ids inside tables, masks of ones, plausible floats."""
+"""Random inputs that fit a model: lengths of open axes, indices inside tables, masks of ones,
+plausible floats.
+"""
 
 import ast
 import math
@@ -15,11 +17,11 @@ from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import DType, integer_span, size_bits
 from mezzo.ir.input_roles import Length, Part, Slot
 
-# What one batch may take.
+# Limit on the size of one batch.
 MOST_BYTES = 1 << 28
-_ABOVE_ZERO = 1e-2  # of the spread: what a logarithm or a root reads is not zero
+_ABOVE_ZERO = 1e-2  # of the standard deviation: operands of a logarithm or root are not zero
 _LIST = 2  # tensors in a list
-_MOST_WHOLE = 4  # of numbers that nobody bounds: lengths, counts, codes
+_MOST_WHOLE = 4  # limit for integers without known bounds: lengths, counts, codes
 _WORDS = ("alpha", "beta", "gamma", "delta")
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -29,7 +31,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How long open axes are: of samples, of sequences, of pictures; `past` of what was cached before."""
+    """Lengths of open axes. `picture`: height and width; `past`: that of a key-value cache."""
 
     batch: int = 4
     sequence: int = 16
@@ -38,7 +40,7 @@ class Sizes:
     channels: int = 3
 
     def choose(self, slot: Slot, axis: int, name: str | None) -> int:
-        """How long an open axis of a slot is."""
+        """The length of an open axis of an input."""
         rank = len(slot.lengths or ())
         if name is not None and ("past" in name.lower() or "cache" in name.lower()):
             return self.past
@@ -49,8 +51,8 @@ class Sizes:
         return self.sequence
 
 
-# Tried one after the other until the model runs. The last ones are for models that name an axis open and were traced
-# with one length of it.
+# Tried in this order until the model runs. The last ones are for models with an open axis that were
+# traced with one fixed length of it.
 LADDER = (
     Sizes(),
     Sizes(batch=1),
@@ -66,8 +68,8 @@ LADDER = (
 
 
 def choose_lengths(slots: Sequence[Slot], sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """The shape of each input. A name has one length wherever it stands; where other inputs fix an axis that one of the
-    same rank leaves open, it is as long there.
+    """The shape of each input. A symbolic name has one length everywhere, taken from inputs of the
+    same rank that fix that axis where there are any.
     """
     named: dict[str, int] = {}
     for slot in slots:
@@ -87,27 +89,29 @@ def _length(
 ) -> int:
     if isinstance(length, int):
         return length
-    known = None if length is None else named.get(length, _evaluate(length, named, sizes))
-    if known is None:
-        known = _fixed_beside(slots, slot, axis)
-    return max(0, sizes.choose(slot, axis, length) if known is None else known)
+    chosen = None if length is None else named.get(length, _evaluate(length, named, sizes))
+    if chosen is None:
+        chosen = _fixed_beside(slots, slot, axis)
+    return max(0, sizes.choose(slot, axis, length) if chosen is None else chosen)
 
 
 def _fixed_beside(slots: Sequence[Slot], slot: Slot, axis: int) -> int | None:
-    """The length that all other inputs which fix it agree on: of the first axis, or of one in inputs of that rank."""
-    found = {
+    """The length that all other inputs which fix this axis agree on: any input for axis 0, else
+    those of equal rank.
+    """
+    fixed = {
         lengths[axis]
         for other in slots
         if other is not slot and other.part not in (Part.SIZE, Part.SWITCH)
         if (lengths := other.lengths) is not None and axis < len(lengths)
         if (axis == 0 or len(lengths) == len(slot.lengths or ())) and isinstance(lengths[axis], int)
     }
-    only = next(iter(found)) if len(found) == 1 else None
+    only = next(iter(fixed)) if len(fixed) == 1 else None
     return only if isinstance(only, int) and only > 0 else None
 
 
 def _evaluate(text: str, named: Mapping[str, int], sizes: Sizes) -> int | None:
-    """A length that is sums and products of others: "past_length + 1". None where it is something else."""
+    """A length given as arithmetic on others, such as "past_length + 1"; None otherwise."""
     try:
         return _value(ast.parse(text, mode="eval").body, named, sizes)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
@@ -145,7 +149,7 @@ def draw_batch(
     *,
     is_timid: bool = False,
 ) -> dict[str, Any]:
-    """Draw one batch. `is_timid` draws whole numbers of nothing but 0, where others did not fit."""
+    """Draw one batch. `is_timid`: integers are all 0, for models that fail on others."""
     named = dict(_named(slots, shapes))
     feeds: dict[str, Any] = {}
     for slot in slots:
@@ -173,6 +177,7 @@ def _draw(
     *,
     is_timid: bool,
 ) -> Any:
+    """Draw one tensor of an input, by the input's role."""
     if slot.dtype is DType.STRING:
         return generator.choice(np.array(_WORDS, object), shape)
     match slot.part:
@@ -197,28 +202,34 @@ def _draw_whole(
     span: tuple[int, int], shape: tuple[int, ...], assumption: Assumption | None, generator: np.random.Generator,
     *, is_timid: bool,
 ) -> Any:  # fmt: skip
-    """Narrow integers are pixels or quantized data, all there are; of wide ones nobody says how large they may be."""
+    """Narrow integers cover their full range, as pixels do; wide ones stay small."""
     if is_timid:
         return np.zeros(shape, np.int64)
     if span[1] - span[0] < 1 << 16:
         return generator.integers(span[0], span[1] + 1, shape)
-    held = None if assumption is None else assumption.held
-    if held is not None and held.low > _MOST_WHOLE:  # time stamps, coordinates: what the model takes an offset off
-        return np.rint(np.clip(generator.normal(held.mean, held.std, shape), held.low, held.high)).astype(np.int64)
+    moments = None if assumption is None else assumption.held
+    if moments is not None and moments.low > _MOST_WHOLE:  # timestamps or coordinates, whose offset the model subtracts
+        return np.rint(np.clip(generator.normal(moments.mean, moments.std, shape), moments.low, moments.high)).astype(
+            np.int64
+        )
     return generator.integers(1, _MOST_WHOLE + 1, shape)
 
 
 def _draw_floats(shape: tuple[int, ...], assumption: Assumption | None, generator: np.random.Generator) -> Any:
-    """Normal around what an input is taken to hold, within its ends; of unit scale where nothing is known."""
+    """Normal with the mean and deviation that an input is assumed to have, clipped to its range;
+    standard normal if nothing is known.
+    """
     if assumption is None or not math.isfinite(assumption.held.low + assumption.held.high):
         return generator.standard_normal(shape).clip(-SIGMA, SIGMA).astype(np.float32)
-    held = assumption.held
-    if held.flags & UNIT and held.flags & INTEGER:  # a mask that comes in as floats
+    moments = assumption.held
+    if moments.flags & UNIT and moments.flags & INTEGER:  # a mask stored as floats
         return np.ones(shape, np.float32)
-    if held.flags & INTEGER:  # positions, time steps
-        return generator.integers(int(held.low), int(min(held.high, held.low + 1000)) + 1, shape).astype(np.float32)
-    if held.flags & UNIT:
-        return generator.uniform(max(held.low, 0.01), min(held.high, 0.99), shape).astype(np.float32)
-    std = held.std if math.isfinite(held.std) and held.std else 1.0
-    low = held.low if held.low or not held.flags & POSITIVE else _ABOVE_ZERO * std
-    return generator.normal(held.mean, std, shape).clip(low, held.high).astype(np.float32)
+    if moments.flags & INTEGER:  # positions, time steps
+        return generator.integers(int(moments.low), int(min(moments.high, moments.low + 1000)) + 1, shape).astype(
+            np.float32
+        )
+    if moments.flags & UNIT:
+        return generator.uniform(max(moments.low, 0.01), min(moments.high, 0.99), shape).astype(np.float32)
+    std = moments.std if math.isfinite(moments.std) and moments.std else 1.0
+    low = moments.low if moments.low or not moments.flags & POSITIVE else _ABOVE_ZERO * std
+    return generator.normal(moments.mean, std, shape).clip(low, moments.high).astype(np.float32)

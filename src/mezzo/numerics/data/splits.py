@@ -1,4 +1,4 @@
-"""Data in two parts: one to tune on, one that tuning never sees."""
+"""Data set split: one part to tune on, and a held-out part."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 from mezzo.numerics.data.datasets import Batch, Dataset
 
-# One batch, or sample, in four is held out: enough to notice a plan that fits only what it was tuned on.
+# One batch or sample in four is held out: enough to detect a plan that overfits the tuning data.
 _SHARE = 4
 
 
@@ -22,9 +22,10 @@ def cut(batch: Batch, first: int, end: int) -> Batch:
 
 
 def split(data: Dataset, may_cut: Callable[[Batch], bool]) -> tuple[Dataset, Dataset | None]:
-    """Hold out every fourth batch, or of fewer batches the last quarter of the samples, where a batch `may_cut`.
+    """Hold out every fourth batch; of fewer batches the last quarter of samples in each, where
+    `may_cut` allows.
 
-    Returns the part to tune on and the part held out, None where there is too little of it.
+    Returns the part to tune on and the held-out part, None if there is too little data.
     """
     few = len(list(islice(data, _SHARE))) < _SHARE
     if not few:

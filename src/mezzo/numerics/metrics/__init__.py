@@ -1,5 +1,5 @@
-"""Error metrics: one output against a reference, whole, by slice, by decision; user metrics by name.
+"""Error metrics of an output: whole, by slice, by decision; user-defined metrics.
 
 Imports: what `numerics` may.
-A figure that reports print is one file of `figures/`.
+A metric that reports print is one file of `figures/`.
 """

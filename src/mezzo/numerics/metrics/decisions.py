@@ -1,13 +1,14 @@
-"""Decisions that an output's scores lead to: the class of each row, or what a sequence of rows spells.
+"""Top-1 decisions of score outputs: the class of each row, or the label sequence that rows decode
+to.
 
-An output looks like scores where in most rows the largest element stands out from the others; random numbers, images
-and embeddings have none that does. Scores over a vocabulary, such as a language model's logits, stand out less, and
-are told by their number: a table that the model looks tokens up in has a row for each, or there are more of them than
-embeddings are wide. Sequences of scores per step, as of CTC and tagging, are read as such decoders do: repeats and the
-most common class, the blank, are dropped, so that a step earlier or later is the same text.
+An output holds scores if in most rows the largest element clearly leads the others; random numbers,
+images and embeddings have no such leader. Logits over a vocabulary lead by less, and are recognized
+by their number: an embedding table of the model has as many rows, or there are more of them than
+embeddings are wide. Scores per step of a sequence, as of CTC and tagging, are decoded greedily:
+repeats and the most common class, the blank, are dropped, so that a shift by one step is no change.
 
-Few samples show few changes, so the share that would change on others is estimated too: by how much the lead of the
-best class shrinks in one row, in another its lead is lost.
+Few samples have few changed decisions, so the fraction that would change on other data is estimated
+too: the lead that the top class loses in one row may exceed its lead in another.
 """
 
 import math
@@ -24,39 +25,43 @@ from mezzo.numerics.statistics.intervals import weighted_mean
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
-# The largest element stands out where it leads the next by so many standard deviations of its row: the largest of 200
-# to 10,000 normal numbers leads by a third of one.
+# The largest element is a clear lead if the next is this many standard deviations of its row below
+# it: the largest of 200 to 10,000 normal numbers leads by a third of one.
 _LEAD = 1.0
-# Two elements are always apart by two standard deviations: of them only probabilities are taken for scores.
+# Two elements always differ by two standard deviations: pairs count as scores only if they are
+# probabilities.
 _FEWEST = 3
-# Leads of random rows are spread exponentially about the deviation over sqrt(2 ln classes): a seventh are twice that.
-# Of a vocabulary's scores a quarter have to be; of a trained language model's two fifths are.
+# Leads of random rows are distributed exponentially with mean deviation / sqrt(2 ln classes): a
+# seventh exceed twice that. Of a vocabulary's logits a quarter have to; two fifths of a trained
+# language model's do.
 _CHANCES, _MORE_THAN_CHANCE = 2.0, 1 / 4
-# No embedding of today's models is wider.
+# No embedding of current models is wider.
 _WIDEST_EMBEDDING = 1 << 14
-# In half of rows of three or four random numbers the largest leads as far.
+# In half of the rows of three or four random numbers the largest leads as far.
 _BY_CHANCE = 4
-# How far a row of probabilities may add up from 1.
+# Tolerance of the sum of a row of probabilities around 1.
 _SUM = 1e-2
-# A sequence has so many steps, and most have one class in such a share of them. What stands between is spelled in
-# peaks of one or two steps; segments, as of tagging, are longer.
+# Minimum steps of a sequence, and the fraction of steps that most sequences spend in the blank. CTC
+# emits other classes in peaks of one or two steps; segments, as of tagging, are longer.
 _STEPS, _BLANKS, _PEAK = 8, 1 / 5, 3
-# Errors that an output as a whole may have, spread over its numbers, move the difference of two by the root of 2 times
-# as much, and less than three times that in 399 rows of 400.
+# An output's error, spread evenly over its elements, changes a difference of two by sqrt(2) times
+# as much, and by less than three times that in 399 of 400 rows.
 _WITHIN = 3 * 2**0.5
-# FP32's own noise is measured of an output as a whole, and may be larger in one row, slice or number.
+# FP32's noise is measured over a whole output, and may be larger by this factor in one row, slice
+# or element.
 NOISES = 16
-# Numbers handled at once: what is computed of them stays in a processor's cache.
+# Elements per block, so that intermediate arrays fit into a processor's cache.
 _PIECE = 1 << 16
-# Lost leads, and rows with their leads, that are kept as numbers: more say nothing more.
+# Limit on stored leads: more add no information.
 _KEPT = 1 << 16
-# Shares of decisions that stay as they are, in formats with scales, in floats, and in FP32 and more.
+# Fractions of decisions that must not change: in formats with scales, in low floats, and in FP32 or
+# wider.
 _OF_INTEGERS, _OF_FLOATS, _OF_OTHERS = 0.95, {DType.FLOAT16: 0.99, DType.BFLOAT16: 0.97}, 0.999
 
 
 class Changed(NamedTuple):
-    """What of an output's decisions, numbers or parts changed, in words: `fault` makes it wrong, `doubt` leaves it
-    open.
+    """Changes of an output that its overall error does not show, as text: a `fault` fails the
+    output, a `doubt` leaves its ruling open.
     """
 
     fault: str | None = None
@@ -64,14 +69,16 @@ class Changed(NamedTuple):
 
 
 class Leads:
-    """Leads of the best class over the next in rows of the reference, and by how much the candidate's are smaller."""
+    """The lead of the top class over the runner-up in rows of the reference, and how much of it the
+    candidate loses.
+    """
 
     def __init__(self) -> None:
         self._leads, self._losses = array("d"), array("d")
-        self._units = array("q")  # the number of each row's sample
+        self._units = array("q")  # the sample index of each row
 
     def add(self, leads: Floats, losses: Floats, units: int) -> None:
-        """Add rows of a batch of so many samples."""
+        """Add the rows of a batch of `units` samples."""
         rows = min(len(leads), _KEPT - len(self._leads))
         first = self._units[-1] + 1 if self._units else 0
         numbers = first + np.arange(len(leads)) * units // max(len(leads), 1)
@@ -80,8 +87,8 @@ class Leads:
         self._units.extend(numbers[:rows].tolist())
 
     def share_lost(self, least: float, *, by_unit: bool) -> float:
-        """The upper end of the share of rows, or of samples any row of which, would lose a lead above `least`, if any
-        row's loss may come with any other's lead.
+        """The upper bound on the fraction of rows, or of samples with any such row, that would lose
+        a lead above `least`, if losses were independent of leads.
         """
         leads, losses = np.frombuffer(self._leads), np.sort(np.frombuffer(self._losses))
         if not len(leads):
@@ -95,8 +102,8 @@ class Leads:
 
 
 class _Rows(NamedTuple):
-    """Of rows: the classes that the reference and the candidate choose, what the reference's score loses by the other
-    choice, its lead, and by how much the candidate's is smaller.
+    """Per row: the top class of the reference and of the candidate, the reference's score
+    difference between the two, its lead, and how much of that lead the candidate loses.
     """
 
     chosen: Array
@@ -107,9 +114,9 @@ class _Rows(NamedTuple):
 
 
 class Decisions:
-    """Counts the decisions of an output that changed, over batches, and by how much the reference is for its own.
+    """Counts changed decisions of an output over batches, and how clear each was in the reference.
 
-    `tables` are the numbers of rows of the tables that the model's inputs pick rows of.
+    `tables`: the numbers of rows of the embedding tables that the model's inputs index.
     """
 
     def __init__(self, fmt: Format, tables: Collection[int] = ()) -> None:
@@ -119,11 +126,11 @@ class Decisions:
         self._with_blanks = self._peaks = self._steps_in_peaks = 0
         self._has_sums = self._has_steps = True
         self._classes = 0
-        self._row_leads, self._unit_leads = array("d"), array("d")  # that were lost
+        self._row_leads, self._unit_leads = array("d"), array("d")  # of changed decisions
         self._square = self._count = 0.0
 
     def add(self, want: Array, found: Array, units: int) -> None:
-        """Compare a batch of so many samples of floats: two arrays of one shape, whose last axis is of classes."""
+        """Compare a batch of `units` samples: two float arrays [..., classes]."""
         length = want.shape[-1]
         ours, theirs = want.reshape(-1, length), found.reshape(-1, length)
         step = max(1, _PIECE // length)
@@ -138,9 +145,9 @@ class Decisions:
         _extend(self._row_leads, lost[lost > 0.0])
         self._add_sequences(chosen.reshape(units, -1), choices.reshape(units, -1), lost.reshape(units, -1), want.ndim)
 
-    def _add_rows(self, want: Array, found: Array) -> "_Rows":
-        """Compare a few rows of scores [rows, classes]."""
-        ours, theirs, length = want.astype(np.float64), found.astype(np.float64), want.shape[1]
+    def _add_rows(self, want: Array, actual: Array) -> "_Rows":
+        """Compare a block of rows of scores [rows, classes]."""
+        ours, theirs, length = want.astype(np.float64), actual.astype(np.float64), want.shape[1]
         with np.errstate(all="ignore"):
             chosen, choices = ours.argmax(1), theirs.argmax(1)
             spread = ours.std(1)
@@ -156,6 +163,7 @@ class Decisions:
         return _Rows(chosen, choices, lost, leads, losses)
 
     def _add_sequences(self, chosen: Array, choices: Array, lost: Floats, ndim: int) -> None:
+        """Count the sequences, [units, steps], whose greedy decoding changed."""
         self._has_steps &= ndim == 3 and chosen.shape[1] >= _STEPS and not self._are_tokens
         if not self._has_steps:
             return
@@ -179,78 +187,79 @@ class Decisions:
 
     @property
     def _are_tokens(self) -> bool:
-        """Whether there is a number for each row of a table that the model looks tokens up in."""
+        """Whether the last axis is as long as an embedding table of the model."""
         return self._classes in self._tables
 
     @property
     def _are_spelled(self) -> bool:
-        """Whether rows are steps of sequences that are read without repeats and blanks."""
+        """Whether rows are steps of a sequence that is decoded by dropping repeats and blanks."""
         is_peaked = 0 < self._steps_in_peaks < _PEAK * self._peaks
         return self._has_steps and 2 * self._with_blanks > self._units and is_peaked
 
     @property
     def are_probabilities(self) -> bool:
-        """Whether rows add up to 1: numbers of one unit, whatever their sizes."""
+        """Whether all rows sum to 1, so that all elements are of one unit."""
         return self._rows > 0 and self._has_sums
 
     @property
     def are_all(self) -> bool:
-        """Whether nothing but the decisions is read of the output. Of few numbers that are no probabilities one leads
-        by chance as well.
+        """Whether the output is used for its decisions alone. Three or four elements that are not
+        probabilities may have a leader by chance.
         """
         return self.are_scores and (self._has_sums or self._classes > _BY_CHANCE)
 
     def changed(self, budget: float, noise: float) -> Changed:
-        """What changed in an output that looks like scores, within a budget for the whole and its noise."""
+        """The change of decisions in a score output, given a budget for the whole and its noise."""
         rms = (self._square / self._count) ** 0.5 if self._count else 0.0
         if not self.are_scores or not rms:
             return Changed()
-        leads, count, what = self._row_leads, self._rows, "decisions"
+        leads, count, kind = self._row_leads, self._rows, "decisions"
         if self._are_spelled:
-            leads, count, what = self._unit_leads, self._units, "sequences"
+            leads, count, kind = self._unit_leads, self._units, "sequences"
         sizes = np.frombuffer(leads)
         lost = int(np.count_nonzero(sizes > NOISES * noise * rms))
         clear = int(np.count_nonzero(sizes > _WITHIN * budget * rms))
         share = kept_share(self._format)
         allowed = (1.0 - share) * count
-        said = f"{lost} of {count} {what} are others, and {100 * share:g} % have to stay"
+        summary = f"{lost} of {count} {kind} are others, and {100 * share:g} % have to stay"
         if clear > allowed:
-            return Changed(fault=said)
+            return Changed(fault=summary)
         if lost > allowed:
-            return Changed(doubt=f"{said}; those that changed were close")
-        if not (self._are_spelled or self._are_tokens or self._has_sums):  # in others one may lead that nobody reads
+            return Changed(doubt=f"{summary}; those that changed were close")
+        # In other outputs the top element may mean nothing.
+        if not (self._are_spelled or self._are_tokens or self._has_sums):
             return Changed()
         likely = self._leads.share_lost(NOISES * noise * rms, by_unit=self._are_spelled)
         if likely > 1.0 - share:
-            return Changed(doubt=f"{said}; by how far leads move it may be {100 * likely:.2g} % on other data")
+            return Changed(doubt=f"{summary}; by how far leads move it may be {100 * likely:.2g} % on other data")
         return Changed()
 
 
 def kept_share(fmt: Format) -> float:
-    """The share of decisions, or of numbers that are each read by itself, that a format has to keep."""
+    """The fraction of decisions, or of regression outputs, that a format has to preserve."""
     return _OF_INTEGERS if fmt.dtype in QUANTIZED else _OF_FLOATS.get(fmt.dtype, _OF_OTHERS)
 
 
 def _taken(scores: Floats, classes: Array) -> Floats:
-    """A score per row, by its class."""
-    taken: Floats = np.take_along_axis(scores, classes[:, None], axis=1)[:, 0]
-    return taken
+    """The score of one class per row."""
+    scores_of_classes: Floats = np.take_along_axis(scores, classes[:, None], axis=1)[:, 0]
+    return scores_of_classes
 
 
 def _lead_of(scores: Floats, classes: Array) -> Floats:
-    """By how much a class per row is above the best of the others, which are spoilt; below zero where it is not."""
-    taken = _taken(scores, classes)
+    """The lead of one class per row over the best other, or minus its lag. Overwrites `scores`."""
+    own = _taken(scores, classes)
     np.put_along_axis(scores, classes[:, None], -np.inf, axis=1)
-    leads: Floats = taken - scores.max(1)
+    leads: Floats = own - scores.max(1)
     return leads
 
 
 def _spell(choices: Array, blank: Any) -> list[int]:
-    """A sequence of classes without repeats and the blank."""
+    """A class sequence without repeats and blanks."""
     is_new = np.concatenate([[True], choices[1:] != choices[:-1]])
-    kept: list[int] = choices[is_new & (choices != blank)].tolist()
-    return kept
+    decoded: list[int] = choices[is_new & (choices != blank)].tolist()
+    return decoded
 
 
-def _extend(kept: "array[float]", leads: Floats) -> None:
-    kept.extend(leads[: max(0, _KEPT - len(kept))].tolist())
+def _extend(stored: "array[float]", leads: Floats) -> None:
+    stored.extend(leads[: max(0, _KEPT - len(stored))].tolist())

@@ -1,4 +1,4 @@
-"""The error of a run against a reference in one figure: the largest relative L2 over the outputs."""
+"""Error of a run against a reference: the largest relative L2 error over the outputs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,28 +9,28 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-# Numbers handled at once: what is computed of them stays in a processor's cache.
+# Elements per block, so that intermediate arrays fit into a processor's cache.
 _PIECE = 1 << 16
-# What was wrong with an output, or with a part of it, and the whole of which it is: sums of squares.
+# Name of an output or a part of it, and the sums of squares of its error and of the reference.
 Square = tuple[str, float, float]
 
 
 class ErrorSum:
-    """Adds up squared errors over batches, in FP64. The quick measure of a search; `metrics` has the full one."""
+    """Sums squared errors over batches, in FP64: a fast error measure for searches."""
 
     def __init__(self, shares: Mapping[str, float] | None = None) -> None:
-        """`shares`: by what an output's error is multiplied, 1 unless given; those of share 0 are not looked at."""
+        """`shares`: a weight per output, 1 by default; outputs of weight 0 are skipped."""
         self._shares = shares or {}
         self._wrong: dict[str, float] = {}
         self._whole: dict[str, float] = {}
         self.is_broken = False
 
     def add(self, reference: Mapping[str, Any], got: Mapping[str, Any]) -> None:
-        """Compare one batch of outputs by name."""
+        """Add one batch of outputs by name."""
         self.take(squares_of(reference, got, self._shares))
 
     def take(self, squares: Sequence[Square] | None) -> None:
-        """Add what `squares_of` found of one batch. Sums have the same bytes where batches come in the same order."""
+        """Add one batch's `squares_of`. Batches in the same order give bit-identical sums."""
         if squares is None:
             self.is_broken = True
             return
@@ -40,8 +40,9 @@ class ErrorSum:
 
     @property
     def error(self) -> float:
-        """The largest relative L2 error of an output; infinite where an output is NaN or infinite and should not be,
-        or is not zero where the reference is."""
+        """The largest relative L2 error of an output; infinite if an output is NaN or infinite
+        where the reference is finite, or nonzero although the reference is all zero.
+        """
         if self.is_broken:
             return math.inf
         return max(
@@ -53,17 +54,18 @@ class ErrorSum:
 def squares_of(
     reference: Mapping[str, Any], got: Mapping[str, Any], shares: Mapping[str, float]
 ) -> tuple[Square, ...] | None:
-    """Compare one batch of outputs by name; None where an output is broken. Those of share 0 are left out."""
-    found = _Squares()
+    """Compare one batch of outputs; None if one is broken. Those of weight 0 are skipped."""
+    comparison = _Squares()
     for name, want in reference.items():
         if shares.get(name, 1.0) > 0.0:
-            found.compare(name, want, got.get(name))
-    return None if found.is_broken else tuple(found.squares)
+            comparison.compare(name, want, got.get(name))
+    return None if comparison.is_broken else tuple(comparison.squares)
 
 
 def squares_by_row(want: Any, found: Any, rows: int) -> tuple[npt.NDArray[np.float64], float]:
-    """The squared error of each of so many rows of floats of one shape, and the square of the whole reference. A row is
-    infinite where it is broken: a number in it is NaN or infinite and should not be, or should be and is not.
+    """The squared error of each row of two float arrays of equal shape, and the sum of squares of
+    the whole reference. A row is infinite if it has a NaN or infinity that the reference lacks, or
+    lacks one.
     """
     want, found = (np.asarray(side).reshape(rows, -1) for side in (want, found))
     squares, whole = np.zeros(rows), 0.0
@@ -75,18 +77,18 @@ def squares_by_row(want: Any, found: Any, rows: int) -> tuple[npt.NDArray[np.flo
     return squares, whole
 
 
-def _squares_of_piece(want: Array, found: Array) -> tuple[float, float]:
-    """The squared error of flat numbers, infinite where one is broken, and that of the finite reference."""
-    want, found = want.astype(np.float64), found.astype(np.float64)
+def _squares_of_piece(want: Array, actual: Array) -> tuple[float, float]:
+    """The squared error of a flat block, infinite if broken, and the reference's."""
+    want, actual = want.astype(np.float64), actual.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         finite = np.isfinite(want)
         if not finite.all():
-            if not ((want == found) | (np.isnan(want) & np.isnan(found)))[~finite].all():
+            if not ((want == actual) | (np.isnan(want) & np.isnan(actual)))[~finite].all():
                 return np.inf, _square(want[finite])
-            want, found = want[finite], found[finite]
-        wrong = found - want
+            want, actual = want[finite], actual[finite]
+        wrong = actual - want
         square = _square(wrong)
-        return square if np.isfinite(found).all() else np.inf, _square(want)
+        return square if np.isfinite(actual).all() else np.inf, _square(want)
 
 
 def _square(numbers: Array) -> float:
@@ -94,34 +96,35 @@ def _square(numbers: Array) -> float:
 
 
 class _Squares:
-    """What one batch shows."""
+    """The squared errors of one batch."""
 
     def __init__(self) -> None:
         self.squares: list[Square] = []
         self.is_broken = False
 
-    def compare(self, name: str, want: Any, found: Any) -> None:
+    def compare(self, name: str, want: Any, actual: Any) -> None:
         if isinstance(want, list):
-            if not isinstance(found, list) or len(found) != len(want):
+            if not isinstance(actual, list) or len(actual) != len(want):
                 self.is_broken = True
                 return
-            for one, other in zip(want, found, strict=True):
-                self.compare(name, one, other)
+            for want_part, actual_part in zip(want, actual, strict=True):
+                self.compare(name, want_part, actual_part)
             return
-        if want is None or found is None:
-            self.is_broken |= want is not found
+        if want is None or actual is None:
+            self.is_broken |= want is not actual
             return
-        want, found = np.asarray(want), np.asarray(found)
-        if want.shape != found.shape:
+        want, actual = np.asarray(want), np.asarray(actual)
+        if want.shape != actual.shape:
             self.is_broken = True
         elif want.dtype.kind in "fV":
-            self._add_floats(name, want, found)
-        elif not np.array_equal(want, found):
-            # Integers that differ are counted as wrong numbers of size one: an argmax that flips is no broken output.
-            self._note(name, float(np.sum(want != found)), float(want.size))
+            self._add_floats(name, want, actual)
+        elif not np.array_equal(want, actual):
+            # Integers count as wrong by one each: a flipped argmax is an error, not a broken
+            # output.
+            self._note(name, float(np.sum(want != actual)), float(want.size))
 
-    def _add_floats(self, name: str, want: Any, found: Any) -> None:
-        (wrong,), whole = squares_by_row(want, found, 1)
+    def _add_floats(self, name: str, want: Any, actual: Any) -> None:
+        (wrong,), whole = squares_by_row(want, actual, 1)
         if np.isinf(wrong):
             self.is_broken = True
             return

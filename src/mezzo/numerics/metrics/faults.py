@@ -1,4 +1,4 @@
-"""Finds what makes a value wrong whatever its error: NaN, infinities, zeros, constants that the reference lacks."""
+"""Fault detection: NaN, infinities, zeros or constants that the reference lacks."""
 
 import math
 from array import array
@@ -12,22 +12,22 @@ from mezzo.numerics.metrics.decisions import kept_share
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-# A sample far smaller than the others may round to zero or to a constant and nobody sees it: below this share of the
-# root mean square over samples it is not looked at.
+# A sample far smaller than the others may round to zero or a constant unnoticed: samples below this
+# fraction of the root mean square over samples are skipped.
 NOTICED = 1e-2
-# Fewer elements may come out alike by chance, or be zero together behind a Relu.
+# Fewer elements may be equal by chance, or all zero after a Relu.
 _TELLING = 16
-# A value that spans no more units in the last place than this may come out constant from rounding alone: a few
-# roundings move each number by half a unit.
+# A value that spans no more units in the last place than this may become constant by rounding
+# alone: a few roundings move each number by half a unit.
 _SPAN_ULP = 8.0
 
 
 class Faults:
-    """Collects faults of one value over batches. Between `begin` and `end` a batch comes in pieces of rows."""
+    """Collects faults of one value. Each batch comes as row blocks between `begin` and `end`."""
 
     def __init__(self, fmt: Format) -> None:
         self._format = fmt
-        self._first: str | None = None  # what makes the two no match at all
+        self._first: str | None = None  # first mismatch of shape or kind
         self._counts = dict.fromkeys(_WORDS, 0)  # samples, by kind
         self._unequal = self._compared = self._varied = 0
         self._flags: dict[str, Flags] = {}
@@ -38,7 +38,7 @@ class Faults:
         self._samples = 0
 
     def note(self, fault: str) -> None:
-        """Keep the first thing that makes the two no match at all."""
+        """Store a mismatch of shape or kind; the first one is reported."""
         self._first = self._first or fault
 
     def note_shape(self, want: tuple[int, ...], found: tuple[int, ...]) -> None:
@@ -46,8 +46,8 @@ class Faults:
         self.note(f"shape {list(found)} where the reference has {list(want)}")
 
     def note_unequal(self, differing: int, compared: int, varied: int = 0) -> None:
-        """Integers, truth values or text: how many differ out of how many. `varied`: how many labels are not the most
-        common one; a share of these may differ.
+        """Count differing integers, booleans or texts. `varied`: how many labels are not the most
+        common one; a fraction of these may differ.
         """
         self._unequal += differing
         self._compared += compared
@@ -55,18 +55,20 @@ class Faults:
 
     @property
     def spared(self) -> str | None:
-        """Labels that differ and are few enough, in words."""
+        """The labels that differ, if they are few enough to be tolerated, as text."""
         is_spared = 0 < self._unequal <= (1.0 - kept_share(self._format)) * self._varied
         return f"{self._unequal} of {self._compared} labels are others" if is_spared else None
 
     def begin(self, units: int) -> None:
-        """Start a batch of so many samples."""
+        """Start a batch of `units` samples."""
         self._flags = {kind: np.zeros(units, bool) for kind in _WORDS}
         self._spans = _no_span(units)
         self._elements = np.zeros(units, np.int64)
 
     def add(self, want: Floats, found: Floats, usable: Flags, rows: slice) -> None:
-        """Look at a piece of a batch. `usable`: where both are finite. `rows`: which samples of the batch these are."""
+        """Add a block of a batch. `usable`: where both are finite. `rows`: the block's samples
+        within the batch.
+        """
         finite = np.isfinite(want)
         is_whole = bool(usable.all())
         if not is_whole:
@@ -78,16 +80,16 @@ class Faults:
             np.minimum(spans[at], low.min(axis=1), out=spans[at])
             np.maximum(spans[at + 1], high.max(axis=1), out=spans[at + 1])
 
-    def _add_nonfinite(self, want: Floats, found: Floats, finite: Flags, rows: slice) -> None:
-        nan, wanted_nan = np.isnan(found), np.isnan(want)
-        infinite = np.isinf(found)
-        self._flags["NaN"][rows] |= (nan & ~wanted_nan).any(axis=1)
-        self._flags["infinite"][rows] |= (infinite & (finite | wanted_nan)).any(axis=1)
-        self._flags["sign"][rows] |= (infinite & np.isinf(want) & (want != found)).any(axis=1)
-        self._flags["finite"][rows] |= (np.isfinite(found) & ~finite).any(axis=1)
+    def _add_nonfinite(self, want: Floats, actual: Floats, finite: Flags, rows: slice) -> None:
+        nan, want_nan = np.isnan(actual), np.isnan(want)
+        infinite = np.isinf(actual)
+        self._flags["NaN"][rows] |= (nan & ~want_nan).any(axis=1)
+        self._flags["infinite"][rows] |= (infinite & (finite | want_nan)).any(axis=1)
+        self._flags["sign"][rows] |= (infinite & np.isinf(want) & (want != actual)).any(axis=1)
+        self._flags["finite"][rows] |= (np.isfinite(actual) & ~finite).any(axis=1)
 
     def end(self) -> None:
-        """Close the batch."""
+        """Finish the batch."""
         for kind, flags in self._flags.items():
             self._counts[kind] += int(np.count_nonzero(flags))
         low, high, found_low, found_high = self._spans
@@ -103,12 +105,12 @@ class Faults:
             whole[at, 0] = pick([whole[at, 0], *(self._spans[at] if len(low) else ())])
 
     def find_broken(self) -> str | None:
-        """What no rounding makes of an answer, in words: another shape, other integers, NaN and infinities."""
+        """Faults that rounding cannot cause, as text: shapes, integers, NaN, infinities."""
         return "; ".join(self._broken()) or None
 
     @property
     def is_exact(self) -> bool:
-        """Whether these were integers, truth values or text."""
+        """Whether the value holds integers, booleans or text."""
         return self._compared > 0
 
     def _broken(self) -> list[str]:
@@ -125,7 +127,9 @@ class Faults:
         return faults
 
     def find(self, wholes: Floats, *, is_zero_reference: bool, largest: float) -> str | None:
-        """The faults in words, the gravest first; None if there are none. `wholes`: squared norms of the reference."""
+        """All faults as text, the gravest first; None if there are none. `wholes`: squared norms of
+        the reference per sample.
+        """
         faults = self._broken()
         if is_zero_reference and not self._compared:
             faults.append(f"the reference is all zero, and this is up to {largest:.3g}")
@@ -151,14 +155,14 @@ class Faults:
         return faults
 
     def _spreads(self, low: Floats, high: Floats) -> Flags:
-        """Whether numbers from `low` to `high` are more than a rounded constant."""
+        """Whether a span from `low` to `high` is wider than a rounded constant has."""
         with np.errstate(all="ignore"):
             magnitude = np.maximum(np.maximum(np.abs(low), np.abs(high)), self._format.smallest_normal)
             spread: Flags = high - low > _SPAN_ULP * np.ldexp(self._format.eps, np.frexp(magnitude)[1] - 1)
         return spread
 
 
-# Kinds of wrong numbers that are not finite, with the words for them.
+# Kinds of unexpected elements around NaN and infinity, with their descriptions.
 _WORDS = {
     "NaN": "NaN that the reference does not have",
     "infinite": "infinities that the reference does not have",
@@ -168,7 +172,7 @@ _WORDS = {
 
 
 def _no_span(units: int) -> Floats:
-    """Lowest and highest of nothing yet, of the reference and of the candidate."""
+    """Initial minima and maxima, of the reference and of the candidate."""
     return np.repeat(np.array([np.inf, -np.inf, np.inf, -np.inf])[:, None], units, axis=1)
 
 

@@ -1,4 +1,4 @@
-"""Errors of the gradients of a compiled program beside those of FP64 and FP32, weight by weight, as data."""
+"""Records of gradient errors of a compiled program against FP64 and FP32, per weight."""
 
 import math
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from mezzo.numerics.ranges.gradient_ranges import GradientRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientError:
-    """The gradient of one weight over all batches: ||g - ref|| / ||ref||, the reference in FP64. `eager` is what FP32
-    itself errs, `beside_fp32` is the error where FP32's gradient is the reference.
+    """Error of one weight's gradient over all batches: ||g - ref|| / ||ref|| with an FP64
+    reference. `eager`: FP32's own error; `beside_fp32`: the error with FP32's gradient as the
+    reference.
     """
 
     name: str
@@ -21,8 +22,8 @@ class GradientError:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GradientErrors(Tabled):
-    """Errors of the gradients of every weight, in the order of the model. `error` and `eager` are of all together;
-    `ranges` says what FP16 would lose of them, and of gradients of activations.
+    """Gradient errors of every weight, in model order. `error` and `eager` are of all together;
+    `ranges`: what FP16 would lose of them, and of activation gradients.
     """
 
     weights: tuple[GradientError, ...]
@@ -33,10 +34,10 @@ class GradientErrors(Tabled):
 
     @property
     def batches(self) -> int:
-        """Over how many batches."""
+        """The number of batches."""
         return self.ranges.batches
 
     @property
     def worst(self) -> GradientError:
-        """The weight whose gradient errs most."""
-        return max(self.weights, key=lambda one: math.inf if math.isnan(one.error) else one.error)
+        """The weight with the largest gradient error."""
+        return max(self.weights, key=lambda weight: math.inf if math.isnan(weight.error) else weight.error)

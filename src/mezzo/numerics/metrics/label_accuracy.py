@@ -1,4 +1,4 @@
-"""Accuracy by labels: how often the right class is the first, or among the first five, of what a model answers."""
+"""Top-1 and top-5 accuracy by labels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ _FIRST = 5
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """An output that has a score for each class, and the labels that say which one is right."""
+    """A score output and the labels of its classes."""
 
     output: str
     label: str
     count: int
 
     def metrics(self) -> dict[str, Metric]:
-        """What is counted, by name; of five classes or fewer the first five are all of them."""
-        kept = {"top-1": self._metric(1)}
-        return kept | {f"top-{_FIRST}": self._metric(_FIRST)} if self.count > _FIRST else kept
+        """The metrics by name; with five classes or fewer, top-5 is left out."""
+        metrics = {"top-1": self._metric(1)}
+        return metrics | {f"top-{_FIRST}": self._metric(_FIRST)} if self.count > _FIRST else metrics
 
     def _metric(self, first: int) -> Metric:
         def share(outputs: dict[str, Any], labels: dict[str, Any]) -> npt.NDArray[np.float64]:
@@ -36,8 +36,8 @@ class Classes:
 
 
 def are_among(scores: Array, labels: Array, first: int) -> npt.NDArray[np.bool_]:
-    """Samples whose class is among the first. Of classes that score alike the earlier comes first, as for argmax; where
-    a sample's scores hold NaN, or its label names no class, nothing is right.
+    """Samples whose label is among the `first` best classes. Of equal scores the lower class ranks
+    first, as in argmax; NaN scores or an invalid label count as wrong.
     """
     rows = scores.reshape(len(scores), -1)
     right = labels.reshape(-1).astype(np.int64)
@@ -45,13 +45,13 @@ def are_among(scores: Array, labels: Array, first: int) -> npt.NDArray[np.bool_]
     column = np.where(is_class, right, 0)[:, None]
     own = np.take_along_axis(rows, column, axis=1)
     before = (rows > own) | ((rows == own) & (np.arange(rows.shape[1]) < column))
-    found: npt.NDArray[np.bool_] = is_class & ~np.isnan(rows).any(axis=1) & (before.sum(axis=1) < first)
-    return found
+    is_among: npt.NDArray[np.bool_] = is_class & ~np.isnan(rows).any(axis=1) & (before.sum(axis=1) < first)
+    return is_among
 
 
 def find_classes(answers: Mapping[str, Any], labels: Mapping[str, Any], samples: int) -> Classes | str:
-    """Which output the labels are of: the one with a score for each class, [N, classes], and one integer per sample.
-    Where none is, or several may be, why top-1 cannot be told.
+    """Find the score output, [N, classes], that the labels, one integer per sample, refer to. If
+    there is none or more than one, the reason as text.
     """
     scores = {name: array for name, array in answers.items() if _is_scores(array, samples)}
     named = [name for name, array in labels.items() if _is_label(array, samples)]

@@ -1,19 +1,19 @@
-"""Errors of a compiled program beside its answers in FP64 and FP32, output by output and layer by layer, as data."""
+"""Records of errors of a compiled program against FP64 and FP32, per output and per layer."""
 
 from dataclasses import dataclass
 
 from mezzo.ir.display import Tabled
 from mezzo.ir.nodes import SourceLine
 
-# A layer has left what FP32 itself errs by once its error is so many times that.
+# A layer is beyond FP32 once its error exceeds FP32's own by this factor.
 _BEYOND_FP32 = 8.0
 _FP32_EPS = 2.0**-23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputError:
-    """One output over all batches: ||y - ref|| / ||ref||, the reference in FP64. `eager` is what FP32 itself errs,
-    `beside_fp32` is the error where FP32's answer is the reference.
+    """Error of one output over all batches: ||y - ref|| / ||ref|| with an FP64 reference. `eager`:
+    FP32's own error; `beside_fp32`: the error with FP32's output as the reference.
     """
 
     name: str
@@ -24,10 +24,11 @@ class OutputError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerError:
-    """What a module hands on, or one operator in it, over all batches; errors are as of an output.
+    """Errors of a module's output, or of one operator in it, over all batches, as in `OutputError`.
 
-    `module`: its path, "" for the model itself. `node`: the operator that made the value, as the plan names it, with
-    the line of the program. `precisions`: how many operators of the layer run in what.
+    `module`: its path, "" for the model itself. `node`: the operator that produced the value, as
+    plans name it, with its source line. `precisions`: number of the layer's operators per
+    precision.
     """
 
     module: str
@@ -41,17 +42,17 @@ class LayerError:
 
     @property
     def is_beyond_fp32(self) -> bool:
-        """Whether more than FP32's own rounding shows."""
+        """Whether the error exceeds FP32's own rounding."""
         return not self.error <= _BEYOND_FP32 * max(self.eager, _FP32_EPS)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LayerErrors(Tabled):
-    """Errors of every output of floats, the worst first, and of layers in the order in which they ran.
+    """Errors of every float output, the worst first, and of layers in execution order.
 
-    Outputs are as the compiled model gave them on this machine. Layers are emulated, call by call, with every value
-    rounded as the plan types it: generated code may round less, and nothing here says what it gives. `is_by_operator`:
-    whether each operator is a layer; else the last of each module is, what it hands on.
+    Outputs are those of the compiled model on this machine. Layers are emulated call by call, with
+    every value rounded as the plan types it; generated code may round less. `is_by_operator`: each
+    operator is a layer; otherwise each module's output is one.
     """
 
     outputs: tuple[OutputError, ...]
@@ -62,16 +63,16 @@ class LayerErrors(Tabled):
 
     @property
     def begins(self) -> LayerError | None:
-        """The first layer that errs by more than FP32 does; None where none does."""
+        """The first layer whose error exceeds FP32's; None if there is none."""
         return next((layer for layer in self.layers if layer.is_beyond_fp32), None)
 
     @property
     def grows(self) -> LayerError | None:
-        """The layer at which the error grows most: whose error is furthest above that of all before it."""
-        largest, most, found = 0.0, 0.0, None
+        """The layer whose error exceeds that of all layers before it by most."""
+        largest, most, layer_of_growth = 0.0, 0.0, None
         for layer in self.layers:
-            if not layer.error - largest <= most:  # a NaN grows most
-                most, found = layer.error - largest, layer
+            if not layer.error - largest <= most:  # a NaN counts as the largest growth
+                most, layer_of_growth = layer.error - largest, layer
             if not layer.error <= largest:
                 largest = layer.error
-        return found
+        return layer_of_growth

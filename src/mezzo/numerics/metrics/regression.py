@@ -1,8 +1,9 @@
-"""Outputs of few numbers that are each read by itself: marks, coordinates of a box, quantities.
+"""Regression outputs: few numbers per sample that are each meaningful alone, such as ratings, box
+coordinates, quantities.
 
-A mark of 2.7 where marks lie between 2 and 3 may be off by 1 % of its size and by 10 % of what tells marks apart. So
-each number of a sample is weighed by how much it varies between samples: by the mean absolute deviation over all data,
-which is an error's size in the same unit.
+A rating of 2.7, where ratings lie between 2 and 3, with an error of 1 % of its size has an error of
+10 % of what separates ratings. So the error of each number of a sample is relative to its variation
+between samples: the mean absolute deviation over all data.
 """
 
 import math
@@ -19,24 +20,24 @@ from mezzo.numerics.metrics.slices import FEWEST_SAMPLES
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
-# A sample of more numbers than marks, boxes and landmarks have is of features or of places, which are read together.
+# A sample of more numbers than ratings, boxes and landmarks have holds features or pixels.
 _MOST_NUMBERS = 16
-# Numbers that are kept of an output: more say nothing more.
+# Limit on stored numbers of an output: more add no information.
 _KEPT = 1 << 16
-# What FP64 makes of a whole number of them.
+# Tolerance of FP64 for a whole number of elements.
 _EXACTLY = 1e-6
 
 
 class Regression:
-    """Keeps the numbers of an output and their errors, over batches."""
+    """Stores the numbers of an output and their errors, over batches."""
 
     def __init__(self, fmt: Format) -> None:
         self._format = fmt
-        self._length: int | None = None  # of a sample; 0: too many numbers, or not always as many
+        self._length: int | None = None  # per sample; 0: too many numbers, or a varying count
         self._values, self._errors = array("d"), array("d")
 
     def add(self, want: Array, found: Array, units: int) -> None:
-        """Compare a batch of so many samples of floats: two arrays of one shape, [N, ...] with N a multiple of it."""
+        """Add a batch of `units` samples: two float arrays [N, ...], N a multiple of `units`."""
         length = want.size // units
         if length > _MOST_NUMBERS or self._length not in (None, length):
             length = 0
@@ -49,8 +50,8 @@ class Regression:
                 self._errors.extend(np.abs(theirs - ours).tolist())
 
     def changed(self, budget: float, noise: float) -> Changed:
-        """What of the numbers is off by more than the budget allows of what they vary; FP32's noise is none of it. One
-        number of the share that may be off always may.
+        """Whether too many numbers have an error above the budget relative to their variation,
+        FP32's noise excepted. At least one number may always exceed it.
         """
         if not self._length or len(self._values) < FEWEST_SAMPLES * self._length:
             return Changed()

@@ -1,4 +1,4 @@
-"""The user's own metric: found by name, called batch by batch, averaged over samples."""
+"""User-defined metrics: loaded by name, called per batch, averaged over samples."""
 
 from array import array
 from collections.abc import Callable, Mapping
@@ -16,7 +16,8 @@ from mezzo.plugins.entries import entries
 from mezzo.plugins.functions import load_function, say
 
 Floats = npt.NDArray[np.float64]
-# Gets outputs and labels by name and returns one score per sample, or one for all; larger is better.
+# Takes outputs and labels by name; returns one score per sample, or one for the batch. Larger is
+# better.
 Metric = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 
@@ -24,7 +25,7 @@ class MetricTally:
     """Averages a metric over batches, of the reference and of the candidate."""
 
     def __init__(self, metric: str | Metric) -> None:
-        """Raises InputError: there is no such function."""
+        """Raises InputError: the function does not exist."""
         self._function = load_metric(metric)
         self.name = name_metric(metric)
         self._reference = array("d")
@@ -34,7 +35,7 @@ class MetricTally:
     def add(
         self, reference: Mapping[str, Any], candidate: Mapping[str, Any], labels: Mapping[str, Any], samples: int
     ) -> None:
-        """Score one batch of outputs of both. Raises InputError: the metric fails, or returns no scores."""
+        """Score one batch of both models' outputs. Raises InputError: the metric fails."""
         scores = [score(self._function, self.name, outputs, labels) for outputs in (reference, candidate)]
         if scores[0].shape != scores[1].shape:
             raise InputError(
@@ -51,12 +52,12 @@ class MetricTally:
         return MetricResult(self.name, means[0], means[1])
 
     def drop(self) -> Interval:
-        """By how much the candidate is worse, with an interval over the differences of the same samples."""
+        """The candidate's loss, with a paired confidence interval over samples."""
         return weighted_mean(np.array(self._reference) - np.array(self._candidate), self._weights)
 
 
 def score(metric: Metric, name: str, outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> Floats:
-    """One score for a batch, or one per sample. Raises InputError: the metric fails, or returns no finite numbers."""
+    """One score per sample or batch. Raises InputError: the metric fails, or is not finite."""
     widened = {output: _widen(value) for output, value in outputs.items()}
     try:
         scores = np.asarray(metric(widened, dict(labels)), np.float64)
@@ -68,14 +69,15 @@ def score(metric: Metric, name: str, outputs: Mapping[str, Any], labels: Mapping
 
 
 def name_metric(metric: str | Metric) -> str:
-    """What to call a metric: the words it was asked for with, or the function's name."""
+    """The display name of a metric: the requested text, or the function's name."""
     return metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
 
 
 def load_metric(text: str | Metric) -> Metric:
-    """Find 'module:function', modules of the current folder included, or a metric that a package adds, by its name.
+    """Load 'module:function', from the current folder too, or a metric that a package registers, by
+    name.
 
-    Raises InputError: there is none, or it fails.
+    Raises InputError: it does not exist, or fails to load.
     """
     if not isinstance(text, str):
         return text
@@ -91,14 +93,14 @@ def load_metric(text: str | Metric) -> Metric:
 
 
 def _find_added(name: str) -> Metric:
-    """The metric of a name that an installed package adds as "mezzo.metrics"."""
+    """The metric that an installed package registers under "mezzo.metrics" with this name."""
     added = [entry for entry in entries("metric") if entry.name == name]
     if not added:
         names = sorted({entry.name for entry in entries("metric")})
-        known = f", or choose one of {', '.join(names)}" if names else ""
+        choices = f", or choose one of {', '.join(names)}" if names else ""
         raise InputError(
             f"{option('metric')} is {name!r}{aside(did_you_mean(name, names, 1))}; write module:function, such as "
-            f"scores:accuracy for scores.py{known}"
+            f"scores:accuracy for scores.py{choices}"
         )
     if len(added) > 1:
         raise InputError(
@@ -112,7 +114,7 @@ def _find_added(name: str) -> Metric:
 
 
 def _widen(value: Any) -> Any:
-    """Arrays of BF16 and FP8, which numpy itself does not know, as FP32."""
+    """Arrays of BF16 and FP8, which NumPy does not support natively, as FP32."""
     if isinstance(value, list):
         return [_widen(element) for element in value]
     return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype.kind == "V" else value

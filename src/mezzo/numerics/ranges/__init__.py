@@ -1,4 +1,4 @@
-"""Ranges of values on data: statistics in bounded memory, what overflows or vanishes in a format, journals.
+"""Ranges of values on data, in bounded memory: overflow, underflow, checkpoints.
 
 Imports: what `numerics` may.
 A new finding from ranges goes into `protection.py`.

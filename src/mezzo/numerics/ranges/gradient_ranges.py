@@ -1,4 +1,6 @@
-"""What gradients hold beside what a low format can, and the scale of the loss with which it holds them, as data."""
+"""Gradient ranges against the range of a low-precision format, and the loss scale at which they
+fit, as records.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,25 +10,27 @@ from mezzo.formats.dtypes import DType
 from mezzo.formats.rounding import limits_of
 from mezzo.ir.display import Tabled
 
-# A gradient is kept where no more of its nonzero numbers are smaller than any that the format has. Of numbers that are
-# spread like noise the typical one then has as many digits below the normal ones as rounding leaves above.
+# A loss scale keeps a gradient if at most this fraction of its nonzero elements are below the
+# format's smallest number. For noise-like elements the typical one then loses as many digits to
+# subnormals as to rounding.
 LOSS_ALLOWED = 1e-3
-# Other batches may have larger gradients than those that were seen.
+# Safety factor: other batches may have larger gradients.
 _ROOM = 2.0
-# A scale is an FP32 number, and so is its reciprocal.
+# The scale and its reciprocal are both FP32 numbers.
 _LEAST_POWER, _MOST_POWER = -126, 126
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientRange:
-    """The gradient of what a module hands on, or a function makes in it, or of a weight, over all batches, in FP64.
+    """The gradient range of a module's output, of a function inside it, or of a weight, over all
+    batches, in FP64.
 
-    `name`: the module's path, "" for the model itself, or the weight's name. `op`: the function, "" of what the module
-    hands on itself. `count` are its numbers that are finite
-    and not zero; shares are of those, with the loss scaled: `below_normal`, under the smallest that has all digits,
-    `below_smallest`, under the smallest that there is, `beyond`, rounding to infinity. `largest` is the largest finite
-    magnitude, scaled too. `octaves` counts magnitudes as they are **without** the scale: (e, n) are n from 2**e up to
-    2**(e + 1). `is_finite`: there is no infinity and no NaN in FP64 itself.
+    `name`: the module's path, "" for the model itself, or the weight's name. `op`: the function, ""
+    for the module's own output. `count`: finite nonzero elements; the fractions of them, after loss
+    scaling: `below_normal`, under the smallest normal number; `below_smallest`, under the smallest
+    subnormal; `beyond`, rounding to infinity. `largest`: the largest finite magnitude, scaled too.
+    `octaves` counts magnitudes **before** scaling: (e, n) is n in [2**e, 2**(e + 1)). `is_finite`:
+    no infinity or NaN in FP64 itself.
     """
 
     name: str
@@ -41,11 +45,11 @@ class GradientRange:
     op: str = ""
 
     def badness(self) -> tuple[float, float, float]:
-        """What puts gradients in order by what they lose with the loss scaled."""
+        """A sort key: gradients that lose more at the current loss scale are larger."""
         return self.beyond, self.below_smallest, self.below_normal
 
     def keeps_from(self, dtype: DType) -> int | None:
-        """The smallest power of two that, as the scale, keeps all but `LOSS_ALLOWED` of it. None: it is zero."""
+        """The smallest power-of-two scale that loses at most `LOSS_ALLOWED`. None: all zero."""
         smallest, lost = math.frexp(limits_of(dtype).smallest)[1] - 1, 0
         for octave, number in self.octaves:
             lost += number
@@ -56,10 +60,10 @@ class GradientRange:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GradientRanges(Tabled):
-    """Gradients of activations, in the order in which the backward makes them, and of weights, in the order of the
-    model, beside the numbers of a format, with the loss scaled by `scale`.
+    """Gradient ranges of activations, in backward order, and of weights, in model order, in a
+    format of `dtype` with the loss scaled by `scale`.
 
-    Activations are what modules hand on, and what functions that they call make.
+    Activations are outputs of modules and of the functions that they call.
     """
 
     activations: tuple[GradientRange, ...]
@@ -76,15 +80,15 @@ class GradientRanges(Tabled):
 
     @property
     def worst(self) -> GradientRange:
-        """The gradient that loses most at the scale that the loss has."""
+        """The gradient with the largest loss at the current scale."""
         return max(self.every, key=GradientRange.badness)
 
     @property
     def most_power(self) -> int:
-        """The largest power of two by which the loss may be scaled before the format overflows, with room for other
-        batches: 2.
+        """The largest power of two to scale the loss by without overflow, with a safety factor of 2
+        for other batches.
         """
-        largest = max((one.largest for one in self.every), default=0.0) / self.scale
+        largest = max((gradient.largest for gradient in self.every), default=0.0) / self.scale
         if not largest:
             return _MOST_POWER
         mantissa, exponent = math.frexp(limits_of(self.dtype).largest / _ROOM / largest)
@@ -93,19 +97,20 @@ class GradientRanges(Tabled):
     @property
     def least_power(self) -> int:
         """The smallest power of two that keeps all but `LOSS_ALLOWED` of each gradient."""
-        wanted = [power for one in self.every if (power := one.keeps_from(self.dtype)) is not None]
-        return _within(max(wanted, default=_LEAST_POWER))
+        powers = [power for gradient in self.every if (power := gradient.keeps_from(self.dtype)) is not None]
+        return _within(max(powers, default=_LEAST_POWER))
 
     @property
     def is_kept(self) -> bool:
-        """Whether the scale that the loss has keeps all gradients, and none overflows."""
-        is_enough = all(one.below_smallest <= LOSS_ALLOWED for one in self.every)
-        return is_enough and not any(one.beyond for one in self.every)
+        """Whether the current scale keeps all gradients without overflow."""
+        is_enough = all(gradient.below_smallest <= LOSS_ALLOWED for gradient in self.every)
+        return is_enough and not any(gradient.beyond for gradient in self.every)
 
     @property
     def proposed(self) -> float:
-        """The scale that the loss should have: its own where that keeps them, else a power of two, as far from losing
-        as from overflowing. Where none does both, the largest that does not overflow.
+        """The recommended loss scale: the current one if it keeps all gradients, else the power of
+        two midway between underflow and overflow. If none avoids both, the largest without
+        overflow.
         """
         if self.is_kept:
             return self.scale

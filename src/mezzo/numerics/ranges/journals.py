@@ -1,4 +1,4 @@
-"""How far a pass over data has come, as a JSON text beside arrays in a file that may be hostile."""
+"""Checkpoint journal: progress of a pass over data, as JSON in an untrusted .npz file."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -18,9 +18,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(kw_only=True)
 class Journal:
-    """How far a pass over data has come. `content` tells files of the same names apart, more of which may have come;
-    `last` is the origin of the last batch. A kind of pass adds fields, and has a `version`, the `name` of the text
-    among the arrays, and what it `keeps` in words.
+    """Progress of a pass over data. `content`: one digest per data file, to which later files may
+    be added; `last`: origin of the last batch. A subclass adds fields, a `version`, the `name` of
+    the JSON among the arrays, and what the file `keeps`, for messages.
     """
 
     version: ClassVar[str]
@@ -35,20 +35,20 @@ class Journal:
     last: str = ""
 
     def origin(self, number: int) -> str | None:
-        """Where a batch came from; None where that is not kept."""
+        """The origin of a batch; None if it is not stored."""
         return self.last if number == self.batches - 1 else None
 
     def spell(self) -> dict[str, object]:
-        """The fields as JSON has them."""
+        """The fields as a JSON object."""
         return asdict(self)
 
     @classmethod
     def revive(cls, document: Mapping[str, Any]) -> Self:
-        """The journal of such fields. Raises ValueError, TypeError, KeyError or AttributeError: they are none."""
+        """A journal from JSON. Raises ValueError, TypeError, KeyError or AttributeError."""
         return cls(**{**document, "content": tuple(map(str, document["content"]))})
 
     def difference(self, wanted: Self) -> str | None:
-        """What a pass that is wanted is of, in words, that this one is not of."""
+        """How this pass differs from the requested one, as text; None if it does not."""
         if self.model != wanted.model:
             return "another model"
         if self.data != wanted.data:
@@ -62,12 +62,12 @@ J = TypeVar("J", bound=Journal)
 
 
 def dump_journal(journal: Journal, arrays: Mapping[str, Array]) -> bytes:
-    """Spell a journal and what goes with it as the content of an .npz file."""
+    """The content of an .npz file with a journal and its arrays."""
     return pack(journal.name, {"version": journal.version, **journal.spell()}, arrays)
 
 
 def read_journal(opened: NpzFile, wanted: J) -> J:
-    """Read the journal of a file of the kind that is wanted. Raises InputError: it is damaged, or of another pass."""
+    """Read a file's journal. Raises InputError: damaged, or of another pass than `wanted`."""
     path, kind = opened.path, type(wanted)
     if kind.name not in opened.names:
         raise InputError(f"{path}: keeps no {kind.keeps}; {_REMEDY}")
@@ -82,26 +82,27 @@ def read_journal(opened: NpzFile, wanted: J) -> J:
     return journal
 
 
-def _parse(opened: NpzFile, wanted: J, text: Array) -> J:
-    kind = type(wanted)
+def _parse(opened: NpzFile, requested: J, text: Array) -> J:
+    """Parse and validate the JSON text of a journal."""
+    kind = type(requested)
     try:
         document = parse_json(text.tobytes())
         if document.pop("version") != kind.version:
             raise InputError(f"{opened.path}: is of another version of mezzo; {_REMEDY}")
         journal = kind.revive(document)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise damaged(opened, wanted, "its text cannot be read") from error
+        raise damaged(opened, requested, "its text cannot be read") from error
     checks: Mapping[type, Callable[[Any], bool]] = {
-        str: lambda held: type(held) is str,
-        int: lambda held: type(held) is int and 0 <= held < 1 << 62,
+        str: lambda entry: type(entry) is str,
+        int: lambda entry: type(entry) is int and 0 <= entry < 1 << 62,
     }
     for field in fields(kind):
-        check = checks.get(type(getattr(wanted, field.name)))
+        check = checks.get(type(getattr(requested, field.name)))
         if check is not None and not check(getattr(journal, field.name)):
-            raise damaged(opened, wanted, "its text does not say what it should")
+            raise damaged(opened, requested, "its text does not say what it should")
     return journal
 
 
 def damaged(opened: NpzFile, journal: Journal, what: str) -> InputError:
-    """The error of a file that does not hold what such a journal goes with."""
+    """The error for a file that does not match its kind of journal."""
     return InputError(f"{opened.path}: the {journal.keeps} is damaged, {what}; {_REMEDY}")

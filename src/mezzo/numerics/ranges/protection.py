@@ -1,7 +1,8 @@
-"""Which nodes the data forbids to run low: values that pass a format's range, vanish in it, or lose what matters.
+"""Protection from overflow by measured ranges: nodes that must not run in low precision, since
+values overflow, underflow or lose Softmax accuracy.
 
-A value in trouble protects its group: its producer and every operator that would read it low. What data cannot have
-shown, a value inside a body that never ran, protects nobody.
+A value at risk protects its producer and every operator that would read it in low precision. Values
+in subgraphs that never ran on the data protect no node.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,17 +18,18 @@ from mezzo.tables.policy import Lifting, NamedFinding
 if TYPE_CHECKING:
     from mezzo.numerics.measures import ValueRange
 
-# A value whose one rounding costs more than this many eps has most of its weight among subnormals or beyond.
+# Above this many eps of rounding error, most of a value's weight is in subnormals or out of range.
 ROUNDING_LIMIT = 16
-# The rules by which data protects.
+# Names of the rules that measured ranges trigger.
 DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS = "data-overflow", "data-vanishes", "data-logits"
 DATA_RULES = frozenset({DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS})
-# Softmax answers to absolute errors: logits off by a quarter change a probability by a quarter.
+# Softmax depends on absolute errors: logits with an error of 0.25 change a probability by a
+# quarter.
 _LOGIT_ERROR = 0.25
 _SOFTMAX = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
-# How masks get into logits.
+# Operators that combine masks with logits.
 _MASKING = frozenset({Function.ADD, Function.SUBTRACT, Function.SELECT, Function.MINIMUM, Function.MAXIMUM})
-# Operators that give infinity, or any multiple of the error, where an operand vanishes: which operand.
+# Operators whose error is unbounded where an operand rounds to zero, and that operand's index.
 _STEEP_AT_ZERO: Mapping[Function, int] = {
     Function.DIVIDE: 1, Function.RECIPROCAL: 0, Function.SQRT: 0, Function.RSQRT: 0, Function.LOG: 0, Function.POWER: 0,
 }  # fmt: skip
@@ -35,9 +37,11 @@ _STEEP_AT_ZERO: Mapping[Function, int] = {
 
 @dataclass(frozen=True, slots=True)
 class _Trouble:
+    """A reason to protect a value. `lifting`: whether right outputs may overrule it."""
+
     rule: str
     because: str
-    readers_only: frozenset[int] | None = None  # None: all that read it low
+    readers_only: frozenset[int] | None = None  # None: all that would read it in low precision
     lifting: Lifting = Lifting.BY_OUTPUTS
 
 
@@ -50,67 +54,69 @@ def protections(
     limited: Collection[int] = (),
     harmless: Collection[str] = (),
 ) -> tuple[NamedFinding, ...]:
-    """Find the nodes that the ranges forbid to run low, in graph order.
+    """Find the nodes that must not run in low precision by measured ranges, in graph order.
 
-    `headroom`: values within this factor of the format's limit count as beyond it, since other data may be larger.
-    `limited` are constants that will be stored within bounds, by value id: masks, whose sums are large only as long as
-    the mask is. `harmless` are nodes whose results may pass the range and vanish, by name.
+    `headroom`: values within this factor of the format's limit count as beyond it, since other data
+    may be larger. `limited`: masks, as value ids of constants that will be clipped to the format;
+    sums with them are large only because of the mask. `harmless`: names of nodes whose results may
+    overflow or underflow.
     """
     measured = ranges_by_value(graph, ranges)
     masked = reached_by(graph, rows, limited)
     by_node: dict[int, NamedFinding] = {}
-    for value, held in measured.items():
-        if value in masked and held.maximum * headroom < low.overflow_from:
+    for value, measured_range in measured.items():
+        if value in masked and measured_range.maximum * headroom < low.overflow_from:
             continue
         if graph.nodes[graph.values[value].producer].name in harmless:
             continue
-        for trouble in _troubles(graph, rows, low, value, held, headroom):
+        for trouble in _troubles(graph, rows, low, value, measured_range, headroom):
             _protect(graph, value, trouble, by_node)
     return tuple(by_node[node] for node in sorted(by_node))
 
 
 def ranges_by_value(graph: Graph, ranges: "Sequence[ValueRange]") -> "dict[int, ValueRange]":
-    """Ranges by value id. What a tie hands on is what it was given."""
-    by_name = {(held.node, held.value): held for held in ranges}
+    """Ranges by value id. Outputs of a tie (carried state, branch join) take its inputs' range."""
+    by_name = {(measured_range.node, measured_range.value): measured_range for measured_range in ranges}
     by_value: dict[int, ValueRange] = {}
     for number, value in enumerate(graph.values):
-        held = by_name.get((graph.nodes[value.producer].name, value.name))
-        if held is not None:
-            by_value[number] = held
-    # Loop state is made inside the body, after its tie, so the values of ties come last.
+        measured_range = by_name.get((graph.nodes[value.producer].name, value.name))
+        if measured_range is not None:
+            by_value[number] = measured_range
+    # Loop state is produced inside the subgraph, after its tie, so the outputs of ties come last.
     for node in graph.nodes:
         if node.kind is Kind.TIE:
-            taken = [by_value[v] for v in node.inputs if v is not None and v in by_value]
-            if taken:
-                largest = max(taken, key=lambda held: held.largest)
+            inputs = [by_value[v] for v in node.inputs if v is not None and v in by_value]
+            if inputs:
+                largest = max(inputs, key=lambda measured_range: measured_range.largest)
                 by_value.update({v: largest for v in node.outputs if v is not None and v not in by_value})
     return by_value
 
 
 def reached_by(graph: Graph, rows: Sequence[OpFacts | None], limited: Collection[int]) -> frozenset[int]:
-    """Values that masks are in: added, selected or moved."""
+    """Values that contain masks, after additions, selections or data movement."""
     reached, queue = set(limited), list(limited)
     while queue:
         for use in graph.uses[queue.pop()]:
             node, row = graph.nodes[use.node], rows[use.node]
-            hands_on = node.kind is Kind.TIE or (row is not None and (row.keeps_values or row.function in _MASKING))
-            fresh = [v for v in node.outputs if v is not None and v not in reached] if hands_on else []
+            propagates = node.kind is Kind.TIE or (row is not None and (row.keeps_values or row.function in _MASKING))
+            fresh = [v for v in node.outputs if v is not None and v not in reached] if propagates else []
             reached.update(fresh)
             queue += fresh
     return frozenset(reached)
 
 
 def _troubles(
-    graph: Graph, rows: Sequence[OpFacts | None], low: Format, value: int, held: "ValueRange", headroom: float
+    graph: Graph, rows: Sequence[OpFacts | None], low: Format, value: int, measured: "ValueRange", headroom: float
 ) -> Iterator[_Trouble]:
-    where = f"{held.value!r} holds {held.minimum:.4g} to {held.maximum:.4g} in {held.largest_at}"
-    if held.largest * headroom >= low.overflow_from:
-        near = "" if held.largest >= low.overflow_from else f" within a factor {headroom:g}"
+    """Yield the risks of one value: overflow, underflow, inaccurate Softmax inputs."""
+    where = f"{measured.value!r} holds {measured.minimum:.4g} to {measured.maximum:.4g} in {measured.largest_at}"
+    if measured.largest * headroom >= low.overflow_from:
+        near = "" if measured.largest >= low.overflow_from else f" within a factor {headroom:g}"
         yield _Trouble(
             DATA_OVERFLOW, f"{where}: reaches {low.dtype}'s limit of {low.max_finite:g}{near}", None, Lifting.NEVER
         )
         return
-    lost = held.formats.get(low.dtype)
+    lost = measured.formats.get(low.dtype)
     if lost is None:
         return
     if lost.rounding > ROUNDING_LIMIT * low.eps:
@@ -124,7 +130,7 @@ def _troubles(
         yield _Trouble(DATA_VANISHES, text)
     softmaxes = frozenset(node.id for node, operand in readers if operand == 0 and _is_softmax(rows[node.id]))
     if softmaxes:
-        size = max(abs(held.maximum), dict(held.quantiles).get(0.5, 0.0))
+        size = max(abs(measured.maximum), dict(measured.quantiles).get(0.5, 0.0))
         error = size * low.eps / 2
         if error >= _LOGIT_ERROR:
             text = f"{where}: logits near {size:.4g} are off by up to {error:.2g} in {low.dtype}"
@@ -132,6 +138,7 @@ def _troubles(
 
 
 def _is_steep(row: OpFacts | None, operand: int) -> bool:
+    """Whether the error of an operand near zero is amplified without bound."""
     if row is None:
         return False
     if row.function in _STEEP_AT_ZERO:
@@ -143,7 +150,8 @@ def _is_softmax(row: OpFacts | None) -> bool:
     return row is not None and (row.function in _SOFTMAX or Risk.SOFTMAX in row.risks)
 
 
-def _protect(graph: Graph, value: int, trouble: _Trouble, found: dict[int, NamedFinding]) -> None:
+def _protect(graph: Graph, value: int, trouble: _Trouble, by_node: dict[int, NamedFinding]) -> None:
+    """Add findings for the producer and the readers that run in the value's precision."""
     producer = graph.nodes[graph.values[value].producer]
     readers = [
         graph.nodes[use.node]
@@ -154,10 +162,10 @@ def _protect(graph: Graph, value: int, trouble: _Trouble, found: dict[int, Named
     makes_it = value in producer.outputs and (producer.signature.outputs[producer.outputs.index(value)] is Role.GROUP)
     for node in [*([producer] if makes_it else []), *readers]:
         if _is_decided(node):
-            known = found.get(node.id)
-            if known is None or (known.lifting is not Lifting.NEVER and trouble.lifting is Lifting.NEVER):
+            present = by_node.get(node.id)
+            if present is None or (present.lifting is not Lifting.NEVER and trouble.lifting is Lifting.NEVER):
                 cause = None if node is producer else producer.name
-                found[node.id] = NamedFinding(
+                by_node[node.id] = NamedFinding(
                     node=node.name, rule=trouble.rule, because=trouble.because, cause=cause, lifting=trouble.lifting
                 )
 

@@ -1,7 +1,7 @@
-"""Which nodes data has exercised, and which of them fit: every value they read and make stays well inside a format.
+"""Range evidence that clears nodes suspected of overflow: their values are well within a format.
 
-What is only suspected of such a node, that its squares or exponentials might pass the range, can be lifted. Nothing
-speaks for a node whose values were not measured, held nothing but zeros, NaN or infinities.
+It overrules suspicions about squares or exponentials. A node whose values were not all measured, or
+held only zeros, NaN or infinities, has no evidence.
 """
 
 import math
@@ -15,7 +15,8 @@ from mezzo.numerics.ranges.protection import ROUNDING_LIMIT, ranges_by_value, re
 from mezzo.tables.facts import OpFacts, Risk
 from mezzo.tables.policy import Evidence
 
-# Other data may hold values so many times larger; powers and their sums grow faster than what they are of.
+# Safety factors, as other data may hold larger values; powers and their sums grow faster than their
+# operands.
 _HEADROOM, _HEADROOM_OF_POWERS = 2.0, 8.0
 _POWERS = frozenset({Risk.POWER, Risk.PRODUCT, Risk.SUM, Risk.SUM_OF_SQUARES})
 
@@ -28,35 +29,36 @@ def lifts(
     samples: int,
     limited: Collection[int] = (),
 ) -> Mapping[str, Evidence]:
-    """Say of each node all of whose values were exercised, by name, what was measured of the largest one and whether
-    all of them fit. In graph order.
+    """Evidence by node name, in graph order, for nodes whose values were all exercised: the largest
+    range, and whether all fit.
 
-    `limited` are constants that will be stored within bounds, by value id: masks, whose sums are as large as they are.
+    `limited`: masks, as value ids of constants that will be clipped to the format; sums with them
+    are as large as they are.
     """
     measured = ranges_by_value(graph, ranges)
     masked = reached_by(graph, rows, limited)
     zeros = frozenset(v for v in _unfed(graph) if v in measured and measured[v].count and not measured[v].largest)
-    found: dict[str, Evidence] = {}
+    evidence_by_node: dict[str, Evidence] = {}
     for node in graph.nodes:
         if node.kind not in (Kind.OP, Kind.TIE) or node.signature.dtype is None:
             continue
         evidence = _evidence(graph, node, rows[node.id], low, measured, masked, zeros, samples)
         if evidence is not None:
-            found[node.name] = evidence
-    return found
+            evidence_by_node[node.name] = evidence
+    return evidence_by_node
 
 
 def can_tell(graph: Graph, ranges: Sequence[ValueRange]) -> bool:
-    """Whether answers on the data can speak for a plan: no input or output held NaN, and no output was always the
-    same number.
-    """
+    """Whether outputs on the data can validate a plan: none is constant, and nothing is NaN."""
     measured = ranges_by_value(graph, ranges)
     for node in graph.nodes:
         if node.kind not in (Kind.INPUT, Kind.OUTPUT):
             continue
         value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
-        held = None if value is None else measured.get(value)
-        if held is not None and (held.has_nan or (node.kind is Kind.OUTPUT and not held.minimum < held.maximum)):
+        measured_range = None if value is None else measured.get(value)
+        if measured_range is not None and (
+            measured_range.has_nan or (node.kind is Kind.OUTPUT and not measured_range.minimum < measured_range.maximum)
+        ):
             return False
     return True
 
@@ -65,7 +67,7 @@ def _evidence(
     graph: Graph, node: Node, row: OpFacts | None, low: Format, measured: Mapping[int, ValueRange],
     masked: Collection[int], zeros: Collection[int], samples: int,
 ) -> Evidence | None:  # fmt: skip
-    """What the largest value of a node held, and whether all fit; None where one was not exercised."""
+    """A node's largest range, and whether all fit; None if a value was not exercised."""
     limit = _limit(node, row, low)
     largest: ValueRange | None = None
     fits = True
@@ -75,15 +77,19 @@ def _evidence(
         if constant is not None:
             fits &= is_masked or constant.largest < low.overflow_from
             continue
-        held = measured.get(value)
+        measured_range = measured.get(value)
         if value in zeros:
             continue
-        if held is None or not _is_exercised(held) or (held.has_infinity and not is_masked):
+        if (
+            measured_range is None
+            or not _is_exercised(measured_range)
+            or (measured_range.has_infinity and not is_masked)
+        ):
             return None
-        size = abs(held.maximum) if is_masked else held.largest
-        fits &= size < limit and (is_masked or _is_kept(held, low))
-        if largest is None or held.largest > largest.largest:
-            largest = held
+        size = abs(measured_range.maximum) if is_masked else measured_range.largest
+        fits &= size < limit and (is_masked or _is_kept(measured_range, low))
+        if largest is None or measured_range.largest > largest.largest:
+            largest = measured_range
     if largest is None:
         return None
     text = f"{largest.value!r} holds {largest.minimum:.4g} to {largest.maximum:.4g} in {samples} samples"
@@ -91,7 +97,7 @@ def _evidence(
 
 
 def _unfed(graph: Graph) -> frozenset[int]:
-    """Values that operators make of constants alone: what they held once they always hold, zeros too."""
+    """Values computed from constants alone, which are the same for all data, zeros included."""
     unfed = set(graph.constants)
     for node in graph.nodes:
         if node.kind is Kind.OP and node.inputs and all(v is None or v in unfed for v in node.inputs):
@@ -100,29 +106,29 @@ def _unfed(graph: Graph) -> frozenset[int]:
 
 
 def _limit(node: Node, row: OpFacts | None, low: Format) -> float:
-    """The magnitude that a node's values have to stay below."""
+    """The magnitude that a node's values must stay below."""
     risks = frozenset[Risk]() if row is None else row.risks
-    if Risk.EXPONENTIAL in risks:  # exponents twice as large give the square
+    if Risk.EXPONENTIAL in risks:  # twice the exponent is the square
         return math.sqrt(low.overflow_from)
     if not risks & _POWERS and (len(node.inputs) < 2 or node.inputs[0] != node.inputs[1]):
         return low.overflow_from / _HEADROOM
     limit = low.overflow_from / _HEADROOM_OF_POWERS
-    return math.sqrt(limit) if Risk.SUM_OF_SQUARES in risks else limit  # the squares are inside
+    return math.sqrt(limit) if Risk.SUM_OF_SQUARES in risks else limit  # squares are computed inside the node
 
 
-def _is_exercised(held: ValueRange) -> bool:
-    """Whether a value was computed, and not as zeros alone, which show of no operator what it can do."""
-    return held.count > 0 and held.largest > 0.0 and not held.has_nan
+def _is_exercised(measured_range: ValueRange) -> bool:
+    """Whether a value was computed and is not all zeros, which prove nothing."""
+    return measured_range.count > 0 and measured_range.largest > 0.0 and not measured_range.has_nan
 
 
-def _is_kept(held: ValueRange, low: Format) -> bool:
+def _is_kept(measured_range: ValueRange, low: Format) -> bool:
     """Whether a value survives rounding."""
-    lost = held.formats.get(low.dtype)
+    lost = measured_range.formats.get(low.dtype)
     return lost is None or lost.rounding <= ROUNDING_LIMIT * low.eps
 
 
 def _floats(graph: Graph, node: Node) -> Iterator[int]:
-    """What a node reads and makes in its own precision."""
+    """Inputs and outputs of a node that have its own precision."""
     signature = node.signature
     for values, roles in ((node.inputs, signature.inputs), (node.outputs, signature.outputs)):
         for value, role in zip(values, roles, strict=True):

@@ -1,4 +1,4 @@
-"""Half-finished ranges as a file: plain arrays and one JSON text, so that reading a file can run nothing."""
+"""Checkpoint file of range measurement: arrays and JSON, so that loading runs no code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from mezzo.numerics.data.npz import NpzFile
 from mezzo.numerics.ranges.journals import Journal, damaged, dump_journal, read_journal
 from mezzo.numerics.ranges.ranges import Accumulator
 
-_PLACES, _WEIGHTS = "bin_places", "bin_weights"  # the bins are mostly empty
+_PLACES, _WEIGHTS = "bin_places", "bin_weights"  # bins as a sparse array
 
 
 @dataclass(kw_only=True)
 class Progress(Journal):
-    """How far measuring has come. `elements` were seen of the first batch, which fed `fed` numbers; `origins` name the
-    batches that matter still.
+    """Progress of a measurement. `elements`: measured in the first batch, which fed `fed` elements;
+    `origins`: names of the batches that ranges refer to.
     """
 
     version: ClassVar[str] = "mezzo-ranges/2"
@@ -46,7 +46,7 @@ class Progress(Journal):
 
 
 def dump_state(progress: Progress, accumulator: Accumulator) -> bytes:
-    """Spell the state as the content of an .npz file."""
+    """The content of an .npz checkpoint."""
     arrays = {name: array for name, array in accumulator.state.items() if name != "bins"}
     bins = accumulator.state["bins"].reshape(-1)
     places = np.flatnonzero(bins)
@@ -54,7 +54,7 @@ def dump_state(progress: Progress, accumulator: Accumulator) -> bytes:
 
 
 def load_state(path: Path, wanted: Progress) -> tuple[Progress, Accumulator]:
-    """Read a state. Raises InputError: it is damaged, or of another model or other data than wanted."""
+    """Read a checkpoint. Raises InputError: damaged, or of another pass than `wanted`."""
     with NpzFile(path) as opened:
         progress = read_journal(opened, wanted)
         accumulator = Accumulator(progress.values)
@@ -68,31 +68,31 @@ def load_state(path: Path, wanted: Progress) -> tuple[Progress, Accumulator]:
 
 
 def _read_like(
-    opened: NpzFile, wanted: Progress, name: str, blank: npt.NDArray[Any] | None, kind: str = ""
+    opened: NpzFile, requested: Progress, name: str, blank: npt.NDArray[Any] | None, kind: str = ""
 ) -> npt.NDArray[Any]:
-    """Read an array that looks as `blank` does, or is a row of numbers of that kind. No number may be negative, or NaN,
-    where none can be.
+    """Read an array with the shape and dtype of `blank`, or a one-dimensional one of dtype kind
+    `kind`. Raises InputError: NaN, or negative elements where none can occur.
     """
     if name not in opened.names:
-        raise damaged(opened, wanted, f"array {name!r} is missing")
+        raise damaged(opened, requested, f"array {name!r} is missing")
     header = opened.header(name)
     fits = (header.shape, header.dtype) == (blank.shape, blank.dtype) if blank is not None else (
         len(header.shape) == 1 and header.dtype.kind == kind
     )  # fmt: skip
     if not fits:
-        raise damaged(opened, wanted, f"array {name!r} is {header.dtype}{list(header.shape)}")
+        raise damaged(opened, requested, f"array {name!r} is {header.dtype}{list(header.shape)}")
     array = opened.read(name)
     if array.dtype.kind == "f" and np.isnan(array).any():
-        raise damaged(opened, wanted, f"array {name!r} holds NaN")
+        raise damaged(opened, requested, f"array {name!r} holds NaN")
     if name not in ("lowest", "highest", "largest", "largest_at") and array.dtype.kind in "if" and (array < 0).any():
-        raise damaged(opened, wanted, f"array {name!r} holds negative numbers")
+        raise damaged(opened, requested, f"array {name!r} holds negative numbers")
     return array
 
 
 def _fill_bins(
-    opened: NpzFile, wanted: Progress, accumulator: Accumulator, places: npt.NDArray[Any], weights: npt.NDArray[Any]
+    opened: NpzFile, requested: Progress, accumulator: Accumulator, places: npt.NDArray[Any], weights: npt.NDArray[Any]
 ) -> None:
     bins = accumulator.state["bins"].reshape(-1)
     if len(places) != len(weights) or (len(places) and int(places.max()) >= len(bins)):
-        raise damaged(opened, wanted, "its bins do not fit")
+        raise damaged(opened, requested, "its bins do not fit")
     bins[places] = weights

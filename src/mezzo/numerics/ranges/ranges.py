@@ -1,8 +1,9 @@
-"""Ranges of many values from many batches, in memory that neither the batches nor the tensors add to.
+"""Range statistics of many values over many batches, in constant memory.
 
-Extremes are of all numbers. Everything else is of samples, in which a number stands for as many as its tensor has per
-number sampled: magnitudes are counted in bins of an eighth of an octave, and what a format does to them is found by
-rounding them, some of them in all formats. A relative error of rounding is of numbers within the format's range.
+Extremes are of all elements. Everything else is from samples, weighted by a tensor's elements per
+sample: magnitudes are counted in bins of 1/8 octave, and the effect of a format is measured by
+rounding, for a subset in all formats. Relative rounding errors are of elements within the format's
+range.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,18 +22,19 @@ Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
 
 SHARES = (0.5, 0.9, 0.99, 0.999, 0.9999, 1.0)
-# An f32 shifted by this keeps its exponent and three bits of its fraction: 8 bins per octave, 2048 in all.
+# An FP32 number shifted right by this has its exponent and three fraction bits: 8 bins per octave,
+# 2048 in all.
 _SHIFT = 20
 _BINS = 1 << (31 - _SHIFT)
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _INFINITY = np.uint32(0x7F800000)
-# Of so many numbers per tensor the rounding is measured.
+# Elements per tensor on which rounding errors are measured.
 _ROUNDED = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ValueName:
-    """A value as plans spell it; `record` is the position of its records."""
+    """A value as plans name it; `record` is its index in records."""
 
     record: int
     value: str
@@ -41,7 +43,7 @@ class ValueName:
 
 
 class Accumulator:
-    """Adds up what batches show of a fixed list of values."""
+    """Accumulates range statistics of a fixed list of values over batches."""
 
     def __init__(self, size: int) -> None:
         """`size` is the number of values."""
@@ -50,23 +52,23 @@ class Accumulator:
             "lowest": np.full(size, np.inf),
             "highest": np.full(size, -np.inf),
             "largest": np.full(size, -1.0),
-            "largest_at": np.full(size, -1, np.int64),  # number of the batch
+            "largest_at": np.full(size, -1, np.int64),  # index of the batch
             "has_nan": np.zeros(size, bool),
             "has_infinity": np.zeros(size, bool),
             "count": np.zeros(size, np.int64),
             "sampled": np.zeros(size, np.int64),
-            "zero": np.zeros(size),  # weights, as all that follow
+            "zero": np.zeros(size),  # weights, as in all that follow
             "magnitude": np.zeros(size),
             "beyond": np.zeros((len(RANGED), size)),
             "vanishing": np.zeros((len(RANGED), size)),
-            "error": np.zeros((len(RANGED), size)),  # weighted squares, for the rounding
+            "error": np.zeros((len(RANGED), size)),  # weighted squares of rounding errors
             "square": np.zeros((len(RANGED), size)),
             "bins": np.zeros((size, _BINS)),
         }
 
     def add(self, records: Records, batch: int) -> None:
-        """Add what a batch showed. In which order its records come changes nothing, as long as those of one value come
-        in theirs: a session that measures some values with more care hands them out elsewhere.
+        """Add a batch's records. Their order does not matter, as long as those of one value are in
+        order: sessions that measure some values with more care return these at other positions.
         """
         self._add_extremes(records, batch)
         if len(records.samples):
@@ -74,7 +76,8 @@ class Accumulator:
 
     def _add_extremes(self, records: Records, batch: int) -> None:
         state, values = self.state, records.values
-        # Adding zero makes one of both zeros: how an engine comes by one of them must not matter.
+        # Adding +0 turns -0 into +0: the sign of zero may differ between runtimes and must not
+        # matter.
         np.minimum.at(state["lowest"], values, records.lowest.astype(np.float64) + 0.0)
         np.maximum.at(state["highest"], values, records.highest.astype(np.float64) + 0.0)
         np.logical_or.at(state["has_nan"], values, records.has_nan)
@@ -90,15 +93,21 @@ class Accumulator:
     def _add_samples(self, records: Records) -> None:
         state = self.state
         lengths = records.lengths
-        # A number stands for as many of its tensor's; infinities and NaN are left out and stand for none.
+        # Each sample has the weight of its share of the tensor's elements; infinities and NaN have
+        # none.
         weight = records.counts / np.maximum(lengths, 1)
         owners, weights = np.repeat(records.values, lengths), np.repeat(weight, lengths)
         numbers = records.samples
         bits = numbers.view(np.uint32) & _MAGNITUDE
         is_finite = bool(bits.max() < _INFINITY)
         if not is_finite:
-            kept = bits < _INFINITY
-            owners, weights, numbers, bits = owners[kept], weights[kept], numbers[kept], bits[kept]
+            is_finite_sample = bits < _INFINITY
+            owners, weights, numbers, bits = (
+                owners[is_finite_sample],
+                weights[is_finite_sample],
+                numbers[is_finite_sample],
+                bits[is_finite_sample],
+            )
         sums = _sums(np.abs(records.samples), lengths, is_finite)
         state["magnitude"] += np.bincount(records.values, weight * sums, minlength=self.size)
         state["sampled"] += np.bincount(owners, minlength=self.size)
@@ -116,7 +125,7 @@ class Accumulator:
             total += np.bincount(owners[hits], weights[hits], minlength=self.size)
 
     def _add_rounding(self, records: Records, weight: Array) -> None:
-        """Round every so manieth number, at most about `_ROUNDED` of a tensor."""
+        """Round evenly spaced samples, about `_ROUNDED` per tensor."""
         lengths = records.lengths
         steps = -(-lengths // _ROUNDED)
         picked = -(-lengths // np.maximum(steps, 1))
@@ -125,9 +134,9 @@ class Accumulator:
         places = np.repeat(np.cumsum(lengths) - lengths, picked) + order * np.repeat(steps, picked)
         numbers = records.samples[places]
         owners, weights = np.repeat(records.values, picked), np.repeat(weight * lengths / np.maximum(picked, 1), picked)
-        kept = np.isfinite(numbers)
-        if not kept.all():
-            owners, weights, numbers = owners[kept], weights[kept], numbers[kept]
+        is_finite = np.isfinite(numbers)
+        if not is_finite.all():
+            owners, weights, numbers = owners[is_finite], weights[is_finite], numbers[is_finite]
         wide = numbers.astype(np.float64)
         squares = weights * wide * wide
         for row, dtype in enumerate(RANGED):
@@ -138,11 +147,11 @@ class Accumulator:
             self.state["square"][row] += np.bincount(owners, np.where(fits, squares, 0.0), minlength=self.size)
 
     def ranges(self, names: Sequence[ValueName], origins: Mapping[int, str]) -> tuple[ValueRange, ...]:
-        """The ranges so far; `origins` are the names of at least the batches that `largest_batches` tells."""
+        """The ranges so far; `origins`: names of at least the batches in `largest_batches`."""
         return tuple(self._range(name, origins) for name in names)
 
     def largest_batches(self) -> set[int]:
-        """Numbers of the batches that hold some value's largest magnitude."""
+        """Indices of the batches that hold some value's largest magnitude."""
         return set(self.state["largest_at"].tolist()) - {-1}
 
     def _range(self, name: ValueName, origins: Mapping[int, str]) -> ValueRange:
@@ -169,13 +178,14 @@ class Accumulator:
 
 
 def _format(state: dict[str, Array], bins: Doubles, row: int, dtype: DType) -> FormatRange:
+    """The effect of one format on a value, from its accumulated sums."""
     total = bins.sum()
     nonzero = total - state["zero"]
-    # The smallest normal numbers are powers of two, where bins begin.
+    # Smallest normal numbers are powers of two, which are bin edges.
     below = bins[: _bits_of(smallest_normal(dtype)) >> _SHIFT].sum() - state["zero"]
     beyond = 0.0
     if state["largest"] >= beyond_from(dtype):
-        # The samples may have missed what the extremes tell.
+        # The samples may have missed elements that the extremes include.
         beyond = max(_ratio(state["beyond"][row], total), 1 / max(int(state["count"]), 1))
     return FormatRange(
         min(beyond, 1.0),
@@ -186,35 +196,35 @@ def _format(state: dict[str, Array], bins: Doubles, row: int, dtype: DType) -> F
 
 
 def _quantiles(bins: Doubles, zero: float, largest: float) -> tuple[tuple[float, float], ...]:
-    """Magnitudes up to which a share of the numbers lies, told to within a bin; the last is the largest."""
+    """Quantiles of magnitudes, interpolated within bins; the last is the largest."""
     filled = np.flatnonzero(bins)
     if not len(filled):
         return ()
     sums = np.cumsum(bins[filled])
     total = float(sums[-1])
-    found = []
+    quantiles = []
     for share in SHARES:
-        # Sums of weights are off by some eps, which must not lead into the next bin.
-        wanted = share * total * (1 - 1e-12)
-        place = int(np.searchsorted(sums, wanted))
+        # Rounding of summed weights must not lead into the next bin.
+        weight = share * total * (1 - 1e-12)
+        place = int(np.searchsorted(sums, weight))
         if share == 1:
-            found.append((share, largest))
-        elif wanted <= zero:
-            found.append((share, 0.0))
+            quantiles.append((share, largest))
+        elif weight <= zero:
+            quantiles.append((share, 0.0))
         else:
-            part = 1 - (sums[place] - wanted) / bins[filled[place]]
+            part = 1 - (sums[place] - weight) / bins[filled[place]]
             low, high = _edge(filled[place]), _edge(filled[place] + 1)
-            found.append((share, float(min(low + (high - low) * part, largest))))
-    return tuple(found)
+            quantiles.append((share, float(min(low + (high - low) * part, largest))))
+    return tuple(quantiles)
 
 
 def _edge(place: int) -> float:
-    """The smallest magnitude of a bin."""
+    """The lower edge of a bin."""
     return float(np.array([place << _SHIFT], np.uint32).view(np.float32)[0])
 
 
 def _sums(magnitudes: Array, lengths: Array, is_finite: bool) -> Doubles:
-    """Sum up runs of finite numbers."""
+    """Sums of runs of elements, non-finite ones as 0. Overwrites `magnitudes`."""
     if not is_finite:
         magnitudes[~np.isfinite(magnitudes)] = 0
     sums = np.zeros(len(lengths))

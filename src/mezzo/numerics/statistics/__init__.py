@@ -1,4 +1,4 @@
-"""Statistics: confidence intervals, Student quantiles, speedups from interleaved timings, FP32 noise.
+"""Statistics: confidence intervals, Student quantiles, speedups from timings, FP32 noise.
 
 Imports: what `numerics` may.
 Add one file per estimator.

@@ -1,9 +1,10 @@
-"""Confidence intervals over samples. Deterministic: the bootstrap draws from a fixed seed.
+"""Confidence intervals over samples: bootstrap with a fixed seed, Student's t, Wilson.
 
-Two samples or more: the wider of the percentile bootstrap, expanded for few samples (Hesterberg, "What Teachers Should
-Know About the Bootstrap", 2015), and Student's t on the linearised figure: a bootstrap of two samples knows only what
-lies between them. One sample says nothing about the spread, and an infinite interval would make every verdict on it
-worthless: its interval reaches `LONE_FACTOR` times the estimate, which is a convention and no statistics.
+With two samples or more: the wider of the percentile bootstrap, expanded for few samples
+(Hesterberg, "What Teachers Should Know About the Bootstrap", 2015), and Student's t on the
+linearised estimate, as a bootstrap of two samples never leaves the interval between them. One
+sample has no measurable spread, and an infinite interval would make every verdict useless: its
+interval is a factor `LONE_FACTOR` around the estimate, by convention.
 """
 
 import math
@@ -18,19 +19,19 @@ from mezzo.numerics.measures import Interval
 from mezzo.numerics.statistics.student import student_quantile
 
 CONFIDENCE = 0.95
-# By how much one sample's error is taken to differ from that of all: those of a trained network's samples are alike.
+# Assumed ratio of one sample's error to the error of all: samples of a trained network are similar.
 LONE_FACTOR = 3.0
 _RESAMPLES = 1000
-# More samples than this are added up in so many groups first: memory and time stay bounded.
+# More samples than this are summed in that many groups first, which bounds memory and time.
 _MOST_UNITS = 2048
 _SEED = 20240229
-_LOG_MAX = 700.0  # the logarithm of about the largest FP64
+_LOG_MAX = 700.0  # logarithm of about the largest FP64 number
 
 Floats = npt.NDArray[np.float64]
 
 
 def root_ratio(squares: Sequence[float] | Floats, wholes: Sequence[float] | Floats) -> Interval:
-    """The interval of sqrt(sum(squares) / sum(wholes)), both per sample; infinite where the wholes are zero."""
+    """The interval of sqrt(sum(squares) / sum(wholes)); infinite if `wholes` are zero."""
     above, below = np.asarray(squares, np.float64), np.asarray(wholes, np.float64)
     estimate = _root(float(above.sum()), float(below.sum()))
     if estimate == 0.0 or not math.isfinite(estimate):
@@ -40,19 +41,20 @@ def root_ratio(squares: Sequence[float] | Floats, wholes: Sequence[float] | Floa
     tops, bottoms = _resample(above, below)
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = np.sqrt(np.where(tops == 0, 0.0, tops / bottoms))
-    # The logarithm of a root is half the logarithm: its deviation is half that of the sums' ratio.
+    # The logarithm of a root is half the logarithm: its deviation is half that of the ratio of
+    # sums.
     reach = math.exp(min(_LOG_MAX, _student(above - estimate**2 * below) / float(above.sum()) / 2))
     low, high = _percentiles(drawn, len(above))
     return Interval(estimate, min(low, estimate / reach), max(high, estimate * reach), CONFIDENCE)
 
 
 def lone(estimate: float) -> Interval:
-    """The interval of an error that one sample alone has shown, or many that are one and the same."""
+    """The interval of an error measured on one sample, or on identical samples."""
     return Interval(estimate, estimate / LONE_FACTOR, estimate * LONE_FACTOR, CONFIDENCE)
 
 
 def weighted_mean(values: Sequence[float] | Floats, weights: Sequence[float] | Floats) -> Interval:
-    """The interval of the mean of values, each of which stands for `weights` samples."""
+    """The interval of a mean of values that each count as `weights` samples."""
     value, weight = np.asarray(values, np.float64), np.asarray(weights, np.float64)
     total = float(weight.sum())
     estimate = float((value * weight).sum()) / total if total else 0.0
@@ -66,7 +68,7 @@ def weighted_mean(values: Sequence[float] | Floats, weights: Sequence[float] | F
 
 
 def wilson(successes: int, trials: int) -> Interval:
-    """The interval of a share. Source: Wilson, 1927. Without trials: nothing is known, 0 to 1."""
+    """The Wilson score interval of a proportion (Wilson, 1927). Without trials: 0 to 1."""
     if trials == 0:
         return Interval(1.0, 0.0, 1.0, CONFIDENCE)
     z, share = NormalDist().inv_cdf((1 + CONFIDENCE) / 2), successes / trials
@@ -79,8 +81,9 @@ def wilson(successes: int, trials: int) -> Interval:
 
 
 def next_factor(factors: Sequence[float]) -> tuple[float, float]:
-    """Between what one more factor like these lies: Student's prediction interval of their logarithms. Of fewer than
-    three nothing is known: 0 to infinity."""
+    """Prediction interval of one more factor like these: Student's, on their logarithms. For fewer
+    than three factors: 0 to infinity.
+    """
     count = len(factors)
     if count < 3:
         return 0.0, math.inf
@@ -97,9 +100,9 @@ def _root(above: float, below: float) -> float:
 
 
 def _resample(above: Floats, below: Floats) -> tuple[Floats, Floats]:
-    """Sums over samples drawn with replacement, the same ones for both."""
+    """Sums over samples drawn with replacement, the same draws for both arrays."""
     if len(above) > _MOST_UNITS:
-        # Strided, so that every group has samples of the whole data and all groups are of nearly one size.
+        # Strided, so that groups are of nearly equal size and each covers the whole data.
         starts = range(_MOST_UNITS)
         above = np.array([above[start::_MOST_UNITS].sum() for start in starts])
         below = np.array([below[start::_MOST_UNITS].sum() for start in starts])
@@ -109,7 +112,7 @@ def _resample(above: Floats, below: Floats) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=1)  # many values are measured on the same samples
 def _draws(count: int) -> Floats:
-    """How often each of so many samples is drawn, per resample."""
+    """How often each sample is drawn, [resamples, count]."""
     drawn = np.random.default_rng(_SEED).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
     return drawn.astype(np.float64)
 
@@ -121,16 +124,16 @@ def _percentiles(drawn: Floats, samples: int) -> tuple[float, float]:
 
 
 def _student(residuals: Floats) -> float:
-    """Half the width of Student's interval of a sum, given what its terms differ by from what was expected of them."""
+    """Half the width of Student's interval of a sum, from its terms' residuals."""
     return _wide(len(residuals)) * math.sqrt(float(np.einsum("i,i->", residuals, residuals)))
 
 
 def _tail(samples: int) -> float:
-    """The share of resamples to cut off at each end, smaller where samples are few."""
+    """The fraction of resamples to cut off at each end, smaller for few samples."""
     return NormalDist().cdf(-_wide(samples))
 
 
 @cache
 def _wide(samples: int) -> float:
-    """Student's quantile, times what the deviation of so few samples comes out too small by."""
+    """Student's quantile, corrected for the biased deviation of few samples."""
     return math.sqrt(samples / (samples - 1)) * student_quantile(samples - 1, (1 + CONFIDENCE) / 2)

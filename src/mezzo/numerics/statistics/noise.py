@@ -1,7 +1,8 @@
-"""FP32's own noise: what a model's answers move by when its numbers move by half a unit in the last place.
+"""FP32 rounding noise: the change of outputs when weights and inputs move by half a unit in the
+last place.
 
-Another runtime, or another order of sums, changes FP32 answers about as much. A difference below that is no difference.
-"""
+Another runtime, or another order of summation, changes FP32 outputs about as much, so smaller
+differences mean nothing."""
 
 import math
 from collections.abc import Mapping
@@ -18,17 +19,17 @@ _SEED = 7
 
 
 class Shaker:
-    """Moves FP32 and FP64 numbers by one unit in the last place of FP32, up or down, every second one at random.
+    """Perturbs FP32 and FP64 arrays: every second element, at random, by one FP32 unit in the last
+    place, up or down.
 
-    That is half a unit on the average. Whole numbers stay, as masks, padding, exponents and thresholds are exact, and
-    so does what is not finite.
-    """
+    That is half a unit on average. Integral and non-finite elements are unchanged, as masks,
+    padding, exponents and thresholds are exact."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(_SEED)
 
     def shake(self, values: Array) -> Array:
-        """A moved copy, or the values themselves where they are no FP32 or FP64."""
+        """A perturbed copy; the array itself if it is neither FP32 nor FP64."""
         if values.dtype not in (np.float32, np.float64) or not values.size:
             return values
         steps = self._random.integers(0, 4, values.shape)
@@ -39,7 +40,7 @@ class Shaker:
         return result
 
     def shake_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds with their arrays moved, and those inside of sequences."""
+        """Feeds with perturbed arrays, those inside sequences included."""
         return {name: self._shake_datum(feed) for name, feed in feeds.items()}
 
     def _shake_datum(self, feed: Any) -> Any:
@@ -49,10 +50,10 @@ class Shaker:
 
 
 def measure_noise(meter: Meter) -> float:
-    """The relative L2 by which shaking moved an output; infinite where it broke, as by NaN or another length.
+    """The relative L2 change of a perturbed output; infinite if it broke, e.g. by NaN or another
+    length.
 
-    Integers that change when numbers are shaken are no noise: of them only equal ones are right.
-    """
+    Integers that a perturbation changes are not noise: they have to be equal."""
     if meter.is_exact:
         return 0.0
     return math.inf if meter.broken is not None else meter.result().relative_l2.estimate

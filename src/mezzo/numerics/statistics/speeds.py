@@ -1,14 +1,14 @@
-"""How much faster one model runs than another, from times taken in turns, and whether that is more than noise.
+"""Speedup of one model over another from interleaved timings, with a confidence interval.
 
-Two intervals of the ratio of their times, and the wider of both is told. One is of the turns: those of a round stand
-beside each other, so what drifts on the machine is in both, and the order of the rounds' ratios bounds their median
-whatever their distribution (the sign test's interval: Conover, "Practical Nonparametric Statistics", 1999, 3.2). The
-other is of the starts: where a process lies in memory makes it faster or slower for as long as it lives, which turns do
-not show, however many (Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time", 2013); so models are loaded
-anew several times, and Student's interval of the starts' medians covers that.
+The interval is the wider of two. The first is over turns: those of one round run back to back, so
+that machine drift affects both alike, and the sorted ratios of rounds bound their median for any
+distribution (sign test: Conover, "Practical Nonparametric Statistics", 1999, 3.2). The second is
+over process starts: memory layout makes a process faster or slower for its whole life, which no
+number of turns reveals (Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time", 2013); so
+models are loaded several times, and Student's interval of the starts' medians covers that.
 
-Of several models beside one reference each gets a smaller share of the error (Bonferroni): that any of them is told
-apart wrongly happens as rarely as with one.
+If several models are compared with one reference, each gets a smaller share of the error
+probability (Bonferroni), so that any false difference is as rare as with one model.
 """
 
 import enum
@@ -23,12 +23,12 @@ from mezzo.numerics.measures import Interval
 from mezzo.numerics.statistics.intervals import CONFIDENCE
 from mezzo.numerics.statistics.student import student_quantile
 
-# By start, by round: ns per call.
+# Nanoseconds per call, by start and round.
 Turns = Sequence[Sequence[float]]
 
 
 class Difference(enum.Enum):
-    """How a model runs beside the reference, as far as the data tells."""
+    """Whether a model is faster or slower than the reference, at the confidence of the data."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -37,7 +37,7 @@ class Difference(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Times of one model in ns: the middle, the least, and between what the middle half lies."""
+    """Times of one model in ns: median, minimum and quartiles."""
 
     median_ns: float
     least_ns: float
@@ -46,22 +46,22 @@ class Spread:
 
     @property
     def share(self) -> float:
-        """How wide the middle half is, as a share of the median."""
+        """The interquartile range as a fraction of the median."""
         return (self.high_ns - self.low_ns) / self.median_ns if self.median_ns else 0.0
 
 
 def spread_of(turns: Turns) -> Spread:
-    """What the times of a model come to."""
+    """The median, minimum and quartiles of a model's times."""
     times = np.array([time_ns for start in turns for time_ns in start], np.float64)
     low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
     return Spread(median_ns=float(middle), least_ns=float(times.min()), low_ns=float(low), high_ns=float(high))
 
 
 def speed(reference: Turns, model: Turns, comparisons: int = 1) -> Interval:
-    """How many times as fast a model is as the reference, rounds beside rounds: 2 takes half the time.
+    """The speedup of a model over the reference, from paired rounds: 2 means half the time.
 
-    `comparisons`: with how many models the reference is compared; all intervals hold at once with the confidence told.
-    Too few rounds bound nothing: then the interval is 0 to infinity.
+    `comparisons`: number of models compared with the reference; all intervals hold jointly at the
+    confidence. Too few rounds bound nothing: the interval is 0 to infinity.
     """
     ratios = [
         [math.log(theirs / ours) for theirs, ours in zip(*pair, strict=True)]
@@ -77,14 +77,14 @@ def speed(reference: Turns, model: Turns, comparisons: int = 1) -> Interval:
 
 
 def judge_speed(found: Interval) -> Difference:
-    """What an interval of a speed says. A whole interval on one side of 1 is a difference."""
+    """The difference that a speedup's interval shows: it has to lie on one side of 1."""
     if found.low > 1.0:
         return Difference.FASTER
     return Difference.SLOWER if found.high < 1.0 else Difference.UNKNOWN
 
 
 def _of_turns(ordered: Sequence[float], error: float) -> tuple[float, float]:
-    """Between which of the ordered ratios their median is: as few as possible left out with the error allowed."""
+    """The sign test's bounds of the median of sorted ratios at this error probability."""
     count, left_out, tail = len(ordered), 0, 0.5 ** len(ordered)
     term = tail
     while 2 * tail <= error and left_out < count // 2:
@@ -101,4 +101,4 @@ def _of_starts(medians: Sequence[float], error: float) -> tuple[float, float]:
 
 
 def _exp(logarithm: float) -> float:
-    return math.exp(logarithm) if logarithm < 700 else math.inf  # what an FP64 holds
+    return math.exp(logarithm) if logarithm < 700 else math.inf  # the largest FP64 number is about exp(709)

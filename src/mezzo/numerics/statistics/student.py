@@ -1,24 +1,25 @@
-"""Quantiles of Student's distribution, for whole degrees of freedom.
+"""Quantiles of Student's t distribution, for integer degrees of freedom.
 
-Sources: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964): 26.7.3 and 26.7.4, a sum that ends, for few
-degrees; 26.7.5, an expansion at the normal quantile, for many.
+Sources: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964): 26.7.3 and 26.7.4, a
+finite sum, for few degrees; 26.7.5, an expansion around the normal quantile, for many.
 """
 
 import math
 from statistics import NormalDist
 
-# From so many on the first term that the expansion leaves out is below 1e-11 of the quantile, between shares of 1e-3.
+# From here on the first omitted term of the expansion is below 1e-11 of the quantile, for shares
+# from 1e-3.
 _MANY = 300
 
 
 def student_quantile(degrees: int, share: float) -> float:
-    """What so large a share of Student's distribution is below: 4.303 for two degrees and 0.975."""
+    """The quantile of Student's distribution at `share`: 4.303 for two degrees and 0.975."""
     assert degrees >= 1 and 0.0 < share < 1.0, f"{degrees} degrees, a share of {share}"
     if share < 0.5:
         return -student_quantile(degrees, 1 - share)
     if degrees >= _MANY:
         return _expanded(degrees, NormalDist().inv_cdf(share))
-    # The angle whose tangent is the quantile over the root of the degrees: the share grows with it.
+    # Bisection over the angle whose tangent is the quantile over the root of the degrees.
     low, high = 0.0, math.pi / 2
     while low < (middle := (low + high) / 2) < high:
         if _share_within(degrees, middle) < 2 * share - 1:
@@ -29,7 +30,7 @@ def student_quantile(degrees: int, share: float) -> float:
 
 
 def _share_within(degrees: int, angle: float) -> float:
-    """How much of the distribution is between minus and plus the quantile at this angle."""
+    """The probability between minus and plus the quantile at this angle."""
     sine, cosine = math.sin(angle), math.cos(angle)
     is_odd = degrees % 2 == 1
     term, total = (cosine, 0.0) if is_odd else (1.0, 0.0)

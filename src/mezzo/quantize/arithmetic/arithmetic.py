@@ -1,9 +1,9 @@
 """Quantize and Dequantize as ONNX defines them, bit for bit.
 
-Source: ONNX QuantizeLinear-25 and DequantizeLinear-25: x / scale in FP32, rounded half to even, plus the zero point,
-saturated. Of NaN, and of what INT32 cannot hold, the standard says nothing that its reference keeps everywhere: here
-they saturate too, and NaN becomes the smallest integer, as ONNX Runtime does it (1.31 on x86). Where floats store what
-is quantized, infinity saturates, and NaN stays.
+Source: ONNX QuantizeLinear-25 and DequantizeLinear-25: x / scale in FP32, rounded half to even,
+plus the zero point, saturated. NaN and values beyond INT32 are undefined there: here the latter
+saturate, and NaN becomes the smallest integer, as in ONNX Runtime (1.31 on x86). In FP8 storage
+infinity saturates and NaN stays.
 """
 
 from typing import Any
@@ -18,27 +18,27 @@ from mezzo.formats.quantization import Quantization
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
 
-# Formats of fewer bits than a byte are held in one.
+# Formats of fewer than eight bits take one byte each.
 STORAGE = {
     DType.UINT8: np.uint8, DType.INT8: np.int8, DType.UINT16: np.uint16, DType.INT16: np.int16,
     DType.INT32: np.int32, DType.UINT4: np.uint8, DType.INT4: np.int8, DType.UINT2: np.uint8, DType.INT2: np.int8,
     DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn, DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
 }  # fmt: skip
-# FP32 holds integers up to here, so what is clipped in it is clipped right.
+# FP32 represents all integers up to here, so clipping in FP32 is exact.
 _WIDEST_FLOAT = 1 << 24
 
 
 def nearest(steps: Array, dtype: DType) -> Array:
-    """The numbers of a storage that are nearest to some, ties to even; integers beyond those that it holds."""
+    """Round to a storage type, ties to even. Floats saturate; integers are not clipped."""
     if integer_span(dtype) is not None:
         return np.rint(steps)
     low, high = storage_span(dtype)
-    held: Array = np.clip(steps, low, high).astype(STORAGE[dtype]).astype(steps.dtype)
-    return held
+    rounded: Array = np.clip(steps, low, high).astype(STORAGE[dtype]).astype(steps.dtype)
+    return rounded
 
 
 def quantize(numbers: npt.ArrayLike, how: Quantization) -> Array:
-    """What stands for FP32 numbers, the other neighbour of those that the parameters say so of."""
+    """Quantize FP32 numbers. Elements in `how.turned` are rounded to the other neighbour."""
     floats = np.asarray(numbers, np.float32)
     scales, zero_points = _parameters(how, floats.ndim)
     low, high = how.span
@@ -51,29 +51,29 @@ def quantize(numbers: npt.ArrayLike, how: Quantization) -> Array:
             steps = steps.astype(np.float64)
         if how.turned:
             steps = steps + _to_others(exact, how.turned)
-        held = np.clip(steps, low - zero_points, high - zero_points)
-    held = np.where(np.isnan(held), low - zero_points, held)
-    return (held.astype(np.int64) + zero_points.astype(np.int64)).astype(STORAGE[how.dtype])
+        clipped = np.clip(steps, low - zero_points, high - zero_points)
+    clipped = np.where(np.isnan(clipped), low - zero_points, clipped)
+    return (clipped.astype(np.int64) + zero_points.astype(np.int64)).astype(STORAGE[how.dtype])
 
 
 def _to_others(steps: Floats, turned: bytes) -> Array:
-    """What leads from the nearest whole number to the other next to each step, where that is to stand for it."""
+    """The step (+1 or -1) to the other neighbour where `turned` has a bit; else 0."""
     bits = np.unpackbits(np.frombuffer(turned, np.uint8))[: steps.size].reshape(steps.shape)
-    found: Array = np.where(bits, np.where(steps >= np.rint(steps), 1, -1), 0)
-    return found
+    offsets: Array = np.where(bits, np.where(steps >= np.rint(steps), 1, -1), 0)
+    return offsets
 
 
 def dequantize(stored: npt.ArrayLike, how: Quantization) -> Floats:
-    """FP32 numbers for what stands for them."""
-    held = np.asarray(stored)
-    scales, zero_points = _parameters(how, held.ndim)
+    """Dequantize to FP32 numbers."""
+    integers = np.asarray(stored)
+    scales, zero_points = _parameters(how, integers.ndim)
     with np.errstate(over="ignore", under="ignore"):
-        found: Floats = (held.astype(np.float64) - zero_points).astype(np.float32) * scales
-    return found
+        floats: Floats = (integers.astype(np.float64) - zero_points).astype(np.float32) * scales
+    return floats
 
 
 def round_trip(numbers: npt.ArrayLike, how: Quantization) -> Floats:
-    """What is left of FP32 numbers once they were quantized and dequantized: of integers that FP32 holds, in FP32."""
+    """Quantize and dequantize FP32 numbers, in FP32 throughout where that is exact."""
     low, high = how.span
     if integer_span(how.dtype) is None or max(-low, high) > _WIDEST_FLOAT:
         return dequantize(quantize(numbers, how), how)
@@ -88,19 +88,19 @@ def round_trip(numbers: npt.ArrayLike, how: Quantization) -> Floats:
         np.clip(steps, least, most, out=steps)
         if np.isnan(steps).any():
             steps = np.where(np.isnan(steps), least, steps)
-        steps += 0.0  # integers know no negative zero
-        found: Floats = steps * scales
-    return found
+        steps += 0.0  # integers have no negative zero
+        restored: Floats = steps * scales
+    return restored
 
 
 def _parameters(how: Quantization, dimensions: int) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Scales and zero points, shaped to go with a tensor."""
+    """Scales and zero points, shaped to broadcast against a tensor of that rank."""
     scales, zero_points = np.array(how.scales, np.float32), np.array(how.zero_points, np.int64)
     return laid(scales, dimensions, how.axis), laid(zero_points, dimensions, how.axis)
 
 
 def laid(numbers: Array, dimensions: int, axis: int | None) -> Array:
-    """One number for all of a tensor, where `axis` is None, or one for each slice along it, to broadcast against it."""
+    """Reshape numbers, one per tensor or per slice along an axis, for broadcasting."""
     shape = [1] * dimensions
     if axis is not None:
         shape[axis] = len(numbers)

@@ -1,4 +1,4 @@
-"""Ranges of tensors by a calibrator, with the cases in which there is nothing to choose; ranges that tensors share."""
+"""Range selection by a calibrator, and union of the ranges of values in one group."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,9 +6,9 @@ from mezzo.contracts.calibrator import Calibrator, Grid, Range, Summary
 
 
 def choose_range(calibrator: Calibrator, seen: Summary, grid: Grid) -> Range | None:
-    """The range that a grid is to cover, zero with it; None where no finite number was seen.
+    """The range for a grid to cover, including zero; None if no finite element was observed.
 
-    Never wider than what the grid needs to hold all that was seen.
+    Never wider than the observed range.
     """
     if seen.extremes is None:
         return None
@@ -16,13 +16,13 @@ def choose_range(calibrator: Calibrator, seen: Summary, grid: Grid) -> Range | N
     if most.low == most.high:
         return most
     chosen = calibrator.choose(seen, grid).with_zero()
-    held = Range(max(chosen.low, most.low), min(chosen.high, most.high))
-    return held if held.low < held.high else most
+    clipped = Range(max(chosen.low, most.low), min(chosen.high, most.high))
+    return clipped if clipped.low < clipped.high else most
 
 
 def align(ranges: Mapping[str, Range], groups: Iterable[Sequence[str]]) -> dict[str, Range]:
-    """The ranges of values, of which those in a group get one that holds all of theirs; groups that share a value are
-    one. Values without a range are taken as if they were not there.
+    """Replace the ranges of values in a group by their union; groups with a common value are
+    merged. Values without a range are ignored.
     """
     aligned, leader = dict(ranges), {name: name for name in ranges}
 
@@ -32,9 +32,9 @@ def align(ranges: Mapping[str, Range], groups: Iterable[Sequence[str]]) -> dict[
         return name
 
     for group in groups:
-        known = [lead(name) for name in group if name in leader]
-        for name in known[1:]:
-            leader[lead(name)] = lead(known[0])
-    for name, held in ranges.items():
-        aligned[lead(name)] = aligned[lead(name)].union(held)
+        leaders = [lead(name) for name in group if name in leader]
+        for name in leaders[1:]:
+            leader[lead(name)] = lead(leaders[0])
+    for name, value_range in ranges.items():
+        aligned[lead(name)] = aligned[lead(name)].union(value_range)
     return {name: aligned[lead(name)] for name in ranges}

@@ -1,4 +1,4 @@
-"""What rounding to the floats of a storage costs: steps that grow with the numbers, where integers have one for all."""
+"""Rounding error of FP8 storage, whose step grows with the magnitude."""
 
 from functools import cache
 from typing import NamedTuple
@@ -13,8 +13,8 @@ Doubles = npt.NDArray[np.float64]
 
 
 class _Cells(NamedTuple):
-    """Numbers of a storage from zero on; where what is rounded to each begins; and the squared error of even numbers
-    from zero to there.
+    """Nonnegative numbers of a storage type; the lower bounds of the intervals that round to each;
+    and the integrated squared error from zero to each bound, for uniform density.
     """
 
     numbers: Doubles
@@ -23,19 +23,20 @@ class _Cells(NamedTuple):
 
 
 def squared_error_to(places: Doubles, dtype: DType) -> Doubles:
-    """The squared error of numbers that lie even between zero and places, in units of the scale; below zero where the
-    place is.
+    """The integral of the squared rounding error from zero to `places`, in units of the scale, for
+    uniform density; negative for negative `places`.
     """
     cells, sizes = _cells(dtype), np.abs(places)
     at = np.searchsorted(cells.starts, sizes, side="right") - 1
-    found = cells.errors[at] + _cubes(sizes - cells.numbers[at]) - _cubes(cells.starts[at] - cells.numbers[at])
-    return np.copysign(found, places)
+    errors = cells.errors[at] + _cubes(sizes - cells.numbers[at]) - _cubes(cells.starts[at] - cells.numbers[at])
+    return np.copysign(errors, places)
 
 
 @cache
 def _cells(dtype: DType) -> _Cells:
-    """Sources: OCP FP8 1.0, as ml_dtypes has it."""
-    numbers = np.arange(128, dtype=np.uint8).view(STORAGE[dtype]).astype(np.float64)  # those without a sign
+    """Source: OCP FP8 1.0, as implemented by ml_dtypes."""
+    # Bit patterns without the sign bit.
+    numbers = np.arange(128, dtype=np.uint8).view(STORAGE[dtype]).astype(np.float64)
     numbers = numbers[np.isfinite(numbers)]
     starts = np.concatenate([[0.0], (numbers[:-1] + numbers[1:]) / 2])
     inside = _cubes(starts[1:] - numbers[:-1]) - _cubes(starts[:-1] - numbers[:-1])
@@ -43,6 +44,6 @@ def _cells(dtype: DType) -> _Cells:
 
 
 def _cubes(numbers: Doubles) -> Doubles:
-    """What the square sums up to from zero on."""
-    found: Doubles = numbers * numbers * numbers / 3
-    return found
+    """The integral of x ** 2 from zero."""
+    integrals: Doubles = numbers * numbers * numbers / 3
+    return integrals

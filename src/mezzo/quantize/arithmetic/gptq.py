@@ -1,11 +1,13 @@
-"""Weights rounded to the neighbour that suits their product, which is not always the nearest.
+"""GPTQ rounding of weights: each to the neighbour that keeps its layer's output, not always the
+nearest.
 
-What rounding one weight does to a product, the next ones are chosen to undo, as far as their data goes along with its
-(error feedback over the Cholesky factor of the inverse of the second moments). Each weight becomes one of its two
-neighbours alone: so a bit says which, and no weight leaves its step.
+Later weights compensate the rounding error of earlier ones, as far as their inputs correlate (error
+feedback by the Cholesky factor of the inverse second-moment matrix, GPTQ's Hessian). Each weight
+becomes one of its two neighbouring integers: one bit says which, and no weight moves by more than a
+step.
 
-Source: Frantar et al., "GPTQ", 2022; Nagel et al., "Up or Down? Adaptive Rounding", 2020, for the two neighbours.
-"""
+Source: Frantar et al., "GPTQ", 2022; Nagel et al., "Up or Down? Adaptive Rounding", 2020, for the
+two neighbours."""
 
 import numpy as np
 
@@ -14,23 +16,24 @@ from mezzo.formats.quantization import Quantization
 from mezzo.quantize.arithmetic.arithmetic import laid
 from mezzo.quantize.arithmetic.products import Doubles, Floats, Moments, Product
 
-# Of the mean square of what is read: so much noise is taken to be in it, so that few samples are not fitted too well.
+# Damping: noise added to the inputs, as a fraction of their mean square, so that few samples are
+# not overfitted.
 _DAMPING = 0.01
 _LEAST = float(np.finfo(np.float32).tiny)
-# Numbers handled at once: what is computed of them stays in a processor's cache.
+# Elements per block, so that intermediate arrays fit into a processor's cache.
 _PIECE = 1 << 17
-# Weights are rounded in runs of so many, and what a run leaves over is handed on at once.
+# Weights are rounded in blocks of this many rows, and later rows updated once per block.
 _RUN = 64
-# Matrices of up to so many rows are inverted as they are.
+# Triangular matrices up to this size are inverted directly.
 _SMALL = 64
-# Parts of a scale that are tried: of 8 bits the best is seldom below 0.8.
+# Candidate scales, as fractions of the given one: for 8 bits the best is seldom below 0.8.
 _PARTS = tuple(1 - number / 50 for number in range(21))
 
 
 def weighted_scales(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: Moments) -> Quantization:
-    """The parameters whose rounding has the least squared error, each weight's by the mean square of what it is
-    multiplied with; some of the largest may be clipped. No slice's error is above that of the parameters given.
-    """
+    """Scales with the least squared rounding error, each weight's error weighted by the mean square
+    of its input; the largest weights may be clipped. No slice has a larger error than with the
+    given scales."""
     squares = _diagonal(moments, product.columns(weights).shape[1])[:, :, None]
     importance = product.weights(np.broadcast_to(squares, product.columns(weights).shape), weights.shape)
     scales = np.array(how.scales, np.float32)
@@ -45,29 +48,30 @@ def weighted_scales(weights: Floats, how: Quantization, grid: Grid, product: Pro
 
 
 def _by_slice(numbers: Floats, axis: int | None) -> Floats:
-    """Numbers as [slices along an axis, all else]; one slice where there is none."""
+    """Numbers as [slices along an axis, all else]; one slice without an axis."""
     return numbers.reshape(1, -1) if axis is None else np.moveaxis(numbers, axis, 0).reshape(numbers.shape[axis], -1)
 
 
 def _best_parts(weights: Floats, scales: Floats, importance: Floats, grid: Grid) -> Doubles:
-    """The part of its scale with which each row of weights errs least."""
+    """For each row of weights, the fraction of its scale with the least weighted squared error."""
     best, parts = np.full(len(scales), np.inf), np.ones(len(scales))
     for part in _PARTS:
-        tried = (np.float32(part) * scales)[:, None]
-        error = np.divide(weights, tried)
+        scaled = (np.float32(part) * scales)[:, None]
+        error = np.divide(weights, scaled)
         np.clip(np.rint(error, out=error), *grid.span, out=error)
-        error *= tried
+        error *= scaled
         error -= weights
         error *= error
         error *= importance
-        found = error.sum(axis=1, dtype=np.float64)
-        is_better = found < best
-        best[is_better], parts[is_better] = found[is_better], part
+        totals = error.sum(axis=1, dtype=np.float64)
+        is_better = totals < best
+        best[is_better], parts[is_better] = totals[is_better], part
     return parts
 
 
 def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: Moments) -> bytes:
-    """Which weights are rounded to the other side, as `Quantization.turned` has it."""
+    """GPTQ rounding: the weights to round to the other neighbour, as bits for
+    `Quantization.turned`."""
     steps = weights / laid(np.array(how.scales, np.float32), weights.ndim, how.axis)
     columns = product.columns(steps).astype(np.float64)
     exact = laid(np.array(how.scales, np.float64), weights.ndim, how.axis)
@@ -79,8 +83,8 @@ def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Prod
     for group, blocks in enumerate(moments.sums):
         for at, sums in enumerate(blocks):
             part = slice(at * size, min((at + 1) * size, columns.shape[1]))
-            held = part.stop - part.start
-            square = sums[:held, :held].astype(np.float64) / moments.count
+            length = part.stop - part.start
+            square = sums[:length, :length].astype(np.float64) / moments.count
             integers[group, part] = _rounded(columns[group, part], scales[group, part], square, low, high)
     chosen = product.weights(integers, weights.shape)
     is_turned = chosen != np.clip(np.rint(steps), low, high)
@@ -88,51 +92,52 @@ def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Prod
 
 
 def _rounded(steps: Doubles, scales: Doubles, square: Doubles, low: int, high: int) -> Doubles:
-    """Integers for steps [summed, made], one of the two neighbours of each."""
-    order = np.argsort(-np.diag(square), kind="stable")  # what counts most is rounded while all can still undo it
+    """Integers for steps [inputs, outputs], each one of its two neighbours."""
+    # Inputs with the largest moments are rounded first, while all others can still compensate.
+    order = np.argsort(-np.diag(square), kind="stable")
     feedback = _feedback(square[np.ix_(order, order)])
-    left, scales = (steps * scales)[order], scales[order]
+    remaining, scales = (steps * scales)[order], scales[order]
     below = np.floor(steps[order])
-    found = np.empty_like(left)
-    for start in range(0, len(left), _RUN):
-        end = min(start + _RUN, len(left))
-        errors = np.empty((end - start, left.shape[1]))
+    rounded = np.empty_like(remaining)
+    for start in range(0, len(remaining), _RUN):
+        end = min(start + _RUN, len(remaining))
+        errors = np.empty((end - start, remaining.shape[1]))
         for at in range(start, end):
-            wanted = np.rint(left[at] / scales[at])
-            found[at] = np.clip(np.clip(wanted, below[at], below[at] + 1), low, high)
-            errors[at - start] = (left[at] - found[at] * scales[at]) / feedback[at, at]
-            left[at + 1 : end] -= np.outer(feedback[at, at + 1 : end], errors[at - start])
-        left[end:] -= feedback[start:end, end:].T @ errors
-    integers = np.empty_like(found)
-    integers[order] = found
+            nearest = np.rint(remaining[at] / scales[at])
+            rounded[at] = np.clip(np.clip(nearest, below[at], below[at] + 1), low, high)
+            errors[at - start] = (remaining[at] - rounded[at] * scales[at]) / feedback[at, at]
+            remaining[at + 1 : end] -= np.outer(feedback[at, at + 1 : end], errors[at - start])
+        remaining[end:] -= feedback[start:end, end:].T @ errors
+    integers = np.empty_like(rounded)
+    integers[order] = rounded
     return integers
 
 
 def _feedback(square: Doubles) -> Doubles:
-    """The upper Cholesky factor of the inverse of second moments, with some noise added to each."""
+    """The upper Cholesky factor of the inverse of the damped second-moment matrix."""
     size = len(square)
     noise = max(_DAMPING * float(np.trace(square)) / size, _LEAST)
-    # Read from its end, the lower factor of a matrix is the upper one of the matrix itself, and the inverse of that is
-    # the factor of the inverse: a third of the work of inverting first.
+    # The lower Cholesky factor of the matrix reversed in both axes, reversed again, is an upper
+    # factor; its inverse is the factor of the inverse. A third of the work of inverting first.
     lower = np.linalg.cholesky((square / noise + np.eye(size))[::-1, ::-1])
     return _inverse_of_upper(np.asarray(lower[::-1, ::-1], np.float64))
 
 
 def _inverse_of_upper(factor: Doubles) -> Doubles:
-    """The inverse of a matrix with zeros below its diagonal, by halves: nearly all of it is products."""
+    """The inverse of an upper triangular matrix, by recursive halves: mostly matmuls."""
     size = len(factor)
     if size <= _SMALL:
         return np.asarray(np.linalg.inv(factor), np.float64)
     half = size // 2
     first, last = _inverse_of_upper(factor[:half, :half]), _inverse_of_upper(factor[half:, half:])
-    found = np.zeros_like(factor)
-    found[:half, :half], found[half:, half:] = first, last
-    found[:half, half:] = -(first @ factor[:half, half:]) @ last
-    return found
+    inverse = np.zeros_like(factor)
+    inverse[:half, :half], inverse[half:, half:] = first, last
+    inverse[:half, half:] = -(first @ factor[:half, half:]) @ last
+    return inverse
 
 
 def _diagonal(moments: Moments, summed: int) -> Doubles:
-    """Mean squares of what is summed, [groups, summed]."""
+    """Mean squares of the inputs, [groups, inputs]."""
     assert moments.sums is not None, "rows were seen"
-    found = np.diagonal(moments.sums, axis1=2, axis2=3).reshape(len(moments.sums), -1)[:, :summed]
-    return found.astype(np.float64) / moments.count
+    diagonal = np.diagonal(moments.sums, axis1=2, axis2=3).reshape(len(moments.sums), -1)[:, :summed]
+    return diagonal.astype(np.float64) / moments.count

@@ -1,10 +1,12 @@
-"""Integer kernels as runtimes compute them, bit for bit: INT32 sums of products, and their way back to eight bits.
+"""Integer kernels as runtimes compute them, bit for bit: INT32 accumulation and requantization to
+eight bits.
 
-A file says Quantize and Dequantize around an operator; a runtime that fuses them sums integers and rounds once, where
-the file, taken by its letter, rounds in FP32. Both are within a step of each other. Source: QLinearMatMul-21,
-QLinearConv-10, MatMulInteger-10, ConvInteger-10 and DynamicQuantizeLinear-11 of ONNX, with its reference evaluator
-(1.23), and ONNX Runtime's kernels (1.31, MLAS, on x86 with VNNI; without, U8 times S8 may saturate at INT16 on the
-way, which nothing here does).
+An ONNX file has Quantize and Dequantize around a float operator, whose result would be rounded in
+FP32; a runtime that fuses them accumulates integers and rounds once. The two differ by at most one
+step. Source: ONNX QLinearMatMul-21, QLinearConv-10, MatMulInteger-10, ConvInteger-10 and
+DynamicQuantizeLinear-11, with its reference evaluator (1.23), and ONNX Runtime's kernels (1.31,
+MLAS, on x86 with VNNI; without VNNI, U8 times S8 may saturate at INT16, which is not modelled
+here).
 """
 
 import enum
@@ -25,8 +27,9 @@ _STORAGE = {DType.UINT8: np.uint8, DType.INT8: np.int8}
 
 
 class Style(enum.Enum):
-    """Whose rounding. REFERENCE: sums times the factor in FP64, the zero point added, then rounded. ONNXRUNTIME: the
-    product in FP32, rounded, then the zero point added. They differ at ties, and where FP32 does not hold the sum.
+    """REFERENCE: sums times the factor in FP64, plus the zero point, rounded. ONNXRUNTIME: the
+    product in FP32, rounded, plus the zero point. They differ at ties and for sums beyond FP32's
+    precision.
     """
 
     REFERENCE = "reference"
@@ -35,7 +38,9 @@ class Style(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """How a convolution's kernel moves: one entry per spatial axis; of pads those before all, then those behind."""
+    """Parameters of a convolution's sliding window, one entry per spatial axis; `pads`: all leading
+    ones, then all trailing.
+    """
 
     strides: Sequence[int]
     pads: Sequence[int]
@@ -44,16 +49,13 @@ class Window:
 
 
 def matmul_sums(a: Array, b: Array, a_zero: npt.ArrayLike = 0, b_zero: npt.ArrayLike = 0) -> Ints:
-    """Sums of products of integers less their zero points, which wrap around as INT32 does. Shapes are MatMul's;
-    zero points broadcast against their operands.
-    """
+    """INT32 accumulators of an integer MatMul, wrapping on overflow. Zero points broadcast."""
     return _wrapped(np.matmul(_less(a, a_zero), _less(b, b_zero)))
 
 
 def conv_sums(x: Array, w: Array, window: Window, x_zero: int = 0, w_zero: npt.ArrayLike = 0) -> Ints:
-    """The same of a convolution: x is [N, C, ...], w [M, C / groups, ...], what is padded counts as the zero point.
-
-    `w_zero` is one number, or one for each of the M.
+    """INT32 accumulators of a convolution: x is [N, C, ...], w [M, C / groups, ...]; padding equals
+    the zero point. `w_zero`: one number, or one per output channel.
     """
     axes = x.ndim - 2
     zeros = np.asarray(w_zero).reshape(-1, *[1] * (axes + 1))
@@ -64,11 +66,11 @@ def conv_sums(x: Array, w: Array, window: Window, x_zero: int = 0, w_zero: npt.A
     places = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, axes + 2)))
     steps = tuple(slice(None, None, step) for step in window.strides)
     taps = tuple(slice(None, None, step) for step in window.dilations)
-    seen = places[(slice(None), slice(None), *steps, *taps)]
+    windows = places[(slice(None), slice(None), *steps, *taps)]
     channels, filters = x.shape[1] // window.groups, w.shape[0] // window.groups
     parts = [
         np.tensordot(
-            seen[:, group * channels : (group + 1) * channels],
+            windows[:, group * channels : (group + 1) * channels],
             kernel[group * filters : (group + 1) * filters],
             axes=([1, *range(axes + 2, 2 * axes + 2)], list(range(1, axes + 2))),
         )
@@ -78,9 +80,9 @@ def conv_sums(x: Array, w: Array, window: Window, x_zero: int = 0, w_zero: npt.A
 
 
 def _less(integers: Array, zero: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Integers less their zero point, as FP64: its products sum up exactly, and fast."""
-    found: npt.NDArray[np.float64] = integers.astype(np.float64) - np.asarray(zero, np.float64)
-    return found
+    """Integers minus their zero point, as FP64, whose matmuls are exact here, and fast."""
+    shifted: npt.NDArray[np.float64] = integers.astype(np.float64) - np.asarray(zero, np.float64)
+    return shifted
 
 
 def _wrapped(sums: npt.NDArray[np.float64]) -> Ints:
@@ -88,13 +90,13 @@ def _wrapped(sums: npt.NDArray[np.float64]) -> Ints:
 
 
 def factor(x_scale: npt.ArrayLike, w_scale: npt.ArrayLike, y_scale: npt.ArrayLike) -> Floats:
-    """What takes sums to steps of the result, in FP32 and in the order in which kernels multiply."""
+    """The factor from accumulators to output steps, in FP32 and in the kernels' order."""
     x, w, y = (np.asarray(scale, np.float32) for scale in (x_scale, w_scale, y_scale))
     return np.asarray(x * w / y, np.float32)
 
 
 def requantize(sums: Array, factors: npt.ArrayLike, dtype: DType, zero: int, style: Style) -> Array:
-    """INT32 sums as integers of a result, rounded to nearest even and saturated. `factors` broadcast against them."""
+    """Convert INT32 sums to output integers, rounded half to even and saturated."""
     span = integer_span(dtype)
     assert span is not None, "results are integers"
     low, high = span
@@ -107,15 +109,14 @@ def requantize(sums: Array, factors: npt.ArrayLike, dtype: DType, zero: int, sty
         case Style.ONNXRUNTIME:
             with np.errstate(over="ignore"):
                 steps = sums.astype(np.float32) * by
-            held = np.rint(np.clip(steps, np.float32(low - zero), np.float32(high - zero)))
-            moved: Array = (held.astype(np.int32) + zero).astype(_STORAGE[dtype])
-            return moved
+            clipped = np.rint(np.clip(steps, np.float32(low - zero), np.float32(high - zero)))
+            integers: Array = (clipped.astype(np.int32) + zero).astype(_STORAGE[dtype])
+            return integers
 
 
 def dynamic_product(x: Floats, w: Array, w_scales: npt.ArrayLike, style: Style) -> Floats:
-    """What a product makes of floats by their own range, and of integers around zero: INT32 sums times both scales.
-
-    `w_scales` is one number, or one for each number of a row of the result.
+    """A dynamically quantized matmul: U8 quantized input, symmetric integer weights, INT32 sums
+    times both scales. `w_scales`: one number, or one per output column.
     """
     integers, scale, zero = dynamic_quantize(x, style)
     factors = np.asarray(scale * np.asarray(w_scales, np.float32), np.float32)
@@ -123,11 +124,11 @@ def dynamic_product(x: Floats, w: Array, w_scales: npt.ArrayLike, style: Style) 
 
 
 def dynamic_quantize(x: Floats, style: Style) -> tuple[Array, np.float32, int]:
-    """U8 integers of finite numbers by their own range, which takes in zero; with the scale and the zero point."""
+    """Quantize finite numbers to U8 by their range; returns integers, scale, zero point."""
     top, bottom = np.float32(max(0.0, x.max(initial=0.0))), np.float32(min(0.0, x.min(initial=0.0)))
     width = top - bottom
     if width == 0:
-        # The reference divides even what it puts in place of an empty range.
+        # The reference divides by 255 even the 1 that replaces an empty range.
         scale = np.float32(1) if style is Style.ONNXRUNTIME else np.float32(1) / np.float32(255)
     else:
         scale = np.float32(width / np.float32(255))

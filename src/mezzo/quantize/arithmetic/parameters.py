@@ -1,4 +1,4 @@
-"""Scales and zero points: of ranges, and of biases that are added to sums of products."""
+"""Scales and zero points of ranges, and of biases that are added to INT32 accumulators."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,30 +13,34 @@ from mezzo.formats.quantization import Quantization
 
 Doubles = npt.NDArray[np.float64]
 
-# Scales are kept normal: some machines take smaller numbers to be zero, and divide by it.
+# Scales stay normal numbers: some machines flush subnormals to zero, and divide by it.
 _LEAST, _LARGEST = FORMATS[HIGH].smallest_normal, FORMATS[HIGH].max_finite
-# Ranges end here: what is dequantized, a step further at most, is finite.
+# Ranges are clipped to this, so that dequantized numbers, up to a step beyond, stay finite.
 _WIDEST = _LARGEST / 2
-# Half of what an INT32 sum holds; the other half is for the products. Source: MXNet's guard, INT_MAX / 2.
+# Half the INT32 range; the other half is for the accumulated products. Source: MXNet's guard,
+# INT_MAX / 2.
 _MOST_BIAS = ((1 << 31) - 1) // 2
 
 
 def parameters_for(ranges: Range | Sequence[Range], grid: Grid, axis: int | None = None) -> Quantization:
-    """The parameters by which a grid covers a range, or each slice's along an axis. Zero is held exactly.
+    """The scale and zero point with which a grid covers a range, or those of each slice along an
+    axis. Zero is represented exactly.
 
-    What is never below zero gets the smallest integer as its zero point, unless the grid is symmetric. A range of zero
-    alone gets a scale of 1.
+    A nonnegative range gets the smallest integer as its zero point, unless the grid is symmetric.
+    The range [0, 0] gets a scale of 1.
     """
-    held = (ranges,) if isinstance(ranges, Range) else ranges
-    return parameters_between(np.array([each.low for each in held]), np.array([each.high for each in held]), grid, axis)
+    slices = (ranges,) if isinstance(ranges, Range) else ranges
+    return parameters_between(
+        np.array([each.low for each in slices]), np.array([each.high for each in slices]), grid, axis
+    )
 
 
 def parameters_between(lows: Doubles, highs: Doubles, grid: Grid, axis: int | None = None) -> Quantization:
-    """The same of ranges from lows to highs, an entry per slice."""
+    """`parameters_for` with arrays of lower and upper ends, an entry per slice."""
     low, high = grid.span
     lows, highs = np.maximum(np.minimum(lows, 0.0), -_WIDEST), np.minimum(np.maximum(highs, 0.0), _WIDEST)
     if grid.is_symmetric:
-        # Both sides have to fit; of 256 integers there is one more below zero.
+        # Both sides must fit, and there is one more integer below zero than above.
         scales = _scales(np.maximum(highs / (high - grid.middle), -lows / (grid.middle - low)))
         zero_points = np.full(len(lows), grid.middle)
     else:
@@ -48,8 +52,8 @@ def parameters_between(lows: Doubles, highs: Doubles, grid: Grid, axis: int | No
 
 
 def bias_parameters(data: Quantization, weights: Quantization, axis: int = 0) -> Quantization:
-    """The parameters of a bias that is added to INT32 sums of products: data's scale times the weights', zero at 0.
-    `axis`: that of the bias which has an entry per slice of the weights.
+    """The parameters of an INT32 bias: the scale of its input times the weights', zero point 0.
+    `axis`: the bias's axis of output channels.
     """
     assert data.axis is None, "data has one scale"
     scales = tuple(_as_fp32(np.float32(data.scales[0]) * np.float32(scale)) for scale in weights.scales)
@@ -60,47 +64,47 @@ def bias_parameters(data: Quantization, weights: Quantization, axis: int = 0) ->
 
 
 def guarded_weights(weights: Quantization, bias: npt.NDArray[Any], data: Quantization) -> Quantization | None:
-    """The weights' parameters, with scales raised where a bias would else take more than half of an INT32 sum, or its
-    scale would not be a normal number; None where no FP32 numbers are such scales. `bias` has an entry per slice of the
-    weights.
+    """The weights' parameters, with scales raised where the bias would otherwise take more than
+    half the INT32 range, or have a subnormal scale; None if no FP32 scale suffices. `bias` has an
+    entry per slice of the weights.
     """
     sizes = np.abs(np.asarray(bias, np.float64)).reshape(-1)
     if weights.axis is None:
         sizes = sizes.max(initial=0.0, keepdims=True)
     assert len(sizes) == len(weights.scales), "a bias has an entry for each slice of the weights"
-    wanted = np.maximum(sizes / _MOST_BIAS, _LEAST) / data.scales[0]
-    scales = [max(*ends) for ends in zip(weights.scales, map(_fp32_from, wanted.tolist()), strict=True)]
+    least_scales = np.maximum(sizes / _MOST_BIAS, _LEAST) / data.scales[0]
+    scales = [max(*ends) for ends in zip(weights.scales, map(_fp32_from, least_scales.tolist()), strict=True)]
     if max(scales) * max(data.scales[0], 1.0) > _LARGEST:
         return None
     return replace(weights, scales=tuple(scales))
 
 
 def is_guarded(bias: npt.NDArray[Any], how: Quantization) -> bool:
-    """Whether a bias that is held at the scale of sums takes no more than half of an INT32 one."""
+    """Whether a bias, at the accumulators' scale, takes at most half the INT32 range."""
     return bool((np.abs(np.asarray(bias, np.float64)) <= _MOST_BIAS * np.array(how.scales)).all())
 
 
 def quantize_bias(bias: npt.NDArray[Any], how: Quantization) -> npt.NDArray[np.int32]:
-    """The integers of a bias, rounded from FP64: QuantizeLinear has no INT32."""
+    """The INT32 integers of a bias, rounded from FP64, as QuantizeLinear has no INT32."""
     steps = np.rint(np.asarray(bias, np.float64) / np.array(how.scales))
     low, high = integer_span(DType.INT32) or (0, 0)
-    held: npt.NDArray[np.int32] = np.clip(steps, low, high).astype(np.int32)
-    return held
+    integers: npt.NDArray[np.int32] = np.clip(steps, low, high).astype(np.int32)
+    return integers
 
 
-def _scales(wanted: Doubles) -> Doubles:
-    """FP32 numbers, held in FP64, that are normal; 1 where nothing is to be held."""
-    scales: Doubles = np.where(wanted > 0, np.float32(np.maximum(wanted, _LEAST)), np.float32(1)).astype(np.float64)
+def _scales(exact: Doubles) -> Doubles:
+    """Scales rounded to normal FP32 numbers, in FP64; 1 for an empty range."""
+    scales: Doubles = np.where(exact > 0, np.float32(np.maximum(exact, _LEAST)), np.float32(1)).astype(np.float64)
     return scales
 
 
 def _fp32_from(least: float) -> float:
-    """The smallest FP32 number that is no smaller; infinite past the largest."""
+    """The smallest FP32 number that is at least `least`; infinite above the largest."""
     with np.errstate(over="ignore"):
-        found = np.float32(least)
-    return float(found if float(found) >= least else np.nextafter(found, np.float32(np.inf)))
+        rounded = np.float32(least)
+    return float(rounded if float(rounded) >= least else np.nextafter(rounded, np.float32(np.inf)))
 
 
 def _as_fp32(scale: np.float32) -> float:
-    """An FP32 number as Python has it: as a Python float it is the same number."""
+    """An FP32 number as an equal Python float."""
     return float(scale)

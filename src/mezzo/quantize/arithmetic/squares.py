@@ -1,4 +1,4 @@
-"""Squared errors of a tensor that a grid holds, of what is rounded and of what is clipped, told from its density."""
+"""Squared error of quantizing a tensor, by rounding and clipping, estimated from its histogram."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from mezzo.quantize.observers.density import Density, Doubles
 
 
 def squared_errors(density: Density, grid: Grid, lows: Doubles, highs: Doubles) -> Doubles:
-    """The sum of squared errors for each range from a low to a high, if a grid covers it."""
+    """The sum of squared errors of a grid that covers each range from a low to a high."""
     masses = np.concatenate([density.below[::-1], density.above]) / density.width
     edges = np.arange(-len(density.below), len(density.above) + 1) * density.width
     low, high = grid.span
@@ -21,8 +21,8 @@ def squared_errors(density: Density, grid: Grid, lows: Doubles, highs: Doubles) 
     else:
         steps = (highs - lows)[:, None] / grid.steps
         zeros = np.rint(-lows[:, None] / steps)
-    # Numbers are spread evenly inside a bin. The squared error from zero to x, of even numbers: step ** 3 / 12 for each
-    # whole step on the way, and a third of the cube of what is left.
+    # Elements are uniform within a bin. The integral of the squared error from zero to x: step ** 3
+    # / 12 per whole step, and a third of the cube of the remainder.
     places = np.rint(edges / steps)
     np.maximum(places, -zeros, out=places)
     np.minimum(places, grid.steps - zeros, out=places)
@@ -30,5 +30,5 @@ def squared_errors(density: Density, grid: Grid, lows: Doubles, highs: Doubles) 
     squares = left * left * left / 3
     places *= steps**3 / 12
     squares += places
-    found: Doubles = np.diff(squares, axis=1) @ masses
-    return found
+    errors: Doubles = np.diff(squares, axis=1) @ masses
+    return errors

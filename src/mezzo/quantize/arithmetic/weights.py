@@ -1,4 +1,4 @@
-"""Weights as integers: their parameters, by the largest of them, and the integers themselves."""
+"""Quantized weights: parameters from their largest magnitude, and the integers."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,29 +16,29 @@ Floats = npt.NDArray[np.float32]
 
 
 def weight_parameters(weights: npt.NDArray[Any], grid: Grid, axis: int | None = None) -> Quantization:
-    """The parameters by which a grid holds all weights, of the whole tensor or of each slice along an axis.
+    """The parameters of a grid for all weights of a tensor, or of each slice along an axis.
 
-    A slice of zeros gets the largest scale of the others: its bias is held as theirs are.
+    A slice of zeros gets the largest scale of the others, so that its bias has an adequate scale.
     """
     return _parameters(*_ends(_by_slice(weights, axis)), grid, axis)
 
 
 def quantize_weights(weights: npt.NDArray[Any], how: Quantization, grid: Grid) -> npt.NDArray[Any]:
-    """The integers of weights. Those of a narrow grid leave the smallest out, which QuantizeLinear would use."""
+    """Integers of weights. A narrow grid excludes QuantizeLinear's smallest integer."""
     integers = quantize(weights, how)
-    held: npt.NDArray[Any] = np.maximum(integers, integers.dtype.type(grid.span[0]))
-    return held
+    clipped: npt.NDArray[Any] = np.maximum(integers, integers.dtype.type(grid.span[0]))
+    return clipped
 
 
 def _parameters(low: Doubles, high: Doubles, grid: Grid, axis: int | None) -> Quantization:
-    """The parameters of slices between those ends."""
-    made = parameters_between(low, high, grid, axis)
+    """The parameters of slices with these lower and upper ends."""
+    parameters = parameters_between(low, high, grid, axis)
     is_zero = (low == 0) & (high == 0)
     if is_zero.all() or not is_zero.any():
-        return made
-    scales = np.array(made.scales)
+        return parameters
+    scales = np.array(parameters.scales)
     scales[is_zero] = scales[~is_zero].max()
-    return replace(made, scales=tuple(scales.tolist()))
+    return replace(parameters, scales=tuple(scales.tolist()))
 
 
 def _by_slice(weights: npt.NDArray[Any], axis: int | None) -> Floats:
@@ -50,6 +50,6 @@ def _by_slice(weights: npt.NDArray[Any], axis: int | None) -> Floats:
 
 
 def _ends(rows: Floats) -> tuple[Doubles, Doubles]:
-    """The smallest and largest number of each slice and zero."""
+    """The smallest and largest element of each slice, zero included."""
     low, high = rows.min(axis=1, initial=0.0), rows.max(axis=1, initial=0.0)
     return low.astype(np.float64), high.astype(np.float64)

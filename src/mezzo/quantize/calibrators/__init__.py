@@ -1,4 +1,4 @@
-"""Calibrators: from an observed tensor to the range that its integers cover, one file each, found by discovery.
+"""Calibrators choose the range of an observed tensor's integers; one file each, discovered.
 
 Imports: `quantize/observers`, `quantize/arithmetic` and below; never another calibrator.
 Add one file with a subclass of `Calibrator`, whose name is the file's.

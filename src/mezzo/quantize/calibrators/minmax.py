@@ -1,4 +1,4 @@
-"""Minmax: all that was seen is covered, and nothing is clipped."""
+"""Min-max calibration: the full observed range, without clipping."""
 
 from typing import ClassVar
 

@@ -1,7 +1,7 @@
-"""MSE: the range with the least squared error, of what is rounded and of what is clipped, over all that was seen.
+"""MSE calibration: the range with the least squared error, of rounding and clipping together.
 
-Where numbers lie on both sides of zero and the grid has no middle, both ends are found in turns, each with the other
-held, from the ends that are best if both are drawn in alike.
+If elements are on both sides of zero and the grid is asymmetric, the two ends are optimized in
+turn, starting from the best proportional shrinking of both.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from mezzo.contracts.calibrator import Calibrator, Grid, Range, Summary
 from mezzo.quantize.arithmetic.squares import squared_errors
 from mezzo.quantize.observers.density import Doubles, density_of
 
-# Bins on each side that are looked at.
+# Bins on each side for squared errors.
 _BINS = 1024
-# Parts of the largest range that are tried: first ever smaller ones, then even ones around the best.
+# Candidate fractions of the full range: a geometric grid first, then a linear one around the best.
 _COARSE = 2.0 ** -np.linspace(0, 7, 22)
 _FINE = 12
 
@@ -40,10 +40,10 @@ class MSE(Calibrator):
 
 
 def _search(errors: Callable[[Doubles], Doubles]) -> float:
-    """The part of the largest range with the least error; of several, the largest."""
+    """The fraction of the full range with the least error; of several, the largest."""
     coarse = errors(_COARSE)
     best = int(np.argmin(coarse))
     ends = _COARSE[max(best - 1, 0)], _COARSE[min(best + 1, len(_COARSE) - 1)]
     fine = np.linspace(*ends, _FINE + 2)[1:-1]
-    tried, found = np.append(_COARSE[best], fine), np.append(coarse[best], errors(fine))
-    return float(tried[found == found.min()].max())
+    fractions, losses = np.append(_COARSE[best], fine), np.append(coarse[best], errors(fine))
+    return float(fractions[losses == losses.min()].max())

@@ -1,7 +1,7 @@
-"""Percentile: a share of all numbers is covered, and the rest is clipped.
+"""Percentile calibration: a given share of elements is covered, and the rest is clipped.
 
-On a symmetric grid, and where all numbers are on one side of zero, the rest are the largest magnitudes; else half of it
-is cut from either end.
+On a symmetric grid, and for one-sided data, the largest magnitudes are clipped; otherwise half of
+the rest at each end.
 """
 
 import math
@@ -50,18 +50,18 @@ class Percentile(Calibrator):
 
 
 def _mirrored(density: Density, cut: float) -> Range:
-    """As far to both sides as the magnitudes say: what was seen on one side alone is cut on that."""
+    """A symmetric range for one-sided data, clipped by its magnitudes."""
     side = density.above if density.extremes.high > 0 else density.below
     largest = _last_within(side, density.width, density.extremes.largest, cut)
     return Range(-largest, largest)
 
 
 def _last_within(side: Doubles, width: float, largest: float, cut: float) -> float:
-    """The magnitude beyond which so much of a side's mass lies, bins being spread evenly; the largest if it is none."""
+    """The magnitude beyond which `cut` of a side's mass lies, with bins as uniform."""
     if not len(side) or cut <= 0:
         return largest
-    beyond = np.cumsum(side[::-1])[::-1]  # from the start of each bin on
-    at = int(np.searchsorted(-beyond, -cut, side="right")) - 1  # the last bin with that much from its start on
+    beyond = np.cumsum(side[::-1])[::-1]  # mass from the start of each bin on
+    at = int(np.searchsorted(-beyond, -cut, side="right")) - 1  # the last bin with at least `cut` from its start on
     if at < 0:
         return 0.0
     start, end = at * width, min((at + 1) * width, largest)

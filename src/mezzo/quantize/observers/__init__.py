@@ -1,5 +1,5 @@
-"""Observers: histograms, extremes and samples of tensors from any number of batches, in bounded memory.
+"""Observers: histograms, extremes and samples of tensors over batches, in bounded memory.
 
 Imports: `contracts` and below.
-A new statistic is a field of `tally.py`, kept by `state.py`.
+A new statistic is a field of `tally.py`, saved by `state.py`.
 """

@@ -1,7 +1,8 @@
-"""Collects what calibrators need of any number of tensors, from any number of batches, in bounded memory.
+"""Calibration observer: statistics of any number of tensors over any number of batches, in bounded
+memory.
 
-One pass serves all methods. What was collected in parts and merged is, bit for bit, what one pass over all of it would
-have collected, in any order.
+One pass serves all calibrators. Merging statistics of parts, in any order, gives bit for bit those
+of one pass.
 """
 
 from collections.abc import Mapping
@@ -16,19 +17,20 @@ from mezzo.quantize.observers.tally import Tally, by_slice
 
 Array = npt.NDArray[Any]
 
-# Bins on each side of zero: of the tensor's largest magnitude, between half of them and all are used.
+# Bins on each side of zero. At least half of them cover the tensor's largest magnitude.
 TENSOR_BINS = 4096
 SLICE_BINS = 512
-# Numbers of one batch's tensor that the histogram takes.
+# Elements of one batch's tensor that enter the histogram.
 MOST_SAMPLED = 1 << 16
 
 
 class Collector:
-    """What was seen of each value so far, by name."""
+    """Statistics of each value so far, by name."""
 
     def __init__(self, most_sampled: int | None = MOST_SAMPLED) -> None:
-        """`most_sampled`: of about how many numbers of a batch's tensor the histogram is, beside those far out; None
-        takes all. Extremes, and the counts of what is no number, are of all.
+        """`most_sampled`: approximate number of elements per batch and tensor in the histogram,
+        outliers not counted; None takes all. Extremes and counts of NaN and infinities are of all
+        elements.
         """
         assert most_sampled is None or most_sampled > 0, "a sample has numbers"
         self._most_sampled = most_sampled
@@ -36,16 +38,16 @@ class Collector:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The values that something was seen of, in the order in which they came."""
+        """The observed values, in order of arrival."""
         return tuple(self._tallies)
 
     def add(self, name: str, array: Array, axis: int | None = None) -> None:
-        """Add a batch of a value's numbers: floats of any format, taken as FP32. With an axis, each slice along it is
-        seen on its own.
+        """Add a batch of a value: floats of any format, converted to FP32. With an axis, each slice
+        has its own statistics.
 
-        Raises InputError: it holds no floats, or has another axis or number of slices than before.
+        Raises InputError: not floats, or another axis or number of slices than before.
         """
-        if array.dtype.kind not in "fV":  # V: what ml_dtypes adds
+        if array.dtype.kind not in "fV":  # V: types of ml_dtypes
             raise InputError(f"value {name!r} holds {array.dtype}, wanted floats; leave it out of the calibration")
         if axis is not None and not -array.ndim <= axis < array.ndim:
             raise InputError(f"value {name!r} has {array.ndim} dimensions and no axis {axis}; name one that it has")
@@ -59,9 +61,9 @@ class Collector:
         tally.add(by_slice(array, axis), self._most_sampled)
 
     def merge(self, other: "Collector") -> None:
-        """Add what another has collected, which stays as it is.
+        """Add another collector's statistics; that one is unchanged.
 
-        Raises InputError: they sample otherwise, or slice a value otherwise.
+        Raises InputError: different sampling or slicing.
         """
         if self._most_sampled != other._most_sampled:
             raise InputError(
@@ -77,25 +79,25 @@ class Collector:
             self._tallies[name].merge(tally)
 
     def summary(self, name: str) -> Summary:
-        """What was seen of a value as a whole."""
+        """The statistics of a value as a whole."""
         (whole,) = self.summaries(name)
         return whole
 
     def summaries(self, name: str) -> tuple[Summary, ...]:
-        """What was seen of a value, slice by slice."""
+        """The statistics of a value per slice."""
         return self._tallies[name].summaries()
 
     def state(self) -> dict[str, Array]:
-        """All of it as plain arrays, which numpy.savez keeps without pickle."""
+        """All statistics as plain arrays, for numpy.savez without pickle."""
         return dump_state(self._tallies, self._most_sampled)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travels as its state, as the bins are mostly empty."""
+        """Pickles as its state, which stores the mostly empty bins sparsely."""
         return Collector.from_state, (self.state(), "what was sent")
 
     @staticmethod
     def from_state(state: Mapping[str, Array], where: str) -> "Collector":
-        """What was kept. Raises InputError: it is no such state, or a damaged one; `where` it was read."""
+        """Restore a state. `where`: its origin, for messages. Raises InputError: damaged."""
         tallies, most_sampled = load_state(state, where)
         collector = Collector(most_sampled)
         collector._tallies.update(tallies)

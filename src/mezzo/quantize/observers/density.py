@@ -1,4 +1,4 @@
-"""What a summary says of how numbers are spread: masses in bins on both sides of zero, without those that are zero."""
+"""Density of a tensor's nonzero elements, from its histogram: bin masses on both sides of zero."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,11 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Density:
-    """Masses of bins of one width: `above` zero outwards and `below` zero outwards, each up to the last that holds any.
+    """Bin masses at a common width: `above` and `below` zero, outwards, each up to the last
+    nonempty bin.
 
-    Numbers that are exactly zero are in neither: every grid holds them. `extremes` have zero with them. `samples` are
-    how many numbers that are not zero it is told from.
+    Exact zeros are excluded, as every grid represents them. `extremes` include zero. `samples`:
+    number of nonzero elements that the density is estimated from.
     """
 
     extremes: Range
@@ -26,21 +27,21 @@ class Density:
 
     @property
     def mass(self) -> float:
-        """Of all bins."""
+        """The total mass of all bins."""
         return float(self.above.sum() + self.below.sum())
 
     @property
     def bins(self) -> int:
-        """How many there are on the longer side."""
+        """The number of bins on the longer side."""
         return max(len(self.above), len(self.below))
 
     @property
     def is_one_sided(self) -> bool:
-        """Whether nothing but zero was seen on one side of it."""
+        """Whether all elements are on one side of zero."""
         return self.extremes.low == 0 or self.extremes.high == 0
 
     def folded(self) -> "Density":
-        """The same of magnitudes."""
+        """The density of magnitudes."""
         longest = np.zeros(self.bins)
         longest[: len(self.above)] += self.above
         longest[: len(self.below)] += self.below
@@ -48,7 +49,7 @@ class Density:
         return Density(extremes=folded, width=self.width, above=longest, below=np.zeros(0), samples=self.samples)
 
     def coarser(self, most: int) -> "Density":
-        """The same in at most so many bins on each side, two and two joined as often as it takes."""
+        """The density with at most `most` bins on each side, merged in powers of two."""
         times = 1
         while -(-self.bins // times) > most:
             times *= 2
@@ -59,7 +60,7 @@ class Density:
 
 
 def density_of(seen: Summary, grid: Grid) -> Density:
-    """How numbers are spread that a grid is to hold; of magnitudes where zero is in its middle."""
+    """The density of elements for a grid; of magnitudes if the grid is symmetric."""
     assert seen.extremes is not None, "numbers were seen"
     extremes, half = seen.extremes.with_zero(), len(seen.counts) // 2
     counts = seen.counts.astype(np.float64)
@@ -67,15 +68,15 @@ def density_of(seen: Summary, grid: Grid) -> Density:
     near = counts[half] - seen.zeros
     both = extremes.low < 0 < extremes.high
     above[0], below[0] = near * (0.5 if both else extremes.high > 0), near * (0.5 if both else extremes.low < 0)
-    # What lies exactly where the last whole bin ends belongs to that.
+    # Elements exactly at the end of the last whole bin belong to it.
     for side in (above, below):
         side[-2] += side[-1]
     total = int(seen.counts.sum())
-    found = Density(
+    density = Density(
         extremes=extremes, width=seen.width, above=_trimmed(above[:-1]), below=_trimmed(below[:-1]),
         samples=seen.samples * (1 - seen.zeros / total) if total else 0.0,
     )  # fmt: skip
-    return found.folded() if grid.is_symmetric and not found.is_one_sided else found
+    return density.folded() if grid.is_symmetric and not density.is_one_sided else density
 
 
 def _trimmed(side: Doubles) -> Doubles:

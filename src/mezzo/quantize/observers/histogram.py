@@ -1,9 +1,9 @@
-"""Counts of numbers in bins, in memory that does not grow: where a number falls beyond the last bin, bins are joined.
+"""Histogram in constant memory: an element beyond the last bin makes all bins merge in pairs.
 
-A bin is as wide as a power of two, and its edges are whole multiples of that, counted from zero outwards. So joining
-bins, two and two, gives what counting in the wider bins would have given, and what is counted in parts and merged is,
-bit for bit, what is counted in one go, in any order. Multiplying FP32 by a power of two rounds nothing but what falls
-into the middle bin anyway.
+Bin widths are powers of two, and edges are multiples of the width, counted from zero outwards. So
+merged bins equal those of counting with the wider width, and merged partial histograms equal one
+histogram bit for bit, in any order. Multiplying FP32 by a power of two is exact, except for numbers
+that fall into the middle bin anyway.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from mezzo.quantize.observers.sampling import AT_ONCE
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-# The narrowest bins: one over their width is an FP32 number.
+# The narrowest bins: the inverse of their width is an FP32 number.
 _LEAST = -126
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """Counts of several slices of a tensor, changed in place.
+    """Counts for several slices of a tensor, updated in place.
 
-    `exponents` [slices]: bins are 2 ** exponent wide. `counts` [slices, 2 * half + 1]; `half` is a power of two.
-    `zeros` [slices] of the numbers in the middle bins are exactly zero; `samples` [slices] numbers were counted, maybe
-    each of them several times.
+    `exponents` [slices]: bins are 2 ** exponent wide. `counts` [slices, 2 * half + 1]; `half` is a
+    power of two. `zeros` [slices]: exact zeros, part of the middle bins; `samples` [slices]:
+    elements counted, before weighting.
     """
 
     half: int
@@ -37,7 +37,7 @@ class Histogram:
 
     @staticmethod
     def empty(slices: int, half: int) -> "Histogram":
-        """Nothing counted yet."""
+        """A histogram without counts."""
         assert half & (half - 1) == 0, "bins are joined two and two"
         return Histogram(
             half=half,
@@ -48,15 +48,15 @@ class Histogram:
         )
 
     def reach(self, largest: npt.NDArray[np.float64]) -> None:
-        """Join bins until they reach the largest magnitude of each slice."""
-        wanted = exponents_for(largest, self.half)
-        for row in np.flatnonzero(wanted > self.exponents):
-            shift = int(wanted[row] - self.exponents[row])
+        """Merge bins until they cover each slice's largest magnitude."""
+        exponents = exponents_for(largest, self.half)
+        for row in np.flatnonzero(exponents > self.exponents):
+            shift = int(exponents[row] - self.exponents[row])
             self.counts[row] = _joined(self.counts[row], self.half, shift)
-            self.exponents[row] = wanted[row]
+            self.exponents[row] = exponents[row]
 
     def add_row(self, numbers: Floats, weight: int) -> None:
-        """Count numbers of the only slice, within reach; each of them so many times."""
+        """Count elements, within reach, of the only slice; each has this weight."""
         scale = np.float32(2.0 ** -int(self.exponents[0]))
         at_once = min(AT_ONCE, len(numbers))
         scaled, places, is_zero = np.empty(at_once, np.float32), np.empty(at_once, np.int32), np.empty(at_once, bool)
@@ -68,13 +68,13 @@ class Histogram:
             np.multiply(part, scale, out=scaled[:size])
             np.copyto(places[:size], scaled[:size], casting="unsafe")
             places[:size] += self.half
-            found = np.bincount(places[:size])
-            self.counts[0, : len(found)] += found if weight == 1 else found * weight
+            counts = np.bincount(places[:size])
+            self.counts[0, : len(counts)] += counts if weight == 1 else counts * weight
         self.zeros[0] += zeros * weight
         self.samples[0] += len(numbers)
 
     def add_rows(self, numbers: Floats, is_counted: npt.NDArray[np.bool_] | None, weight: int) -> None:
-        """Count numbers [slices, n] within reach, of each slice those that are counted; each of them so many times."""
+        """Count elements [slices, n] within reach where `is_counted` is set, with this weight."""
         scales = np.ldexp(np.float32(1), -self.exponents)[:, None]
         bins = self.counts.shape[1]
         flat = self.counts.reshape(-1)
@@ -92,7 +92,7 @@ class Histogram:
             self.zeros[:] += np.count_nonzero(is_zero, axis=1) * weight
 
     def merge(self, other: "Histogram") -> None:
-        """Add what another has counted, which stays as it is."""
+        """Add another histogram's counts; that one is unchanged."""
         assert (self.half, self.counts.shape) == (other.half, other.counts.shape), "histograms are of one shape"
         for row, (own, its) in enumerate(zip(self.exponents.tolist(), other.exponents.tolist(), strict=True)):
             exponent = max(own, its)
@@ -104,7 +104,7 @@ class Histogram:
 
 
 def exponents_for(largest: npt.NDArray[np.float64], half: int) -> npt.NDArray[np.int32]:
-    """The exponent of the narrowest bins of which `half` reach a magnitude; where they end there, one more holds it."""
+    """The exponent of the narrowest bins of which `half` cover a magnitude."""
     fractions, exponents = np.frexp(largest)
     exponents = exponents - (fractions == 0.5) - (half.bit_length() - 1)
     return np.where(largest > 0, np.maximum(exponents, _LEAST), _LEAST).astype(np.int32)

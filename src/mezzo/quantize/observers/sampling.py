@@ -1,7 +1,7 @@
-"""Which numbers of a large tensor a histogram takes: those far out, all of them, and of the rest evenly spaced ones.
+"""Sampling of large tensors for histograms: all outliers, and evenly spaced elements of the rest.
 
-What is taken depends on the one tensor alone, never on what was seen before: so order and merging change nothing.
-Clipping is decided far out, where a sample would have few numbers or none.
+The sample depends on the one tensor alone, never on earlier ones, so that order and merging have no
+effect. Clipping is decided by outliers, of which a plain sample would have few or none.
 """
 
 import math
@@ -13,16 +13,16 @@ from mezzo.contracts.calibrator import Range
 
 Floats = npt.NDArray[np.float32]
 
-# So many numbers are looked at at once: with what is made of them, they stay in a core's own cache.
+# Elements per block, so that intermediate arrays fit into a core's own cache.
 AT_ONCE = 1 << 15
 
 
 def split_sample(numbers: Floats, ends: Range, most: int | None) -> tuple[Floats, Floats, int]:
-    """What is counted of finite numbers that lie between two ends: those that count once, those that count several
-    times, and how many times.
+    """Split finite elements, whose range is `ends`, into those with weight 1, those with a larger
+    weight, and that weight.
 
-    Numbers beyond half of the largest magnitude count once each, if they are no more than `most`; of those within it,
-    about `most` are taken. All count once where there are no more.
+    Elements beyond half the largest magnitude have weight 1, if there are at most `most`; of the
+    others about `most` are sampled. A tensor of at most `most` elements has weight 1 throughout.
     """
     step = sampling_step(len(numbers), most)
     if most is None or step == 1:
@@ -35,9 +35,10 @@ def split_sample(numbers: Floats, ends: Range, most: int | None) -> tuple[Floats
 
 
 def sampling_step(length: int, most: int | None) -> int:
-    """Every which number of so many is taken, to take no more than `most`: 1 where there are few enough.
+    """The stride that samples at most `most` of `length` elements; 1 if there are few enough.
 
-    Odd, and no multiple of 3, 5 or 7: tensors repeat themselves by such strides, and a sample must see all of it.
+    Odd and no multiple of 3, 5 or 7: tensors often repeat with such periods, and a sample must
+    cover all phases.
     """
     if most is None or length <= most:
         return 1
@@ -48,8 +49,8 @@ def sampling_step(length: int, most: int | None) -> int:
 
 
 def _beyond(numbers: Floats, cut: np.float32, ends: Range, most: int) -> Floats | None:
-    """The numbers of a larger magnitude; None where they are more than so many."""
-    found, count = [], 0
+    """Elements with magnitude above `cut`; None if there are more than `most`."""
+    parts, count = [], 0
     is_far, is_low = np.empty(AT_ONCE, bool), np.empty(AT_ONCE, bool)
     for start in range(0, len(numbers), AT_ONCE):
         part = numbers[start : start + AT_ONCE]
@@ -60,8 +61,8 @@ def _beyond(numbers: Floats, cut: np.float32, ends: Range, most: int) -> Floats 
             np.greater(part, cut, out=far)
             if ends.low < -cut:
                 far |= np.less(part, -cut, out=low)
-        found.append(part[np.flatnonzero(far)])
-        count += len(found[-1])
+        parts.append(part[np.flatnonzero(far)])
+        count += len(parts[-1])
         if count > most:
             return None
-    return np.concatenate(found)
+    return np.concatenate(parts)

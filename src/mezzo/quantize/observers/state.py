@@ -1,4 +1,4 @@
-"""What was collected as plain arrays and one JSON text, so that reading them can run nothing."""
+"""Saved state of a calibration observer: arrays and JSON, so that loading runs no code."""
 
 import json
 from collections.abc import Mapping
@@ -18,21 +18,21 @@ _VERSION = "mezzo-calibration/1"
 _ABOUT = "about"
 _COUNTS = ("count", "nans", "infinities", "zeros", "samples", "exponents")  # an entry per slice, value by value
 _EXTREMES = ("lowest", "highest")
-_PLACES, _WEIGHTS = "bin_places", "bin_counts"  # the bins are mostly empty
+_PLACES, _WEIGHTS = "bin_places", "bin_counts"  # bins as a sparse array
 _MOST_BINS = 1 << 28
 _EXPONENTS = (-126, 127)
 
 
 def dump_state(tallies: Mapping[str, Tally], most_sampled: int | None) -> dict[str, Array]:
-    """The arrays of a collection."""
+    """The arrays of a collector's state."""
     values = [[name, tally.axis, tally.slices, tally.histogram.half] for name, tally in tallies.items()]
     about = {"version": _VERSION, "most_sampled": most_sampled, "values": values}
     state: dict[str, Array] = {_ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8)}
     columns = [_columns(tally) for tally in tallies.values()]
     for name in _COUNTS:
-        state[name] = _concatenated([held[name].astype(np.int64) for held in columns], np.int64)
+        state[name] = _concatenated([column[name].astype(np.int64) for column in columns], np.int64)
     for name in _EXTREMES:
-        state[name] = _concatenated([held[name] for held in columns], np.float64)
+        state[name] = _concatenated([column[name] for column in columns], np.float64)
     bins = _concatenated([tally.histogram.counts.reshape(-1) for tally in tallies.values()], np.int64)
     state[_PLACES] = np.flatnonzero(bins)
     state[_WEIGHTS] = bins[state[_PLACES]]
@@ -40,7 +40,7 @@ def dump_state(tallies: Mapping[str, Tally], most_sampled: int | None) -> dict[s
 
 
 def load_state(state: Mapping[str, Array], where: str) -> tuple[dict[str, Tally], int | None]:
-    """The collection that was kept. Raises InputError: it is no such state, or a damaged one; `where` it was read."""
+    """Restore a state. `where`: its origin, for messages. Raises InputError: damaged."""
     try:
         about = parse_json(state[_ABOUT].astype(np.uint8).tobytes())
         _require(about["version"] == _VERSION)
@@ -54,7 +54,7 @@ def load_state(state: Mapping[str, Array], where: str) -> tuple[dict[str, Tally]
 
 
 def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str, Array]) -> dict[str, Tally]:
-    """Raises what indices and numbers raise where they do not fit."""
+    """Raises ValueError and the errors of indexing if arrays do not match."""
     for _, axis, slices, half in values:
         _require(axis is None or axis >= 0)
         _require(slices > 0 and half > 0 and half & (half - 1) == 0)
@@ -69,17 +69,17 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
     bins = _bins(state, sum(sizes))
     tallies, slice_at, bin_at = dict[str, Tally](), 0, 0
     for (name, axis, slices, half), size in zip(values, sizes, strict=True):
-        held = {column: array[slice_at : slice_at + slices].copy() for column, array in columns.items()}
-        # A copy would take memory for bins that nobody filled.
+        fields = {column: array[slice_at : slice_at + slices].copy() for column, array in columns.items()}
+        # Not copied: a copy would allocate memory for empty bins.
         counts = bins[bin_at : bin_at + size].reshape(slices, -1)
         histogram = Histogram(
-            half=half, exponents=held["exponents"].astype(np.int32), counts=counts,
-            zeros=held["zeros"], samples=held["samples"],
+            half=half, exponents=fields["exponents"].astype(np.int32), counts=counts,
+            zeros=fields["zeros"], samples=fields["samples"],
         )  # fmt: skip
-        _require(bool((counts[:, half] >= held["zeros"]).all()))
+        _require(bool((counts[:, half] >= fields["zeros"]).all()))
         tallies[name] = Tally(
-            axis=axis, count=held["count"], nans=held["nans"], infinities=held["infinities"],
-            lowest=held["lowest"], highest=held["highest"], histogram=histogram,
+            axis=axis, count=fields["count"], nans=fields["nans"], infinities=fields["infinities"],
+            lowest=fields["lowest"], highest=fields["highest"], histogram=histogram,
         )  # fmt: skip
         slice_at, bin_at = slice_at + slices, bin_at + size
     return tallies
@@ -98,7 +98,7 @@ def _concatenated(arrays: list[Array], dtype: type[np.generic]) -> Array:
 
 
 def _column(array: Array, length: int, kind: str) -> Array:
-    """An array of such numbers. One that is NaN is none."""
+    """An array of this length and dtype kind, without NaN. Raises ValueError: any other."""
     _require(array.shape == (length,) and array.dtype.kind == kind)
     _require(kind == "i" or not bool(np.isnan(array).any()))
     return array.astype(np.int64 if kind == "i" else np.float64)

@@ -1,4 +1,4 @@
-"""What is kept of one tensor while batches go by: extremes, counts of what is no number, and a histogram."""
+"""Statistics of one tensor over batches: extremes, NaN and infinity counts, a histogram."""
 
 import math
 from dataclasses import dataclass
@@ -14,10 +14,11 @@ from mezzo.quantize.observers.sampling import AT_ONCE, sampling_step, split_samp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What was seen of the slices of a tensor along `axis`, or of all of it where that is None. Changed in place.
+    """Statistics of a tensor's slices along `axis`, or of the whole tensor if None. Updated in
+    place.
 
-    `count`, `nans`, `infinities`, `lowest` and `highest` are of all numbers, one entry per slice; `lowest` is infinite
-    where no finite number was seen. The histogram has a sample of each batch.
+    `count`, `nans`, `infinities`, `lowest` and `highest` are of all elements, an entry per slice;
+    `lowest` is infinite if no element was finite. The histogram has a sample of each batch.
     """
 
     axis: int | None
@@ -30,7 +31,7 @@ class Tally:
 
     @staticmethod
     def empty(axis: int | None, slices: int, half: int) -> "Tally":
-        """Nothing seen yet."""
+        """Statistics of no elements."""
         count, nans, infinities = np.zeros((3, slices), np.int64)
         return Tally(
             axis=axis, count=count, nans=nans, infinities=infinities, lowest=np.full(slices, np.inf),
@@ -42,8 +43,8 @@ class Tally:
         return len(self.count)
 
     def add(self, numbers: Floats, most_sampled: int | None) -> None:
-        """Add a batch, flat where there is no axis, else [slices, n]. Of more numbers than `most_sampled`, the
-        histogram has a sample.
+        """Add a batch: flat without an axis, else [slices, n]. The histogram takes a sample of
+        about `most_sampled` elements.
         """
         if not numbers.size:
             return
@@ -54,7 +55,7 @@ class Tally:
         are_finite = bool(np.isfinite(lowest).all() and np.isfinite(highest).all())
         if not are_finite:
             lowest, highest = self._leave_out(rows)
-        # Adding zero makes one of both zeros: which of them comes first must not matter.
+        # Adding +0 turns -0 into +0, so that their order does not matter.
         np.minimum(self.lowest, lowest + 0.0, out=self.lowest)
         np.maximum(self.highest, highest + 0.0, out=self.highest)
         largest = np.maximum(-lowest, highest)
@@ -69,7 +70,7 @@ class Tally:
             self.histogram.add_row(np.ascontiguousarray(several), times)
 
     def _leave_out(self, rows: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Count what is no finite number, and give the extremes of all that is one."""
+        """Count NaN and infinities; returns the extremes of the finite elements."""
         is_finite = np.isfinite(rows)
         nans = np.count_nonzero(np.isnan(rows), axis=1)
         self.nans[:] += nans
@@ -87,7 +88,7 @@ class Tally:
             self.histogram.add_rows(np.where(is_finite, sample, np.float32(0)), is_finite, step)
 
     def merge(self, other: "Tally") -> None:
-        """Add what another has seen, which stays as it is."""
+        """Add another tally's statistics; that one is unchanged."""
         for own, its in ((self.count, other.count), (self.nans, other.nans), (self.infinities, other.infinities)):
             own += its
         np.minimum(self.lowest, other.lowest, out=self.lowest)
@@ -95,7 +96,7 @@ class Tally:
         self.histogram.merge(other.histogram)
 
     def summaries(self) -> tuple[Summary, ...]:
-        """What was seen, by slice."""
+        """The statistics per slice."""
         return tuple(self._summary(row) for row in range(self.slices))
 
     def _summary(self, row: int) -> Summary:
@@ -115,18 +116,18 @@ class Tally:
 
 
 def _extremes(rows: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The smallest and largest number of each row; NaN where one is."""
+    """The smallest and largest element of each row; NaN if one is NaN."""
     if len(rows) > 1:
         return rows.min(axis=1).astype(np.float64), rows.max(axis=1).astype(np.float64)
-    # Part by part, so that both look at it in a core's own cache.
+    # In blocks, so that both passes read from a core's own cache.
     parts = [rows[0, start : start + AT_ONCE] for start in range(0, rows.shape[1], AT_ONCE)]
     ends = np.array([(part.min(), part.max()) for part in parts], np.float64)
     return ends[:, 0].min(keepdims=True), ends[:, 1].max(keepdims=True)
 
 
 def by_slice(array: npt.NDArray[Any], axis: int | None) -> Floats:
-    """A tensor as FP32: [slices along the axis, all else], or flat where there is none. Copies only where it must."""
-    with np.errstate(over="ignore"):  # FP64 beyond FP32 is infinite, and counted so
+    """A tensor as FP32: [slices along the axis, all else], or flat without an axis."""
+    with np.errstate(over="ignore"):  # FP64 beyond FP32 becomes infinite and is counted as such
         floats = np.asarray(array, np.float32)
     if axis is None:
         return floats.reshape(-1)

@@ -1,5 +1,5 @@
-"""Repair: nodes go back to FP32 where data or the target's runtime shows wrong answers or no gain.
+"""Repair: nodes return to FP32 if data or the target's runtime shows wrong outputs or no speedup.
 
 Imports: what `tuning` may.
-A new reason to give a node back is a finding made here.
+A new reason to return a node to FP32 is a finding made in this package.
 """

@@ -1,7 +1,8 @@
-"""The products nearest to a model's outputs go back to floats, where a quantized result answers wrong.
+"""Float fallback of the last layers: if a quantized result is wrong, its last matmuls and
+convolutions return to floats.
 
-Behind them nothing averages errors, and an output may hold numbers of several units, as boxes beside scores.
-"""
+No later layer averages their errors, and an output may hold elements of several units, such as
+boxes and scores."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,14 +14,14 @@ if TYPE_CHECKING:
     from mezzo.conversion.decided import Decided
 
 RULE = "last-layers"
-# Of all units that run quantized the last ones are tried, by these shares.
+# Fractions of the quantized units, counted from the end, that are tried.
 _SHARES = (16, 8, 4, 2)
 
 
 def without_last(decided: "Decided", options: Options, because: str) -> Iterator[tuple[tuple[str, ...], Options]]:
-    """The names of units that are left in floats, the last in the graph's order, and options that leave them so: the
-    fewest first; none where nothing is quantized. `because`: what is wrong while they are quantized.
-    """
+    """Yield the names of the last units, in graph order, and options that keep them in floats,
+    fewest first; nothing if no unit is quantized. `because`: the fault that their quantization
+    causes."""
     nodes, quantized = decided.reading.graph.nodes, decided.problem.line.quantized_format
     if quantized is None:
         return

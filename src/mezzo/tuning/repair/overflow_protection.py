@@ -1,4 +1,6 @@
-"""Conversion that has seen data: what overflows keeps FP32, what was only suspected is lifted, the answers decide."""
+"""Conversion with data: overflow protection of nodes whose values exceed a format's range, clearing
+of merely suspected nodes, and repair if the outputs fail.
+"""
 
 import os
 from collections.abc import Sequence
@@ -39,12 +41,13 @@ if TYPE_CHECKING:
     from mezzo.conversion.decided import Decided
     from mezzo.numerics.data.datasets import Data
 
-# What data has lifted must hold the check's budget divided by this on it: other data may be worse. What goes back is
-# chosen on few samples, with more margin, and checked on all at most so many times.
+# The check's budget is divided by the margin for cleared nodes: other data may be worse. Nodes to
+# return to FP32 are chosen on few samples, with a larger margin, and checked on all data at most
+# `_RETURNS` times.
 _MARGIN, _MARGIN_ON_FEW = 1.25, 1.5
 _RETURNS = 2
 _SHARED = "what decided also judged, and other data may be worse"
-# Passes over the data that a repair may take, or over the few samples.
+# Limits on a repair's passes over the data, and over the few samples.
 _EVALUATIONS, _EVALUATIONS_ON_FEW = 8, 12
 
 
@@ -59,32 +62,34 @@ def convert_on_data(
     overwrite: bool = False,
     resume: "str | os.PathLike[str] | None" = None,
 ) -> Converted:
-    """Convert with what the data shows, and check the answers on it in the true precision.
+    """Convert with measured ranges, and check the outputs on the data by emulation.
 
-    What was only suspected is lifted where the data shows that it fits, and values that vanish protect nobody, as long
-    as the check holds; else protection comes back by what each node's error costs, and in the end as a whole. `resume`
-    keeps what searches for that have run; what was measured and collected before is kept beside it.
+    Nodes that were merely suspected of overflow are cleared if their ranges fit, and underflow
+    alone protects no node, as long as the check holds; otherwise protection returns, first for the
+    nodes with the largest error, finally for all. `resume`: file of search results; files for
+    ranges and calibration are written next to it.
     """
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     identity = identity_of(model.read(options.planning.low).graph, dataset, options)
     memory = Memory(None if resume is None else Path(resume), identity)
-    given, (model, options) = model, fuse(model, options)
+    source, (model, options) = model, fuse(model, options)
     ranges_file = kept_beside(resume, "ranges")
     if options.planning.is_dynamic:
         options = with_parameters(model, options, dataset, request.calibrator)
     if options.planning.is_dynamic or options.planning.line.quantized is None:
         attempt, judging = _decide_and_judge(model, options, dataset, ranges_file, memory)
     else:
-        kept = kept_beside(resume, "calibration")
-        model, options, seen, judging = _calibrated(model, options, dataset, request.calibrator, kept)
-        ranges = measure_ranges(model, judging if seen is None else seen, resume=ranges_file)
-        attempt = attempt_on(model, options, judging, ranges, seen, memory)
-        attempt = attempt.with_measured(shares_data=attempt.measured.shares_data or seen is None)
-    if model is not given and options.fuse == "standard" and not attempt.decided.is_quantized:
-        # Copies of folded weights are no longer paid for by smaller ones: the model is left in the form that it has.
+        calibration_file = kept_beside(resume, "calibration")
+        model, options, scale_data, judging = _calibrated(model, options, dataset, request.calibrator, calibration_file)
+        ranges = measure_ranges(model, judging if scale_data is None else scale_data, resume=ranges_file)
+        attempt = attempt_on(model, options, judging, ranges, scale_data, memory)
+        attempt = attempt.with_measured(shares_data=attempt.measured.shares_data or scale_data is None)
+    if model is not source and options.fuse == "standard" and not attempt.decided.is_quantized:
+        # Fusion copied folded weights, which pays only if they get smaller: without quantization
+        # the model keeps its form.
         request = replace(request, fuse="none")
-        return convert_on_data(given, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite)
+        return convert_on_data(source, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite)
     attempt = _on_runtime(model, attempt, dataset, judging)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
 
@@ -92,51 +97,53 @@ def convert_on_data(
 def _decide_and_judge(
     model: "Model", options: Options, dataset: Dataset, resume: Path | None, memory: Memory
 ) -> "tuple[Attempt, Dataset]":
-    """Decide on a part of the data and judge on the rest, which is returned. Where the rest gives other answers, all of
-    the data decides and judges; where it is too little to judge alone, or what decided stays wrong, all of it judges.
-    A note tells of each.
+    """Decide on a part of the data and judge on the rest, which is returned. If the outputs are
+    wrong on the rest, all data decides and judges; if the rest is too little, or the outputs are
+    wrong on the first part, all data judges. A note describes each case.
     """
-    if dataset.seed is not None:  # random inputs lift nothing, and prove nothing
+    if dataset.seed is not None:  # random inputs prove nothing, so they clear no node
         ranges = measure_ranges(model, dataset, resume=resume)
         return attempt_on(model, options, dataset, ranges, None, memory), dataset
-    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
-    attempt = attempt_on(model, options, seen, measure_ranges(model, seen, resume=resume), None, memory)
-    if unseen is None:
-        told = f"{dataset.name} is too little to hold a part of it back: {_SHARED}"
-        return attempt.with_measured(shares_data=True).with_notes(told), dataset
+    part, held_out = split(dataset, lambda batch: can_cut(model, batch))
+    attempt = attempt_on(model, options, part, measure_ranges(model, part, resume=resume), None, memory)
+    if held_out is None:
+        note = f"{dataset.name} is too little to hold a part of it back: {_SHARED}"
+        return attempt.with_measured(shares_data=True).with_notes(note), dataset
     low, decided = options.planning.low, attempt.comparison.verdict
-    comparison = check(model, attempt.result, unseen, None, low)
+    comparison = check(model, attempt.result, held_out, None, low)
     if _is_wrong(comparison):
-        told = f"{unseen.name} gave other answers than {seen.name} ({comparison.verdict.because}): {_SHARED}"
+        note = f"{held_out.name} gave other answers than {part.name} ({comparison.verdict.because}): {_SHARED}"
         ranges = measure_ranges(model, dataset)
         attempt = attempt_on(model, options, dataset, ranges, None, memory.within("all of the data"))
-        return attempt.with_measured(shares_data=True).with_notes(told), dataset
+        return attempt.with_measured(shares_data=True).with_notes(note), dataset
     is_unsettled = decided.ruling is Ruling.UNKNOWN or _is_wrong(attempt.comparison)
     if is_unsettled or comparison.verdict.ruling is Ruling.UNDECIDED:
         because = decided.because if is_unsettled else comparison.verdict.because
         comparison = check(model, attempt.result, dataset, None, low)
-        told = f"a part of {dataset.name} does not judge alone ({because}): {_SHARED}"
-        return attempt.with_measured(shares_data=True, comparison=comparison).with_notes(told), dataset
-    told = f"{seen.name} decided; {unseen.name} judged and decided nothing"
-    return attempt.with_measured(shares_data=False, comparison=comparison).with_notes(told), unseen
+        note = f"a part of {dataset.name} does not judge alone ({because}): {_SHARED}"
+        return attempt.with_measured(shares_data=True, comparison=comparison).with_notes(note), dataset
+    note = f"{part.name} decided; {held_out.name} judged and decided nothing"
+    return attempt.with_measured(shares_data=False, comparison=comparison).with_notes(note), held_out
 
 
 def _calibrated(
     model: "Model", options: Options, dataset: Dataset, calibrator: str, resume: Path | None
 ) -> "tuple[Model, Options, Dataset | None, Dataset]":
-    """The options with scales from a part of the data, that part, and the rest, which judges them; None and all of it
-    where it is too little to be parted. The model comes with the corrections of its constants that help on the rest.
+    """The model and options with scales and corrections from one part of the data; that part, and
+    the rest, which judges. If there is too little data: None, and all of it.
     """
-    seen, unseen, note = split_for_scales(model, dataset)
-    options = with_parameters(model, options, seen, calibrator, resume)
-    model, options = correct_parameters(model, options, seen, unseen, calibrator)
-    told = replace(options, notes=(*options.notes, note))
-    return (model, told, None, dataset) if unseen is None else (model, told, seen, unseen)
+    part, held_out, note = split_for_scales(model, dataset)
+    options = with_parameters(model, options, part, calibrator, resume)
+    model, options = correct_parameters(model, options, part, held_out, calibrator)
+    noted = replace(options, notes=(*options.notes, note))
+    return (model, noted, None, dataset) if held_out is None else (model, noted, part, held_out)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One conversion with its check. `options` make it again, unless `has_biases` were moved in its result."""
+    """One conversion with its check. `options` reproduce it, unless `has_biases`: its result has
+    corrected biases.
+    """
 
     decided: "Decided"
     result: "Artifact"
@@ -145,7 +152,7 @@ class Attempt:
     has_biases: bool = False
 
     def with_measured(self, *, shares_data: bool, comparison: Comparison | None = None) -> "Attempt":
-        """The same, with whether the data that judged had decided, and another check."""
+        """A copy. `shares_data`: the judging data also decided; `comparison`: a new check."""
         comparison = comparison or self.comparison
         return replace(self, measured=replace(self.measured, comparison=comparison, shares_data=shares_data))
 
@@ -161,11 +168,11 @@ class Attempt:
 def attempt_on(
     model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, seen: "Dataset | None", memory: Memory
 ) -> Attempt:
-    """Convert by what the data shows: with what it lifts where the answers hold then, else with all protection. `seen`
-    is what scales are from where other data judges; biases are corrected on it if that is asked for. `memory` keeps
-    what searches run.
+    """Convert by measured ranges: with cleared nodes if the outputs hold, otherwise with full
+    protection. `seen`: the data of scales, if other data judges; biases are corrected on it if
+    requested. `memory` stores search results.
     """
-    # What was made up speaks against running low, and never for it.
+    # Random data may forbid low precision, but never justifies it.
     lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges, memory)
     attempt = lifted or _protect(model, options, dataset, ranges, memory)
     if _is_wrong(attempt.comparison):
@@ -176,7 +183,9 @@ def attempt_on(
 
 
 def _with_last_in_floats(model: "Model", wrong: Attempt, dataset: "Dataset", ranges: Ranges) -> Attempt:
-    """The same with as few of the last quantized products in floats as make the answers right; as it was if none do."""
+    """The attempt with the fewest last quantized layers in floats that make the outputs right;
+    unchanged if none do.
+    """
     because = wrong.comparison.verdict.because
     for names, options in without_last(wrong.decided, wrong.options, f"with it the answers are wrong: {because}"):
         note = f"{len(names)} of the products nearest to the outputs went back to floats ({because}): {names[0]}"
@@ -186,14 +195,14 @@ def _with_last_in_floats(model: "Model", wrong: Attempt, dataset: "Dataset", ran
     return wrong
 
 
-def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset, unseen: Dataset) -> Attempt:
-    """The same plan with biases that bring means back, where answers on data held back are nearer by that."""
-    better = correct_biases(model, options, (held.decided, held.result), seen, unseen)
-    comparison = held.comparison
+def _with_biases(model: "Model", options: Options, attempt: Attempt, scale_data: Dataset, held_out: Dataset) -> Attempt:
+    """The attempt with bias correction, if that lowers the error on held-out data."""
+    better = correct_biases(model, options, (attempt.decided, attempt.result), scale_data, held_out)
+    comparison = attempt.comparison
     if better.is_kept:
-        comparison = check(model, better.result, unseen, None, options.planning.low, comparison)
-    measured = replace(held.measured, comparison=comparison)
-    return replace(held, decided=better.decided, result=better.result, measured=measured, has_biases=better.is_kept)
+        comparison = check(model, better.result, held_out, None, options.planning.low, comparison)
+    measured = replace(attempt.measured, comparison=comparison)
+    return replace(attempt, decided=better.decided, result=better.result, measured=measured, has_biases=better.is_kept)
 
 
 def _attempt(
@@ -206,7 +215,7 @@ def _attempt(
 
 
 def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "Dataset") -> Attempt:
-    """The attempt checked on its target's runtime, on all of the data, and judged again where that has changed it."""
+    """The attempt checked on its target's runtime, and judged again if that changed it."""
     outputs = {output.name: output for output in attempt.comparison.outputs}
     first = PlannedResult(decided=attempt.decided, result=attempt.result, options=attempt.options)
     checked = check_on_runtime(model, first, dataset, outputs, may_change=not attempt.has_biases)
@@ -224,8 +233,8 @@ def _protect(
     model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory, like: Evaluator | None = None,
     known: Comparison | None = None,
 ) -> Attempt:  # fmt: skip
-    """Convert with all protection, from structure and from data; a result that fails its check is repaired. `like`: the
-    evaluator of an earlier search; `known`: as of `compare_on`.
+    """Convert with all protection, from structure and data, and repair a result that fails its
+    check. `like`: evaluator of an earlier search; `known`: as in `compare_on`.
     """
     options = with_protection(model, options, ranges, HEADROOM)
     attempt = _attempt(model, options, dataset, ranges, known=known)
@@ -235,8 +244,8 @@ def _protect(
 
 
 def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory) -> Attempt | None:
-    """Convert with what data lifts, and put protection back by what errors cost where the check does not hold with its
-    margin. None where nothing is lifted, nothing that was lifted holds, or the data cannot tell.
+    """Convert with cleared nodes, and return nodes to FP32 by their error if the check fails its
+    margin. None if no node is cleared, none of the results holds, or the data is inconclusive.
     """
     if ranges.unknown or not can_tell(judge_model(model, options)[1].problem.graph, ranges.values):
         return None
@@ -246,7 +255,7 @@ def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, 
         return None
     attempt = _attempt(model, lifted, dataset, ranges, f"data lifted what was suspected of {count}")
     if attempt.comparison.verdict.ruling is Ruling.UNKNOWN:
-        return None  # nothing shows that what was lifted fits
+        return None  # no evidence that the cleared nodes fit
     if _holds(attempt.comparison):
         return attempt
     tuner = _returning(model, lifted, dataset, attempt, memory) if _knows_prices(options) else None
@@ -261,16 +270,16 @@ def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, 
     return returned
 
 
-def _is_cheaper(one: "Decided", other: "Decided") -> bool:
-    """Whether a plan costs less than another of the same model, errors apart."""
-    if one.plan.fingerprint != other.plan.fingerprint:  # their opsets differ
+def _is_cheaper(plan: "Decided", other: "Decided") -> bool:
+    """Whether a plan costs less than another of the same model, errors aside."""
+    if plan.plan.fingerprint != other.plan.fingerprint:  # their opsets differ, so costs do not compare
         return False
     problem = other.problem.without_penalties()
-    return cost(problem, one.levels) < cost(problem, other.levels)
+    return cost(problem, plan.levels) < cost(problem, other.levels)
 
 
 def _returning(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt, memory: Memory) -> Tuner:
-    """What chooses on few samples which nodes go back to FP32."""
+    """A tuner that selects, on few samples, nodes to return to FP32."""
     goal = Goal(max_error=lifted.comparison.verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
     limits = Limits(evaluations=_EVALUATIONS_ON_FEW)
     tuner = Tuner(model, options, goal, dataset, limits, memory.within("what was lifted"))
@@ -280,7 +289,7 @@ def _returning(model: "Model", options: Options, dataset: "Dataset", lifted: Att
 
 
 def _put_back(tuner: Tuner, dataset: "Dataset", lifted: Attempt) -> Attempt | None:
-    """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
+    """Return nodes to FP32 by error until the check holds. None if no low node remains."""
     verdict = lifted.comparison.verdict
     slack = 1.0
     for _ in range(_RETURNS):
@@ -304,18 +313,18 @@ def _put_back(tuner: Tuner, dataset: "Dataset", lifted: Attempt) -> Attempt | No
 
 
 def _holds(comparison: Comparison) -> bool:
-    """Whether the answers hold the budget with the margin that lifting asks for."""
+    """Whether the outputs hold the budget with the margin for cleared nodes."""
     verdict = comparison.verdict
     return verdict.error.estimate * _MARGIN <= verdict.budget and not any(o.fault for o in comparison.outputs)
 
 
 def _knows_prices(options: Options) -> bool:
-    """Whether the strategy weighs what an error costs; the reference systems' colourings do not."""
+    """Whether the strategy supports error prices; other systems' colourings do not."""
     return options.planning.strategy.name == "mincut"
 
 
 def with_data_settings(options: Options, data: "Data", **more: str) -> Options:
-    """Note in the plan's settings what data it was made with."""
+    """Record the data's name in the plan's settings."""
     name = os.fspath(data) if isinstance(data, str | os.PathLike) else "given batches"
     return replace(options, settings=(*options.settings, ("data", name), *more.items()))
 
@@ -324,27 +333,34 @@ def check(
     model: "Model", result: "Artifact", dataset: "Dataset", goal: Goal | None, low: DType,
     known: Comparison | None = None,
 ) -> Comparison:  # fmt: skip
-    """Compare a result with the model that came in, in the true precision, within a goal or else the default budget of
-    `low`. `known`: as of `compare_on`.
+    """Compare a result with the source model by emulation, within a goal or the default budget of
+    `low`. `known`: as in `compare_on`.
     """
-    found = model.runnable(result)
+    candidate = model.runnable(result)
     if goal is None:
-        return compare_on(model.given, found, dataset, low=low, known=known)
+        return compare_on(model.given, candidate, dataset, low=low, known=known)
     drop = None if goal.max_drop is None else goal.max_drop.text
     return compare_on(
-        model.given, found, dataset, max_error=goal.max_error, metric=goal.metric, max_drop=drop, low=low, known=known
+        model.given,
+        candidate,
+        dataset,
+        max_error=goal.max_error,
+        metric=goal.metric,
+        max_drop=drop,
+        low=low,
+        known=known,
     )
 
 
 def _is_wrong(comparison: Comparison) -> bool:
-    """Whether the answers are off; what more samples would have to decide is not."""
+    """Whether the outputs exceed the budget or have a fault; undecided ones do not count."""
     return comparison.verdict.error.estimate > comparison.verdict.budget or any(o.fault for o in comparison.outputs)
 
 
 def _repair(
     model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: Memory, like: Evaluator | None
 ) -> Attempt:
-    """Give nodes back to FP32, the costliest first, until the check holds."""
+    """Return nodes to FP32, largest error first, until the check holds."""
     verdict = failed.comparison.verdict
     goal = Goal(max_error=verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
     limits = Limits(evaluations=_EVALUATIONS)

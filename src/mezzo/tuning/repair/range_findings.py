@@ -1,4 +1,4 @@
-"""Options with what measured ranges forbid, and what they lift."""
+"""Findings from measured ranges: protected nodes, and nodes cleared for low precision."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -30,27 +30,29 @@ def protect(
     model: "Model", options: Options, dataset: "Dataset", resume: Path | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[Options, Ranges]:  # fmt: skip
-    """Measure the ranges of a model's values, and add what they forbid to the options. `resume` and `may_go_on` are as
-    of `measure_ranges`.
+    """Measure the ranges of a model's values, and add overflow protection to the options. `resume`
+    and `may_go_on` are as in `measure_ranges`.
 
-    Raises: InputError: the data does not fit the model.
+    Raises InputError: the data does not fit the model.
     """
     ranges = measure_ranges(model, dataset, resume=resume, progress=model.progress, may_go_on=may_go_on)
     return with_protection(model, options, ranges, HEADROOM), ranges
 
 
 def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: float) -> Options:
-    """Add to the options what ranges forbid, but for what structure shows to be harmless."""
+    """The options with overflow protection by ranges, harmless values excepted."""
     judged = judge_model(model, options)[1]
     graph, low = judged.problem.graph, FORMATS[options.planning.low]
     rows = rows_of(graph)
     harmless = saturated(View(graph=graph, rows=tuple(rows), low=low))
-    found = protections(graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys())
-    return replace(options, planning=replace(options.planning, found=found))
+    findings = protections(graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys())
+    return replace(options, planning=replace(options.planning, found=findings))
 
 
 def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
-    """Add to the options what ranges forbid for certain, and what they lift. Masks are stored within bounds."""
+    """The options with certain overflow protection alone, and with cleared nodes. Masks are clipped
+    to the format's range.
+    """
     policy = options.planning.policy
     if policy.findings is None or "constant-out-of-range" in policy.findings:
         policy = replace(policy, limits_masks=True)
@@ -65,14 +67,14 @@ def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
 
 
 def count_lifted(model: "Model", options: Options, lifted: Options, ranges: Ranges) -> str:
-    """What data lifts, by rule, in words; empty where it lifts nothing."""
+    """The nodes that data clears, by rule, as text; empty if there are none."""
     denied = with_protection(model, options, ranges, HEADROOM).planning.found
     soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
     counts: Counter[str] = Counter({"values that vanish": soft} if soft else {})
-    before, judged = (judge_model(model, one)[1] for one in (options, lifted))
+    before, judged = (judge_model(model, variant)[1] for variant in (options, lifted))
     if masks := len(judged.limits) - len(before.limits):
         counts["masks"] = masks
-    counts += _lifts_in(judged) - _lifts_in(before)  # structure lifts some without data
+    counts += _lifts_in(judged) - _lifts_in(before)  # structure clears some without data
     nodes = sum(counts.values())
     by_rule = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items()))
     return f"{nodes} nodes ({by_rule})" if nodes else ""

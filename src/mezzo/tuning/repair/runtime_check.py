@@ -1,10 +1,13 @@
-"""A result on the runtime of its target, where that is installed: it is loaded there, its products are counted in the
-graph that the runtime makes of it, its answers are compared with FP32's, and it is timed beside FP32.
+"""Check of a result on its target's runtime, if installed: it is loaded, its INT8 kernels are
+counted in the runtime's optimized graph, its outputs are compared with FP32's, and it is timed
+against FP32.
 
-What the runtime does otherwise than planned goes back, in a bounded number of rounds: a quantized unit with which it
-fails or answers wrong to floats, low floats of one operator to FP32; a product that it leaves in floats to a form that
-finds ranges at run time, where the target has one, else to floats; and of what is slower than floats alone the half
-that was to gain least, then half of the rest, then all. Where that form is faster for all products, they take it.
+Deviations from the plan are repaired in a bounded number of rounds. A quantized unit with which the
+runtime fails or has wrong outputs returns to floats, and low floats of one operator type to FP32. A
+matmul or convolution that the runtime leaves in floats becomes dynamically quantized if the target
+supports it, otherwise float. If INT8 is slower than floats alone, the half of the units with the
+least expected gain returns, then half of the rest, then all. If dynamic quantization of all layers
+is faster, it is used.
 """
 
 import time
@@ -37,17 +40,19 @@ if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Dataset
 
 RULE = "runtime"
-# Rounds in which products that run in floats go back; units that fail or answer wrong, found one after the other.
+# Rounds of returning layers that run in floats; number of failing parts that are searched, one
+# after the other.
 _ROUNDS, _CULPRITS = 3, 3
-# So long what fails is looked for, each step a conversion and a run; of a large model it may not be found then.
+# Time limit of the search for failing parts, each step a conversion and a run; too short for some
+# large models.
 _LONGEST_SEARCH_S = 120.0
-# Halves that go back where all is slower than floats, before the rest does.
+# Number of halves that return if all is slower than floats, before the rest does.
 _HALVES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedResult:
-    """A result with the plan and the options that made it."""
+    """A result with its plan and options."""
 
     decided: "Decided"
     result: "Artifact"
@@ -56,7 +61,7 @@ class PlannedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a check came to: the result that is left, what was seen of it, and what a reader has to know."""
+    """The outcome of a check: the final result, what was observed, and notes for the reader."""
 
     candidate: PlannedResult
     check: RuntimeCheck
@@ -72,10 +77,10 @@ def check_on_runtime(
     *,
     may_change: bool,
 ) -> Checked | None:
-    """Run a result on its target, and give back what does not do there as planned, if it may be changed. None where
-    nothing runs low, or the target's table knows of no gain that could be checked.
+    """Run a result on its target's runtime, and repair deviations from the plan if it may be
+    changed. None if nothing is low precision, or the target's table promises no speedup to check.
 
-    `data` is what answers are compared on, drawn where there is none; `held` are the outputs of the emulated check.
+    `data`: to compare outputs on; random if None. `held`: the outputs of the emulated check.
     """
     profiler = None if model.given.lab is None else model.given.lab.profiler
     if profiler is None or not first.decided.may_gain:
@@ -101,7 +106,7 @@ def check_on_runtime(
 
 
 def measured_without_data(model: "Model", first: PlannedResult, *, may_change: bool) -> tuple[PlannedResult, Measured]:
-    """A result that no data has judged, checked on drawn data as of `check_on_runtime`, with what that showed."""
+    """Check a result on its runtime with random data; returns the measurements too."""
     checked = check_on_runtime(model, first, None, None, may_change=may_change)
     if checked is None:
         return first, Measured()
@@ -110,7 +115,7 @@ def measured_without_data(model: "Model", first: PlannedResult, *, may_change: b
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Nodes that go back together, by name, and the format that they run in until then."""
+    """Names of nodes that return together, and their current format."""
 
     nodes: tuple[str, ...]
     dtype: DType
@@ -118,7 +123,7 @@ class _Part:
 
 @dataclass(kw_only=True)
 class _Check:
-    """One check, on its way."""
+    """The state of one check."""
 
     model: "Model"
     runtime: str
@@ -128,37 +133,37 @@ class _Check:
     returned: list[str] = field(default_factory=list)
 
     def run(self, may_change: bool, is_right: bool) -> Checked:
-        """See what the runtime makes of the result; `is_right`: emulated, its answers are."""
-        seen = self.runs.see(self.now.result)
-        if may_change and is_right and seen.because is not None:
-            seen = self._without_culprits(seen)
-        for _ in range(_ROUNDS if may_change and seen.because is None else 0):
-            if seen.products is None or not seen.products.in_floats:
+        """Check the current result. `is_right`: its emulated outputs are within budget."""
+        outcome = self.runs.see(self.now.result)
+        if may_change and is_right and outcome.because is not None:
+            outcome = self._without_culprits(outcome)
+        for _ in range(_ROUNDS if may_change and outcome.because is None else 0):
+            if outcome.products is None or not outcome.products.in_floats:
                 break
-            seen = self._without_floats(seen)
-        if may_change and seen.because is None:
-            seen = self._with_late_ranges(seen)
+            outcome = self._without_floats(outcome)
+        if may_change and outcome.because is None:
+            outcome = self._with_late_ranges(outcome)
         timing = None
-        if seen.because is None:
-            timing, seen = self._time(seen, may_change)
+        if outcome.because is None:
+            timing, outcome = self._time(outcome, may_change)
         check = RuntimeCheck(
             target=self.now.options.planning.target.name,
             runtime=self.runtime,
-            fault=seen.fault,
-            comparison=seen.comparison,
-            planned=None if seen.products is None else len(seen.products.planned),
-            in_floats=() if seen.products is None else seen.products.in_floats,
+            fault=outcome.fault,
+            comparison=outcome.comparison,
+            planned=None if outcome.products is None else len(outcome.products.planned),
+            in_floats=() if outcome.products is None else outcome.products.in_floats,
             returned=tuple(self.returned),
         )
         return Checked(candidate=self.now, check=check, timing=timing, notes=tuple(self.notes))
 
-    # -- what fails, or answers wrong -------------------------------------------------------------------------------
+    # -- failures and wrong outputs
 
-    def _without_culprits(self, seen: Seen) -> Seen:
-        """Give parts back, each found by halving, until the rest runs and answers right; all as it was where that is
-        not reached.
+    def _without_culprits(self, outcome: Seen) -> Seen:
+        """Return parts to floats, each found by bisection, until the rest runs with right outputs;
+        unchanged if that fails.
         """
-        before, wrong = (self.now, seen), seen
+        before, wrong = (self.now, outcome), outcome
         back: list[_Part] = []
         until_s = time.monotonic() + _LONGEST_SEARCH_S
         for _ in range(_CULPRITS):
@@ -166,23 +171,23 @@ class _Check:
             if culprit is None:
                 break
             back.append(culprit)
-            found = self._remade(before[0], back, f"{self.runtime} fails with it: {wrong.because}")
-            seen = self.runs.see(found.result)
-            if seen.because is None:
-                self.now = found
+            remade = self._remade(before[0], back, f"{self.runtime} fails with it: {wrong.because}")
+            outcome = self.runs.see(remade.result)
+            if outcome.because is None:
+                self.now = remade
                 self._tell(f"{self.runtime}: {before[1].because}", back)
-                return seen
+                return outcome
         return before[1]
 
     def _find_culprit(self, candidate: PlannedResult, back: Sequence[_Part], until_s: float) -> _Part | None:
-        """The first part, floats before what is quantized, with which those before it fail; None where the fault is
-        elsewhere, or the search takes too long.
+        """The first failing part, floats before quantized units, by bisection over prefixes; None
+        if the fault is elsewhere, or time runs out.
         """
         parts = [part for part in (*self._floats(candidate), *self._units(candidate)) if part not in back]
 
         def fails(count: int) -> bool:
-            found = self._remade(candidate, [*back, *parts[count:]], "tried")
-            return self.runs.see(found.result).because is not None
+            remade = self._remade(candidate, [*back, *parts[count:]], "tried")
+            return self.runs.see(remade.result).because is not None
 
         if not parts or fails(0):
             return None
@@ -195,64 +200,70 @@ class _Check:
             right, wrong = (right, middle) if fails(middle) else (middle, wrong)
         return parts[wrong - 1]
 
-    # -- what runs in floats ----------------------------------------------------------------------------------------
+    # -- layers that run in floats
 
-    def _without_floats(self, seen: Seen) -> Seen:
-        """Give back the products that the runtime computes in floats: to a form that finds ranges at run time where
-        they have not had one, else to floats.
+    def _without_floats(self, outcome: Seen) -> Seen:
+        """Make the layers that the runtime computes in floats dynamically quantized, if that was
+        not tried yet; otherwise return them to floats.
         """
-        assert seen.products is not None, "they were counted"
-        names, candidate = {*seen.products.in_floats}, self.now
+        assert outcome.products is not None, "they were counted"
+        names, candidate = {*outcome.products.in_floats}, self.now
         late = frozenset(names) - (candidate.options.planning.dynamic or frozenset())
         other = self._at_run_time(candidate, late) if late else None
         if other is not None:
-            found = self.runs.see(other.result)
-            if found.because is None and found.products is not None and not found.products.in_floats:
+            dynamic_outcome = self.runs.see(other.result)
+            if (
+                dynamic_outcome.because is None
+                and dynamic_outcome.products is not None
+                and not dynamic_outcome.products.in_floats
+            ):
                 self.now = other
                 self.notes.append(f"{self.runtime} computes {_count(names)} in floats: they find ranges at run time")
-                return found
+                return dynamic_outcome
         units = [unit for unit in self._units(candidate) if unit.nodes[0] in names]
         if not units:
-            return replace(seen, products=None)
+            return replace(outcome, products=None)
         because = f"{self.runtime} computes it in floats all the same"
         self.now = self._remade(candidate, units, because)
         self._tell(because, units)
         return self.runs.see(self.now.result)
 
     def _at_run_time(self, candidate: PlannedResult, names: frozenset[str]) -> PlannedResult | None:
-        """The result with some products in the form that finds ranges at run time; None where the target has none, or
-        some are not taken up by it.
+        """The result with these layers dynamically quantized; None if the target does not support
+        it for all of them.
         """
         planning = candidate.options.planning
         quantized = planning.line.quantized_format
         if quantized is None or planning.is_dynamic or not planning.target.finds_ranges(quantized):
             return None
         dynamic = (planning.dynamic or frozenset(candidate.decided.plan.dynamic)) | names
-        found = _convert(self.model, replace(candidate.options, planning=replace(planning, dynamic=dynamic)))
-        return found if names <= {*found.decided.plan.dynamic} else None
+        dynamic_result = _convert(self.model, replace(candidate.options, planning=replace(planning, dynamic=dynamic)))
+        return dynamic_result if names <= {*dynamic_result.decided.plan.dynamic} else None
 
-    # -- speed ------------------------------------------------------------------------------------------------------
+    # -- speed
 
-    def _with_late_ranges(self, seen: Seen) -> Seen:
-        """Let products find ranges at run time where all that can are faster so than with ranges of data, measured."""
+    def _with_late_ranges(self, outcome: Seen) -> Seen:
+        """Use dynamic quantization where supported, if measurably faster than static."""
         names = self._static_products()
         late = self._at_run_time(self.now, names) if names else None
         if late is None:
-            return seen
-        found = self.runs.see(late.result)
-        if found.because is not None or (found.products is not None and found.products.in_floats):
-            return seen
+            return outcome
+        dynamic_outcome = self.runs.see(late.result)
+        if dynamic_outcome.because is not None or (
+            dynamic_outcome.products is not None and dynamic_outcome.products.in_floats
+        ):
+            return outcome
         times = self.runs.speed(late.result, self.now.result)
         if times is None or judge_speed(times) is not Difference.FASTER:
-            return seen
+            return outcome
         self.now = late
         ends = f"{times.estimate:.2f} times as fast as with ranges of data, {times.low:.2f} to {times.high:.2f}"
         self.notes.append(f"{self.runtime}: {_count(names)} find ranges at run time, which makes the model {ends}")
-        return found
+        return dynamic_outcome
 
     def _static_products(self) -> frozenset[str]:
-        """The products with ranges of data for which the target has kernels that find them at run time; none where
-        these are less than half of all: the rest would decide alone.
+        """The statically quantized layers that the target could quantize dynamically; empty if they
+        are fewer than half of all, as the others would decide the timing.
         """
         planning, decided = self.now.options.planning, self.now.decided
         nodes, dtype = decided.reading.graph.nodes, planning.line.quantized_format
@@ -266,10 +277,10 @@ class _Check:
                 names.add(node.name)
         return frozenset(names) if 2 * len(names) > len(products) else frozenset()
 
-    def _time(self, seen: Seen, may_change: bool) -> tuple[Timing | None, Seen]:
-        """Time the result beside FP32, and beside floats alone where the plan has a float beside what is quantized.
-        Of what is slower than that half goes back, and half of the rest, then all. Returns the times of what is left,
-        and what was seen of it.
+    def _time(self, outcome: Seen, may_change: bool) -> tuple[Timing | None, Seen]:
+        """Time the result against FP32, and against floats alone if the plan has a low float. If it
+        is slower than those, half of the units return to floats, then half of the rest, then all.
+        Returns the timing of the final result, and its outcome.
         """
         whole, units = self.now, self._by_gain(self.now) if may_change else []
         has_float = len(whole.options.planning.line.beside) > 1
@@ -277,42 +288,44 @@ class _Check:
         floats = None if alone is None else alone.result
         timings = self.runs.time(whole.result, floats)
         if not (units and is_slower(timings)):
-            return summarise_times(timings), seen
+            return summarise_times(timings), outcome
         than = f"{self.runtime} runs it in {units[0].dtype} slower than {'floats alone' if has_float else 'FP32'}"
         for count in (len(units) >> half for half in range(1, _HALVES + 1)):
             if not count:
                 break
             self.now = self._without(whole, units[:-count])
-            seen = self.runs.see(self.now.result)
-            if seen.because is not None:
+            outcome = self.runs.see(self.now.result)
+            if outcome.because is not None:
                 continue
             timings = self.runs.time(self.now.result, floats)
             if not is_slower(timings):
                 self._tell(than, units[:-count])
-                return summarise_times(timings), seen
+                return summarise_times(timings), outcome
         self.now = alone or self._without(whole, units)
         self._tell(than, units)
         return None if alone is None else times_of_floats(timings), self.runs.see(self.now.result)
 
     def _without(self, candidate: PlannedResult, units: Sequence[_Part]) -> PlannedResult:
-        """The result with some units in floats, as they gain nothing."""
+        """The result with some units in floats, as they are slower."""
         return self._remade(candidate, units, f"{self.runtime} is slower with it in {units[0].dtype}, measured here")
 
-    # -- the plan ---------------------------------------------------------------------------------------------------
+    # -- plans
 
     def _units(self, candidate: PlannedResult) -> list[_Part]:
-        """Each unit that runs quantized, in the graph's order."""
+        """The quantized units, in graph order."""
         return _parts(candidate, candidate.decided.quantized_units)
 
     def _by_gain(self, candidate: PlannedResult) -> list[_Part]:
-        """The same, that first of which the target's table expects least."""
+        """The quantized units, by rising gain in the target's table."""
         problem = candidate.decided.problem
         units = candidate.decided.quantized_units
         gains = problem.gains[problem.line.quantized] if units else ()
         return _parts(candidate, sorted(units, key=lambda unit: sum(int(gains[node]) for node in unit.nodes)))
 
     def _floats(self, candidate: PlannedResult) -> list[_Part]:
-        """What runs in a low float, an operator each: a runtime without a kernel for one has none for all its nodes."""
+        """Nodes in a low float, one part per operator type: a runtime without a kernel for one node
+        has none for the others.
+        """
         line, decided = candidate.options.planning.line, candidate.decided
         low = float_of(line)
         names: dict[str, list[str]] = {}
@@ -322,7 +335,7 @@ class _Check:
         return [_Part(tuple(nodes), low) for nodes in names.values()]
 
     def _remade(self, candidate: PlannedResult, back: Iterable[_Part], because: str) -> PlannedResult:
-        """The result without the format of some parts, for a reason."""
+        """The result with some parts barred from their format, for a reason."""
         returned = [(name, part.dtype) for part in back for name in part.nodes]
         return _convert(self.model, without_format(candidate.options, returned, RULE, because))
 
@@ -330,12 +343,12 @@ class _Check:
         products = [part.nodes[0] for part in parts if part.dtype in QUANTIZED]
         floats = [name for part in parts if part.dtype not in QUANTIZED for name in part.nodes]
         self.returned += products + floats
-        said = [because]
+        texts = [because]
         if products:
-            said.append(f"{_count(products)} went back to floats: {', '.join(products[:4])}")
+            texts.append(f"{_count(products)} went back to floats: {', '.join(products[:4])}")
         if floats:
-            said.append(f"{spell_count(len(floats), 'node')} went back to FP32: {', '.join(floats[:4])}")
-        self.notes.append("; ".join(said))
+            texts.append(f"{spell_count(len(floats), 'node')} went back to FP32: {', '.join(floats[:4])}")
+        self.notes.append("; ".join(texts))
 
 
 def _parts(candidate: PlannedResult, units: "Sequence[QuantizedUnit]") -> list[_Part]:

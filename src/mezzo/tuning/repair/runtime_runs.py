@@ -1,4 +1,4 @@
-"""Results run on the runtime of their target: loaded there, products counted, answers compared, calls timed."""
+"""Runs of results on their target's runtime: loading, kernel counts, outputs, timing."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from mezzo.numerics.timings import Timings
     from mezzo.tables.target import Target
 
-# A second of turns, loading apart.
+# One second of interleaved turns, loading not counted.
 _TURNING = Turning(starts=1, rounds=None, seconds=None, turns_s=1.0)
-# Calls of FP32 that take less mostly measure what a call costs: they decide nothing.
+# FP32 calls shorter than this mostly measure call overhead, and decide nothing.
 _SHORTEST_NS = 1e6
 _RESULT, _FLOATS, _OTHER = "result", "floats alone", "other result"
 
 
 def find_runtime(profiler: Profiler, target: "Target") -> str | None:
-    """The runtime of a target with its version, where it is installed and runs whole models; None elsewhere."""
+    """A target's runtime with its version, if installed and able to run whole models."""
     try:
         return profiler.find_timed(target)
     except InputError:
@@ -43,7 +43,7 @@ def find_runtime(profiler: Profiler, target: "Target") -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One result on the runtime. `fault`: why it does not load or run."""
+    """The outcome of one result on the runtime. `fault`: why it fails to load or run."""
 
     fault: str | None
     products: ProductKernels | None = None
@@ -51,7 +51,7 @@ class Seen:
 
     @property
     def because(self) -> str | None:
-        """What is wrong with it; None where it runs and answers right."""
+        """The reason why the result failed; None if it runs with right outputs."""
         if self.comparison is not None and self.comparison.is_wrong:
             return f"it answers wrong: {self.comparison.verdict.because}"
         return self.fault
@@ -59,7 +59,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The stopwatch of a model that is loaded: to be timed it is not loaded again, and its process goes on."""
+    """Stopwatch of a model that is already loaded: it is timed in its running process."""
 
     runner: Runner
 
@@ -79,18 +79,18 @@ class _Kept:
         raise NotImplementedError("a process that serves turns is not profiled")
 
     def close(self) -> None:
-        """Leave the process to whoever started it."""
+        """Does nothing: `RuntimeRuns` closes the process."""
 
 
 class RuntimeRuns:
-    """Results of one model on the runtime of one target: answers on batches, times on the first of them. The last one
-    seen stays loaded until another is seen, or all is closed.
+    """Runs results of one model on one target: outputs on batches, times on the first batch. The
+    last result stays loaded until the next one, or `close`.
     """
 
     def __init__(
         self, model: "Model", target: "Target", batches: "Sequence[Batch]", held: Mapping[str, Deviation] | None
     ) -> None:
-        """`held`: the outputs of the emulated check, whose budgets hold here too. Raises MezzoError: FP32 fails."""
+        """`held`: outputs of the emulated check, with budgets. Raises MezzoError: FP32 fails."""
         self._model, self._target, self._batch, self._held = model, target, batches[0], held
         self._reference = Reference(model.given, feeds_of_sizes(batches, lab_of(model.given).inputs.slots))
         samples = sum(batch.samples for batch in batches)
@@ -99,7 +99,7 @@ class RuntimeRuns:
         self._last: tuple[Artifact, Entrant] | None = None
 
     def see(self, result: "Artifact") -> Seen:
-        """Load a result, count its products and compare its answers."""
+        """Load a result, count its kernels and compare its outputs."""
         self.close()
         placed = self._place(result, self._open)
         try:
@@ -115,7 +115,7 @@ class RuntimeRuns:
         return Seen(None, products, comparison)
 
     def time(self, result: "Artifact", alone: "Artifact | None") -> "Timings":
-        """Time FP32, a result, and another with nothing quantized where one is given, in this order."""
+        """Time FP32, a result and, if given, one without quantization, in this order."""
         with ExitStack() as others:
             entrants = [self._entrant(BASE, self._model.given), self._entrant_of(result, others)]
             if alone is not None:
@@ -123,18 +123,18 @@ class RuntimeRuns:
             return self._take_turns(entrants)
 
     def speed(self, result: "Artifact", other: "Artifact") -> Interval | None:
-        """How many times as fast a result is as another; None where one of them does not run."""
+        """The speedup of a result over another; None if one of them fails to run."""
         with ExitStack() as others:
             entrants = [self._entrant(_OTHER, self._place(other, others)), self._entrant_of(result, others)]
             return self._take_turns(entrants).files[1].speed
 
     def close(self) -> None:
-        """End what is loaded."""
+        """Stop the loaded result."""
         self._last = None
         self._open.close()
 
     def _load(self, result: "Artifact", placed: "Model") -> Runner:
-        """Load a result that stays loaded. Raises ContractError: the runtime does not."""
+        """Load a result and keep it loaded. Raises ContractError: the runtime fails."""
         profiler = lab_of(placed).profiler
         assert profiler is not None, "its runtime was found"
         loading = Loading(shows_kernels=True)
@@ -150,7 +150,7 @@ class RuntimeRuns:
         )  # fmt: skip
 
     def _entrant_of(self, result: "Artifact", until: ExitStack) -> Entrant:
-        """A result to be timed: as it is loaded, if it is the last one seen."""
+        """A result to time: already loaded if it was the last one seen."""
         last, loaded = self._last or (None, None)
         return loaded if loaded is not None and last is result else self._entrant(_RESULT, self._place(result, until))
 
@@ -163,18 +163,19 @@ class RuntimeRuns:
 
 
 def is_slower(timings: "Timings") -> bool:
-    """Whether the result, the second, is slower than floats alone, the third, or where none is, than FP32, the first.
+    """Whether the result (second) is slower than floats alone (third), or without those, than FP32
+    (first).
 
-    Calls so short that they mostly measure what a call costs tell nothing.
+    Calls so short that they mostly measure overhead decide nothing.
     """
     base, result, *others = timings.files
-    beside = others[0] if others else base
-    if result.times is None or beside.times is None or base.times is None or base.times.median_ns < _SHORTEST_NS:
+    rival = others[0] if others else base
+    if result.times is None or rival.times is None or base.times is None or base.times.median_ns < _SHORTEST_NS:
         return False
-    return judge_speed(speed(beside.turns_ns, result.turns_ns, len(timings.files) - 1)) is Difference.SLOWER
+    return judge_speed(speed(rival.turns_ns, result.turns_ns, len(timings.files) - 1)) is Difference.SLOWER
 
 
 def times_of_floats(timings: "Timings") -> Timing:
-    """The times of floats alone beside FP32, of three."""
+    """The timing of floats alone against FP32, from three."""
     base, _, alone = timings.files
     return summarise_times(replace(timings, files=(base, alone)))

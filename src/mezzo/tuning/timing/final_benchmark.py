@@ -1,4 +1,4 @@
-"""Whether a result is faster, measured: beside the model in FP32, and beside what convert alone gives."""
+"""Final benchmark of a tuned result: speedup over FP32, and over plain `convert`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ BASE, RESULT, ALONE = "FP32", "tuned", "convert alone"
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Times of the model in FP32, of the result, and of what convert alone gives where that could be made. `notes` say
-    how the last two stand to each other.
+    """Timing of the FP32 model, of the result and, if it could be made, of plain `convert`.
+    `notes`: how the last two compare.
     """
 
     timing: Timing
@@ -36,12 +36,12 @@ class Race:
 
     @property
     def speed(self) -> Interval | None:
-        """How many times as fast as FP32 the result is; None where one of them does not run."""
+        """The speedup of the result over FP32; None if one of them fails to run."""
         return self.timing.models[1].speed
 
     @property
     def fault(self) -> str | None:
-        """Why the target does not run the result."""
+        """Why the target cannot run the result."""
         return self.timing.models[1].fault
 
 
@@ -53,17 +53,17 @@ def race(
     batch: "Batch",
     progress: Progress | None,
 ) -> Race:
-    """Time what was found, as `mezzo bench` times files. `convert_alone` makes what no search has seen, as a file if
-    told where.
+    """Time a search's result, as `mezzo bench` times files. `convert_alone` converts without a
+    search, to a file if given a path.
 
-    Raises InputError: nothing is timed on the target here, or there is no room for what is timed.
+    Raises InputError: the target cannot be timed on this machine, or disk space is missing.
     """
     notes: list[str] = []
     alone: Converted | None = None
     with TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()) as folder:
-        found = place_result(model, result, Path(folder))
+        placed = place_result(model, result, Path(folder))
         entrants = [
-            Entrant(name=name, model=each, feeds=batch.feeds) for name, each in ((BASE, model.given), (RESULT, found))
+            Entrant(name=name, model=each, feeds=batch.feeds) for name, each in ((BASE, model.given), (RESULT, placed))
         ]
         path = None if model.store is None else Path(folder, f"alone{_suffix(model)}")
         try:
@@ -83,7 +83,7 @@ def race(
 
 
 def place_result(model: "Model", result: "Artifact", folder: Path) -> "Model":
-    """Open a result, from a file where its front end writes any: in memory there may be no room for its weights."""
+    """Open a result, from a file if possible, as its weights may not fit in memory."""
     if model.store is None:
         return open_source(model.materialize(result), False, None)
     path = folder / f"result{_suffix(model)}"
@@ -96,7 +96,7 @@ def _suffix(model: "Model") -> str:
 
 
 def summarise_times(timings: Timings) -> Timing:
-    """What an account tells of times."""
+    """The summary of times for a record."""
     models = [
         TimedModel(
             name=file.name,
@@ -113,23 +113,23 @@ def summarise_times(timings: Timings) -> Timing:
     )  # fmt: skip
 
 
-def _tell_alone(found: FileTimes, alone: FileTimes, converted: Converted) -> str:
-    """How what was found stands to what convert alone gives, in words."""
+def _tell_alone(tuned: FileTimes, alone: FileTimes, converted: Converted) -> str:
+    """Describe the result's speed against plain `convert`."""
     error = _error_of(converted)
     errs = "" if error is None else f", which errs by {error:.2e} by its own check"
-    if alone.fault is not None or found.fault is not None:
-        return f"what convert alone gives{errs}, cannot be compared in speed: {alone.fault or found.fault}"
-    beside = speed(alone.turns_ns, found.turns_ns, 2)
-    said = {
+    if alone.fault is not None or tuned.fault is not None:
+        return f"what convert alone gives{errs}, cannot be compared in speed: {alone.fault or tuned.fault}"
+    speedup = speed(alone.turns_ns, tuned.turns_ns, 2)
+    relation = {
         Difference.FASTER: "faster than",
         Difference.SLOWER: "slower than",
         Difference.UNKNOWN: "not told apart in speed from",
-    }[judge_speed(beside)]
-    ends = f"{beside.estimate:.2f} times as fast, {beside.low:.2f} to {beside.high:.2f}"
-    return f"the result is {said} what convert alone gives{errs}: {ends}"
+    }[judge_speed(speedup)]
+    ends = f"{speedup.estimate:.2f} times as fast, {speedup.low:.2f} to {speedup.high:.2f}"
+    return f"the result is {relation} what convert alone gives{errs}: {ends}"
 
 
 def _error_of(converted: Converted) -> float | None:
-    """The largest error that a conversion found in its own check; None where it had none."""
+    """The largest error in a conversion's own check; None if it had none."""
     comparison = None if converted.measured is None else converted.measured.comparison
     return None if comparison is None else comparison.verdict.error.estimate

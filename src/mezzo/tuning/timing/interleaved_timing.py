@@ -1,7 +1,8 @@
-"""Models run in turns: what drifts on the machine drifts for all of them, and none always follows the same one.
+"""Interleaved timing of models: turns alternate, so that machine drift affects all alike, in
+balanced order.
 
-Each is loaded in a process of its own, anew at every start. Before each timed turn stand a rest, in which what others
-left spinning goes to sleep, and a call that is not timed.
+Each model has its own process, started anew several times. A pause, in which spinning threads of
+others go to sleep, and an untimed call precede each timed turn.
 """
 
 import math
@@ -16,16 +17,17 @@ from mezzo.contracts.frontend import Progress
 from mezzo.contracts.timings import Runner, Stopwatch
 
 PAUSE_S = 0.02
-_SHORTEST_NS = 2e6  # of a timed turn: shorter calls are timed several at once
+_SHORTEST_NS = 2e6  # minimum length of a timed turn: several shorter calls are timed at once
 _MOST_CALLS = 1000
 _STAGE = "timing"
-LEAST_ROUNDS = 8  # fewer leave the interval of their median without ends
+LEAST_ROUNDS = 8  # fewer leave the confidence interval of the median unbounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turning:
-    """How long models are timed: so many starts with so many rounds in all, or until the time is up; never less than
-    one round. `turns_s`: how long the turns alone take, loading apart; never less than `LEAST_ROUNDS` in all.
+    """Length of a timing run: `starts` with `rounds` in total, or until `seconds` are over; at
+    least one round. `turns_s`: time for the turns alone, loading not counted; at least
+    `LEAST_ROUNDS` in total.
     """
 
     starts: int
@@ -35,13 +37,13 @@ class Turning:
     turns_s: float | None = None
 
 
-# Where nothing else is asked for: as many rounds as this, or for as long.
+# Default: this many rounds, or this long.
 USUAL = Turning(starts=5, rounds=60, seconds=60.0)
 
 
 @dataclass(slots=True)
 class Taken:
-    """What one model took: ns per call by start and round, each the mean of so many calls; or why it took nothing."""
+    """One model's times: ns per call by start and round, each a mean of `calls`; or its fault."""
 
     turns_ns: list[list[float]] = field(default_factory=list)
     calls: int = 0
@@ -49,7 +51,7 @@ class Taken:
 
 
 class _Course:
-    """Everything that is timed, and how far that is."""
+    """A timing run in progress."""
 
     def __init__(
         self, watches: Sequence[Stopwatch], turning: Turning, progress: Progress | None, now: Callable[[], float]
@@ -71,7 +73,7 @@ class _Course:
             left = None if left is None else left - (self._rounds - began)
 
     def _start_once(self, rounds: int | None, start: int) -> None:
-        """Load every model that runs, and give them their turns."""
+        """Load every model that runs, and time rounds of turns."""
         with ExitStack() as open_:
             running: dict[int, Runner] = {}
             for number, watch in enumerate(self._watches):
@@ -92,25 +94,25 @@ class _Course:
 
     def _load(self, watch: Stopwatch, number: int, running: dict[int, Runner], open_: ExitStack) -> None:
         runner = open_.enter_context(closing(watch.start()))
-        taken = self.taken[number]
-        if not taken.calls:
+        times = self.taken[number]
+        if not times.calls:
             first_ns = max(1.0, runner.turn(self._turning.pause_s, 1))
-            taken.calls = min(_MOST_CALLS, max(1, math.ceil(_SHORTEST_NS / first_ns)))
+            times.calls = min(_MOST_CALLS, max(1, math.ceil(_SHORTEST_NS / first_ns)))
         running[number] = runner
 
     def _turn(self, runner: Runner, number: int) -> None:
-        taken = self.taken[number]
-        taken.turns_ns[-1].append(runner.turn(self._turning.pause_s, taken.calls))
+        times = self.taken[number]
+        times.turns_ns[-1].append(runner.turn(self._turning.pause_s, times.calls))
 
     def _try(self, number: int, step: Callable[[], None]) -> None:
-        """A model that fails is out of the course with all that it took: its turns stand beside nobody's any more."""
+        """Run a step; a model that fails leaves the run, and its times are dropped."""
         try:
             step()
         except ContractError as error:
             self.taken[number] = Taken(fault=str(error))
 
     def _is_over(self, starts: int) -> bool:
-        """Whether the time for so many starts is up."""
+        """Whether the time for this many starts is used up."""
         limit = self._turning.turns_s
         if limit is not None:
             share = starts / self._turning.starts
@@ -129,14 +131,16 @@ def take_turns(
     progress: Progress | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> Sequence[Taken]:
-    """Time models side by side. A model that fails is left out from there on; the others go on."""
+    """Time models side by side. A model that fails is dropped; the others go on."""
     course = _Course(watches, turning, progress, now)
     course.run()
     return course.taken
 
 
 def order_of(numbers: Sequence[int], round_: int) -> list[int]:
-    """The order of a round: every model is first as often, and follows each of its neighbours as often."""
+    """The order of models in a round: over rounds, each is first equally often, and follows each
+    neighbour equally often.
+    """
     turn = round_ // 2 % len(numbers)
     order = [*numbers[turn:], *numbers[:turn]]
     return order[::-1] if round_ % 2 else order

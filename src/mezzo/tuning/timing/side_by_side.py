@@ -1,4 +1,4 @@
-"""Times whole models side by side on an installed runtime, each in a process of its own."""
+"""Side-by-side timing of whole models on an installed runtime, each in its own process."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -26,9 +26,7 @@ _PROFILED_RUNS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrant:
-    """A model to be timed, what it is called, and what it is fed. `watch`: its stopwatch, where one is open already,
-    which stays open.
-    """
+    """A model to time, its name and feeds. `watch`: an open stopwatch, left open."""
 
     name: str
     model: Model
@@ -37,7 +35,7 @@ class Entrant:
 
 
 def find_timed(model: Model, target: Target) -> str:
-    """The runtime of a target with its version. Raises InputError: nothing is timed on it here, or no such model is."""
+    """A target's runtime with its version. Raises InputError: it cannot time this model."""
     return _profiler(model).find_timed(target)
 
 
@@ -54,10 +52,11 @@ def time_side_by_side(
     answers: bool = False,
     progress: Progress | None = None,
 ) -> Timings:
-    """Time models in turns, the first as the reference of the others. A model that the target does not run has a fault,
-    and the others go on. `layers`: profile each afterwards. `answers`: compare what they answer, run by the target.
+    """Time models interleaved, the first as the reference. A model that the target cannot run gets
+    a fault, and the others go on. `layers`: profile each afterwards. `answers`: compare the
+    outputs, as the target runs them.
 
-    Raises InputError: nothing is timed on the target here.
+    Raises InputError: the target cannot be timed on this machine.
     """
     runtime = find_timed(entrants[0].model, target)
     before = find_load()
@@ -66,18 +65,18 @@ def time_side_by_side(
             each.watch or open_.enter_context(closing(_profiler(each.model).stopwatch(target, each.feeds, loading)))
             for each in entrants
         ]
-        taken = take_turns(watches, turning, progress)
+        results = take_turns(watches, turning, progress)
         after = find_load()
-        rows = [_row(each, taken, number) for number, each in enumerate(entrants)]
-        said: list[str] = []
+        rows = [_row(each, results, number) for number, each in enumerate(entrants)]
+        problems: list[str] = []
         if answers and len(entrants) > 1:
-            rows = _with_answers(rows, entrants, watches, data, said)
+            rows = _with_answers(rows, entrants, watches, data, problems)
         if layers:
             rows = [_with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)]
     return Timings(
         target=target.name, runtime=runtime, machine=find_machine(), cores=count_cores(), threads=loading.threads,
         keeps_types=loading.keeps_types, data=data, batch=batch, pause_s=turning.pause_s,
-        load=None if before is None or after is None else (before, after), files=tuple(rows), notes=(*notes, *said),
+        load=None if before is None or after is None else (before, after), files=tuple(rows), notes=(*notes, *problems),
     )  # fmt: skip
 
 
@@ -89,20 +88,20 @@ def _profiler(model: Model) -> Profiler:
 
 
 def _row(entrant: Entrant, every: Sequence[Taken], number: int) -> FileTimes:
-    taken, reference = every[number], every[0]
-    is_beside = number > 0 and taken.fault is None and reference.fault is None
+    own, reference = every[number], every[0]
+    is_compared = number > 0 and own.fault is None and reference.fault is None
     others = sum(each.fault is None for each in every) - 1
-    found = speed(reference.turns_ns, taken.turns_ns, others) if is_beside else None
+    speedup = speed(reference.turns_ns, own.turns_ns, others) if is_compared else None
     return FileTimes(
         name=entrant.name,
         size_bytes=entrant.model.size_bytes,
         is_reference=number == 0,
-        fault=taken.fault,
-        turns_ns=tuple(map(tuple, taken.turns_ns)),
-        calls=taken.calls,
-        times=None if taken.fault is not None else spread_of(taken.turns_ns),
-        speed=found,
-        difference=None if found is None else judge_speed(found),
+        fault=own.fault,
+        turns_ns=tuple(map(tuple, own.turns_ns)),
+        calls=own.calls,
+        times=None if own.fault is not None else spread_of(own.turns_ns),
+        speed=speedup,
+        difference=None if speedup is None else judge_speed(speedup),
         inputs={name: _spell_feed(feed) for name, feed in entrant.feeds.items() if feed is not None},
     )
 
@@ -114,42 +113,44 @@ def _with_layers(row: FileTimes, watch: Stopwatch, progress: Progress | None) ->
         progress("profiling", 0, 0)
     try:
         layers: Sequence[Layer] = watch.layers(_PROFILED_RUNS)
-    except MezzoError as error:  # a profile too large to be read, too: the times stand
+    except MezzoError as error:  # also an oversized profile: the times stay valid
         return replace(row, fault=f"it was timed, but not profiled: {error}")
     return replace(row, layers=tuple(layers))
 
 
 def _with_answers(
     rows: Sequence[FileTimes], entrants: Sequence[Entrant], watches: Sequence[Stopwatch], data: DataSource,
-    said: list[str],
+    problems: list[str],
 ) -> list[FileTimes]:  # fmt: skip
-    """The rows with what each file answers beside the reference, both run by the target; `said` gets why not."""
+    """The rows with comparisons of outputs, all run by the target; reasons for missing ones are
+    added to `problems`.
+    """
     if rows[0].fault is not None:
         return [*rows]
     first = entrants[0]
     batch = Batch(first.feeds, {}, data.name, data.samples)
     every = feeds_of_sizes([batch], lab_of(first.model).inputs.slots)
-    found = [rows[0]]
+    compared = [rows[0]]
     try:
         with closing(watches[0].start()) as runner:
             reference = Reference(first.model, every, runner.answer)
     except MezzoError as error:
-        said.append(f"answers were not compared: {first.name}: {error}")
+        problems.append(f"answers were not compared: {first.name}: {error}")
         return [*rows]
     for row, entrant, watch in zip(rows[1:], entrants[1:], watches[1:], strict=True):
         answers = None
         is_shared = all(first.feeds.get(name) is feed for name, feed in entrant.feeds.items())
-        if row.fault is None and is_shared:  # others are fed their own, as a note says
+        if row.fault is None and is_shared:  # models with their own feeds have a note instead
             try:
                 answers = _answers_of(entrant, watch, reference, first.model, data)
             except MezzoError as error:
-                said.append(f"answers of {entrant.name} were not compared: {error}")
-        found.append(replace(row, answers=answers))
-    return found
+                problems.append(f"answers of {entrant.name} were not compared: {error}")
+        compared.append(replace(row, answers=answers))
+    return compared
 
 
 def _answers_of(entrant: Entrant, watch: Stopwatch, reference: Reference, first: Model, data: DataSource) -> Comparison:
-    """What a file answers to the reference's feeds. Raises MezzoError: it does not take them, or fails."""
+    """Compare a file's outputs on the reference's feeds. Raises MezzoError: it fails."""
     candidate = entrant.model.runnable(entrant.model.original)
     with closing(watch.start()) as runner:
         return compare_on_runtime(reference, first, candidate, runner.answer, data)

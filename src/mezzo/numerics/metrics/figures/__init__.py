@@ -1,6 +1,6 @@
-"""Further figures of how a value differs from the reference's: one file each with a `FIGURE`, found by its name.
+"""Registry of additional error metrics: each file of this folder defines one `FIGURE`.
 
-Whatever compares tells each of them: a number of accounts, and a column of reports where it has a title.
+Every comparison computes each of them for its record; those with a title are a column of reports.
 """
 
 import importlib
@@ -17,17 +17,17 @@ Floats = npt.NDArray[np.float64]
 
 
 class Tally(Protocol):
-    """Adds up one figure of one value, piece by piece."""
+    """Accumulates one metric of one value, block by block."""
 
     def add(self, want: Floats, found: Floats, error: Floats) -> None:
-        """Add numbers of the reference, of the candidate, and how far they are apart; all finite, in FP64."""
+        """Add finite FP64 elements of the reference and candidate, and their absolute errors."""
 
     def result(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure by its name in accounts. `title` heads its column; None where it has none."""
+    """A metric by its name in records. `title`: of its column in reports; None without one."""
 
     name: str
     title: str | None
@@ -36,6 +36,6 @@ class Figure:
 
 @cache
 def figures() -> tuple[Figure, ...]:
-    """Every figure of this folder, by name."""
+    """All metrics of this folder, by name."""
     modules = (importlib.import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__))
     return tuple(sorted((module.FIGURE for module in modules), key=lambda figure: figure.name))
