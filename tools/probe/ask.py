@@ -1,4 +1,4 @@
-"""Asks a runtime what it runs in a low type and sets its answers against a target's table."""
+"""Verification of a target's table: runs one-node models in low precision in the runtime."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,15 @@ from probe.children import Child
 from probe.runtimes import Runtime
 
 Model: TypeAlias = onnx.ModelProto
-# Converts a model so that its one node of an operator runs in a dtype; None where the schema does not allow that.
+# Converts a one-node model so that the operator runs in a dtype; None if the schema does not allow
+# it.
 Lower = Callable[[Model, str, DType], Model | None]
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the table and the runtime say of one operator in one dtype. None means that it runs."""
+    """Support of an operator in a dtype by table (`row`) and runtime (`reason`); None: it runs."""
 
     dialect: str
     op: str
@@ -40,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All answers, and the operators that do not run in FP32 either, each with the runtime's reason."""
+    """All answers, and operators that fail even in FP32 (`unasked`) with the runtime's reason."""
 
     answers: tuple[Answer, ...]
     unasked: tuple[tuple[str, str], ...]
@@ -50,7 +51,7 @@ class Findings:
         return tuple(answer for answer in self.answers if not answer.agrees)
 
     def count(self, dtype: DType) -> Counter[bool]:
-        """How many answers of a dtype were yes, and how many no."""
+        """Numbers of supported (True) and unsupported (False) answers of a dtype."""
         return Counter(answer.reason is None for answer in self.answers if answer.dtype is dtype)
 
 
@@ -62,29 +63,29 @@ def ask(
     lower: Lower,
     progress: Progress | None = None,
 ) -> Findings:
-    """Ask a runtime every question in every dtype, in a child process, and look up what the target's table says."""
+    """Try every question in every dtype in a child process; look it up in the target's table."""
     answers: list[Answer] = []
-    silent: dict[str, str] = {}
+    failures: dict[str, str] = {}
     with Child(runtime.attempt) as child:
         for number, question in enumerate(questions):
             if progress is not None:
                 progress(f"asking {runtime.package}", number, len(questions))
-            found = _ask_one(target, question, dtypes, lower, child)
-            if isinstance(found, str):
-                silent.setdefault(question.name, found)
-            elif found is not None:
-                answers += found
-    asked = {f"{answer.dialect} {answer.op}" for answer in answers}
-    unasked = ((name, reason) for name, reason in sorted(silent.items()) if name not in asked)
+            result = _ask_one(target, question, dtypes, lower, child)
+            if isinstance(result, str):
+                failures.setdefault(question.name, result)
+            elif result is not None:
+                answers += result
+    answered = {f"{answer.dialect} {answer.op}" for answer in answers}
+    unasked = ((name, reason) for name, reason in sorted(failures.items()) if name not in answered)
     return Findings(tuple(answers), tuple(unasked))
 
 
 def _ask_one(
     target: Target, question: Question, dtypes: Sequence[DType], lower: Lower, child: Child
 ) -> list[Answer] | str | None:
-    """Ask about one operator with the first model that runs in FP32 and may run low.
+    """Try one operator with its first model that runs in FP32 and can be converted.
 
-    Gives the runtime's reason where none runs in FP32, None where none may run low.
+    Returns the runtime's reason if none runs in FP32, None if none can be converted.
     """
     reasons = []
     for model, feeds in question.models:

@@ -1,4 +1,4 @@
-"""Asks a runtime what it runs on quantized operands and sets its answers against a target's rows."""
+"""Verification of a target's INT8 kernel rows: which quantized models run in INT8."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from probe.quantized_cases import quantized_forms
 from probe.quantized_forms import Built, Form, Port, Way, build
 from probe.runtimes import Runtime
 
-# How the result of a kernel may go on, by what it hands on.
+# Ways in which a kernel's result may be used, by its output type.
 _WAYS = {
     OutputMode.EITHER: (Way.FLOAT, Way.QUANTIZED),
     OutputMode.INTEGERS: (Way.QUANTIZED,),
@@ -29,7 +29,7 @@ _TELLING = (Way.QUANTIZED, Way.SAME)
 
 
 def ways(form: Form) -> tuple[Way, ...]:
-    """How the result of a form may go on at all: numbers that are moved have the parameters that they came with."""
+    """The possible uses of a form's result. Data movement keeps its input's parameters."""
     if all(port.storage is None for port in form.ports):
         return (Way.QUANTIZED,)
     if form.op == "LSTM":
@@ -42,12 +42,12 @@ def ways(form: Form) -> tuple[Way, ...]:
 
 
 def write(form: Form, way: Way) -> Built:
-    """The model of a form whose result goes on in a way."""
+    """The model of a form whose result is used in this way."""
     return build_dynamic(form) if way is Way.DYNAMIC else build(form, way)
 
 
 def claiming(target: Target, form: Form, way: Way) -> QuantizedKernel | None:
-    """The row that says that a form runs on integers when its result goes on so; None where no row does."""
+    """The row that claims an INT8 kernel for a form and a use of its result, or None."""
     if way not in ways(form):
         return None
     version = onnx.defs.get_schema(form.op, form.opset, "").since_version
@@ -65,13 +65,15 @@ def _is_of(row: QuantizedKernel, form: Form, way: Way) -> bool:
     if row.bias is Bias.INT32 and (form.bias is Bias.FLOAT or "Add" in form.followers):
         return False
     if form.bias is Bias.INT32 and form.op == "MatMul" and form.followers and row.is_cut:
-        return False  # what is left of them is a Quantize of its own: a bias makes a Gemm of it, between two Reshapes
+        return False  # a separate QuantizeLinear remains, as the bias turns the MatMul into a Gemm between Reshapes
     named = dict(_spread(row.operands, len(form.ports)))
-    if not row.operands:  # it reads floats
+    if not row.operands:  # a kernel with float inputs
         return way is Way.QUANTIZED and all(port.storage is None for port in form.ports)
     if row.hands in (OutputMode.PASSED, OutputMode.READ) and len(form.ports) > 1 and not form.shares:
         return False
-    return len(named) == len(form.ports) and all(_takes(named[at], port) for at, port in enumerate(form.ports))
+    return len(named) == len(form.ports) and all(
+        _takes(named[position], port) for position, port in enumerate(form.ports)
+    )
 
 
 def _spread(operands: Iterable[Operand], count: int) -> Iterator[tuple[int, Operand]]:
@@ -86,14 +88,14 @@ def _takes(operand: Operand, port: Port) -> bool:
     rank = len(port.shape)
     if operand.rank is not None and operand.rank != rank:
         return False
-    # One scale for all does wherever one for each slice does.
+    # A kernel with scales per axis also accepts one scale per tensor.
     return port.axis is None or (operand.axis is not None and port.axis % rank == operand.axis % rank)
 
 
 def with_quantized(
     findings: Findings, target: Target, runtime: Runtime, pattern: str, progress: Progress | None = None
 ) -> Findings:
-    """The findings, and what the runtime says of operators that match a pattern, on quantized operands."""
+    """The findings, extended by answers on quantized forms of operators that match a pattern."""
     assert runtime.attempt_integers is not None, "who asks knows that the runtime can tell"
     forms = [form for form in quantized_forms() if fnmatchcase(form.op.lower(), pattern.lower())]
     with Child(runtime.attempt_integers) as child:
@@ -104,8 +106,9 @@ def with_quantized(
 def ask_quantized(
     target: Target, child: Child, forms: Sequence[Form], package: str, progress: Progress | None = None
 ) -> Iterator[Answer]:
-    """Ask about every form in each way that some row claims, and about operators without a row where a Quantize stands
-    behind them: what runs with floats or with one reader behind it alone may be no gain of its own.
+    """Try each form in every way that a row claims; those without rows, with a quantized result.
+
+    Their other ways are left out: a kernel with float output may bring no gain by itself.
     """
     for number, form in enumerate(forms):
         if progress is not None:

@@ -1,4 +1,4 @@
-"""What a child process is asked to carry out."""
+"""The protocol of an attempt: code that a probe runs in a child process."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

@@ -1,5 +1,6 @@
-"""Small models to ask with: the ONNX project's own operator tests. An operator is asked about with every set of
-attributes at its newest version, and once at each version before.
+"""One-node test models for probes, from the ONNX project's operator tests.
+
+An operator has a model for every set of attributes at its newest version, and one per older one.
 """
 
 import warnings
@@ -19,9 +20,9 @@ from mezzo.onnx.protos.attributes import NodeAttributes
 from mezzo.onnx.schema.types import element_dtype, from_type_proto
 from probe.attempts import Feeds
 
-_OLDEST_OPSET = 7  # what ONNX Runtime still promises to load
+_OLDEST_OPSET = 7  # the oldest that ONNX Runtime guarantees to load
 _CANDIDATES = 3
-# Operators that the ONNX project has no test of in FP32: a graph, and the shapes of its inputs.
+# Operators without FP32 tests in the ONNX project: a graph, and the shapes of its inputs.
 _OWN_MODELS: tuple[tuple[str, dict[str, tuple[int, ...]]], ...] = (
     ("(float[2,2] x, float[2,2] z) => (bool[2,2] y) { y = Equal(x, z) }", {"x": (2, 2), "z": (2, 2)}),
     ("(float[1,2,4,4] x) => (float[1,2,1,1] y) { y = GlobalLpPool(x) }", {"x": (1, 2, 4, 4)}),
@@ -41,8 +42,8 @@ _OWN_MODELS: tuple[tuple[str, dict[str, tuple[int, ...]]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """May this operator run low at this version? `models` are FP32 models of one node to try in order, each with its
-    feeds, or with None where it is only to be loaded: the first that the runtime takes in FP32 is asked with.
+    """An operator version to try in low precision. `models` are one-node FP32 models with feeds
+    (None: load only); the first that the runtime runs in FP32 is used.
     """
 
     dialect: str
@@ -56,7 +57,7 @@ class Question:
 
 
 def onnx_questions(max_opset: int | None) -> Iterator[Question]:
-    """Questions about ONNX's own operators, each at every version that opsets up to `max_opset` hold."""
+    """Questions on ONNX's operators at every version in opsets up to `max_opset`."""
     by_case: dict[tuple[str, int, tuple[tuple[str, object], ...]], list[tuple[onnx.ModelProto, Feeds]]] = {}
     for model, feeds in _test_models():
         node = model.graph.node[0]
@@ -69,12 +70,12 @@ def onnx_questions(max_opset: int | None) -> Iterator[Question]:
                 models.append((aged, feeds))
     for (op, version, _), models in sorted(by_case.items(), key=lambda entry: str(entry[0])):
         if models:
-            frozen = [one for model in models if (one := _freeze_inputs(*model)) is not None]
+            frozen = [frozen_model for model in models if (frozen_model := _freeze_inputs(*model)) is not None]
             yield Question("onnx", op, version, (*frozen, *models))
 
 
 def _test_models() -> Iterator[tuple[onnx.ModelProto, Feeds]]:
-    """Models of one node that hold FP32, with an example; those in FP64 as if they were written in FP32."""
+    """One-node models with FP32 values, and feeds; FP64 models are converted to FP32."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cases compute infinities on purpose
         from onnx.backend.test.case.node import collect_testcases
@@ -114,7 +115,7 @@ def _holds_float32(port: onnx.ValueInfoProto) -> bool:
 
 
 def _versions(op: str, max_opset: int | None) -> list[int]:
-    """The versions of an operator that are in force at some opset a runtime loads."""
+    """The versions of an operator in the opsets from _OLDEST_OPSET to `max_opset`."""
     newest = onnx.defs.onnx_opset_version() if max_opset is None else max_opset
     versions = set()
     for opset in range(_OLDEST_OPSET, newest + 1):
@@ -128,13 +129,14 @@ def _versions(op: str, max_opset: int | None) -> list[int]:
 
 
 def _at_version(model: onnx.ModelProto, version: int) -> onnx.ModelProto | None:
-    """The model at the oldest opset from 7 on that has this version of the operator; None where it is not valid."""
+    """The model at the oldest opset (7 or newer) with this operator version; None if invalid."""
     aged = onnx.ModelProto()
     aged.CopyFrom(model)
     for opset in aged.opset_import:
         if opset.domain == "":
             opset.version = max(version, _OLDEST_OPSET)
-    # The oldest format for the opset, as runtimes refuse the newest; before 4 every weight had to be an input.
+    # The oldest IR version for the opset, as runtimes reject new ones; before 4, weights had to be
+    # inputs.
     aged.ir_version = max(onnx.helper.find_min_ir_version_for(list(aged.opset_import)), 4)
     try:
         onnx.checker.check_model(aged, full_check=True)
@@ -144,21 +146,21 @@ def _at_version(model: onnx.ModelProto, version: int) -> onnx.ModelProto | None:
 
 
 def _freeze_inputs(model: onnx.ModelProto, feeds: Feeds) -> tuple[onnx.ModelProto, Feeds] | None:
-    """The model with every tensor input but the first float one as a weight, as an exporter would write it; None where
-    that leaves nothing to feed.
+    """The model with all tensor inputs but the first FP32 one turned into weights, as exporters
+    write it; None if it has no FP32 input.
     """
     frozen = onnx.ModelProto()
     frozen.CopyFrom(model)
     data = next((p.name for p in frozen.graph.input if _holds_float32(p)), None)
     if data is None:
         return None
-    kept = []
+    fed_ports = []
     for port in frozen.graph.input:
         value = feeds.get(port.name)
         if port.name == data or not isinstance(value, np.ndarray):
-            kept.append(port)
+            fed_ports.append(port)
         else:
             frozen.graph.initializer.append(onnx.numpy_helper.from_array(value, port.name))
     del frozen.graph.input[:]
-    frozen.graph.input.extend(kept)
-    return frozen, {port.name: feeds[port.name] for port in kept if port.name in feeds}
+    frozen.graph.input.extend(fed_ports)
+    return frozen, {port.name: feeds[port.name] for port in fed_ports if port.name in feeds}

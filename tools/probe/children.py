@@ -1,4 +1,4 @@
-"""Asks a runtime in a child process: what crashes or hangs there costs one answer, not the probe."""
+"""Child process of a probe: a crash or hang of the runtime costs only one answer."""
 
 import multiprocessing
 import os
@@ -15,14 +15,14 @@ from probe.attempts import Attempt, Feeds
 
 _PATIENCE_S = 60.0
 _LONGEST_REASON = 300
-# Where in the runtime's sources an exception was raised, as OpenVINO and ONNX Runtime spell it.
+# Source locations in error messages of OpenVINO and ONNX Runtime.
 _PLACE = re.compile(r"Exception from \S+:\d+: |Check '.*?' failed at \S+: |/onnxruntime_src/\S+:\d+ ")
 
 
 class Child:
-    """A process that makes attempts, started anew after each crash. Use it as a context.
+    """A process that runs attempts, restarted after each crash. Use it as a context manager.
 
-    `attempt` is a function of a module, so that another process finds it.
+    `attempt` must be a module-level function, so that it can be pickled.
     """
 
     def __init__(self, attempt: Attempt, patience_s: float = _PATIENCE_S) -> None:
@@ -34,7 +34,7 @@ class Child:
         self._pipe: Connection | None = None
 
     def ask(self, model: bytes, feeds: Feeds | None) -> str | None:
-        """Why the runtime cannot run a model, in its own words; None where it can."""
+        """The runtime's error message for a model; None if it runs."""
         if self._process is None:
             self._start()
         assert self._pipe is not None, "a started child has a pipe"
@@ -58,14 +58,14 @@ class Child:
         self._stop()
 
     def _start(self) -> None:
-        self._pipe, theirs = self._context.Pipe()
-        self._process = self._context.Process(target=_answer, args=(self._attempt, theirs), daemon=True)
+        self._pipe, child_end = self._context.Pipe()
+        self._process = self._context.Process(target=_answer, args=(self._attempt, child_end), daemon=True)
         with _untouchable():
             self._process.start()
-        theirs.close()
+        child_end.close()
 
     def _stop(self) -> int | None:
-        """End the process, if it has not ended by itself, and give its exit code."""
+        """End the process if it still runs, and return its exit code."""
         if self._process is None or self._pipe is None:
             return None
         self._pipe.close()
@@ -80,7 +80,7 @@ class Child:
 
 @contextmanager
 def _untouchable() -> Iterator[None]:
-    """Let a process that is started here never see Ctrl-C: this one gets it, and ends the other in its own way."""
+    """Block SIGINT for processes started inside: the parent gets Ctrl-C, and ends them."""
     block = getattr(signal, "pthread_sigmask", None)
     before = None if block is None else block(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -91,7 +91,7 @@ def _untouchable() -> Iterator[None]:
 
 
 def _answer(attempt: Attempt, pipe: Connection) -> None:
-    """Answer until nobody asks any more. What the runtime prints goes nowhere."""
+    """Main loop of the child, until the pipe closes. The runtime's output is discarded."""
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(silence, stream.fileno())
@@ -104,16 +104,16 @@ def _answer(attempt: Attempt, pipe: Connection) -> None:
 
 
 def _explain(attempt: Attempt, model: bytes, feeds: Feeds | None) -> str | None:
-    """Why an attempt fails; None where it does not."""
+    """The error message of an attempt; None if it succeeds."""
     try:
         attempt(model, feeds)
-    except Exception as error:  # noqa: BLE001  whatever a runtime raises is its answer
+    except Exception as error:  # noqa: BLE001  any exception of the runtime is the answer
         return _essence(str(error)) or type(error).__name__
     return None
 
 
 def _essence(text: str) -> str:
-    """A runtime's message without the places in its sources, and from its last detail on."""
+    """A runtime's message without source locations, from its last detail on."""
     words = _PLACE.sub("", " ".join(text.split()))
     for mark in ("Details: ", "with a message: ", "_message: "):
         words = words.rpartition(mark)[2]

@@ -1,4 +1,4 @@
-"""Models to ask with about the operators that ONNX Runtime adds to ONNX: typed, of no known size, to be loaded only."""
+"""One-node test models of ONNX Runtime's contrib operators, typed, to be loaded only."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,12 +13,12 @@ from probe.cases import Question
 _OPSET = 21
 _DOMAIN = "com.microsoft"
 _RANKS = (None, 2, 3, 4)
-# An operator that needs more inputs than this is asked about with all it may have.
+# The most inputs of models that leave some out; larger operators are tried with all inputs.
 _MOST_NEEDED = 5
-# A port holds the first of these that it may.
+# A port has the first of these types that it allows.
 _PREFERRED = ("float", "int32", "int64", "uint8", "int8", "bool")
 
-# Attributes without which ONNX Runtime loads no node of the operator.
+# Required attributes of operators in ONNX Runtime.
 _REQUIRED: Mapping[str, Mapping[str, Any]] = {
     "Attention": {"num_heads": 2},
     "BiasSoftmax": {"axis": 1, "is_inner_broadcast": 1},
@@ -46,29 +46,29 @@ _REQUIRED: Mapping[str, Mapping[str, Any]] = {
 
 
 def contrib_questions() -> Iterator[Question]:
-    """A question about each operator of com.microsoft, which has one version."""
+    """A question on each operator of com.microsoft; each has one version."""
     for (domain, op), row in sorted(CONTRIB.items()):
         if domain == _DOMAIN and (ports := _ports(row)) is not None:
             yield Question(_DOMAIN, op, 1, [(model, None) for model in _make_models(op, *ports)])
 
 
 def _ports(row: ContribRow) -> tuple[list[int], list[int]] | None:
-    """Element types of the inputs and outputs; None where no port may hold FP32, or one holds no plain tensor."""
-    held = {variable: _choose(types) for variable, types in row.allowed().items()}
-    if "tensor(float)" not in held.values():
+    """Element types of inputs and outputs; None if no port allows FP32, or one is no tensor."""
+    chosen = {variable: _choose(types) for variable, types in row.allowed().items()}
+    if "tensor(float)" not in chosen.values():
         return None
-    sides: list[list[int]] = []
-    for side in (row.inputs, row.outputs):
-        dtypes = [parse_type_string(held.get(port, port)) for port in (port.rstrip("*") for port in side)]
-        known = [TO_ONNX[dtype] for dtype in dtypes if isinstance(dtype, DType) and dtype in TO_ONNX]
-        if len(known) < len(dtypes):
+    elements_by_side: list[list[int]] = []
+    for port_names in (row.inputs, row.outputs):
+        dtypes = [parse_type_string(chosen.get(port, port)) for port in (port.rstrip("*") for port in port_names)]
+        elements = [TO_ONNX[dtype] for dtype in dtypes if isinstance(dtype, DType) and dtype in TO_ONNX]
+        if len(elements) < len(dtypes):
             return None
-        sides.append(known)
-    return sides[0], sides[1]
+        elements_by_side.append(elements)
+    return elements_by_side[0], elements_by_side[1]
 
 
 def _make_models(op: str, inputs: list[int], outputs: list[int]) -> Iterator[onnx.ModelProto]:
-    """The operator with all its ports or with its first ones only, its inputs of no known rank or of one of a few."""
+    """Models of the operator with all or the first ports, of unknown or fixed input rank."""
     for rank in _RANKS:
         yield _make_model(op, inputs, outputs, rank)
         for count in range(min(len(inputs) - 1, _MOST_NEEDED), 0, -1):
@@ -78,24 +78,26 @@ def _make_models(op: str, inputs: list[int], outputs: list[int]) -> Iterator[onn
 def _make_model(op: str, inputs: list[int], outputs: list[int], rank: int | None) -> onnx.ModelProto:
     make = onnx.helper.make_node
     make_port = onnx.helper.make_tensor_value_info
-    names, results = ([f"{prefix}{at}" for at in range(len(side))] for prefix, side in (("i", inputs), ("o", outputs)))
+    names, results = (
+        [f"{prefix}{position}" for position in range(len(side))] for prefix, side in (("i", inputs), ("o", outputs))
+    )
     before = []
     if rank is None:
-        # Ports of a model have a rank. A Reshape to a shape that is only known at run time takes it away.
-        taken = [make_port(f"x{at}", element, ["N"]) for at, element in enumerate(inputs)]
-        taken.append(make_port("shape", onnx.TensorProto.INT64, ["R"]))
-        before = [make("Reshape", [f"x{at}", "shape"], [name]) for at, name in enumerate(names)]
+        # Inputs of a model have a rank; a Reshape to a dynamic shape makes it unknown.
+        graph_inputs = [make_port(f"x{position}", element, ["N"]) for position, element in enumerate(inputs)]
+        graph_inputs.append(make_port("shape", onnx.TensorProto.INT64, ["R"]))
+        before = [make("Reshape", [f"x{position}", "shape"], [name]) for position, name in enumerate(names)]
     else:
-        taken = [make_port(name, element, [None] * rank) for name, element in zip(names, inputs, strict=True)]
+        graph_inputs = [make_port(name, element, [None] * rank) for name, element in zip(names, inputs, strict=True)]
     node = make(op, names, results, domain=_DOMAIN, **_REQUIRED.get(op, {}))
-    after = [make("Reshape", [name, "flat"], [f"y{at}"]) for at, name in enumerate(results)]
-    given = [make_port(f"y{at}", element, ["N"]) for at, element in enumerate(outputs)]
+    after = [make("Reshape", [name, "flat"], [f"y{position}"]) for position, name in enumerate(results)]
+    graph_outputs = [make_port(f"y{position}", element, ["N"]) for position, element in enumerate(outputs)]
     flat = onnx.helper.make_tensor("flat", onnx.TensorProto.INT64, [1], [-1])
-    graph = onnx.helper.make_graph([*before, node, *after], "question", taken, given, [flat])
+    graph = onnx.helper.make_graph([*before, node, *after], "question", graph_inputs, graph_outputs, [flat])
     opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid(_DOMAIN, 1)]
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def _choose(types: frozenset[str]) -> str:
-    """What a port holds of all it may."""
+    """The preferred type of those that a port allows."""
     return next((f"tensor({name})" for name in _PREFERRED if f"tensor({name})" in types), min(types))

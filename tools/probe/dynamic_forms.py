@@ -1,4 +1,4 @@
-"""Small models with one product that finds the range of its data as it runs, as a conversion writes it."""
+"""Test models with one dynamically quantized matmul or LSTM, in the form that conversions write."""
 
 from itertools import count
 
@@ -17,8 +17,8 @@ _SEED, _IR_VERSION = 7, 10
 
 
 def is_dynamic(form: Form) -> bool:
-    """Whether the form of a product may be written so: data in U8, read before a weight in S8 around zero, which has
-    one scale or one for each number of a row of the result.
+    """Whether a form is dynamically quantizable: UINT8 data times a symmetric INT8 weight, with one
+    scale per tensor or per output column.
     """
     if form.op not in ("Gemm", "MatMul") or form.followers or form.bias is Bias.INT32 or len(form.ports) != 2:
         return False
@@ -30,22 +30,22 @@ def is_dynamic(form: Form) -> bool:
 
 
 def build_dynamic(form: Form) -> Built:
-    """The model of such a form: the product of integers bears the name of what is asked about."""
+    """The model of such a form; its integer matmul is named ASKED."""
     return _build_lstm(form) if form.op == "LSTM" else _build_product(form)
 
 
 def _build_lstm(form: Form) -> Built:
     random, constants = np.random.default_rng(_SEED), dict[str, Array]()
     data, *weights = (random.standard_normal(port.shape).astype(np.float32) for port in form.ports)
-    held = list[HeldWeight]()
+    weights_int8 = list[HeldWeight]()
     for operand, (weight, port) in enumerate(zip(weights, form.ports[1:], strict=True), start=1):
         integers, scales = _held(weight / np.sqrt(weight.shape[-1]), port.axis)
         constants |= {f"weight{operand}": integers, f"scales{operand}": scales}
         numbers = tuple(scales.ravel().tolist())
-        how = Quantization(dtype=DType.INT8, scales=numbers, zero_points=(0,) * len(numbers), axis=port.axis)
-        held.append(HeldWeight(operand, f"weight{operand}", f"scales{operand}", how))
+        quantization = Quantization(dtype=DType.INT8, scales=numbers, zero_points=(0,) * len(numbers), axis=port.axis)
+        weights_int8.append(HeldWeight(operand, f"weight{operand}", f"scales{operand}", quantization))
     lstm, numbering = helper.make_node(form.op, ["x", "w", "r"], ["y"], **form.attributes), count()
-    nodes = lstm_nodes(lstm, held, lambda word: f"{word}_{next(numbering)}")
+    nodes = lstm_nodes(lstm, weights_int8, lambda word: f"{word}_{next(numbering)}")
     for number, node in enumerate(nodes):
         node.name = ASKED if node is nodes[-1] else f"beside.{number}"
     return Built(_model(form, nodes, constants), {"x": data})
@@ -80,17 +80,17 @@ def _build_product(form: Form) -> Built:
 
 
 def _held(weight: Array, axis: int | None) -> tuple[Array, Array]:
-    """A weight's integers, and its scales: one, or one for each slice."""
-    others = None if axis is None else tuple(one for one in range(weight.ndim) if one != axis % weight.ndim)
-    scales = np.abs(weight).max(axis=others, keepdims=axis is not None) / np.float32(127)
+    """A weight in symmetric INT8, and its scales: one per tensor, or one per slice of `axis`."""
+    reduced_axes = None if axis is None else tuple(dim for dim in range(weight.ndim) if dim != axis % weight.ndim)
+    scales = np.abs(weight).max(axis=reduced_axes, keepdims=axis is not None) / np.float32(127)
     integers = np.rint(weight / scales).astype(np.int8)
     return integers, np.asarray(scales, np.float32).reshape(() if axis is None else (-1,))
 
 
 def _model(form: Form, nodes: list[onnx.NodeProto], constants: dict[str, Array]) -> onnx.ModelProto:
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, list(form.ports[0].shape))
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph_input = helper.make_tensor_value_info("x", TensorProto.FLOAT, list(form.ports[0].shape))
+    graph_output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "form", [given], [made], tensors)
+    graph = helper.make_graph(nodes, "form", [graph_input], [graph_output], tensors)
     opsets = [helper.make_opsetid("", form.opset), helper.make_opsetid(*RUNTIME_DIALECT)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)

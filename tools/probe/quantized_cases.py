@@ -1,4 +1,4 @@
-"""What a probe asks about quantized operands: operators, how their operands are stored, what follows them."""
+"""Quantized forms that a probe tries: operators, operand storage, following operators."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ _S8_AT_ZERO, _U8_AT_ZERO = Storage(DType.INT8, is_symmetric=True), Storage(DType
 _STORAGES = (_U8, _S8, _S8_AT_ZERO, _U8_AT_ZERO)
 _IMAGE, _TOKENS = (2, 8, 10, 10), (2, 12, 32)
 _OLDEST, _NEWEST = 13, 21
-_YOUNG = frozenset({"Gelu", "Mish"})  # which no opset has that other forms are written in
+_YOUNG = frozenset({"Gelu", "Mish"})  # newer than the opset of the other forms
 _FOLLOWERS = (
     "Abs", "Add", "BatchNormalization", "Clip", "Div", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish",
     "LeakyRelu", "Mish", "Mul", "Neg", "PRelu", "Relu", "Selu", "Sigmoid", "Softmax", "Softplus", "Sub", "Tanh",
@@ -28,7 +28,7 @@ _CHAINS = (
 
 
 def quantized_forms() -> Iterator[Form]:
-    """Every form that is asked about."""
+    """Every form that a probe tries."""
     yield from map(
         _at_its_opset, (*_convolutions(), *_products(), *_elementwise(), *_pools_and_norms(), *_moves(), *_recurrent())
     )
@@ -122,7 +122,7 @@ def _products() -> Iterator[Form]:
         yield replace(plain, bias=bias, followers=("gelu-erf",))
     yield replace(plain, ports=(_data((2, 3, 12, 32)), plain.ports[1]), bias=Bias.INT32)
     for name in _FOLLOWERS:
-        if name != "BatchNormalization":  # its channels are not the weight's
+        if name != "BatchNormalization":  # normalizes another axis than the weight's channels
             yield replace(plain, followers=(name,))
     for chain in (("Add", "gelu-erf"), ("Add", "silu"), ("Add", "Relu"), ("Mul", "Add")):
         yield replace(plain, followers=chain)
@@ -166,12 +166,16 @@ def _elementwise() -> Iterator[Form]:
         "Softplus", "Tanh",
     ):  # fmt: skip
         constants = _arrays(0, 6) if op == "Clip" else ()
-        yield from (Form(op=op, ports=(_data(_IMAGE, one),), constants=constants) for one in (_U8, _S8_AT_ZERO, None))
+        yield from (
+            Form(op=op, ports=(_data(_IMAGE, storage),), constants=constants) for storage in (_U8, _S8_AT_ZERO, None)
+        )
     for op, constants in (
         ("PRelu", (np.full((8, 1, 1), 0.2, np.float32),)),
         ("BatchNormalization", tuple(np.linspace(low, low + 0.7, 8, dtype=np.float32) for low in (0.6, 0.1, 0.2, 0.5))),
     ):
-        yield from (Form(op=op, ports=(_data(_IMAGE, one),), constants=constants) for one in (_U8, _S8_AT_ZERO, None))
+        yield from (
+            Form(op=op, ports=(_data(_IMAGE, storage),), constants=constants) for storage in (_U8, _S8_AT_ZERO, None)
+        )
 
 
 def _pools_and_norms() -> Iterator[Form]:
@@ -204,7 +208,7 @@ def _pools_and_norms() -> Iterator[Form]:
 
 
 def _moves() -> Iterator[Form]:
-    whole, sizes = np.zeros(0, np.float32), np.array([1, 1, 2, 2], np.float32)
+    no_roi, sizes = np.zeros(0, np.float32), np.array([1, 1, 2, 2], np.float32)
     moves: tuple[tuple[str, dict[str, Any], tuple[Array, ...]], ...] = (
         ("DepthToSpace", {"blocksize": 2}, ()),
         ("Flatten", {}, ()),
@@ -213,9 +217,9 @@ def _moves() -> Iterator[Form]:
         ("Pad", {"mode": "edge"}, (np.array([0, 0, 1, 1, 0, 0, 1, 1]),)),
         ("Pad", {"mode": "reflect"}, (np.array([0, 0, 1, 1, 0, 0, 1, 1]),)),
         ("Reshape", {}, (np.array([2, 8, 100]),)),
-        ("Resize", {"mode": "nearest"}, (whole, sizes)),
-        ("Resize", {"mode": "linear"}, (whole, sizes)),
-        ("Resize", {"mode": "cubic"}, (whole, sizes)),
+        ("Resize", {"mode": "nearest"}, (no_roi, sizes)),
+        ("Resize", {"mode": "linear"}, (no_roi, sizes)),
+        ("Resize", {"mode": "cubic"}, (no_roi, sizes)),
         ("Slice", {}, (np.array([1, 1]), np.array([7, 9]), np.array([2, 3]))),
         ("SpaceToDepth", {"blocksize": 2}, ()),
         ("Tile", {}, (np.array([1, 1, 2, 1]),)),
@@ -225,7 +229,7 @@ def _moves() -> Iterator[Form]:
     for op, attributes, constants in moves:
         for storage in (_U8, _S8_AT_ZERO, _U8_AT_ZERO):
             plain = Form(op=op, ports=(_data(_IMAGE, storage),), attributes=attributes, constants=constants)
-            yield from (replace(plain, into_matmul=one) for one in (False, True))
+            yield from (replace(plain, into_matmul=into_matmul) for into_matmul in (False, True))
     yield Form(op="Squeeze", ports=(_data((1, 8, 10, 10)),), constants=(np.array([0]),))
     yield Form(op="Expand", ports=(_data((2, 8, 1, 1)),), constants=(np.array([2, 8, 4, 4]),))
     for storage in (_U8, _S8_AT_ZERO):
@@ -241,8 +245,8 @@ def _moves() -> Iterator[Form]:
             for shares in (True, False):
                 ports = (_data(shape, storage), _data(shape, storage), _data(shape, storage))
                 plain = Form(op="Concat", ports=ports, attributes={"axis": axis}, shares=shares)
-                yield from (replace(plain, into_matmul=one) for one in (False, True))
+                yield from (replace(plain, into_matmul=into_matmul) for into_matmul in (False, True))
 
 
 def _arrays(*numbers: float) -> tuple[Array, ...]:
-    return tuple(np.array(one, np.float32) for one in numbers)
+    return tuple(np.array(number, np.float32) for number in numbers)

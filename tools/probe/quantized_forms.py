@@ -1,5 +1,6 @@
-"""Small models with one operator on quantized operands, as a file would say so: what precedes it runs on integers, and
-what it makes goes out as floats, through Quantize, or to a reader that runs on integers.
+"""Q/DQ test models with one operator on quantized operands, after an INT8 producer.
+
+Its result is a float output, quantized, or consumed by an INT8 kernel.
 """
 
 import enum
@@ -19,7 +20,7 @@ from mezzo.tables.quantized_kernels import Bias, Storage
 from probe.attempts import Feeds
 from probe.followers import FOLLOWERS
 
-ASKED, FOLLOWER, QUANTIZE, READER = "asked", "follower", "quantize", "reader"  # what nodes' names begin with
+ASKED, FOLLOWER, QUANTIZE, READER = "asked", "follower", "quantize", "reader"  # prefixes of node names
 _IR_VERSION = 10
 _SEED = 7
 _MOST_CHANNELS = 64
@@ -29,9 +30,9 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Way(enum.Enum):
-    """How the result goes on. FLOAT: as floats, to the end. QUANTIZED: by a Quantize of its own. SAME: by one with the
-    parameters of the first operand. THROUGH: as it is, to a reader that runs on integers. DYNAMIC: as floats, from a
-    product that finds the range of its data as it runs.
+    """Use of the result. FLOAT: a float output. QUANTIZED: QuantizeLinear with its own parameters.
+    SAME: QuantizeLinear with the first operand's parameters. THROUGH: consumed as floats by an INT8
+    kernel. DYNAMIC: a float output of a dynamically quantized matmul or LSTM.
     """
 
     FLOAT = "float"
@@ -43,7 +44,7 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """An operand. `storage` None: it stays a float. `from_zero`: it is data that is nowhere below zero."""
+    """An operand. `storage` None: it stays in floats. `from_zero`: its data is non-negative."""
 
     shape: tuple[int, ...]
     storage: Storage | None = None
@@ -62,9 +63,10 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """One operator, how its operands are stored, what follows it. `constants` are operands behind the ports, as they
-    are. `shares`: all data has one range. `bias`: how one is written, that a product or an Add behind it adds.
-    `into_matmul`: what reads its result is a MatMul, not a Conv.
+    """One operator, the storage of its operands, and the operators after it.
+
+    `constants` are further operands, not quantized. `shares`: all data operands have one range.
+    `bias`: the storage of a bias, if any. `into_matmul`: the consumer is a MatMul, not a Conv.
     """
 
     op: str
@@ -80,7 +82,7 @@ class Form:
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """How many channels its result has, shaped to stand beside it: (C, 1, 1) of an image."""
+        """The shape of a per-channel constant that broadcasts to the result: (C, 1, 1)."""
         shape = self.ports[-1 if self.op == "MatMul" else min(1, len(self.ports) - 1)].shape
         if self.op in _CHANNELS_LAST:
             return (shape[0 if self.attributes.get("transB") else -1],)
@@ -90,30 +92,30 @@ class Form:
 
     @property
     def is_by_last(self) -> bool:
-        """Whether the products around it go over the last axis."""
+        """Whether producer and consumer are MatMuls (last axis), not convolutions."""
         return self.into_matmul or self.op in _CHANNELS_LAST
 
     def __str__(self) -> str:
-        inside = [" x ".join(map(str, port.shape)) + f" {port}" for port in self.ports]
+        operands = [" x ".join(map(str, port.shape)) + f" {port}" for port in self.ports]
         if self.bias is not None:
-            inside.append(f"bias {self.bias.value}")
+            operands.append(f"bias {self.bias.value}")
         spelled = "".join(f" {name}={value}" for name, value in self.attributes.items())
         shared = ", one range" if self.shares else ""
         reader = " into MatMul" if self.into_matmul else ""
-        behind = "".join(f" > {name}" for name in self.followers)
-        return f"{self.op}{spelled}({', '.join(inside)}{shared}){behind}{reader} at opset {self.opset}"
+        followers = "".join(f" > {name}" for name in self.followers)
+        return f"{self.op}{spelled}({', '.join(operands)}{shared}){followers}{reader} at opset {self.opset}"
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A model to ask with, and what it is fed."""
+    """A test model and its feeds."""
 
     model: onnx.ModelProto
     feeds: Feeds
 
 
 def build(form: Form, way: Way) -> Built:
-    """The model of a form. Its ranges are those of a run in FP32."""
+    """The model of a form, with quantization parameters from an FP32 run."""
     plain = _Builder(form, {})
     outputs = plain.build(Way.FLOAT, every_value=True)
     ranges = dict(zip(outputs, run_plainly(plain.model(outputs), plain.feeds), strict=True))
@@ -122,18 +124,18 @@ def build(form: Form, way: Way) -> Built:
 
 
 def run_plainly(model: onnx.ModelProto, feeds: Feeds) -> list[Array]:
-    """What a model gives operator by operator, Quantize and Dequantize included."""
+    """Outputs of a model without graph optimizations, so that Q/DQ operators run as such."""
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    found: list[Array] = session.run(None, dict(feeds))
-    return found
+    outputs: list[Array] = session.run(None, dict(feeds))
+    return outputs
 
 
 class _Builder:
-    """Writes the nodes of a form. With `ranges`, the values of a run in FP32, quantized; without, plain."""
+    """Builds the nodes of a form: quantized by the values in `ranges`, or plain without."""
 
     def __init__(self, form: Form, ranges: Mapping[str, Array]) -> None:
         self.feeds: dict[str, Array] = {}
@@ -153,31 +155,31 @@ class _Builder:
         return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
 
     def build(self, way: Way, every_value: bool = False) -> list[str]:
-        """Write the form; gives the names of the outputs."""
+        """Build the nodes; returns the names of the outputs, or of all values if `every_value`."""
         form = self._form
         scales: list[Array] = []
         names = [self._port(number, port, scales) for number, port in enumerate(form.ports)]
-        names += [self._constant(np.array(one)) for one in form.constants]
+        names += [self._constant(np.array(constant)) for constant in form.constants]
         bias = None if form.bias is None else self._bias(scales)
         if bias is not None and form.op != "MatMul":
             names.append(bias)
         results = [f"{ASKED}.{number}" for number in range(form.results)]
         self._node(form.op, names, results, ASKED, **form.attributes)
-        seen = [name for name in names if name.startswith("made")] + results
-        last = results[0]
+        values = [name for name in names if name.startswith("made")] + results
+        current = results[0]
         if bias is not None and form.op == "MatMul":
-            self._node("Add", [last, bias], [last := f"{FOLLOWER}.bias"], last)
-            seen.append(last)
+            self._node("Add", [current, bias], [current := f"{FOLLOWER}.bias"], current)
+            values.append(current)
         for number, follower in enumerate(form.followers):
-            made = f"{FOLLOWER}.{number}"
-            for op, inputs, output, attributes in FOLLOWERS[follower](last, made, form.channels):
-                read = [one if isinstance(one, str) else self._constant(one) for one in inputs]
-                self._node(op, read, [output], output, **attributes)
-            last = made
-            seen.append(last)
+            result = f"{FOLLOWER}.{number}"
+            for op, inputs, output, attributes in FOLLOWERS[follower](current, result, form.channels):
+                operands = [constant if isinstance(constant, str) else self._constant(constant) for constant in inputs]
+                self._node(op, operands, [output], output, **attributes)
+            current = result
+            values.append(current)
         if every_value:
-            return seen
-        return [self._finish(way, last), *(self._finish(way, name) for name in results[1:])]
+            return values
+        return [self._finish(way, current), *(self._finish(way, name) for name in results[1:])]
 
     def _finish(self, way: Way, name: str) -> str:
         if way is Way.FLOAT or not self._ranges:
@@ -206,27 +208,29 @@ class _Builder:
             scales.append(np.ones((), np.float32))
         if port.storage is None:
             return name
-        # What precedes it runs on integers too, as in a model that is quantized throughout.
+        # The producer also runs in INT8, as in a fully quantized model.
         if self._ranges:
             name = self._pair(name, _parameters(values, Storage(DType.UINT8)), f"before.{number}")[0]
-        made = self._identity(name, port.shape, f"made.{number}", by_last=self._form.is_by_last)
+        value = self._identity(name, port.shape, f"made.{number}", by_last=self._form.is_by_last)
         if not self._ranges:
-            return made
-        held = self._held(number)
-        scales.append(held[0])
-        return self._pair(made, held, f"read.{number}")[0]
+            return value
+        parameters = self._held(number)
+        scales.append(parameters[0])
+        return self._pair(value, parameters, f"read.{number}")[0]
 
     def _held(self, number: int) -> tuple[Array, Array]:
-        """The parameters of a data operand."""
+        """Scale and zero point of a data operand."""
         port = self._form.ports[number]
         assert port.storage is not None, "who asks for parameters is quantized"
         if not self._form.shares:
             return _parameters(self._values[number], port.storage)
-        data = [one.ravel() for one, port in zip(self._values, self._form.ports, strict=True) if not port.is_weight]
+        data = [
+            values.ravel() for values, port in zip(self._values, self._form.ports, strict=True) if not port.is_weight
+        ]
         return _parameters(np.concatenate(data), port.storage)
 
-    def _identity(self, name: str, shape: tuple[int, ...], made: str, by_last: bool = False) -> str:
-        """A product with the identity, on integers where the model is quantized: it hands on what it reads."""
+    def _identity(self, name: str, shape: tuple[int, ...], output: str, by_last: bool = False) -> str:
+        """A Conv or MatMul with the identity, in INT8 if quantized: its output equals its input."""
         if len(shape) < 2:
             return name
         is_conv = len(shape) > 2 and not by_last
@@ -235,14 +239,14 @@ class _Builder:
             (size, size, *(1 for _ in shape[2:])) if is_conv else (size, size)
         )
         if self._ranges:
-            # Every slice has its largest number at 127, so that one stays one.
+            # Scale 1/127 per channel, so that 1.0 is exact in INT8.
             axis = 0 if is_conv else 1
-            held = np.full(size, 1 / 127, np.float32), np.zeros(size, np.int8)
-            stored = self._stored(weight, held, axis, f"{made}.weight")
+            parameters = np.full(size, 1 / 127, np.float32), np.zeros(size, np.int8)
+            stored = self._stored(weight, parameters, axis, f"{output}.weight")
         else:
             stored = self._constant(weight)
-        self._node("Conv" if is_conv else "MatMul", [name, stored], [made], made)
-        return made
+        self._node("Conv" if is_conv else "MatMul", [name, stored], [output], output)
+        return output
 
     def _bias(self, scales: list[Array]) -> str:
         values = self._bias_values[: math.prod(self._form.channels)]
@@ -252,16 +256,16 @@ class _Builder:
         zero = np.zeros(np.shape(scale), np.int32)
         return self._stored(values, (scale, zero), 0 if np.ndim(scale) else None, "bias")
 
-    def _pair(self, name: str, held: tuple[Array, Array], made: str) -> tuple[str, Array]:
-        """Quantize, and Dequantize behind it."""
-        scale, zero = (self._constant(one) for one in held)
-        self._node("QuantizeLinear", [name, scale, zero], [f"{made}.q"], f"{made}.q")
-        self._node("DequantizeLinear", [f"{made}.q", scale, zero], [made], f"{made}.d")
-        return made, held[0]
+    def _pair(self, name: str, parameters: tuple[Array, Array], output: str) -> tuple[str, Array]:
+        """Add QuantizeLinear and DequantizeLinear. Returns the value's name and its scale."""
+        scale, zero = (self._constant(parameter) for parameter in parameters)
+        self._node("QuantizeLinear", [name, scale, zero], [f"{output}.q"], f"{output}.q")
+        self._node("DequantizeLinear", [f"{output}.q", scale, zero], [output], f"{output}.d")
+        return output, parameters[0]
 
-    def _stored(self, values: Array, held: tuple[Array, Array], axis: int | None, made: str) -> str:
-        """A constant stored in integers, and Dequantize behind it."""
-        scale, zero = held
+    def _stored(self, values: Array, parameters: tuple[Array, Array], axis: int | None, output: str) -> str:
+        """Add a quantized constant and its DequantizeLinear; returns `output`, the value's name."""
+        scale, zero = parameters
         low, high = np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max
         if axis is not None:
             along = [1] * values.ndim
@@ -271,9 +275,9 @@ class _Builder:
             shaped, offset = scale, zero.astype(np.float64)
         stored = np.clip(np.round(values / shaped) + offset, low, high).astype(zero.dtype)
         attributes = {} if axis is None else {"axis": axis % values.ndim}
-        inputs = [self._constant(one) for one in (stored, scale, zero)]
-        self._node("DequantizeLinear", inputs, [made], made, **attributes)
-        return made
+        inputs = [self._constant(operand) for operand in (stored, scale, zero)]
+        self._node("DequantizeLinear", inputs, [output], output, **attributes)
+        return output
 
     def _constant(self, value: Array) -> str:
         name = f"c{next(self._numbers)}"
@@ -292,11 +296,11 @@ def _draw(random: np.random.Generator, port: Port) -> Array:
 
 
 def _parameters(values: Array, storage: Storage, axis: int | None = None) -> tuple[Array, Array]:
-    """Scale and zero point for what values span."""
+    """Scale and zero point per tensor, or per slice of `axis`; ranges include zero."""
     span = integer_span(storage.dtype)
     assert span is not None, "storage is of integers"
-    others = tuple(one for one in range(values.ndim) if axis is not None and one != axis % values.ndim)
-    over = others if axis is not None else None
+    reduced = tuple(dim for dim in range(values.ndim) if axis is not None and dim != axis % values.ndim)
+    over = reduced if axis is not None else None
     low, high = np.minimum(values.min(axis=over), 0), np.maximum(values.max(axis=over), 0)
     if storage.is_symmetric:
         scale = (high if span[0] == 0 else np.maximum(-low, high)) / span[1]

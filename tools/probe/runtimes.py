@@ -1,4 +1,4 @@
-"""The runtimes a probe can ask. Each loads and runs one model, or raises with the reason it cannot."""
+"""The runtimes that a probe can test. Each loads and runs one model, or raises with the reason."""
 
 import tempfile
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from probe.integers import ask_onnxruntime, ask_openvino
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """One runtime. `package` is what the user installs; `attempt` is carried out in a child process, and so is
-    `attempt_integers`, which fails too where the model does not run on integers; None where nobody can tell.
+    """One runtime. `package` is what users install. `attempt` runs a model, in a child process;
+    `attempt_integers` also fails if it does not run in INT8, None if that cannot be observed.
     """
 
     target: str
@@ -27,7 +27,7 @@ class Runtime:
 
     @property
     def version(self) -> str | None:
-        """The installed version; None where it is not installed."""
+        """The installed version; None if not installed."""
         return find_version(self.package)
 
 
@@ -42,16 +42,17 @@ def _ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
 def _ask_onnxruntime_cuda(model: bytes, feeds: Feeds | None) -> None:
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
-    # As it is in the file, and nowhere but on the GPU: a node without a CUDA kernel would run on the CPU unasked.
+    # Unoptimized and without CPU fallback, as a node without CUDA kernel would silently run on the
+    # CPU.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    if hasattr(onnxruntime, "preload_dlls"):  # CUDA's libraries, where they were installed as packages
+    if hasattr(onnxruntime, "preload_dlls"):  # CUDA libraries installed as Python packages
         onnxruntime.preload_dlls()
     with tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder, "kept.onnx")
-        options.optimized_model_filepath = str(kept)
+        optimized_path = Path(folder, "kept.onnx")
+        options.optimized_model_filepath = str(optimized_path)
         session = onnxruntime.InferenceSession(model, options, providers=["CUDAExecutionProvider"])
-        refuse_written_out(onnx.load_from_string(model), onnx.load(kept))
+        refuse_written_out(onnx.load_from_string(model), onnx.load(optimized_path))
     if feeds is not None:
         types = {port.name: port.type for port in session.get_inputs()}
         is_tensor = {name: kind.startswith("tensor") for name, kind in types.items()}
@@ -59,21 +60,22 @@ def _ask_onnxruntime_cuda(model: bytes, feeds: Feeds | None) -> None:
 
 
 def refuse_written_out(model: onnx.ModelProto, kept: onnx.ModelProto) -> None:
-    """Raise RuntimeError for an operator without a kernel that the runtime writes out in others, as functions say.
+    """Raise RuntimeError for an operator without kernel that the runtime expands as a function.
 
-    In a larger graph sessions fail over that: the parts meet no kernel, or an optimizer that has gone by.
+    Larger graphs fail over that: a part has no kernel, or the optimizer for it has already run.
+    `kept` is the graph that the runtime wrote.
     """
-    left = {node.op_type for node in kept.graph.node}
-    gone = sorted({node.op_type for node in model.graph.node} - left - {"Constant"})
-    if gone:
-        raise RuntimeError(f"no kernel for {' and '.join(gone)}: written out in {', '.join(sorted(left))}")
+    ops = {node.op_type for node in kept.graph.node}
+    expanded = sorted({node.op_type for node in model.graph.node} - ops - {"Constant"})
+    if expanded:
+        raise RuntimeError(f"no kernel for {' and '.join(expanded)}: written out in {', '.join(sorted(ops))}")
 
 
 def _ask_openvino(model: bytes, feeds: Feeds | None) -> None:
     openvino = load_openvino()
     hints = openvino.properties.hint
     core = openvino.Core()
-    # Without the hint OpenVINO runs everything in the type it likes best, and the types in the file say nothing.
+    # Without this hint OpenVINO chooses the precision itself, and ignores the types in the file.
     accurate = {hints.execution_mode: hints.ExecutionMode.ACCURACY}
     compiled = core.compile_model(core.read_model(model), "CPU", accurate)
     if feeds is not None:

@@ -1,4 +1,4 @@
-"""What a folder of models asks of each: its inputs and outputs by type, and whether its weights are low already."""
+"""Summary of a model for folder conversion: typed inputs and outputs, dtype of its weights."""
 
 from collections.abc import Iterator
 from math import prod
@@ -12,7 +12,7 @@ from mezzo.onnx.schema.types import FROM_ONNX
 
 
 def ports_of(model: onnx.ModelProto) -> tuple[Port, ...]:
-    """Inputs and outputs that are tensors of a known type; weights that old models list as inputs are left out."""
+    """Inputs and outputs that are tensors of a known type, without weights listed as inputs."""
     graph = model.graph
     # Before IR version 4 every weight is listed as an input.
     weights = {tensor.name for tensor in graph.initializer} if model.ir_version < 4 else set()
@@ -27,18 +27,18 @@ def ports_of(model: onnx.ModelProto) -> tuple[Port, ...]:
 
 
 def low_weights(model: onnx.ModelProto) -> DType | None:
-    """The low dtype that holds more of the model's weights than FP32 does; None where FP32 holds as many."""
+    """The low-precision dtype of most weights, by elements; None if none exceeds FP32."""
     counts: dict[DType, int] = {}
     for tensor in _weights(model):
         dtype = FROM_ONNX.get(tensor.data_type)
         if dtype is not None:
             counts[dtype] = counts.get(dtype, 0) + prod(max(dim, 0) for dim in tensor.dims)
-    found = [dtype for dtype in LOW_DTYPES.values() if counts.get(dtype, 0) > counts.get(DType.FLOAT32, 0)]
-    return max(found, key=lambda dtype: counts[dtype]) if found else None
+    candidates = [dtype for dtype in LOW_DTYPES.values() if counts.get(dtype, 0) > counts.get(DType.FLOAT32, 0)]
+    return max(candidates, key=lambda dtype: counts[dtype]) if candidates else None
 
 
 def _weights(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Weights of the model and of the bodies in it, constants included."""
+    """Initializers and Constants of the model, its subgraphs and functions."""
     yield from model.graph.initializer
     for owner in (model.graph, *model.functions):
         for node in all_nodes(owner):

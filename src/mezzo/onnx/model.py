@@ -1,4 +1,4 @@
-"""The front end's verbs: read a model as a graph, apply edits, verify."""
+"""The ONNX front end of one model: read it as a graph, apply a plan's edits, check the result."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -42,29 +42,27 @@ from mezzo.onnx.schema.types import ValueType
 
 _log = logging.getLogger(__name__)
 
-# What a weight that the model itself holds may take, to be known by all of its bytes.
+# Inline weights of at most this many bytes are cache keys by their content.
 _INLINE_BYTES = 1 << 16
 
 
 class OnnxModel:
-    """A model that came in, as it is read and written. It is never changed; every reading works on a copy without large
-    weights.
-    """
+    """An input model. It is never modified: each reading works on a copy without large weights."""
 
     def __init__(self, source: Source, progress: Progress | None) -> None:
         self.source = source
         self.progress = progress
-        self.record = take_entry(source.model, PROVENANCE, MAX_BYTES)  # how it was made, if it says so
+        self.record = take_entry(source.model, PROVENANCE, MAX_BYTES)  # provenance metadata, if any
         self._facts: dict[bytes, ConstantFacts] = {}
         self._sizes: Sizes | None = None
         self._inferred: Mapping[str, ValueType] | None = None
         self._is_sorted = True
-        # Steps to newer opsets are the same however often the model is read and planned; the last is kept.
+        # The last upgrade to a newer opset is cached, as it does not depend on the plan.
         self._raised: tuple[int, onnx.ModelProto, tuple[str, ...]] | None = None
         self._reachable: dict[tuple[int, int], int] = {}
-        # What to tell the user once a result was held to less than the full check.
+        # The note to the user after a result was checked less strictly than in full.
         self.leniency: str | None = None
-        self._may_crash = True  # until the first reading has looked
+        self._may_crash = True  # until the first reading has determined it
 
     @property
     def frontend(self) -> Frontend:
@@ -76,7 +74,7 @@ class OnnxModel:
 
     @property
     def path(self) -> Path | None:
-        """The file that holds the model as it is."""
+        """The file that the model was loaded from, if any."""
         return self.source.path
 
     @property
@@ -96,11 +94,11 @@ class OnnxModel:
         return OnnxStore(self.source, self.progress)
 
     def read(self, low: DType, version: int | None = None) -> Reading:
-        """Read the model as a graph, at a newer opset if asked. Raises ModelError: it has no sound structure."""
+        """Read the model as a graph, at opset `version` if given. Raises ModelError: malformed."""
         working = onnx.ModelProto()
-        mended: tuple[str, ...] = ()
+        corrected: tuple[str, ...] = ()
         if version is not None and version != self.version:
-            raised, mended = self._at(version)
+            raised, corrected = self._at(version)
             working.CopyFrom(raised)
         else:
             working.CopyFrom(self.source.model)
@@ -123,41 +121,42 @@ class OnnxModel:
             return self.read(low, version)
         opset = opsets.default_opset(working)
         notes = (
-            f"the shape that output {name!r} states is wrong, and replaced: opset {opset} shows it" for name in mended
+            f"the shape that output {name!r} states is wrong, and replaced: opset {opset} shows it"
+            for name in corrected
         )
         return Reading(replace(graph, notes=(*graph.notes, *notes)), handles, low, opset)
 
     def _at(self, version: int) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-        """The model at a newer opset, which nobody may change, and the outputs that state another shape there."""
+        """The model at a newer opset (shared, read-only), and outputs with corrected shapes."""
         if self._raised is None or self._raised[0] != version:
             raised = onnx.ModelProto()
             raised.CopyFrom(self.source.model)
-            mended = opsets.set_opset(raised, version)
-            self._raised = version, raised, mended
+            corrected = opsets.set_opset(raised, version)
+            self._raised = version, raised, corrected
         return self._raised[1:]
 
     def _facts_of(self, tensor: onnx.TensorProto) -> ConstantFacts:
         if tensor.ByteSize() > _INLINE_BYTES:
             return facts(tensor, self.source.blobs)
-        # Each weight is measured once, however often the model is read.
+        # The facts of each weight are computed once, however often the model is read.
         key = tensor.SerializeToString(deterministic=True)
         if key not in self._facts:
             self._facts[key] = facts(tensor, self.source.blobs)
         return self._facts[key]
 
     def operators(self) -> set[tuple[str, str]]:
-        """Dialect and name of every operator in the model, bodies and functions included."""
+        """Dialect and name of every operator in the model, subgraphs and functions included."""
         owners = (self.source.model.graph, *self.source.model.functions)
         nodes = (node for owner in owners for node in all_nodes(owner))
         return {("onnx" if node.domain in DEFAULT else node.domain, node.op_type) for node in nodes}
 
     def attributes_of(self, op: str) -> Set[str] | None:
-        """Names of the attributes that an operator of the default domain has; None for other operators."""
+        """Attribute names of an operator of the default domain; None for other operators."""
         schema = find_schema("", op, self.version or opsets.newest_opset())
         return None if schema is None else schema.attributes.keys()
 
     def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
-        """The smallest opset step that lets wanted nodes run as they are wanted; None where none helps."""
+        """The smallest newer opset that allows the most nodes their dtype, or None."""
         since = reading.version
         if since is None or not any(wanted.values()):
             return None
@@ -165,70 +164,73 @@ class OnnxModel:
         if steps not in self._reachable:
             self._reachable[steps] = opsets.reachable_opset(own(reading).handles.model, steps[1])
         reachable = self._reachable[steps]
-        best = max(opsets.helpful_opset(reading.graph, held, low, since, reachable) for low, held in wanted.items())
+        best = max(
+            opsets.helpful_opset(reading.graph, numbers, low, since, reachable) for low, numbers in wanted.items()
+        )
         return best if best > since else None
 
     def obstacle(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
-        """The first node that cannot be carried to an opset that would let more of the wanted nodes run as they are
-        wanted, in a sentence with what to do.
+        """A sentence on the first node that blocks an upgrade to a helpful opset, with a remedy;
+        None if no upgrade would help or none is blocked.
         """
         if reading.version is None or not any(wanted.values()):
             return None
         newest = opsets.newest_within(limit)
         reached, upgraded = opsets.reach(own(reading).handles.model, newest)
         helpful = {
-            low: opsets.helpful_opsets(reading.graph, held, low, reached, newest) for low, held in wanted.items()
+            low: opsets.helpful_opsets(reading.graph, numbers, low, reached, newest) for low, numbers in wanted.items()
         }
-        opset = max((opset for each in helpful.values() for opset in each), default=None)
+        opset = max((opset for opsets_of_level in helpful.values() for opset in opsets_of_level), default=None)
         if opset is None or not upgraded.obstacles:
             return None
         count, formats = sum(map(len, helpful.values())), " and ".join(str(low) for low in helpful if helpful[low])
-        first, others = upgraded.obstacles[0], len(upgraded.obstacles) - 1
-        more = f" ({others} more cannot either)" if others else ""
+        node, other_count = upgraded.obstacles[0], len(upgraded.obstacles) - 1
+        more = f" ({other_count} more cannot either)" if other_count else ""
         nodes = "1 node" if count == 1 else f"{count} nodes"
         return (
-            f"opset {opset} is out of reach, which keeps {nodes} out of {formats}: node {first.node!r} ({first.op}) "
-            f"cannot go to opset {first.version}, as {first.because}{more}; export the model at opset {opset} or newer"
+            f"opset {opset} is out of reach, which keeps {nodes} out of {formats}: node {node.node!r} ({node.op}) "
+            f"cannot go to opset {node.version}, as {node.because}{more}; export the model at opset {opset} or newer"
         )
 
     def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
-        """The smallest opset, from the model's own to that of `reading`, that lets nodes of it run as they do. `first`
-        is the model as it came: what is legal there needs no step.
+        """The smallest opset, from the model's own to that of `reading`, at which nodes of
+        `reading` can have the dtypes of `nodes`. `first` is the original model: what is legal there
+        needs no upgrade.
         """
-        return max(self._least_version(reading, first, low, held) for low, held in nodes.items())
+        return max(self._least_version(reading, first, low, numbers) for low, numbers in nodes.items())
 
     def _least_version(self, reading: AnyReading, first: AnyReading, low: DType, nodes: Sequence[int]) -> int:
         assert self.version is not None, "asked where an opset was raised"
         assert reading.version is not None, "asked where an opset was raised"
-        held, rewritten = [], []
+        illegal_before, rewritten = [], []
         for number in nodes:
             before = first.graph.by_name.get(reading.graph.nodes[number].name)
             if before is None:
                 rewritten.append(number)
             elif low not in first.graph.nodes[before].signature.legal:
-                held.append(number)
-        return opsets.smallest_opset(reading.graph, held, rewritten, low, self.version, reading.version)
+                illegal_before.append(number)
+        return opsets.smallest_opset(reading.graph, illegal_before, rewritten, low, self.version, reading.version)
 
     def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """The numbers of constants in FP32, one tensor in memory at a time."""
+        """The elements of constants in FP32, one tensor in memory at a time."""
         return read_constants(reading.graph, own(reading).handles, self.source.blobs, values)
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> onnx.ModelProto:
-        """Carry edits out. The result shares large weights with the source until it is written."""
+        """Apply edits in place to the reading's model. It shares large weights with the source."""
         apply(reading.graph, own(reading).handles, edits, self.source.blobs)
         return own(reading).handles.model
 
     def unchanged(self, reading: AnyReading) -> onnx.ModelProto:
-        """The model as it was read."""
+        """The reading's model without edits."""
         return own(reading).handles.model
 
     @cached_property
     def standing(self) -> Standing:
-        """How much of ONNX's full check the model passes as it came."""
+        """The strictest level of ONNX's checker that the original model passes."""
         return stand(self.source, may_crash=self._may_crash)
 
     def applied(self, reading: AnyReading) -> Applied:
-        """What an application has done beside its edits."""
+        """Side effects of applying a plan: inserted nodes, and a changed node order."""
         handles, scopes = own(reading).handles, reading.graph.scopes
         titles = [(scopes[scope].path, title_of(proto)) for scope, proto in handles.made]
         order = None
@@ -238,53 +240,53 @@ class OnnxModel:
         return Applied(tuple(sorted(f"{path}/{title}" if path else title for path, title in titles)), order)
 
     def note_record(self, model: onnx.ModelProto, text: str) -> None:
-        """Let a result say how it was made."""
+        """Store the provenance record in a result's metadata."""
         put_entry(model, PROVENANCE, text)
 
     def fault(self, graph: Graph, result: onnx.ModelProto) -> Fault | None:
-        """What the ONNX checker has against a result; None if nothing. It is held to what the model itself passes."""
+        """The ONNX checker's error for a result, or None; as strict as the original passes."""
         text = self.find_fault(result)
         return None if text is None else Fault(text, suspects(graph, text))
 
     def find_fault(self, model: onnx.ModelProto) -> str | None:
-        """What the ONNX checker says."""
+        """The ONNX checker's message, or None if the model is valid."""
         blobs = self.source.blobs
-        found = find_fault(model, blobs, Strictness.FULL, may_crash=self._may_crash)  # mezzo adds no such operator
-        if found is None or self.standing.strictness in (None, Strictness.FULL):
-            return found
+        fault = find_fault(model, blobs, Strictness.FULL, may_crash=self._may_crash)  # no edit makes it crash
+        if fault is None or self.standing.strictness in (None, Strictness.FULL):
+            return fault
         self.leniency = self.standing.note
         return find_fault(model, blobs, self.standing.strictness, may_crash=self._may_crash)
 
     def runnable(self, model: onnx.ModelProto) -> RunnableModel:
-        """A result with what it takes to run it, large weights where they lie."""
+        """A result with access to its large weights, which stay in their files, ready to run."""
         return whole_of(model, self.source)
 
     def materialize(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """A result with all its weights; the result itself where none are in files."""
+        """A result with all weights inline; the same object if none are in files."""
         return materialize(model, self.source.blobs) if len(self.source.blobs) else model
 
     def size_of(self, whole: onnx.ModelProto) -> int:
-        """Its size as a file."""
+        """Size of a model as a file."""
         size_bytes: int = whole.ByteSize()
         return size_bytes
 
     def ports(self, result: onnx.ModelProto | None = None) -> tuple[Port, ...]:
-        """Inputs and outputs that are tensors of a known type: its own, or those of a result."""
+        """Inputs and outputs that are tensors of a known type, of the model or of a result."""
         return ports_of(self.source.model if result is None else result)
 
     def low_weights(self) -> DType | None:
-        """The low dtype of most of its weights."""
+        """The low-precision dtype of most weights; None if none exceeds FP32."""
         return low_weights(self.source.model)
 
     def show(self) -> str:
-        """Its typed text."""
+        """The model as typed text."""
         from mezzo.onnx.read.show import show_model
 
         return show_model(self.source.model)
 
 
 def suspects(graph: Graph, fault: str) -> set[int]:
-    """Nodes that a checker's message names, by node name or by operator."""
+    """Ids of the nodes that a checker's message names, by node name or else by operator type."""
     ops = [node for node in graph.nodes if node.kind is Kind.OP and node.signature.dtype is not None]
     named = {node.id for node in ops if len(node.name) > 2 and node.name in fault}
     return named or {

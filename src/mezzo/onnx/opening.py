@@ -1,4 +1,4 @@
-"""Open a model, with all that it can be asked."""
+"""Opening of ONNX models from a path, a ModelProto or an onnx_ir.Model."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 
 class Opened(OnnxModel):
-    """A model whose numbers and parts can be asked for, too. `given` is what it was folded from, if it was."""
+    """An opened model with its lab, rewrites and extraction. `given` is the original of a rewritten
+    model, else the model itself.
+    """
 
     def __init__(self, source: Source, progress: Progress | None, given: "Opened | None" = None) -> None:
         super().__init__(source, progress)
@@ -52,28 +54,28 @@ class Opened(OnnxModel):
         return super().path if self.given is self else None
 
     def widened(self) -> "Opened":
-        """The model on FP32 where it came in FP16 or BF16."""
+        """The model converted to FP32 if it is in FP16 or BF16, else itself."""
         source = widen(self.source)
         return self if source is None else Opened(source, self.progress, self.given)
 
     def fused(
         self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
     ) -> "Opened":
-        """The model in normal form with all folded that can be, and Relu said as Relu."""
+        """The model in normal form, with affine operators folded; `apart` are nodes to keep."""
         nodes, values = reading.graph.nodes, reading.graph.values
-        kept = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
-        source = fold(self.source, kept, copied, respellings)
+        kept_results = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
+        source = fold(self.source, kept_results, copied, respellings)
         return self if source is None else Opened(source, self.progress, self.given)
 
     def replaced(
         self, result: onnx.ModelProto, low: DType, find: Callable[[Graph], Sequence[Replacement]]
     ) -> onnx.ModelProto:
-        """A result with one operator in place of each group that is found in it."""
+        """A result in which one operator replaces each group of nodes that `find` returns."""
         reading = Opened(replace(self.source, model=result), None).read(low)
         return write_replacements(reading, find(reading.graph), self.source.blobs)
 
     def corrected(self, corrections: Sequence[Correction]) -> "Opened":
-        """The model with constants changed."""
+        """The model with corrected constants."""
         return Opened(correct(self.source, corrections), self.progress, self.given) if corrections else self
 
     @cached_property
@@ -83,7 +85,9 @@ class Opened(OnnxModel):
         return OnnxLab(self)
 
     def extract(self, reading: AnyReading, nodes: Sequence[int]) -> Extract:
-        """Make a model of some nodes of the main graph; errors are those of `extract_nodes`, or ContractError."""
+        """Extract nodes of the main graph as a model. Raises: errors of `extract_nodes`;
+        ContractError: the part is no valid model.
+        """
         part = extract_nodes(own(reading), nodes)
         fault = self.find_fault(part)
         if fault is not None:
@@ -98,12 +102,12 @@ def open_model(
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Opened:
-    """Open a path, a ModelProto, an onnx_ir.Model, or a result that is ready to run.
+    """Open a path, a ModelProto, an onnx_ir.Model, or a RunnableModel.
 
     Raises:
-        InputError: it is none of these, or cannot be read.
-        ModelError: it is damaged, names data outside its folder, or has functions without end.
-        ContractError: a result's weights do not fit into one model in memory.
+        InputError: the source is none of these, or cannot be read.
+        ModelError: it is malformed, names data outside its folder, or has recursive functions.
+        ContractError: the weights of a RunnableModel exceed the size of one protobuf message.
     """
     if isinstance(src, str | os.PathLike):
         source = load(Path(src), trust_external_paths=trust_external_paths)
@@ -117,5 +121,5 @@ def open_model(
         source = from_proto(onnx_ir.to_proto(src))
     else:
         raise InputError(f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an onnx_ir.Model")
-    check_expansion(source.model)  # before onnx's own inference, which follows every call
+    check_expansion(source.model)  # before onnx's inference, which expands every call
     return Opened(source, progress)

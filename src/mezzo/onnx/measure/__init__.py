@@ -1,4 +1,5 @@
-"""Measures ONNX models: ranges by operators woven into the graph, layers compared, the lab.
+"""Measurement of ONNX models: value ranges by operators inserted into the graph, comparison of
+two models layer by layer, and the lab that combines both.
 
 Imports: `emulate`, `run`, `read` and below.
 A new measurement is a method of `lab.py` and a file here.

@@ -1,4 +1,4 @@
-"""What a comparison asks of a model: its float values, and copies that also return them."""
+"""Preparation of models for a comparison: their float values, and copies that return them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,17 +22,17 @@ _FLOAT_TENSORS = {
 
 
 def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its functions inlined; values of the main graph keep their names."""
+    """Inline the model's functions; values of the main graph keep their names."""
     return onnx.inliner.inline_local_functions(model, convert_version=True) if model.functions else model
 
 
 def float_formats(model: onnx.ModelProto) -> frozenset[DType]:
-    """The float formats of all values of a model without functions, bodies included."""
+    """The float formats of all values of a model without functions, subgraphs included."""
     return frozenset().union(*map(formats_in, set(_type_texts(value_types(model)))))
 
 
 def formats_in(text: str) -> frozenset[DType]:
-    """The float formats in a type as schemas spell it: "seq(tensor(float16))"."""
+    """The float formats in a type string of ONNX schemas, such as "seq(tensor(float16))"."""
     return frozenset(_FORMATS[word] for word in re.findall(r"\w+", text) if word in _FORMATS)
 
 
@@ -43,20 +43,19 @@ def _type_texts(scope: TypedScope) -> Iterator[str]:
 
 
 def float_values(model: onnx.ModelProto) -> dict[str, int]:
-    """What operators of the main graph make and the model does not return: float tensors in graph order, with their
-    element types."""
+    """Inner float tensors of the main graph in graph order, with element types; no constants."""
     types = value_types(model).types
     outputs = {port.name for port in model.graph.output}
-    made = (name for node in model.graph.node if node.op_type != "Constant" for name in node.output)
+    produced = (name for node in model.graph.node if node.op_type != "Constant" for name in node.output)
     return {
         name: _FLOAT_TENSORS[text]
-        for name in made
+        for name in produced
         if name and name not in outputs and (text := types.get(name, "")) in _FLOAT_TENSORS
     }
 
 
 def with_outputs(model: onnx.ModelProto, values: dict[str, int]) -> onnx.ModelProto:
-    """A copy that returns further values of its main graph, given with their element types."""
+    """A copy with inner values as further outputs; `values` maps names to element types."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     for name, element in values.items():
@@ -65,12 +64,12 @@ def with_outputs(model: onnx.ModelProto, values: dict[str, int]) -> onnx.ModelPr
 
 
 def with_sizes(model: onnx.ModelProto, names: Sequence[str]) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """A copy that also returns the shapes of values, and the outputs that hold them."""
+    """A copy that also returns the shapes of values, and the names of those outputs by value."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     prefix = "mezzo_shape_"
-    taken = {name for node in result.graph.node for name in (*node.input, *node.output)}
-    while any(name.startswith(prefix) for name in taken):
+    names_in_use = {name for node in result.graph.node for name in (*node.input, *node.output)}
+    while any(name.startswith(prefix) for name in names_in_use):
         prefix += "_"
     outputs = {name: f"{prefix}{number}" for number, name in enumerate(names)}
     for name, output in outputs.items():

@@ -1,6 +1,7 @@
-"""What reads each input of an ONNX model: tables that it picks rows of, masks, sizes, branches.
+"""Roles of an ONNX model's inputs, inferred from use: row index, mask, size, branch, data.
 
-A walk forward from each input, through what hands its numbers on, bodies and functions included.
+The graph is walked forward from each input, through operators that pass its numbers on (Reshape,
+Concat, Cast, ...), into subgraphs and inlined functions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +19,15 @@ from mezzo.onnx.schema.shapes import can_infer
 from mezzo.onnx.schema.types import FROM_ONNX
 
 _MS = "com.microsoft"
-_MOST_STEPS = 4096  # of one walk
-_MOST_NUMBERS = 4096  # of a constant that is looked at
+_MOST_STEPS = 4096  # values visited from one input
+_MOST_NUMBERS = 4096  # elements of a constant that is read
 
 
 class _Reads(NamedTuple):
-    """An operator that picks rows: the operand of the indices, that of the rows, and their axis or its attribute."""
+    """An operator that gathers or scatters rows: positions of its index and data operands.
+
+    `axis` is the indexed axis, or the attribute that names it, with its default in `otherwise`.
+    """
 
     indices: int
     rows: int
@@ -48,7 +52,7 @@ _PICKS: Mapping[tuple[str, str], tuple[_Reads, ...]] = {
     (_MS, "GatherND"): (_Reads(1, 0, 0),),
     (_MS, "RotaryEmbedding"): (_Reads(1, 2, 0),),
 }
-# Operands that say which places count.
+# Operands that are masks: which elements count.
 _MASKS: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("", "And"): (0, 1),
     ("", "Attention"): (3,),
@@ -65,7 +69,7 @@ _MASKS: Mapping[tuple[str, str], tuple[int, ...]] = {
     (_MS, "MultiHeadAttention"): (4,),
     (_MS, "QAttention"): (5,),
 }
-# Operands that say how long, how often or where.
+# Operands that are lengths, repeat counts or axes.
 _SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("", "CenterCropPad"): (1,), ("", "ConstantOfShape"): (0,), ("", "CumSum"): (1,), ("", "Expand"): (1,),
     ("", "GRU"): (4,), ("", "LSTM"): (4,), ("", "Loop"): (0,), ("", "OneHot"): (1,), ("", "Pad"): (1, 3),
@@ -74,7 +78,7 @@ _SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("", "Tile"): (1,), ("", "TopK"): (1,), ("", "Trilu"): (1,), ("", "Unsqueeze"): (1,), ("", "Upsample"): (1,),
     (_MS, "GroupQueryAttention"): (5, 6),
 }  # fmt: skip
-# What hands on the numbers of some of its operands, all of them where none are listed.
+# Operators whose output holds elements of these operands unchanged (None: of all operands).
 _HANDS_ON: Mapping[str, tuple[int, ...] | None] = {
     "Cast": (0,), "CastLike": (0,), "Concat": None, "DepthToSpace": (0,), "Expand": (0,), "Flatten": (0,),
     "Gather": (0,), "GatherElements": (0,), "GatherND": (0,), "Identity": (0,), "Pad": (0,), "ReduceMax": (0,),
@@ -83,7 +87,7 @@ _HANDS_ON: Mapping[str, tuple[int, ...] | None] = {
     "Transpose": (0,), "Unsqueeze": (0,), "Where": (1, 2), "ConcatFromSequence": (0,), "SequenceInsert": (1,),
     "Optional": (0,), "OptionalGetElement": (0,), "ScatterElements": (2,), "ScatterND": (2,), "Trilu": (0,),
 }  # fmt: skip
-# What hands a truth on.
+# Operators that return booleans.
 _COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _INTEGERS = frozenset({
     TensorProto.INT64, TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.UINT16,
@@ -92,7 +96,7 @@ _INTEGERS = frozenset({
 
 
 def read_slots(model: onnx.ModelProto) -> tuple[Slot, ...]:
-    """What the model's inputs take, those with a default or of an optional type left out."""
+    """Name, dtype, shape and role of each input that must be fed."""
     stored = {tensor.name for tensor in model.graph.initializer}
     stored |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     walk = _Walk(_inferred(flatten(model)))
@@ -107,9 +111,9 @@ def _slot(port: onnx.ValueInfoProto, walk: "_Walk") -> Slot:
     is_list = port.type.HasField("sequence_type")
     tensor = (port.type.sequence_type.elem_type if is_list else port.type).tensor_type
     lengths = tuple(map(_length, tensor.shape.dim)) if tensor.HasField("shape") else None
-    found = walk.follow(port.name)
-    part = _part(tensor.elem_type, found, port.name)
-    below = min(found.below, key=lambda length: (isinstance(length, str), length)) if found.below else None
+    evidence = walk.follow(port.name)
+    part = _part(tensor.elem_type, evidence, port.name)
+    below = min(evidence.below, key=lambda length: (isinstance(length, str), length)) if evidence.below else None
     return Slot(
         name=port.name,
         dtype=FROM_ONNX.get(tensor.elem_type),
@@ -120,18 +124,18 @@ def _slot(port: onnx.ValueInfoProto, walk: "_Walk") -> Slot:
     )
 
 
-def _part(kind: int, found: "_Found", name: str) -> Part:
-    """What the numbers of an input are. Of floats only who estimates them can tell."""
+def _part(kind: int, evidence: "_Found", name: str) -> Part:
+    """The role of an input, from its element type and its uses. Floats are always data."""
     if kind == TensorProto.BOOL:
-        return Part.SWITCH if found.is_switch else Part.MASK
+        return Part.SWITCH if evidence.is_switch else Part.MASK
     if kind not in _INTEGERS:
         return Part.DATA
-    if found.below:
+    if evidence.below:
         return Part.INDEX
-    if found.is_size:
+    if evidence.is_size:
         return Part.SIZE
-    is_named_so = found.is_compared and "mask" in name.lower()
-    return Part.MASK if found.is_mask or is_named_so else Part.DATA
+    is_named_so = evidence.is_compared and "mask" in name.lower()
+    return Part.MASK if evidence.is_mask or is_named_so else Part.DATA
 
 
 def _length(dim: onnx.TensorShapeProto.Dimension) -> Length:
@@ -143,13 +147,13 @@ def _length(dim: onnx.TensorShapeProto.Dimension) -> Length:
 def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True) if can_infer(model) else model
-    except Exception:  # noqa: BLE001  a convenience: what it cannot tell is not known
+    except Exception:  # noqa: BLE001  optional: without it shapes stay unknown
         return model
 
 
 @dataclass(kw_only=True)
 class _Found:
-    """What has been seen on the walk from one input."""
+    """Uses of one input: `below` lists the upper bounds of its values where it is an index."""
 
     below: list[int | str] = field(default_factory=list)
     is_mask: bool = False
@@ -159,7 +163,7 @@ class _Found:
 
 
 class _At(NamedTuple):
-    """A value on the way: scale * input + offset; or the truth of something about the input."""
+    """A value that depends on the input: scale * input + offset, or a boolean if `is_truth`."""
 
     name: str
     scale: float
@@ -168,13 +172,13 @@ class _At(NamedTuple):
 
 
 class _Walk:
-    """Who reads what in a model without functions, bodies included."""
+    """The users of every value in a model without functions, subgraphs included."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._users: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
         self._constants: dict[str, TensorProto] = {}
         self._lengths: dict[str, tuple[Length, ...]] = {}
-        self._results: dict[str, list[str]] = {}  # what a body's result is called around it
+        self._results: dict[str, list[str]] = {}  # outer names of a subgraph's outputs
         self._enter(model.graph)
 
     def _enter(self, graph: onnx.GraphProto) -> None:
@@ -200,74 +204,77 @@ class _Walk:
                     self._enter(attribute.g)
 
     def follow(self, name: str) -> _Found:
-        """Walk from an input to what reads its numbers."""
-        found, queue, seen = _Found(), [_At(name, 1.0, 0.0, False)], {name}
-        while queue and len(seen) < _MOST_STEPS:
-            at = queue.pop()
-            fresh = [at._replace(name=output) for output in self._results.get(at.name, ())]
-            for node, operand in self._users.get(at.name, ()):
-                fresh += self._read(found, at, node, operand)
-            for following in fresh:
-                if following.name and following.name not in seen:
-                    seen.add(following.name)
+        """Collect the uses of an input, over at most _MOST_STEPS values that depend on it."""
+        evidence, queue, visited = _Found(), [_At(name, 1.0, 0.0, False)], {name}
+        while queue and len(visited) < _MOST_STEPS:
+            current = queue.pop()
+            next_values = [current._replace(name=output) for output in self._results.get(current.name, ())]
+            for node, operand in self._users.get(current.name, ()):
+                next_values += self._read(evidence, current, node, operand)
+            for following in next_values:
+                if following.name and following.name not in visited:
+                    visited.add(following.name)
                     queue.append(following)
-        return found
+        return evidence
 
-    def _read(self, found: _Found, at: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
-        """Note how a node reads a value, and give the values that it hands it on in."""
+    def _read(self, evidence: _Found, current: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
+        """Record how a node uses a value, and yield the node's outputs that still depend on it."""
         key = canonical(node.domain), node.op_type
         for picks in _PICKS.get(key, ()):
-            if operand == picks.indices and not at.is_truth:
-                self._note_rows(found, at, node, picks)
-        if key == ("", "OneHot") and operand == 0 and not at.is_truth:
+            if operand == picks.indices and not current.is_truth:
+                self._note_rows(evidence, current, node, picks)
+        if key == ("", "OneHot") and operand == 0 and not current.is_truth:
             depth = self._number(node.input[1])
-            found.below += [] if depth is None else [_bound(depth, at)]
-        if operand in _MASKS.get(key, ()) and not (node.op_type == "ReduceSum" and self._rank(at.name) == 1):
-            found.is_mask = True
-        if operand in _SIZES.get(key, ()) and not at.is_truth:
-            found.is_size = True
+            evidence.below += [] if depth is None else [_bound(depth, current)]
+        if operand in _MASKS.get(key, ()) and not (node.op_type == "ReduceSum" and self._rank(current.name) == 1):
+            evidence.is_mask = True
+        if operand in _SIZES.get(key, ()) and not current.is_truth:
+            evidence.is_size = True
         if key == ("", "If"):
-            found.is_switch = True
-        yield from _into_bodies(at, node, operand)
+            evidence.is_switch = True
+        yield from _into_bodies(current, node, operand)
         if key[0]:
             return
         if key[1] in _COMPARES:
-            found.is_compared = True
+            evidence.is_compared = True
             for output in node.output:
                 yield _At(output, 1.0, 0.0, True)
             return
-        if key[1] == "Not" or (at.is_truth and key[1] in ("And", "Or", "Xor")):
+        if key[1] == "Not" or (current.is_truth and key[1] in ("And", "Or", "Xor")):
             yield _At(node.output[0], 1.0, 0.0, True)
-        handed = _HANDS_ON.get(key[1], ())
-        if handed is None or operand in handed:
-            is_truth = at.is_truth or _casts_to(node) not in (None, *_INTEGERS)
+        passed_on = _HANDS_ON.get(key[1], ())
+        if passed_on is None or operand in passed_on:
+            is_truth = current.is_truth or _casts_to(node) not in (None, *_INTEGERS)
             for output in node.output:
-                yield at._replace(name=output, is_truth=is_truth)
-        yield from self._arithmetic(found, at, node, operand)
+                yield current._replace(name=output, is_truth=is_truth)
+        yield from self._arithmetic(evidence, current, node, operand)
 
-    def _arithmetic(self, found: _Found, at: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
-        """Follow sums and products with constants; what is taken off one, or times a mask's depth, is a mask."""
-        op, other = node.op_type, node.input[1 - operand] if len(node.input) == 2 else ""
-        if op not in ("Add", "Sub", "Mul") or not other:
+    def _arithmetic(self, evidence: _Found, current: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
+        """Follow Add, Sub and Mul with constants.
+
+        `1 - x` and `x * -1e3` or below (additive attention masks) mark the input as a mask.
+        """
+        op, other_operand = node.op_type, node.input[1 - operand] if len(node.input) == 2 else ""
+        if op not in ("Add", "Sub", "Mul") or not other_operand:
             return
-        numbers = self._numbers(other)
+        numbers = self._numbers(other_operand)
         if op == "Sub" and operand == 1:
-            found.is_mask |= numbers is not None and bool(np.all(numbers == 1))
+            evidence.is_mask |= numbers is not None and bool(np.all(numbers == 1))
             return
         if op == "Mul":
-            found.is_mask |= numbers is None and not at.is_truth
-            found.is_mask |= numbers is not None and bool(np.all(numbers <= -1e3))
-        most = 0.0 if numbers is None or not numbers.size else float(numbers.max())
-        if at.is_truth:
+            evidence.is_mask |= numbers is None and not current.is_truth
+            evidence.is_mask |= numbers is not None and bool(np.all(numbers <= -1e3))
+        largest = 0.0 if numbers is None or not numbers.size else float(numbers.max())
+        if current.is_truth:
             return
-        if op == "Mul" and most > 0:
-            yield _At(node.output[0], at.scale * most, at.offset * most, False)
+        if op == "Mul" and largest > 0:
+            yield _At(node.output[0], current.scale * largest, current.offset * largest, False)
         elif op == "Add":
-            yield at._replace(name=node.output[0], offset=at.offset + most)
+            yield current._replace(name=node.output[0], offset=current.offset + largest)
         elif op == "Sub":
-            yield at._replace(name=node.output[0], offset=at.offset - most)
+            yield current._replace(name=node.output[0], offset=current.offset - largest)
 
-    def _note_rows(self, found: _Found, at: _At, node: onnx.NodeProto, picks: _Reads) -> None:
+    def _note_rows(self, evidence: _Found, current: _At, node: onnx.NodeProto, picks: _Reads) -> None:
         if len(node.input) <= max(picks.rows, picks.indices):
             return
         lengths = self._lengths.get(node.input[picks.rows])
@@ -277,14 +284,14 @@ class _Walk:
         if lengths is None or not -len(lengths) <= axis < len(lengths):
             return
         rows: Length = lengths[axis]
-        if node.op_type in ("GatherND", "ScatterND"):  # the axes that an index has, counted from the first
-            picked = self._lengths.get(node.input[picks.indices])
-            deep = picked[-1] if picked and isinstance(picked[-1], int) else 1
-            rows = min((n for n in lengths[:deep] if isinstance(n, int)), default=rows)
+        if node.op_type in ("GatherND", "ScatterND"):  # an index covers as many leading axes as it is long
+            index_shape = self._lengths.get(node.input[picks.indices])
+            index_length = index_shape[-1] if index_shape and isinstance(index_shape[-1], int) else 1
+            rows = min((n for n in lengths[:index_length] if isinstance(n, int)), default=rows)
         if isinstance(rows, int):
-            found.below.append(_bound(rows, at))
+            evidence.below.append(_bound(rows, current))
         elif rows is not None:
-            found.below.append(rows)
+            evidence.below.append(rows)
 
     def _rank(self, name: str) -> int | None:
         lengths = self._lengths.get(name)
@@ -295,7 +302,7 @@ class _Walk:
         return None if numbers is None or numbers.size != 1 else int(numbers.reshape(-1)[0])
 
     def _numbers(self, name: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None":
-        """The numbers of a small constant."""
+        """The elements of a constant of at most _MOST_NUMBERS elements that is stored inline."""
         tensor = self._constants.get(name)
         if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
             return None
@@ -307,21 +314,21 @@ class _Walk:
             return None
 
 
-def _bound(rows: int, at: _At) -> int:
-    """Below what an input has to lie, so that what became of it lies below `rows`; at least 1."""
-    return max(1, int((rows - 1 - at.offset) // at.scale) + 1)
+def _bound(rows: int, current: _At) -> int:
+    """Exclusive upper bound of the input so that scale * input + offset < rows; at least 1."""
+    return max(1, int((rows - 1 - current.offset) // current.scale) + 1)
 
 
 def _casts_to(node: onnx.NodeProto) -> int | None:
     return next((a.i for a in node.attribute if a.name == "to"), None) if node.op_type == "Cast" else None
 
 
-def _into_bodies(at: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
-    """What a loop's body calls a value that the loop reads."""
+def _into_bodies(current: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
+    """The value under its name in the body of a loop that takes it as an operand."""
     if node.domain in DEFAULT and node.op_type in ("Loop", "Scan", "SequenceMap"):
         for body in _bodies(node):
             if operand < len(body.input):
-                yield at._replace(name=body.input[operand].name)
+                yield current._replace(name=body.input[operand].name)
 
 
 def _bodies(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:

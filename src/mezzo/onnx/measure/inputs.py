@@ -1,4 +1,4 @@
-"""What an ONNX model is fed, as whoever opens data for it asks."""
+"""Inputs of an ONNX model as data sets need them: names, defaults, batch size, roles, checks."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,7 +12,9 @@ from mezzo.onnx.run.feeds import fit_feeds, retype
 
 
 class OnnxInputs:
-    """The inputs of a model. Those with a default may be absent; those of an optional type are then empty."""
+    """The inputs of a model. `optional` have a default; `empty` have an optional type, and are fed
+    as empty if absent.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         graph, self._model = model.graph, model
@@ -27,7 +29,7 @@ class OnnxInputs:
 
     @property
     def fixed_length(self) -> int | None:
-        """The first length that every input fixes alike, scalars left out; None if one does not."""
+        """The fixed length of axis 0 that all inputs but scalars share; None if they share none."""
         lengths = set()
         for port in self._ports:
             if port.name in self.optional:
@@ -42,7 +44,7 @@ class OnnxInputs:
     @property
     def has_fixed_length(self) -> bool:
         dims = [port.type.tensor_type.shape.dim[:1] for port in self._ports]
-        return any(dim.HasField("dim_value") for first in dims for dim in first)
+        return any(dim.HasField("dim_value") for axis_dims in dims for dim in axis_dims)
 
     @cached_property
     def slots(self) -> Sequence[Slot]:

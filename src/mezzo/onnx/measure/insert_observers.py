@@ -1,4 +1,4 @@
-"""Puts the operators that measure into a model, its bodies included, and says what comes out where."""
+"""Insertion of observer operators (min, max, sum, sample) into a model and its subgraphs."""
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
@@ -20,13 +20,13 @@ from mezzo.onnx.schema.value_types import TypedScope
 _LOW_TEXTS = ("tensor(float16)", "tensor(bfloat16)")
 _FLOAT = "tensor(float)"
 _IS_DOUBLE = "is f64, and only f32, f16 and bf16 are measured"
-# Operators whose output holds the numbers of their first operand.
+# Operators whose output has the elements of their first operand.
 _MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 class Slot(NamedTuple):
-    """Where a value of the main graph stands in the vector of measurements: whole, or as four numbers and a sample.
-    `size` counts in the vector of sizes.
+    """A value of the main graph in the output vector: its whole tensor, or four statistics and a
+    sample. `size` is a position in the vector of element counts.
     """
 
     value: int
@@ -35,7 +35,7 @@ class Slot(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The values of one control node's bodies and the names of the outputs with their records."""
+    """The values in one control-flow node's subgraphs, and the outputs that hold their records."""
 
     values: tuple[int, ...]
     outputs: Record
@@ -43,9 +43,10 @@ class Group(NamedTuple):
 
 @dataclass(kw_only=True)
 class Woven:
-    """An instrumented model. `vector` and `sizes` name its first outputs, None where there would be nothing in them.
+    """An instrumented model. `vector` and `sizes` name its first outputs; None if empty.
 
-    Not measured: values that hold the `same` numbers as a value that is, and the `rectified` ones of another, by Relu.
+    Two kinds of values need no observer: `same` maps a value to a measured one with equal elements,
+    `rectified` maps the output of a Relu to its measured input.
     """
 
     model: onnx.ModelProto
@@ -62,8 +63,8 @@ class Woven:
 
 
 class Known(NamedTuple):
-    """What is known of values of the main graph before they are computed: their sizes, which are small enough to be
-    handed out whole, which is cheaper than measuring them, and lengths of rows of those that are large.
+    """Static facts about values of the main graph: their sizes, which sizes are small enough to be
+    output whole (cheaper than observers), and the row lengths of large values.
     """
 
     sizes: Mapping[str, Size]
@@ -72,14 +73,14 @@ class Known(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a graph holds: values of its own and records of its bodies, in the order of `values`."""
+    """A graph's measured values, and their statistics (parts, records) in that order."""
 
     values: tuple[int, ...]
     parts: tuple[Part | Record, ...]
 
 
 class Weaver:
-    """Instruments copies of one model. Its nodes are tagged and its types FP32."""
+    """Inserts observers into copies of one model; its nodes are tagged, its floats FP32."""
 
     def __init__(self, graph: Graph, model: onnx.ModelProto, scope: TypedScope) -> None:
         self._model = model
@@ -90,7 +91,7 @@ class Weaver:
         self._opset = opsets.get("", opsets.get("ai.onnx", 1))
 
     def weave(self, careful: Collection[int] | None, known: Known) -> Woven:
-        """Instrument a copy. `careful` are values that may be empty or not finite, None for all of them."""
+        """Instrument a copy. `careful` values may be empty or not finite; None means all."""
         return _Weaving(self._planned, self._prefix, self._opset, careful).weave(self._model, self._scope, known)
 
 
@@ -103,18 +104,18 @@ class _Weaving:
         self._woven = Woven(model=onnx.ModelProto(), places=Places(*places[:2]), body_places=Places(*places[2:]))
         self._seen: set[int] = set()
 
-    def weave(self, source: onnx.ModelProto, scope: TypedScope, known: Known) -> Woven:
+    def weave(self, source: onnx.ModelProto, scope: TypedScope, facts: Known) -> Woven:
         model = self._woven.model
         model.CopyFrom(source)
         graph = model.graph
         del graph.output[:]
-        nodes, parts = self._main(graph, scope, known)
+        nodes, parts = self._main(graph, scope, facts)
         for places in (self._woven.places, self._woven.body_places):
             graph.input.append(helper.make_tensor_value_info(places.shares, TensorProto.DOUBLE, [f"{places.shares}_n"]))
             graph.input.append(helper.make_tensor_value_info(places.steps, TensorProto.DOUBLE, [f"{places.shares}_n"]))
         if parts:
-            # The first output: an engine that walks back from it computes each value's numbers beside the value, and
-            # frees the value before it makes the next.
+            # The first output: a runtime that schedules backwards from it computes the statistics
+            # of each value right after the value, and frees the value before it computes the next.
             self._woven.vector = nodes.add("Concat", *parts, axis=0)
             graph.output.insert(0, helper.make_tensor_value_info(self._woven.vector, TensorProto.FLOAT, None))
         del graph.node[:]
@@ -123,10 +124,10 @@ class _Weaving:
 
     # -- the main graph -------------------------------------------------------------------------------------------
 
-    def _main(self, graph: onnx.GraphProto, scope: TypedScope, known: Known) -> tuple[Nodes, list[str]]:
+    def _main(self, graph: onnx.GraphProto, scope: TypedScope, facts: Known) -> tuple[Nodes, list[str]]:
         nodes = self._nodes()
-        all_sizes = spread_sizes(graph.node, known.sizes, {})
-        counts: dict[Size, tuple[str, int]] = {}  # the name of a size, and its position in the vector of sizes
+        all_sizes = spread_sizes(graph.node, facts.sizes, {})
+        counts: dict[Size, tuple[str, int]] = {}  # name of the count, and its position in `sizes`
         places: dict[Size, str] = {}
         parts: list[str] = []
         size_names: list[str] = []
@@ -137,7 +138,7 @@ class _Weaving:
             if self._is_moved(value, name, maker, measured):
                 return
             size = all_sizes.get(name, name)
-            if not known.is_small(size) and self._is_rectified(value, maker, measured):
+            if not facts.is_small(size) and self._is_rectified(value, maker, measured):
                 return
             measured[name] = value
             flat = self._flatten(nodes, name, scope.types.get(name, ""))
@@ -146,7 +147,7 @@ class _Weaving:
                 size_names.append(nodes.lift(count, 0))
                 counts[size] = (count, len(size_names) - 1)
             count, position = counts[size]
-            is_whole = known.is_small(size)
+            is_whole = facts.is_small(size)
             self._woven.slots.append(Slot(value, position, is_whole))
             self._woven.slot_sizes.append(size)
             if is_whole:
@@ -154,17 +155,17 @@ class _Weaving:
                 return
             if size not in places:
                 places[size] = made.add_places(nodes, self._woven.places, count)
-            part = self._measure(nodes, value, flat, count, places[size], known.columns.get(name))
-            # One part per value, so that an engine computes its numbers together.
+            part = self._measure(nodes, value, flat, count, places[size], facts.columns.get(name))
+            # One Concat per value, so that a runtime computes its statistics together.
             parts.append(nodes.add("Concat", part.lowest, part.highest, part.total, part.infinite, part.sample, axis=0))
 
         for port in graph.input:
             self._take_input(port, scope, take)
         for index, node in enumerate(graph.node):
-            found = self._bodies(node, index, scope, all_sizes, 0, depth=0)
+            subgraphs = self._bodies(node, index, scope, all_sizes, 0, depth=0)
             nodes.made.append(node)
-            if found is not None and found.values:
-                self._hand_out(node, found, graph)
+            if subgraphs is not None and subgraphs.values:
+                self._hand_out(node, subgraphs, graph)
             for value, name in self._values_of(node, scope, 0):
                 take(value, name, node)
         if size_names:
@@ -185,16 +186,16 @@ class _Weaving:
         elif "float" in text:
             self._skip(f"input {port.name!r}: is no plain tensor")
 
-    def _hand_out(self, node: onnx.NodeProto, found: _Found, graph: onnx.GraphProto) -> None:
-        """Make the records of a control node outputs of the model."""
-        outputs = self._append_outputs(node, found)
+    def _hand_out(self, node: onnx.NodeProto, subgraphs: _Found, graph: onnx.GraphProto) -> None:
+        """Add the records of a control-flow node to the outputs of the model."""
+        outputs = self._append_outputs(node, subgraphs)
         kinds = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.INT64)
         for name, kind in zip(outputs, kinds, strict=True):
             if node.op_type == "SequenceMap":
                 graph.output.append(helper.make_tensor_sequence_value_info(name, kind, None))
             else:
                 graph.output.append(helper.make_tensor_value_info(name, kind, None))
-        self._woven.groups.append(Group(found.values, outputs))
+        self._woven.groups.append(Group(subgraphs.values, outputs))
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
@@ -207,8 +208,9 @@ class _Weaving:
         planned: int | None,
         depth: int,
     ) -> _Found | None:
-        """Instrument the bodies of a node; each then hands out one record of all their values as its last outputs.
-        None for a node without bodies, or whose bodies are not measured.
+        """Instrument a node's subgraphs; the last outputs of each are one record of its values.
+
+        None for a node without subgraphs, or with subgraphs that cannot be measured.
         """
         attributes = [a for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
         if not attributes:
@@ -226,23 +228,23 @@ class _Weaving:
             return None
         inner = self._planned.scopes_of(node)
         by_name = {a.name: a for a in attributes}
-        founds, makers, bodies = [], [], []
+        subgraphs, makers, bodies = [], [], []
         for position, name in enumerate(names):
             body = by_name[name].g
             planned_inner = inner[position] if position < len(inner) else None
             nodes = self._nodes()
-            founds.append(self._body(nodes, body, scope.bodies[index, name], sizes, planned_inner, depth + 1))
+            subgraphs.append(self._body(nodes, body, scope.bodies[index, name], sizes, planned_inner, depth + 1))
             makers.append(nodes)
             bodies.append(body)
-        values = tuple(value for found in founds for value in found.values)
-        for position, (body, nodes, found) in enumerate(zip(bodies, makers, founds, strict=True)):
+        values = tuple(value for subgraph in subgraphs for value in subgraph.values)
+        for position, (body, nodes, subgraph) in enumerate(zip(bodies, makers, subgraphs, strict=True)):
             if values:
                 parts: list[Part | Record] = []
-                for other, theirs in enumerate(founds):
-                    if other == position:
-                        parts += found.parts
-                    elif theirs.values:
-                        parts.append(made.neutral(nodes, len(theirs.values), self._woven.body_places))
+                for branch_position, branch in enumerate(subgraphs):
+                    if branch_position == position:
+                        parts += subgraph.parts
+                    elif branch.values:
+                        parts.append(made.neutral(nodes, len(branch.values), self._woven.body_places))
                 self._end_body(body, made.join(nodes, parts), len(values))
             del body.node[:]
             body.node.extend(nodes.made)
@@ -282,22 +284,22 @@ class _Weaving:
             if value is not None and scope.types.get(port.name) == _FLOAT and self._is_new(value):
                 take(value, port.name)
         for index, node in enumerate(body.node):
-            found = self._bodies(node, index, scope, visible, planned, depth)
+            subgraphs = self._bodies(node, index, scope, visible, planned, depth)
             nodes.made.append(node)
-            if found is not None and found.values:
-                record = self._append_outputs(node, found)
+            if subgraphs is not None and subgraphs.values:
+                record = self._append_outputs(node, subgraphs)
                 if node.op_type == "SequenceMap":
-                    record = made.gather_sequence(nodes, record, len(found.values), self._woven.body_places)
+                    record = made.gather_sequence(nodes, record, len(subgraphs.values), self._woven.body_places)
                 if node.op_type != "If":
-                    record = made.fold(nodes, record, len(found.values), self._woven.body_places)
-                values += found.values
+                    record = made.fold(nodes, record, len(subgraphs.values), self._woven.body_places)
+                values += subgraphs.values
                 parts.append(record)
             for value, name in self._values_of(node, scope, planned):
                 take(value, name, node)
         return _Found(tuple(values), tuple(parts))
 
     def _is_moved(self, value: int, name: str, maker: onnx.NodeProto | None, measured: dict[str, int]) -> bool:
-        """Note a value that only moves the numbers of another."""
+        """Whether a value is a reshape or transpose of a measured one; records the pair."""
         if maker is None or maker.op_type not in _MOVES or maker.domain not in DEFAULT:
             return False
         if maker.input[0] not in measured:
@@ -306,7 +308,7 @@ class _Weaving:
         return True
 
     def _is_rectified(self, value: int, maker: onnx.NodeProto | None, measured: Mapping[str, int]) -> bool:
-        """Note a value that Relu makes of one that is measured and was never seen to be odd."""
+        """Whether a value is the Relu of a measured one that has been finite; records the pair."""
         if maker is None or maker.op_type != "Relu" or maker.domain not in DEFAULT or self._careful is None:
             return False
         source = measured.get(maker.input[0])
@@ -320,14 +322,14 @@ class _Weaving:
             return made.measure_carefully(nodes, flat, size, places)
         return made.measure(nodes, flat, size, places, columns)
 
-    def _append_outputs(self, node: onnx.NodeProto, found: _Found) -> Record:
-        """Give a control node the outputs that its bodies have got."""
+    def _append_outputs(self, node: onnx.NodeProto, subgraphs: _Found) -> Record:
+        """Add to a control-flow node the outputs that were added to its subgraphs."""
         body = next(a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
         hidden = 1 if node.op_type == "Loop" else 0
         record = Record(*(self._fresh() for _ in Record._fields))
-        before = len(body.output) - hidden - len(record)
+        output_count = len(body.output) - hidden - len(record)
         names = [name or self._fresh() for name in node.output]
-        names += [self._fresh() for _ in range(before - len(names))]
+        names += [self._fresh() for _ in range(output_count - len(names))]
         node.output[:] = [*names, *record]
         if node.op_type == "Scan":
             for attribute in node.attribute:
@@ -344,7 +346,7 @@ class _Weaving:
     # -- values ---------------------------------------------------------------------------------------------------
 
     def _values_of(self, node: onnx.NodeProto, scope: TypedScope, planned: int | None) -> list[tuple[int, str]]:
-        """Float values that a node makes: the planner's ids and the names they have here."""
+        """Float outputs of a node: the planner's ids and their names in the instrumented model."""
         if node.op_type == "Constant" and node.domain in DEFAULT:
             return []
         values = []

@@ -1,7 +1,7 @@
-"""Measures the float values of a model while it runs: extremes, what is not finite, and samples, gathered in the graph.
+"""Calibration statistics of a model's float values: min, max, NaN and infinity, and a sample each.
 
-The model is its FP32 twin, tagged with the planner's nodes, so values are named as plans name them. What comes out of a
-run is small and does not grow with the tensors.
+The statistics are computed inside the graph, so a run's outputs are small and independent of tensor
+sizes. The model is an FP32 copy, tagged with the planner's nodes: values have the planner's ids.
 """
 
 import logging
@@ -34,30 +34,32 @@ from mezzo.onnx.schema.value_types import value_types
 
 _log = logging.getLogger(__name__)
 
-# Bodies may run thousands of times, so each run hands out fewer numbers.
+# Samples per value in a subgraph: it may run thousands of times, so each run returns fewer.
 BODY_SAMPLE = 64
-# The newest opset whose operators measuring takes; older models are raised to it where that keeps their meaning.
+# The newest opset that the observer operators need; older models are upgraded to it where that is
+# exact.
 _WANTED_OPSET = 11
-# After so many sessions every value is measured carefully, which costs time, but no more sessions.
+# After this many sessions every value gets the slower observers for NaN and empty tensors, which
+# makes further reloads unnecessary.
 _MOST_LOADS = 4
-# Tensors of at most so many numbers come out whole: that takes less time than measuring them.
+# Tensors of at most this many elements are output whole, which is faster than observers.
 WHOLE_UP_TO = 4096
-# Tensors of at least so many numbers are worth reducing by several processors.
+# Tensors of at least this many elements are reduced in rows, which runs on several cores.
 _LARGE = 1 << 19
-# Batches so many times as long as those that this was decided by have it decided again.
+# Batches this many times longer than the first have their observers chosen again.
 _GROWTH = 4
-# Weights of up to so many numbers may be shapes, which shape inference reads.
+# Weights of up to this many elements may be shapes, which shape inference reads.
 _SMALL = 1024
 _HEADER = 4
 
 
 class Instruments:
-    """A model made ready to be measured. `values` are what it measures in the planner's order; `skipped` says what it
-    cannot measure, and why.
+    """An instrumented model and its session. `values` are the measured values in the planner's
+    order; `skipped` lists the others, with the reason.
     """
 
     def __init__(self, model: OnnxModel, feeds: Mapping[str, Any]) -> None:
-        """Load the model; `feeds` show how long its tensors may be. Raises: ContractError if it does not load."""
+        """Load the model; `feeds` is a typical batch. Raises ContractError: it does not load."""
         self.input_names = [port.name for port in model.source.model.graph.input]
         initialized = {tensor.name for tensor in model.source.model.graph.initializer}
         self.optional = frozenset(name for name in self.input_names if name in initialized)
@@ -72,12 +74,12 @@ class Instruments:
         mark_casts(graph, reading.handles)
         source = tagged(model, reading)
         self._weights = source.weights
-        whole = twin(source.model)
-        self._weaver = Weaver(graph, whole, value_types(whole))
-        shapes = _input_shapes(whole)
+        model_fp32 = twin(source.model)
+        self._weaver = Weaver(graph, model_fp32, value_types(model_fp32))
+        shapes = _input_shapes(model_fp32)
         self._sizes: Mapping[str, Size] = known_sizes(shapes)
         self._rows = {name: length for name, shape in shapes.items() if (length := row_length(shape)) is not None}
-        self._symbols = _symbols(whole)
+        self._symbols = _symbols(model_fp32)
         self._careful: set[int] | None = set()
         self._lengths = self._bind(feeds) or {}
         self._loads = 0
@@ -91,18 +93,18 @@ class Instruments:
         self._positions[numbers] = np.arange(len(numbers))
         self._numbers: list[int] = numbers
         self.skipped = tuple(self._woven.skipped)
-        # What is known of it before the first run.
+        # Elements of all measured values with a static size.
         self.elements = sum(filter(None, map(self._evaluate, self._woven.slot_sizes)))
-        held = _spread(graph, {number: number for number in numbers} | self._woven.same)
+        sources = _spread(graph, {number: number for number in numbers} | self._woven.same)
         self.values = tuple(
-            MeasuredValue(int(self._positions[held[number]]), value.name, producer.name, producer.op)
-            for number in sorted(held)
+            MeasuredValue(int(self._positions[sources[number]]), value.name, producer.name, producer.op)
+            for number in sorted(sources)
             for value in (graph.values[number],)
             for producer in (graph.nodes[value.producer],)
         )
 
     def run(self, feeds: Mapping[str, Any], draw: int, sample: int) -> Records:
-        """Run the model once. `draw` chooses the places that are sampled, at most `sample` per value.
+        """Run the model once. `draw` seeds the sampled positions, at most `sample` per value.
 
         Raises: InputError if the feeds do not fit; ContractError if the model fails.
         """
@@ -113,18 +115,18 @@ class Instruments:
         self._fit(feeds)
         while True:
             gathered = rectify(self._run(feeds, places), self._pairs())
-            odd = self._odd(gathered)
-            if self._careful is None or odd <= self._careful:
+            not_finite = self._odd(gathered)
+            if self._careful is None or not_finite <= self._careful:
                 return gathered
-            self._reload(self._careful | odd, self._sizes)
+            self._reload(self._careful | not_finite, self._sizes)
 
     @property
     def width(self) -> int:
-        """How many runs are worth preparing together."""
+        """How many runs to prepare together."""
         return 1 if self._session is None else self._session.width
 
     def prepare(self, many: Sequence[tuple[Mapping[str, Any], int, int]]) -> None:
-        """Run the model on what is asked for next, where that saves something: arguments of `run`."""
+        """Run the next calls of `run` (their arguments) in one batch, if the session can."""
         if self._session is not None and self.width > 1:
             self._session.prepare([{**feeds, **self._places(draw, sample)} for feeds, draw, sample in many])
 
@@ -134,7 +136,9 @@ class Instruments:
         return places | _draw(self._woven.body_places, min(BODY_SAMPLE, sample), rng)
 
     def _run(self, feeds: Mapping[str, Any], places: Mapping[str, Any]) -> Records:
-        """Run; where that fails do so carefully, since empty tensors have no extremes and sizes may deceive."""
+        """Run; on failure, run again with slower observers, as empty tensors have no min and max
+        and declared sizes may be wrong.
+        """
         if self._session is None:
             self._woven = self._load()
         assert self._session is not None, "just loaded"
@@ -153,28 +157,28 @@ class Instruments:
         return gathered
 
     def _odd(self, gathered: Records) -> set[int]:
-        """Values that were seen not to be finite and did not come whole."""
-        odd = self._numbers_of(gathered.values[gathered.has_nan | gathered.has_infinity])
-        return odd - {slot.value for slot in self._woven.slots if slot.is_whole}
+        """Values with NaN or infinity that were not output whole."""
+        not_finite = self._numbers_of(gathered.values[gathered.has_nan | gathered.has_infinity])
+        return not_finite - {slot.value for slot in self._woven.slots if slot.is_whole}
 
     def _pairs(self) -> tuple[Ints, Ints]:
-        """Positions of values that Relu makes, and of what it makes them of."""
-        made, sources = [*self._woven.rectified], [*self._woven.rectified.values()]
-        return self._positions[made], self._positions[sources]
+        """Positions of Relu outputs, and of the Relu inputs that they are derived from."""
+        rectified, sources = [*self._woven.rectified], [*self._woven.rectified.values()]
+        return self._positions[rectified], self._positions[sources]
 
     def _numbers_of(self, positions: Ints) -> set[int]:
-        """The planner's ids."""
+        """The planner's ids of values at these positions."""
         return {self._numbers[position] for position in np.unique(positions).tolist()}
 
     def _reload(self, careful: set[int] | None, sizes: Mapping[str, Size]) -> None:
-        """Measure with another session from the next run on; after many of them with one that needs no other."""
+        """Load another session before the next run; after _MOST_LOADS, one that fits all data."""
         if self._loads >= _MOST_LOADS:
             careful, sizes, self._lengths = None, {}, {}
         if (careful, sizes) != (self._careful, self._sizes):
             self._careful, self._sizes, self._session = careful, sizes, None
 
     def _load(self) -> Woven:
-        self._session = None  # before the next one takes its memory
+        self._session = None  # frees its memory before the next one loads
         woven = self._weaver.weave(self._careful, Known(self._sizes, self._is_small, self._columns()))
         if woven.model.graph.output:
             declared = [*self._declared, *woven.model.graph.input[-4:]]
@@ -185,16 +189,16 @@ class Instruments:
         return woven
 
     def _fit(self, feeds: Mapping[str, Any]) -> None:
-        """Prepare for tensors that are not as long as they seemed."""
-        found = self._bind(feeds)
-        if found is None:
+        """Load again if a batch is much longer than the first, or contradicts the symbols."""
+        lengths = self._bind(feeds)
+        if lengths is None:
             self._reload(self._careful, {})
-        elif self._lengths and any(found[symbol] > _GROWTH * length for symbol, length in self._lengths.items()):
-            self._lengths = found if self._loads < _MOST_LOADS else {}
+        elif self._lengths and any(lengths[symbol] > _GROWTH * previous for symbol, previous in self._lengths.items()):
+            self._lengths = lengths if self._loads < _MOST_LOADS else {}
             self._session = None
 
     def _bind(self, feeds: Mapping[str, Any]) -> dict[str, int] | None:
-        """Lengths of the symbols in the inputs' shapes; None if one stands for two, which sizes do not allow for."""
+        """Lengths of the symbols in the inputs' shapes; None if a symbol has two lengths."""
         bound = {symbol: 0 for _, _, symbol in self._symbols}
         for name, axis, symbol in self._symbols:
             shape = np.shape(feeds[name]) if feeds.get(name) is not None else ()
@@ -209,21 +213,21 @@ class Instruments:
         return count is not None and count <= WHOLE_UP_TO
 
     def _columns(self) -> dict[str, int]:
-        """Lengths of the rows of large tensors; none where sizes are not to be relied on."""
+        """Row lengths of large tensors by name; empty after declared sizes proved wrong."""
         large = (name for name, size in self._sizes.items() if (self._evaluate(size) or 0) >= _LARGE)
         return {name: self._rows[name] for name in large if name in self._rows}
 
     def _evaluate(self, size: Size) -> int | None:
-        """A size in numbers, as the first batch has it."""
+        """A size as a number of elements, for the lengths of the first batch; None if unknown."""
         if isinstance(size, int):
             return size
         if isinstance(size, str):
             return None
-        known, *symbols = size
+        factor, *symbols = size
         lengths = [self._lengths.get(str(symbol), 0) for symbol in symbols]
-        return math.prod([int(known), *lengths]) if all(lengths) else None
+        return math.prod([int(factor), *lengths]) if all(lengths) else None
 
-    # -- what came out --------------------------------------------------------------------------------------------
+    # -- outputs --------------------------------------------------------------------------------------------------
 
     def _read(self, results: Mapping[str, Any], places: Mapping[str, Any]) -> Records:
         pieces = []
@@ -231,7 +235,7 @@ class Instruments:
         if self._woven.vector is not None and self._woven.sizes is not None:
             pieces.append(self._read_vector(results[self._woven.vector], results[self._woven.sizes], shares))
         for group in self._woven.groups:
-            # SequenceMap gives a list, which may be empty.
+            # SequenceMap outputs a list, which may be empty.
             extremes, oddness, samples = (np.asarray(results[name], np.float32) for name in group.outputs[:3])
             counts = np.asarray(results[group.outputs.counts], np.int64)
             pieces.append(self._read_group(group.values, extremes, oddness, samples, counts))
@@ -242,18 +246,20 @@ class Instruments:
         numbers = np.array([slot.value for slot in slots], np.int64)
         is_whole = np.array([slot.is_whole for slot in slots], bool)
         counts = sizes[[slot.size for slot in slots]]
-        # All values that are sampled have as many places.
+        # All sampled values have samples of equal length, which follows from the vector's length.
         sampled = int((~is_whole).sum())
         length = (len(vector) - int(counts[is_whole].sum())) // max(sampled, 1) - _HEADER
-        taken = np.where(is_whole, counts, length + _HEADER)
-        if int(taken.sum()) != len(vector):
+        widths = np.where(is_whole, counts, length + _HEADER)
+        if int(widths.sum()) != len(vector):
             raise ContractError("the shapes that the model declares are not those of its values")
-        starts = np.cumsum(taken) - taken
-        at = starts[~is_whole]
-        header = vector[at[:, None] + np.arange(_HEADER)]
+        starts = np.cumsum(widths) - widths
+        sampled_starts = starts[~is_whole]
+        header = vector[sampled_starts[:, None] + np.arange(_HEADER)]
         lengths = np.minimum(counts[~is_whole], length)
         pieces = [
-            self._gathered(numbers[~is_whole], header, counts[~is_whole], lengths, vector[runs(at + _HEADER, lengths)])
+            self._gathered(
+                numbers[~is_whole], header, counts[~is_whole], lengths, vector[runs(sampled_starts + _HEADER, lengths)]
+            )
         ]
         if is_whole.any():
             values = self._positions[numbers[is_whole]]
@@ -263,7 +269,7 @@ class Instruments:
     def _read_group(
         self, values: Sequence[int], extremes: Floats, oddness: Floats, samples: Floats, counts: Ints
     ) -> Records:
-        """Read the records of T runs of bodies; without that axis, of one run."""
+        """Read the records of T runs of a subgraph; inputs without the axis T are of one run."""
         extremes, oddness, counts = extremes.reshape(-1, 2), oddness.reshape(-1, 2), counts.reshape(-1)
         length = samples.shape[-1] if samples.size else 0
         lengths = np.minimum(counts, length)
@@ -277,7 +283,7 @@ class Instruments:
         if self._careful is not None:
             is_careful = np.isin(numbers, np.array(sorted(self._careful), np.int64))
         total, infinite = header[:, 2], header[:, 3]
-        # Without care a sum that is not finite only says that care is needed.
+        # Fast observers return a sum: a non-finite one may mean NaN, infinity or overflow.
         has_nan = np.where(is_careful, total != 0, np.isnan(total))
         has_infinity = np.where(is_careful, infinite != 0, np.isinf(total))
         return Records(
@@ -292,19 +298,19 @@ class Instruments:
         )
 
 
-def _spread(graph: Graph, held: dict[int, int]) -> dict[int, int]:
-    """Whose numbers values hold: those with records, and those that cross the border of a function as they are."""
+def _spread(graph: Graph, sources: dict[int, int]) -> dict[int, int]:
+    """Extend a map from value to measured value over values that cross function boundaries."""
     for node in graph.nodes:
-        if node.kind is Kind.TIE and len(node.inputs) == 1 and node.inputs[0] in held:
-            source = held[node.inputs[0]]
-            held |= {value: source for value in node.outputs if value is not None and value not in held}
-    return held
+        if node.kind is Kind.TIE and len(node.inputs) == 1 and node.inputs[0] in sources:
+            source = sources[node.inputs[0]]
+            sources |= {value: source for value in node.outputs if value is not None and value not in sources}
+    return sources
 
 
 def _draw(places: Places, count: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Feeds that choose one place in each of `count` equal parts of a tensor."""
+    """Feeds for stratified sampling: one random position in each of `count` equal parts."""
     steps = np.arange(count, dtype=np.float64)
-    # Below 1 by so much that a tensor's length times a share stays below the length.
+    # 1e-9 below 1, so that a tensor's length times a share stays below the length after rounding.
     return {places.shares: (steps + rng.random(count)) / count * (1 - 1e-9), places.steps: steps}
 
 
@@ -319,8 +325,9 @@ def _symbols(model: onnx.ModelProto) -> list[tuple[str, int, str]]:
 
 
 def _input_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
-    """Shapes of the main graph's values, from its inputs, weights and operators alone: what a model declares of others
-    may be wrong, and engines do not mind.
+    """Shapes of the main graph's values, inferred from inputs, weights and operators.
+
+    The model's declared shapes of inner values are ignored, as they may be wrong.
     """
     bare = onnx.ModelProto()
     bare.ir_version = model.ir_version
@@ -328,17 +335,17 @@ def _input_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | str | None, .
     bare.graph.name = model.graph.name
     bare.graph.node.extend(model.graph.node)
     bare.graph.input.extend(model.graph.input)
-    known = {port.name for port in model.graph.input}
+    input_names = {port.name for port in model.graph.input}
     for tensor in model.graph.initializer:
         if np.prod(tensor.dims) <= _SMALL:
             bare.graph.initializer.append(tensor)
-        elif tensor.name not in known:
+        elif tensor.name not in input_names:
             bare.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     if not can_infer(bare):
         return {}
     try:
         inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
-    except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: sizes are then measured
+    except Exception as error:  # noqa: BLE001  fails on some models that run: sizes are then measured
         _log.debug("shape inference failed: %s", error)
         return {}
     return {

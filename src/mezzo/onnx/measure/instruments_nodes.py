@@ -1,7 +1,7 @@
-"""The operators that measure one value: extremes, what is not finite, and a sample of its numbers.
+"""Observer operators of one value: min, max, NaN and infinity, and a stratified random sample.
 
-A sample is read at places that the caller draws anew for each batch, one in each of as many equal parts as there are
-places: no stride that could keep in step with rows and channels, and a tensor no longer than the sample is read whole.
+The caller draws new sample positions for each batch, one in each of N equal parts of the tensor. A
+fixed stride could fall in step with rows or channels. A tensor of at most N elements is read whole.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-# What a value that may be empty or hold NaN and infinities is measured with.
+# The opset of `measure_carefully`: IsNaN and Where.
 CAREFUL_SINCE = 9
-# Bodies in bodies: their samples are thinned inside the graph.
+# The opset of `fold`, which nested subgraphs need: Range, TopK with a variable K, GatherElements.
 NESTED_SINCE = 11
 
 
 class Places(NamedTuple):
-    """Names of the two feeds that say where to sample: shares of the length (f64 in [0, 1)), and 0, 1, 2, ..."""
+    """Names of the two position inputs: shares of the length (f64 in [0, 1)), and 0, 1, 2, ..."""
 
     shares: str
     steps: str
 
 
 class Part(NamedTuple):
-    """Names of what measures one value: [lowest], [highest], [sum or count of NaN], [not finite], the
-    sample, and the size (i64, no axes).
+    """Names of one value's statistics: min [1], max [1], sum or count of NaN [1], infinity [1], the
+    sample, and the number of elements (i64, a scalar).
     """
 
     lowest: str
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 @dataclass
 class Nodes:
-    """Makes nodes in order; every name it makes starts with `prefix`, which no name of the model does."""
+    """Builder of nodes in graph order; names of its values start with the unused `prefix`."""
 
     prefix: str
     opset: int
@@ -77,24 +77,25 @@ class Nodes:
 
 
 def add_places(nodes: Nodes, places: Places, size: str) -> str:
-    """Places to read of a tensor of that size: all of them, then the last one again, where it is not longer than the
-    sample. In operators that opset 7 has.
+    """Sample positions in a tensor of that size, by operators of opset 7. A tensor no longer than
+    the sample is read whole, and then its last element repeatedly.
     """
     length = nodes.add("Cast", size, to=TensorProto.DOUBLE)
-    wanted = nodes.add("Cast", nodes.add("Size", places.steps), to=TensorProto.DOUBLE)
-    is_longer = nodes.add("Cast", nodes.add("Greater", length, wanted), to=TensorProto.DOUBLE)
-    one = nodes.constant(1.0, np.float64)
-    whole = nodes.add("Min", places.steps, nodes.add("Sub", length, one))
-    drawn = nodes.add("Mul", places.shares, length)
-    first = nodes.add("Mul", whole, nodes.add("Sub", one, is_longer))
-    chosen = nodes.add("Add", nodes.add("Mul", drawn, is_longer), first)
+    sample_size = nodes.add("Cast", nodes.add("Size", places.steps), to=TensorProto.DOUBLE)
+    is_longer = nodes.add("Cast", nodes.add("Greater", length, sample_size), to=TensorProto.DOUBLE)
+    unit = nodes.constant(1.0, np.float64)
+    in_order = nodes.add("Min", places.steps, nodes.add("Sub", length, unit))
+    random_positions = nodes.add("Mul", places.shares, length)
+    unsampled = nodes.add("Mul", in_order, nodes.add("Sub", unit, is_longer))
+    chosen = nodes.add("Add", nodes.add("Mul", random_positions, is_longer), unsampled)
     return nodes.add("Cast", chosen, to=TensorProto.INT64)
 
 
 def measure(nodes: Nodes, flat: str, size: str, places: str, columns: int | None = None) -> Part:
-    """Measure a value of one axis that has at least one number. The sum of its numbers is finite only if all are.
+    """Statistics of a flat, non-empty value. Its sum is finite only if all elements are.
 
-    With `columns`, a divisor of its length, rows of so many numbers are reduced first, which engines do in parallel.
+    With `columns`, a divisor of its length, rows of that length are reduced first, which runtimes
+    do in parallel.
     """
     lowest, highest, total = flat, flat, flat
     if columns is not None:
@@ -112,8 +113,10 @@ def measure(nodes: Nodes, flat: str, size: str, places: str, columns: int | None
 
 
 def measure_carefully(nodes: Nodes, flat: str, size: str, places: str) -> Part:
-    """Measure a value that may be empty or hold NaN and infinities: extremes are of what is finite, infinite the wrong
-    way round where nothing is. NaN are counted, and whether there are infinities is 1 or 0.
+    """Statistics of a flat value that may be empty or hold NaN and infinities.
+
+    Min and max are of the finite elements, +inf and -inf if there are none. `total` counts NaN;
+    `infinite` is 1 if an element is infinite, else 0.
     """
     padded = nodes.add("Concat", flat, nodes.constant([np.nan], np.float32), axis=0)
     is_nan = nodes.add("IsNaN", padded)
@@ -132,8 +135,8 @@ def measure_carefully(nodes: Nodes, flat: str, size: str, places: str) -> Part:
 
 
 class Record(NamedTuple):
-    """Names of what measures the V values of a body in one run: `extremes` [V, 2] as lowest and minus highest,
-    `oddness` [V, 2] as sum, or count of NaN, and infinities, `samples` [V, length] and `counts` [V] (i64).
+    """Names of the statistics of a subgraph's V values in one run: `extremes` [V, 2] (min, -max),
+    `oddness` [V, 2] (sum or count of NaN, infinity), `samples` [V, length] and `counts` [V] (i64).
     """
 
     extremes: str
@@ -143,7 +146,7 @@ class Record(NamedTuple):
 
 
 def join(nodes: Nodes, parts: Sequence[Part | Record]) -> Record:
-    """One record of the parts and records of a body, in order."""
+    """Concatenate the parts and records of a subgraph, in order, to one record."""
     rows = [_as_record(nodes, part) if isinstance(part, Part) else part for part in parts]
     if len(rows) == 1:
         return rows[0]
@@ -157,7 +160,7 @@ def _as_record(nodes: Nodes, part: Part) -> Record:
 
 
 def neutral(nodes: Nodes, values: int, places: Places) -> Record:
-    """The record of values that were not computed."""
+    """The record of values that were not computed: the neutral element of `fold`."""
     blank = nodes.lift(nodes.add("Cast", places.steps, to=TensorProto.FLOAT), 0)
     return Record(
         nodes.constant(np.full((values, 2), np.inf), np.float32),
@@ -168,25 +171,30 @@ def neutral(nodes: Nodes, values: int, places: Places) -> Record:
 
 
 def fold(nodes: Nodes, record: Record, values: int, places: Places) -> Record:
-    """One record of the records of T runs, which are its rows; T may be 0. Of the samples as many are kept."""
+    """Reduce the records of T runs (axis 0) to one; T may be 0. Of all samples, a random subset of
+    one run's length is kept.
+    """
     empty = neutral(nodes, values, places)
     rows = Record(*(nodes.add("Concat", nodes.lift(e, 0), r, axis=0) for e, r in zip(empty, record, strict=True)))
     counts = nodes.lift(nodes.add("Cast", rows.counts, to=TensorProto.DOUBLE), 2)
-    given = nodes.add("Cast", nodes.add("Less", places.steps, counts), to=TensorProto.DOUBLE)  # [T, V, length]
+    is_sampled = nodes.add("Cast", nodes.add("Less", places.steps, counts), to=TensorProto.DOUBLE)  # [T, V, length]
     shape = nodes.constant([values, -1], np.int64)
     flat = nodes.add("Reshape", nodes.add("Transpose", rows.samples, perm=[1, 0, 2]), shape)
-    is_given = nodes.add("Reshape", nodes.add("Transpose", given, perm=[1, 0, 2]), shape)
-    # Which of them stay is drawn by the fractions of multiples of the golden ratio, which repeat no pattern.
+    flat_is_sampled = nodes.add("Reshape", nodes.add("Transpose", is_sampled, perm=[1, 0, 2]), shape)
+    # Quasi-random choice: fractional parts of multiples of the golden ratio (Weyl sequence) as
+    # priority.
     length = nodes.add("Size", nodes.add("Gather", flat, nodes.constant(0, np.int64), axis=0))
     steps = nodes.add("Range", nodes.constant(0, np.int64), length, nodes.constant(1, np.int64))
-    turns = nodes.add(
+    multiples = nodes.add(
         "Mul", nodes.add("Cast", steps, to=TensorProto.DOUBLE), nodes.constant(0.6180339887498949, np.float64)
     )
-    luck = nodes.add("Add", nodes.constant(1.0, np.float64), nodes.add("Sub", turns, nodes.add("Floor", turns)))
+    priority = nodes.add(
+        "Add", nodes.constant(1.0, np.float64), nodes.add("Sub", multiples, nodes.add("Floor", multiples))
+    )
     best = nodes.name()
-    kept = nodes.add("Size", places.steps)
-    key = nodes.add("Mul", is_given, luck)
-    nodes.made.append(helper.make_node("TopK", [key, nodes.lift(kept, 0)], [nodes.name(), best], axis=1))
+    sample_size = nodes.add("Size", places.steps)
+    key = nodes.add("Mul", flat_is_sampled, priority)
+    nodes.made.append(helper.make_node("TopK", [key, nodes.lift(sample_size, 0)], [nodes.name(), best], axis=1))
     return Record(
         nodes.reduce("ReduceMin", rows.extremes, 0),
         nodes.reduce("ReduceSum", rows.oddness, 0),
@@ -196,12 +204,12 @@ def fold(nodes: Nodes, record: Record, values: int, places: Places) -> Record:
 
 
 def gather_sequence(nodes: Nodes, record: Record, values: int, places: Places) -> Record:
-    """Stack the records that SequenceMap collects, each in a sequence, behind a neutral one."""
+    """Stack the records that SequenceMap returns as sequences, after a neutral one."""
     empty = neutral(nodes, values, places)
-    first = nodes.constant(0, np.int64)
+    front = nodes.constant(0, np.int64)
     return Record(
         *(
-            nodes.add("ConcatFromSequence", nodes.add("SequenceInsert", r, e, first), axis=0, new_axis=1)
+            nodes.add("ConcatFromSequence", nodes.add("SequenceInsert", r, e, front), axis=0, new_axis=1)
             for e, r in zip(empty, record, strict=True)
         )
     )

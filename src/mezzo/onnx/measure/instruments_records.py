@@ -1,4 +1,4 @@
-"""What a run of an instrumented model showed, as arrays."""
+"""Statistics of one run of an instrumented model, as arrays."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -15,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def runs(starts: Ints, lengths: Ints) -> Ints:
-    """The positions of runs of `lengths` that begin at `starts`, in a row."""
+    """Concatenated index ranges: start, start + 1, ... for each pair of `starts` and `lengths`."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     places: Ints = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
@@ -40,8 +40,8 @@ def join(pieces: Sequence[Records]) -> Records:
 
 
 def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, shares: Doubles) -> Records:
-    """Measure tensors that lie whole in a vector. Samples are taken at the `shares` of a tensor's length, or are all of
-    it where it is not longer.
+    """Statistics of tensors that lie whole in a vector. Samples are taken at `shares` of a tensor's
+    length; a tensor no longer than `shares` is its own sample.
     """
     lowest, highest = (
         _reduce(np.minimum, vector, starts, counts, np.inf),
@@ -61,8 +61,10 @@ def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, share
     if is_drawn.any():
         drawn = starts[is_drawn, None] + (counts[is_drawn, None] * shares).astype(np.int64)
         samples[runs((ends - lengths)[is_drawn], lengths[is_drawn])] = vector[drawn.reshape(-1)]
-    rest = ~is_drawn
-    samples[runs((ends - lengths)[rest], lengths[rest])] = vector[runs(starts[rest], lengths[rest])]
+    is_complete = ~is_drawn
+    samples[runs((ends - lengths)[is_complete], lengths[is_complete])] = vector[
+        runs(starts[is_complete], lengths[is_complete])
+    ]
     return Records(
         values=values,
         lowest=lowest,
@@ -76,11 +78,12 @@ def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, share
 
 
 def _reduce(reduce: np.ufunc, vector: Floats, starts: Ints, counts: Ints, empty: float) -> Floats:
-    """The extreme of each tensor; NaN where it holds one."""
+    """Min or max of each tensor; NaN if it holds a NaN, `empty` if it has no elements."""
     reduced = np.full(len(starts), empty, np.float32)
     filled = np.flatnonzero(counts)
     if len(filled):
-        # Every other run lies between two tensors; the last one would begin behind the end.
+        # Every second segment of reduceat lies between two tensors; the last may start past the
+        # end.
         bounds = np.stack([starts[filled], starts[filled] + counts[filled]], 1).reshape(-1)
         padded = bounds[:-1] if bounds[-1] >= len(vector) else bounds
         reduced[filled] = reduce.reduceat(vector, padded)[::2]
@@ -88,9 +91,9 @@ def _reduce(reduce: np.ufunc, vector: Floats, starts: Ints, counts: Ints, empty:
 
 
 def rectify(gathered: Records, pairs: tuple[Ints, Ints]) -> Records:
-    """Add the records of values that Relu makes of others; `pairs` are positions of the results and of the operands."""
-    made, sources = pairs
-    if not len(made):
+    """Derive the statistics of Relu outputs; `pairs` are positions of Relu outputs and inputs."""
+    outputs, sources = pairs
+    if not len(outputs):
         return gathered
     order = np.argsort(gathered.values, kind="stable")
     begins = np.searchsorted(gathered.values[order], sources, "left")
@@ -100,7 +103,7 @@ def rectify(gathered: Records, pairs: tuple[Ints, Ints]) -> Records:
     starts = (np.cumsum(gathered.lengths) - gathered.lengths)[records]
     zero = np.float32(0)
     added = Records(
-        values=np.repeat(made, numbers),
+        values=np.repeat(outputs, numbers),
         lowest=np.maximum(gathered.lowest[records], zero),
         highest=np.maximum(gathered.highest[records], zero),
         has_nan=gathered.has_nan[records],

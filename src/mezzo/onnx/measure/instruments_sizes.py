@@ -1,4 +1,4 @@
-"""Which tensors of a graph have as many numbers as which others, so that places to sample are worked out once."""
+"""Symbolic element counts of tensors, so that equal sizes share their sample positions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,10 +6,10 @@ import onnx
 
 from mezzo.onnx.schema.domains import DEFAULT
 
-# A product of lengths and symbols, or the name of the value whose size nothing is known of.
+# A product of lengths and symbols, or the name of a value of unknown size.
 Size = int | str | tuple[int | str, ...]
 
-# Operators whose first output has as many numbers as their first operand.
+# Operators whose first output has as many elements as their first operand.
 _SAME = frozenset({
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip",
     "Cos", "Cosh", "CumSum", "Dropout", "Elu", "Erf", "Exp", "Flatten", "Floor", "Gelu", "GroupNormalization",
@@ -19,7 +19,7 @@ _SAME = frozenset({
     "Softmax", "Softplus", "Softsign", "Sqrt", "Squeeze", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Transpose",
     "Trilu", "Unsqueeze",
 })  # fmt: skip
-# Rows shorter than this take longer to reduce than to read.
+# Shorter rows take longer to reduce than to read; axes are joined to a row until it is long.
 _SHORTEST_ROW, _LONG_ROW = 64, 256
 _WITH_ONE_NUMBER = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
 
@@ -30,18 +30,18 @@ def known_sizes(shapes: Mapping[str, tuple[int | str | None, ...]]) -> dict[str,
     for name, shape in shapes.items():
         if any(dim is None for dim in shape):
             continue
-        known, symbols = 1, []
+        factor, symbols = 1, []
         for dim in shape:
             if isinstance(dim, int):
-                known *= max(dim, 0)
+                factor *= max(dim, 0)
             elif dim is not None:
                 symbols.append(dim)
-        sizes[name] = (known, *sorted(symbols)) if symbols else known
+        sizes[name] = (factor, *sorted(symbols)) if symbols else factor
     return sizes
 
 
 def row_length(shape: Sequence[int | str | None]) -> int | None:
-    """Numbers in a row of a tensor, of as many last axes as make it long enough; None if they are not known."""
+    """Length of a row: the product of as many last axes as reach _LONG_ROW; None if too short."""
     length = 1
     for dim in reversed(shape):
         if length >= _LONG_ROW or not isinstance(dim, int) or dim < 1:
@@ -53,7 +53,7 @@ def row_length(shape: Sequence[int | str | None]) -> int | None:
 def spread_sizes(
     nodes: Iterable[onnx.NodeProto], sizes: Mapping[str, Size], outer: Mapping[str, Size]
 ) -> dict[str, Size]:
-    """Sizes of the values of one graph; a value that nothing is known of has its own name for its size."""
+    """Sizes of the values of one graph; the size of an unknown value is its own name."""
     spread = dict(sizes)
 
     def find(name: str) -> Size:
@@ -71,7 +71,7 @@ def spread_sizes(
         if node.op_type in _SAME:
             spread[result] = find(node.input[0])
         elif node.op_type in _WITH_ONE_NUMBER and len(node.input) == 2:
-            first, second = find(node.input[0]), find(node.input[1])
-            if 1 in (first, second):
-                spread[result] = first if second == 1 else second
+            left_size, right_size = find(node.input[0]), find(node.input[1])
+            if 1 in (left_size, right_size):
+                spread[result] = left_size if right_size == 1 else right_size
     return spread

@@ -1,4 +1,4 @@
-"""Which of the planner's values the outputs of a tagged model's nodes are."""
+"""The planner's value ids of the outputs in a tagged model."""
 
 from collections.abc import Sequence
 
@@ -9,24 +9,24 @@ from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.tags import tag_of
 from mezzo.onnx.read.handles import Handles
 
-# Control operators and the attributes that hold their bodies, in the planner's order.
+# Control-flow operators and the attributes that hold their subgraphs, in the planner's order.
 BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",), "SequenceMap": ("body",)}
-# Marks casts that the planner counts as sources of values, which bear no tag.
+# Metadata key of casts that the planner treats as sources of values, which have no tag.
 _KEY = "mezzo.value"
 
 
 def mark_casts(graph: Graph, handles: Handles) -> None:
-    """Mark the casts that are no operators to the planner. To be done before the model is tagged."""
+    """Mark the casts that are no operators to the planner. Call it before the model is tagged."""
     for node, proto in zip(graph.nodes, handles.protos, strict=True):
         if proto is not None and node.kind in (Kind.SOURCE, Kind.CAST):
-            kept = [entry for entry in proto.metadata_props if entry.key != _KEY]
+            other_entries = [entry for entry in proto.metadata_props if entry.key != _KEY]
             del proto.metadata_props[:]
-            proto.metadata_props.extend(kept)
+            proto.metadata_props.extend(other_entries)
             proto.metadata_props.add(key=_KEY, value=str(node.id))
 
 
 class PlannedValues:
-    """Finds the planner's values: by the node that makes them, or by name where scopes have kept their names."""
+    """Lookup of the planner's values by producing node, or by name within a scope."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -37,11 +37,11 @@ class PlannedValues:
                 self._scopes.setdefault(scope.owner, []).append(number)
 
     def name(self, value: int) -> str:
-        """The value's name in the model as it came."""
+        """The value's name in the original model."""
         return self._graph.values[value].name
 
     def find(self, node: onnx.NodeProto, position: int, scope: int | None) -> int | None:
-        """The value that an output is. `scope` is the planner's for the graph that the node stands in, if known."""
+        """The id of a node's output. `scope` is the planner's scope of the graph, if known."""
         number = _planner_node(node)
         if number is not None and node.op_type not in BODIES:
             planned = self._graph.nodes[number]
@@ -50,24 +50,24 @@ class PlannedValues:
         return None if scope is None else self.find_name(scope, node.output[position])
 
     def find_name(self, scope: int, name: str) -> int | None:
-        """The value of that name that a scope makes itself."""
+        """The value of that name that is produced in the scope itself."""
         return self._by_name.get((scope, name))
 
     def find_input(self, name: str) -> int | None:
-        """An input of the model that callers feed."""
+        """The value of a model input that callers feed."""
         value = self._by_name.get((0, name))
         if value is None or self._graph.nodes[self._graph.values[value].producer].kind is not Kind.INPUT:
             return None
         return value
 
     def scopes_of(self, node: onnx.NodeProto) -> Sequence[int]:
-        """The planner's scopes of a control node's bodies; none where it is unknown."""
+        """The planner's scopes of a node's subgraphs; empty if the node is untagged."""
         number = tag_of(node)
         return [] if number is None else self._scopes.get(number, [])
 
 
 def _planner_node(node: onnx.NodeProto) -> int | None:
-    """Id of the planner's node that an operator or a cast is."""
+    """Id of the planner's node for an operator or a marked cast."""
     tag = tag_of(node)
     if tag is not None:
         return tag
@@ -75,17 +75,17 @@ def _planner_node(node: onnx.NodeProto) -> int | None:
 
 
 def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
-    """The wish, lengthened until no name of a value of the graph or its bodies starts with it."""
+    """The wish, with underscores appended until no value name of the model starts with it."""
     names: set[str] = set()
-    waiting = [graph]
-    while waiting:
-        current = waiting.pop()
+    pending = [graph]
+    while pending:
+        current = pending.pop()
         names.update(port.name for port in (*current.input, *current.output))
         names.update(tensor.name for tensor in current.initializer)
         names.update(sparse.values.name for sparse in current.sparse_initializer)
         for node in current.node:
             names.update((*node.input, *node.output))
-            waiting += [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+            pending += [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
     while any(name.startswith(wish) for name in names):
         wish += "_"
     return wish

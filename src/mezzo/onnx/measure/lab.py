@@ -1,4 +1,4 @@
-"""Runs an ONNX model and results of it: on ONNX Runtime, in true rounding, beside another, measured or timed."""
+"""The lab of an ONNX model: native and emulated runs, comparison, calibration, timing."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -32,7 +32,7 @@ from mezzo.tables.target import Target
 
 
 class OnnxLab:
-    """The lab of one model."""
+    """Runs one model and its converted forms; implements the contract `contracts.lab`."""
 
     formats = FORMATS
 
@@ -52,8 +52,10 @@ class OnnxLab:
         return _native(self._whole)
 
     def emulated(self, accumulation: Accumulation | None) -> Run:
-        whole = self._whole
-        return emulated_session(whole.model, accumulation=accumulation, settings=EMULATING, weights=whole.weights).run
+        runnable = self._whole
+        return emulated_session(
+            runnable.model, accumulation=accumulation, settings=EMULATING, weights=runnable.weights
+        ).run
 
     def emulator(
         self,
@@ -70,12 +72,12 @@ class OnnxLab:
         )
 
     def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
-        whole = self._model.runnable(self._model.unchanged(reading))
-        return Observer(whole, own(reading).graph, values)
+        runnable = self._model.runnable(self._model.unchanged(reading))
+        return Observer(runnable, own(reading).graph, values)
 
     def subject(self) -> OnnxSubject:
-        whole = self._whole
-        return OnnxSubject(whole.with_model(flatten(whole.model)), _native)
+        runnable = self._whole
+        return OnnxSubject(runnable.with_model(flatten(runnable.model)), _native)
 
     def pair(self, candidate: RunnableModel, running: Running) -> Pair:
         return Pair(self._whole, candidate, running)
@@ -88,12 +90,12 @@ class OnnxLab:
         return self._model.runnable(self._model.original)
 
 
-def _native(whole: RunnableModel) -> Run:
-    return native_session(whole.model, weights=whole.weights, settings=ALL_CORES).run
+def _native(runnable: RunnableModel) -> Run:
+    return native_session(runnable.model, weights=runnable.weights, settings=ALL_CORES).run
 
 
 class OnnxProfiler:
-    """Times a model and its variants, in a child process."""
+    """Times a model and its variants in a child process."""
 
     def __init__(self, model: OnnxModel) -> None:
         self._model = model

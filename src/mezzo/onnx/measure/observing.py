@@ -1,4 +1,4 @@
-"""Shows what values of a model hold while it runs, whole, a part of them at a time."""
+"""Observation of whole tensors during a run, in several runs if memory requires it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,15 +17,15 @@ from mezzo.onnx.run.run import Session, native_session
 from mezzo.onnx.run.runtime import ALL_CORES
 from mezzo.onnx.schema.value_types import value_types
 
-# What the values of one run may take together; those of more are shown in several runs.
+# Memory budget for the values of one run; larger sets of values take several runs.
 _MOST_BYTES = 1 << 29
 
 
 class Observer:
-    """A model that shows values of its main graph, by their ids."""
+    """A model that also returns values of its main graph, by their ids."""
 
     def __init__(self, whole: RunnableModel, graph: Graph, values: Sequence[int]) -> None:
-        """`graph` is what was read of the model. Raises ContractError: it does not load."""
+        """`graph` is the planner's graph of the model."""
         fed = {value for node in graph.nodes if node.kind is Kind.INPUT for value in node.outputs}
         self._fed = [value for value in values if value in fed]
         self._numbers = {graph.values[value].name: value for value in values}
@@ -39,12 +39,12 @@ class Observer:
         return min((session.width for session in self._sessions), default=1)
 
     def prepare(self, many: Sequence[Mapping[str, Any]]) -> None:
-        """Run the model on feeds that are shown next, where that saves something."""
+        """Run the model on the feeds of the next calls in one batch, where the session can."""
         for session in self._sessions:
             session.prepare(many)
 
     def __call__(self, feeds: Mapping[str, Any]) -> Iterator[Shown]:
-        """Run the model, and hand on what each value holds. Raises InputError: the feeds do not fit."""
+        """Run the model, yield each value in FP32. Raises InputError: the feeds do not fit."""
         for value in self._fed:
             name = self._names[value]
             numbers = feeds[name] if name in feeds else self._default(name)
@@ -56,17 +56,17 @@ class Observer:
                 for part in self._parts
                 if part
             ]
-        held = 0
+        total_bytes = 0
         for session in self._sessions:
-            shown = session.run(feeds)
-            held = max(held, sum(np.asarray(numbers).nbytes for numbers in shown.values()))
-            for name, numbers in shown.items():
+            tensors = session.run(feeds)
+            total_bytes = max(total_bytes, sum(np.asarray(numbers).nbytes for numbers in tensors.values()))
+            for name, numbers in tensors.items():
                 yield Shown(self._numbers[name], np.asarray(numbers, np.float32))
-        if held > _MOST_BYTES:
-            self._split(held)
+        if total_bytes > _MOST_BYTES:
+            self._split(total_bytes)
 
     def _default(self, name: str) -> Array | None:
-        """What an input holds that is not fed; None where nothing says so."""
+        """The default of an input that is not fed; None if it has none."""
         weights = self._whole.weights
         for tensor in self._whole.model.graph.initializer:
             if tensor.name == name:
@@ -75,10 +75,10 @@ class Observer:
                 return onnx.numpy_helper.to_array(tensor)
         return None
 
-    def _split(self, held: int) -> None:
-        """Show less at once from now on."""
-        count = -(-held // _MOST_BYTES)
-        self._parts = [part[at::count] for part in self._parts for at in range(count)]
+    def _split(self, total_bytes: int) -> None:
+        """Distribute the values over more runs, each within the memory budget."""
+        count = -(-total_bytes // _MOST_BYTES)
+        self._parts = [part[offset::count] for part in self._parts for offset in range(count)]
         self._sessions = []
 
     def _showing(self, names: Sequence[str]) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""Two models side by side: runs both on the same feeds, and returns layers of the same name beside the outputs."""
+"""Side-by-side execution of two models on the same feeds, with inner values of equal names."""
 
 import enum
 import math
@@ -21,24 +21,24 @@ from mezzo.onnx.run.run import Session, emulated_session
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
 
 _HIGH = frozenset({DType.FLOAT32, DType.FLOAT64})
-# Layers that are held at once for one batch, in both models together.
+# Memory budget for the layers of one batch, both models together.
 _CHUNK_BYTES = 512 << 20
-# Both models return FP32 where they are emulated, and nothing wider than FP64.
+# Bytes per element in both models together; emulated models return FP32.
 _PAIR_BYTES = 2 * 4
 
-# Layers of this front end: their element types in the reference and the candidate.
+# Layers by name: their ONNX element types in the reference and the candidate.
 Layers = Mapping[str, tuple[int, int]]
 
 
 class Side(enum.Enum):
-    """Which of the two models. What the reference cannot do is bad input; what the candidate cannot, a verdict."""
+    """Which of two models. A failing reference is bad input, a failing candidate a verdict."""
 
     REFERENCE = 0
     CANDIDATE = 1
 
 
 class Sessions:
-    """Both models, ready to run."""
+    """Loaded sessions of both models."""
 
     def __init__(self, pair: "Pair", layers: Layers) -> None:
         self._pair = pair
@@ -48,9 +48,9 @@ class Sessions:
         self._sessions = tuple(pair.load_side(side, model) for side, model in zip(Side, models, strict=True))
 
     def run(self, feeds: Mapping[str, Any]) -> tuple[Answers, Answers]:
-        """Answers of both by the reference's names, for feeds by the reference's names.
+        """Outputs of both models; feeds and outputs have the reference's names.
 
-        Raises: InputError: the feeds do not fit, or the reference fails. ContractError: the candidate fails.
+        Raises: InputError: feeds do not fit, or the reference fails. ContractError: the candidate.
         """
         reference, candidate = self._sessions
         exact = self._pair.answer(Side.REFERENCE, reference, feeds)
@@ -58,17 +58,17 @@ class Sessions:
 
     @property
     def width(self) -> int:
-        """How many runs are worth preparing together."""
+        """How many runs to prepare together."""
         return max(session.width for session in self._sessions)
 
     def prepare(self, many: Sequence[Mapping[str, Any]]) -> None:
-        """Run both on feeds that are asked for next, where that saves something."""
+        """Run both on the feeds of the next calls in one batch, where the sessions can."""
         reference, candidate = self._sessions
         reference.prepare(many)
         candidate.prepare([self._pair.match.rename_feeds(feeds) for feeds in many])
 
     def notes(self) -> list[str]:
-        """Where another engine had to step in, and why."""
+        """One line per model that ONNX Runtime could not run: the engine used, and why."""
         return [
             f"{name} was run by {session.engine.value}: ONNX Runtime says {session.fallback}"
             for name, session in zip(self._pair.running.names, self._sessions, strict=True)
@@ -77,7 +77,7 @@ class Sessions:
 
 
 class Pair:
-    """Two models with their functions inlined, and what belongs together in them."""
+    """Two models with their functions inlined, and the pairing of their inputs and outputs."""
 
     def __init__(self, reference: RunnableModel, candidate: RunnableModel, running: Running) -> None:
         """Raises InputError: their inputs or outputs do not match."""
@@ -89,66 +89,66 @@ class Pair:
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The candidate's names of outputs, by the reference's."""
+        """The candidate's output names by the reference's."""
         return self.match.outputs
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has no counterpart."""
+        """One line for each port that is unpaired, or paired by position."""
         return self.match.notes
 
     @cached_property
     def reference(self) -> OnnxSubject:
-        """The reference, run as it is here."""
+        """The reference, run with the settings of this comparison."""
 
-        def load(whole: RunnableModel) -> Run:
-            session = self._load_side(Side.REFERENCE, whole)
+        def load(runnable: RunnableModel) -> Run:
+            session = self._load_side(Side.REFERENCE, runnable)
             return lambda feeds: self.answer(Side.REFERENCE, session, feeds)
 
         return OnnxSubject(self._wholes[0], load)
 
     def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
-        """What reaches each output that both have, in both."""
-        ours = find_reached(self.models[0], fed)
-        theirs = find_reached(self.models[1], self.match.rename_feeds(dict.fromkeys(fed)).keys())
-        return {name: (ours[name], theirs[own]) for name, own in self.match.outputs.items()}
+        """Dependencies (formats, data) of each shared output in reference and candidate."""
+        reference = find_reached(self.models[0], fed)
+        candidate = find_reached(self.models[1], self.match.rename_feeds(dict.fromkeys(fed)).keys())
+        return {
+            name: (reference[name], candidate[candidate_name]) for name, candidate_name in self.match.outputs.items()
+        }
 
     def load(self, layers: Layers) -> Sessions:
-        """Make both ready, with these layers among their answers."""
+        """Load both models, with these layers as further outputs."""
         return Sessions(self, layers)
 
     def candidate(self) -> Run:
-        """Make the candidate ready alone. Feeds and answers are by the reference's names."""
+        """Load the candidate alone. Feeds and outputs have the reference's names."""
         session = self.load_side(Side.CANDIDATE, self.models[1])
         return lambda feeds: self.answer_candidate(session, feeds, ())
 
     def load_side(self, side: Side, model: onnx.ModelProto) -> Session:
-        """Make a form of one of the models ready: in its true precision where it has a low one, natively otherwise."""
+        """Load a form of one model: emulated if it has low precision, natively otherwise."""
         return self._load_side(side, self._wholes[side.value].with_model(model))
 
-    def _load_side(self, side: Side, whole: RunnableModel) -> Session:
+    def _load_side(self, side: Side, runnable: RunnableModel) -> Session:
         accumulation = self.running.accumulation if side is Side.CANDIDATE else None
         is_low = bool(self.formats[side.value] - _HIGH) or accumulation is not None
         try:
             if self.running.is_emulated and is_low:
                 return emulated_session(
-                    whole.model, accumulation=accumulation, settings=EMULATING, weights=whole.weights
+                    runnable.model, accumulation=accumulation, settings=EMULATING, weights=runnable.weights
                 )
             settings = EMULATING if self.running.is_emulated else ALL_CORES
-            return Session(whole.model, whole.model.graph.input, None, settings, whole.weights)
+            return Session(runnable.model, runnable.model.graph.input, None, settings, runnable.weights)
         except ContractError as error:
             raise self._say(side, error) from error
 
     def answer_candidate(self, session: Session, feeds: Mapping[str, Any], layers: Collection[str]) -> Answers:
-        """Run the candidate, with layers that both models have under one name. Feeds and answers are by the reference's
-        names.
-        """
+        """Outputs of the candidate and its values `layers`; all names are the reference's."""
         answers = self.answer(Side.CANDIDATE, session, self.match.rename_feeds(feeds))
-        outputs = {name: answers[own] for name, own in self.match.outputs.items()}
+        outputs = {name: answers[candidate_name] for name, candidate_name in self.match.outputs.items()}
         return outputs | {name: answers[name] for name in layers}
 
     def answer(self, side: Side, session: Session, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run one of the models."""
+        """Run one of the models; errors name it. Raises: InputError, ContractError."""
         try:
             return session.run(feeds)
         except (ContractError, InputError) as error:
@@ -159,25 +159,26 @@ class Pair:
         return InputError(message) if side is Side.REFERENCE else type(error)(message)
 
     def layers(self) -> Layers:
-        """Inner float values that both models have, in the order of the reference's graph."""
-        ours, theirs = map(float_values, self.models)
-        return {name: (element, theirs[name]) for name, element in ours.items() if name in theirs}
+        """Inner float values with equal names in both models, in the reference's order."""
+        reference, candidate = map(float_values, self.models)
+        return {name: (element, candidate[name]) for name, element in reference.items() if name in candidate}
 
     def split_layers(self, layers: Layers, feeds: Mapping[str, Any]) -> list[Layers]:
-        """Cut layers into parts of bounded size, judged by their sizes for the given feeds."""
+        """Split layers into parts within the memory budget, by their sizes for these feeds."""
         if not layers:
             return []
         sized, outputs = with_sizes(self.models[0], tuple(layers))
         shapes = self.answer(Side.REFERENCE, self.load_side(Side.REFERENCE, sized), feeds)
         parts: list[dict[str, tuple[int, int]]] = [{}]
-        # Where operators are joined, what is shown decides which, and so the numbers: there a bound changes nothing.
-        most = memory_at_hand().share_bytes(_CHUNK_BYTES) if self.running.is_emulated else _CHUNK_BYTES
-        room = most
+        # Natively, extra outputs prevent fusions and so change results: the split must not depend
+        # on this machine's memory. Emulation fuses nothing.
+        budget = memory_at_hand().share_bytes(_CHUNK_BYTES) if self.running.is_emulated else _CHUNK_BYTES
+        remaining = budget
         for name, elements in layers.items():
             size = math.prod(int(length) for length in shapes[outputs[name]]) * _PAIR_BYTES
-            if size > room and parts[-1]:
+            if size > remaining and parts[-1]:
                 parts.append({})
-                room = most
+                remaining = budget
             parts[-1][name] = elements
-            room -= size
+            remaining -= size
         return list(parts)

@@ -1,4 +1,4 @@
-"""An ONNX model whose answers are judged: what they hang on, and what it answers when its weights move."""
+"""A model under evaluation: dependencies of its outputs, and runs with perturbed weights."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
@@ -13,7 +13,7 @@ from mezzo.onnx.measure.reach import find_reached
 
 
 class OnnxSubject:
-    """A model without functions. `load` makes a form of it ready to run."""
+    """A model without functions. `load` prepares a form of it to run."""
 
     def __init__(self, whole: RunnableModel, load: Callable[[RunnableModel], Run]) -> None:
         self._whole, self._load = whole, load

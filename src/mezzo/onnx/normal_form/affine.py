@@ -1,4 +1,4 @@
-"""What operators do to a channel as a whole, and how those before them lay their channels out."""
+"""Per-channel affine maps of normalization and arithmetic; channel layout of weights."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,16 +10,16 @@ import onnx
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.protos.rounding import Array
 
-_EPSILON = 1e-5  # where the attribute is left out
-# Where an attribute says that statistics are the batch's, or are kept per element: no number per channel does the same.
+_EPSILON = 1e-5  # the attribute's default
+# Attribute values for batch statistics or statistics per element, which are no per-channel map.
 _STOPS = {"training_mode": True, "spatial": False}
-# Operators that move or scale by a constant.
+# Operators that shift or scale by a constant.
 STEPS = ("Add", "Sub", "Mul", "Div")
 
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """What becomes of a channel, in FP64: x * factor + offset."""
+    """A per-channel affine map in FP64: x * factor + offset."""
 
     factor: Array
     offset: Array
@@ -29,13 +29,13 @@ class Affine:
 
 
 def affine_of(norm: onnx.NodeProto, constant_of: Callable[[str], Array | None]) -> Affine | None:
-    """What a BatchNormalization does; None where that depends on its data, or is no finite number."""
+    """The map of a BatchNormalization; None if it depends on data, or is not finite."""
     if any(norm.output[1:]) or any((a := find(norm, name)) and bool(a.i) is stop for name, stop in _STOPS.items()):
         return None
-    held = [numbers for name in norm.input[1:5] if (numbers := constant_of(name)) is not None]
-    if len(held) < 4 or any(numbers.ndim != 1 or numbers.shape != held[0].shape for numbers in held):
+    parameters = [numbers for name in norm.input[1:5] if (numbers := constant_of(name)) is not None]
+    if len(parameters) < 4 or any(numbers.ndim != 1 or numbers.shape != parameters[0].shape for numbers in parameters):
         return None
-    scale, bias, mean, variance = (numbers.astype(np.float64) for numbers in held)
+    scale, bias, mean, variance = (numbers.astype(np.float64) for numbers in parameters)
     epsilon = find(norm, "epsilon")
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + (_EPSILON if epsilon is None else epsilon.f))
@@ -46,9 +46,9 @@ def affine_of(norm: onnx.NodeProto, constant_of: Callable[[str], Array | None]) 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Channels:
-    """Where the channels of a weight are: how many, and the channel of every `run` elements that follow each other.
+    """The output channels of a weight: their number, and the channel of each run of `run` elements.
 
-    In what is made of it `behind` axes stand behind theirs; `rank` is the number of all, None where that is not known.
+    In the operator's output, `behind` axes follow the channel axis; `rank` is its rank, if known.
     """
 
     count: int
@@ -58,44 +58,46 @@ class Channels:
     rank: int | None = None
 
     def spread(self, numbers: Array) -> Array | None:
-        """A constant as one number per channel; None where broadcasting makes more of it, or of what it meets."""
+        """A constant as one number per channel; None if it varies or broadcasts otherwise."""
         if numbers.ndim > (1 if self.rank is None else self.rank):
             return None
         sizes = (1,) * (self.behind + 1 - numbers.ndim) + numbers.shape
-        at = len(sizes) - 1 - self.behind
-        if sizes[at] not in (1, self.count) or any(size != 1 for axis, size in enumerate(sizes) if axis != at):
+        channel_axis = len(sizes) - 1 - self.behind
+        if sizes[channel_axis] not in (1, self.count) or any(
+            size != 1 for axis, size in enumerate(sizes) if axis != channel_axis
+        ):
             return None
         return np.broadcast_to(numbers.astype(np.float64).reshape(-1), (self.count,))
 
 
 def affine_of_step(step: onnx.NodeProto, numbers: Array, channels: Channels, *, is_first: bool) -> Affine | None:
-    """What an operator does that reads channels and a constant; None where that is no affine map, or not finite.
+    """The map of an operator with a constant operand; None if it is not affine, or not finite.
 
-    `is_first`: the channels are the first operand.
+    `is_first`: the constant is the second operand, the channels are the first.
     """
-    held = channels.spread(numbers)
-    if held is None:
+    constant = channels.spread(numbers)
+    if constant is None:
         return None
     ones, zeros = np.ones(channels.count), np.zeros(channels.count)
     with np.errstate(all="ignore"):
         match step.op_type, is_first:
             case "Add", _:
-                affine = Affine(ones, held)
+                affine = Affine(ones, constant)
             case "Sub", True:
-                affine = Affine(ones, -held)
+                affine = Affine(ones, -constant)
             case "Sub", False:
-                affine = Affine(-ones, held)
+                affine = Affine(-ones, constant)
             case "Mul", _:
-                affine = Affine(held, zeros)
+                affine = Affine(constant, zeros)
             case "Div", True:
-                affine = Affine(1.0 / held, zeros)
+                affine = Affine(1.0 / constant, zeros)
             case _:
                 return None
     return affine if np.isfinite(affine.factor).all() and np.isfinite(affine.offset).all() else None
 
 
 def channels_of(node: onnx.NodeProto, shape: Sequence[int]) -> Channels | None:
-    """Where the channels that an operator makes are in its weight; None where it has no such weight."""
+    """The layout of an operator's output channels in its weight; None if the weight has none."""
     if 0 in shape or len(shape) < 2 or (len(shape) != 2) is (node.op_type in ("Gemm", "MatMul")):
         return None
     if node.op_type == "Conv":
@@ -106,7 +108,7 @@ def channels_of(node: onnx.NodeProto, shape: Sequence[int]) -> Channels | None:
         groups = 1 if group is None else group.i
         if groups < 1 or shape[0] % groups:
             return None
-        # Every input channel has the filters of its own group's outputs.
+        # Weight [C, M/groups, ...]: each input channel holds the filters of its group's outputs.
         owners = np.zeros(1, np.int64) if groups == 1 else np.repeat(np.arange(groups), shape[0] // groups)
         order = owners[:, None] * shape[1] + np.arange(shape[1])
         return Channels(

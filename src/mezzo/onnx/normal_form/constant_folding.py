@@ -1,5 +1,7 @@
-"""Constant folding: what hangs on constants alone becomes one. Nothing is unfolded that is larger than what it is made
-of, but for what is small, and weights of products that may become integers: those that do not are stored as they were.
+"""Constant folding, bounded in size: results larger than their operands are folded only if small.
+
+Exceptions are weights of matmuls and convolutions that may be quantized: they are folded at any
+size, and their original computation is kept, to be stored again if they stay in floating point.
 """
 
 import math
@@ -19,15 +21,15 @@ from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.types import FROM_ONNX
 from mezzo.tables.quantized_kernels import DYNAMIC_WEIGHTS
 
-# A constant of so many bytes is folded whatever it is made of: a file is not larger for it.
+# Constants of at most this many bytes are always folded: file size hardly changes.
 _SMALL_BYTES = 1 << 16
-# Bytes of all that is larger than what it is made of, of one graph.
+# Budget in bytes, per graph, for results that are larger than their operands.
 _MOST_GROWN_BYTES = 1 << 22
-# What is computed of all constants of a graph for weights takes so many times their bytes more: FP32 of 8 bits.
+# Growth budget for weights, as a multiple of all constants' bytes: 8-bit data widened to FP32.
 _WIDENED = 3
-# Scales and zero points beside what is stored as integers, as a factor of its bytes.
+# Size of quantized data with scales and zero points, as a factor of its integers' size.
 _SCALES = 1.25
-# Operators that draw numbers, have bodies, or say how a number is stored, which a file is to go on saying.
+# Operators that are random, have subgraphs, or quantize, which the model must keep.
 _KEPT = frozenset(
     {
         "Bernoulli", "Constant", "DequantizeLinear", "DynamicQuantizeLinear", "If", "Loop", "Multinomial",
@@ -35,40 +37,41 @@ _KEPT = frozenset(
         "SequenceMap",
     }
 )  # fmt: skip
-# Operands of products that are weights, from the second to this one.
+# Weight operands of matmuls and convolutions: from the second to this position.
 _WEIGHTS = {**DYNAMIC_WEIGHTS, "Conv": 1, "ConvTranspose": 1}
-# Operators whose result has the elements of their first operand in their order.
+# Operators that keep the elements of their first operand, in order.
 _RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def fold_constants(scope: Scope) -> bool:
-    """Put constants in place of operators that read nothing else; True where there were any."""
+    """Replace operators on constants by initializers; True if there were any."""
     weights = _weights(scope) if scope.copied < 1.0 else frozenset[str]()
     sizes = _foldable(scope, frozenset(), weights)
     growing = _growing(scope, sizes)
     if growing:
         sizes = _foldable(scope, growing, weights)
-    wanted = [name for name in sizes if _is_read_elsewhere(scope, name, sizes)]
-    if not wanted:
+    folded = [name for name in sizes if _is_read_elsewhere(scope, name, sizes)]
+    if not folded:
         return False
     tensors: dict[str, TensorProto] = {}
-    for name in wanted:
+    for name in folded:
         same = _reshaped(scope, name)
         if same is not None:
             tensors[name] = same
-    tensors |= evaluate(scope, {name: sizes[name] for name in wanted if name not in tensors}, weights)
+    tensors |= evaluate(scope, {name: sizes[name] for name in folded if name not in tensors}, weights)
     for node in scope.graph.node:
         for position, name in enumerate(node.output):
             if name in tensors:
-                node.output[position] = fresh_name(scope.taken, f"{name}_unfolded")  # read by nobody
+                node.output[position] = fresh_name(scope.taken, f"{name}_unfolded")  # the dead node's new output name
     for tensor in tensors.values():
         add_initializer(scope.model, scope.graph, tensor)
     return bool(tensors)
 
 
 def _growing(scope: Scope, sizes: Mapping[str, int]) -> Set[str]:
-    """Results that would be another copy of a large constant, such as the table that an embedding shares with a head,
-    where the result would be larger than the model for it.
+    """Results that would duplicate a large shared constant and so outweigh what quantization saves.
+
+    Example: the table that an embedding shares with the output layer.
     """
     bytes_by_name = {name: _bytes_of(scope, name) or 0 for name in scope.constants}
     total, spent = sum(bytes_by_name.values()), 0.0
@@ -78,8 +81,8 @@ def _growing(scope: Scope, sizes: Mapping[str, int]) -> Set[str]:
         is_shared = scope.reads[name] > sum([*node.input].count(name) for node in folded)
         if size <= _SMALL_BYTES or not folded or not is_shared:
             continue
-        results = [made for node in folded for made in node.output if made in sizes]
-        grown = _SCALES * scope.copied * sum(sizes[made] for made in results)
+        results = [result for node in folded for result in node.output if result in sizes]
+        grown = _SCALES * scope.copied * sum(sizes[result] for result in results)
         if grown + spent > (1.0 - scope.copied) * (total - size):
             growing.update(results)
         else:
@@ -88,10 +91,10 @@ def _growing(scope: Scope, sizes: Mapping[str, int]) -> Set[str]:
 
 
 def _weights(scope: Scope) -> Set[str]:
-    """Values that nothing reads but products as their weights, at once or behind further operators."""
+    """Values used only as weights of matmuls and convolutions, directly or indirectly."""
     weights: set[str] = set()
     for node in reversed(scope.graph.node):
-        if all(_is_weight(scope, made, weights) for made in node.output if made):
+        if all(_is_weight(scope, name, weights) for name in node.output if name):
             weights.update(node.output)
     return weights
 
@@ -104,13 +107,13 @@ def _is_weight(scope: Scope, name: str, weights: Set[str]) -> bool:
 
 
 def _is_product(node: onnx.NodeProto, weight: str) -> bool:
-    """Whether a node is a product that reads a value as its weight alone."""
-    last = _WEIGHTS.get(node.op_type, 0) if node.domain in DEFAULT else 0
-    return weight in node.input[1 : last + 1] and [*node.input].count(weight) == 1
+    """Whether a node is a matmul or convolution with the value as its weight and nothing else."""
+    last_weight = _WEIGHTS.get(node.op_type, 0) if node.domain in DEFAULT else 0
+    return weight in node.input[1 : last_weight + 1] and [*node.input].count(weight) == 1
 
 
 def _foldable(scope: Scope, left_out: Set[str], weights: Set[str]) -> dict[str, int]:
-    """Values that can be constants, with their bytes."""
+    """Values that can be folded, with their sizes in bytes."""
     sizes: dict[str, int] = {}
     grown = 0
     widened = -_WIDENED * sum(_bytes_of(scope, name) or 0 for name in scope.constants)
@@ -141,7 +144,7 @@ def _foldable(scope: Scope, left_out: Set[str], weights: Set[str]) -> dict[str, 
 
 
 def _are_constant(scope: Scope, node: onnx.NodeProto, sizes: Mapping[str, int]) -> bool:
-    """Whether an operator reads constants alone, of types that can be computed with."""
+    """Whether all operands are constant and of types that can be evaluated."""
     names = [name for name in node.input if name]
     for name in names:
         if name not in sizes and (name not in scope.constants or scope.constants[name].data_type not in EVALUATED):
@@ -154,7 +157,7 @@ def _are_free(scope: Scope, names: Mapping[str, object]) -> bool:
 
 
 def _bytes_of(scope: Scope, name: str) -> int | None:
-    """The size of a value; None where its type or shape is not known, or it cannot be computed."""
+    """The size of a value in bytes; None if its type or shape is unknown or unsupported."""
     if not name:
         return 0
     dims, dtype = scope.shape(name), FROM_ONNX.get(scope.element(name))
@@ -164,13 +167,13 @@ def _bytes_of(scope: Scope, name: str) -> int | None:
 
 
 def _is_read_elsewhere(scope: Scope, name: str, sizes: Mapping[str, int]) -> bool:
-    """Whether anything but what is folded too reads a value."""
-    inside = [node for node in scope.readers.get(name, ()) if not node.output or node.output[0] in sizes]
-    return scope.reads[name] > sum([*node.input].count(name) for node in inside)
+    """Whether a value has a use that is not folded itself."""
+    folded_users = [node for node in scope.readers.get(name, ()) if not node.output or node.output[0] in sizes]
+    return scope.reads[name] > sum([*node.input].count(name) for node in folded_users)
 
 
 def _reshaped(scope: Scope, name: str) -> TensorProto | None:
-    """A large constant under another name and with other dimensions, where a value is no more than that."""
+    """A large constant, renamed or reshaped, as a tensor that shares its payload; or None."""
     dims, node = scope.shape(name), scope.makers[name]
     while node.op_type in _RESHAPING or (node.op_type == "Cast" and keeps_type(scope, node)):
         tensor = scope.constants.get(node.input[0])

@@ -1,8 +1,7 @@
-"""What follows a convolution or product and does the same to every element of a channel, folded into it: one operator
-says what all said. BatchNormalization with constant statistics, constants added, subtracted, multiplied, divided by.
+"""BatchNorm folding: per-channel affine operators after a convolution or matmul go into it.
 
-Only where nobody else reads what stands between. The weight is multiplied by a number per channel. A large one is
-multiplied as it is streamed, so that no more of it is in memory than before.
+Folded are BatchNormalization with constant statistics and Add, Sub, Mul, Div with constants, if the
+intermediate values have no other use. The weight is scaled per channel; large ones while streamed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -32,17 +31,17 @@ from mezzo.tables.target import Respelling
 _NORM = "BatchNormalization"
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-# Before it no attribute tells that an old model's BatchNormalization is not training, and sums name the axis they are
-# laid along.
+# Older opsets: BatchNormalization has a training flag (is_test), and Add broadcasts along a named
+# axis.
 _OLDEST_OPSET = 7
 
 
 def fold(source: Source, apart: Set[str], copied: float = 1.0, respellings: Sequence[Respelling] = ()) -> Source | None:
-    """Bring a model to normal form and fold what can be folded; None where nothing can. `apart` are results of
-    operators that stay. `copied`: bytes that a second copy of a constant takes in the result, as a share of its own.
-    `respellings` are the target's.
+    """Bring a model to normal form and fold affine operators into weights; None if nothing changes.
 
-    The source is not changed. The result shares its payloads: a large weight is multiplied whenever it is read.
+    `apart` are results of operators to keep, `respellings` the target's. `copied` is the size of a
+    duplicated constant in the converted model, relative to the original. The source is not changed:
+    the result shares its payloads, and large weights are scaled whenever they are read.
     """
     normal = normalize(source, apart, copied)
     return _fold(normal or source, apart, respellings) or normal
@@ -66,7 +65,7 @@ def _fold(source: Source, apart: Set[str], respellings: Sequence[Respelling]) ->
 
 
 def _walk(graph: onnx.GraphProto, outer: Constants, folder: "_Folder", cutter: Cutter) -> None:
-    """Fold what stands in a graph and its bodies; `outer` are the constants that it sees of graphs around it."""
+    """Fold in a graph and its subgraphs; `outer` are constants of the enclosing graphs."""
     constants = folder.use_counts.constants(graph, outer)
     folder.fold_graph(graph, constants)
     cutter.cut_graph(graph, constants)
@@ -75,7 +74,7 @@ def _walk(graph: onnx.GraphProto, outer: Constants, folder: "_Folder", cutter: C
 
 
 class _Shapes:
-    """Shapes of the values of a model as it came, inferred when first asked for."""
+    """Shapes of the original model's values, inferred on first use."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
@@ -89,7 +88,7 @@ class _Shapes:
 
 @dataclass(frozen=True, eq=False)
 class _Linear:
-    """An operator with a weight that has the channels of its result."""
+    """An operator whose weight has its output channels."""
 
     node: onnx.NodeProto
     weight: Held
@@ -97,7 +96,7 @@ class _Linear:
 
 
 class _Folder:
-    """Folds what stands in one model, which it changes."""
+    """Folds affine operators in one model, in place."""
 
     def __init__(self, use_counts: UseCounts, apart: Set[str], shapes: _Shapes) -> None:
         self.use_counts, self.apart, self.is_changed = use_counts, apart, False
@@ -105,23 +104,23 @@ class _Folder:
         self._shapes = shapes
 
     def fold_graph(self, graph: onnx.GraphProto, constants: Constants) -> None:
-        """Fold what stands in a graph."""
+        """Fold in one graph, without its subgraphs."""
         users = {name: node for node in graph.node for name in node.input}
-        gone: set[str] = set()
+        folded: set[str] = set()
         for node in graph.node:
             if node.op_type in _LINEAR and node.domain in DEFAULT:
-                gone.update(step.output[0] for step in self._fold(node, users, constants))
+                folded.update(step.output[0] for step in self._fold(node, users, constants))
                 if node.op_type in _CONVOLUTIONS:
                     self._complete(node, constants)
         for position in reversed(range(len(graph.node))):
             node = graph.node[position]
-            if node.op_type in (_NORM, *STEPS) and node.output[0] in gone:
+            if node.op_type in (_NORM, *STEPS) and node.output[0] in folded:
                 del graph.node[position]
 
     def _fold(
         self, node: onnx.NodeProto, users: Mapping[str, onnx.NodeProto], constants: Constants
     ) -> Sequence[onnx.NodeProto]:
-        """Let a node do what others behind it do. Returns those that are to go, none where it cannot."""
+        """Fold the affine operators after a node into it. Returns the nodes to delete."""
         weight = constants.get(node.input[1]) if len(node.input) > 1 else None
         if weight is None or weight.tensor.data_type != TensorProto.FLOAT:
             return ()
@@ -130,25 +129,27 @@ class _Folder:
         if channels is None or bias is None:
             return ()
         linear = _Linear(node, weight, channels)
-        behind = [*self._behind(linear, users, constants)]
-        if not behind or (node.op_type == "MatMul" and [step.op_type for step, _ in behind] == ["Add"]):
+        chain = [*self._behind(linear, users, constants)]
+        if not chain or (node.op_type == "MatMul" and [step.op_type for step, _ in chain] == ["Add"]):
             return ()
         total = Affine(np.ones(channels.count), bias)
-        for _, affine in behind:
+        for _, affine in chain:
             total = total.then(affine)
         factors, offset = Factors(total.factor[channels.order], channels.run), _as_float32(total.offset)
         is_scaled = bool((total.factor != 1.0).any())
         if not np.isfinite(offset).all() or (is_scaled and not self._may_scale(weight.tensor, factors)):
             return ()
-        steps = [step for step, _ in behind]
+        steps = [step for step, _ in chain]
         if is_scaled:
             self._scale(node, weight, factors)
         self.is_changed = True
         return self._hand_on(node, steps, offset, constants)
 
     def _complete(self, node: onnx.NodeProto, constants: Constants) -> None:
-        """Give a convolution that several read a bias, where it has none or zeros: OpenVINO 2026.4.1 answers wrong on
-        integers there, and drops zeros where a length is open. Nothing that a sum holds is as small as this one.
+        """Add a tiny non-zero bias to a convolution with several uses and none or a zero bias.
+
+        OpenVINO 2026.4.1 computes wrong INT8 results without it, and drops a zero bias if a
+        dimension is dynamic. FP32's smallest normal number changes no sum.
         """
         weight = (
             constants.get(node.input[1]) if len(node.input) > 1 and self.use_counts.reads[node.output[0]] > 1 else None
@@ -169,54 +170,54 @@ class _Folder:
     def _behind(
         self, linear: _Linear, users: Mapping[str, onnx.NodeProto], constants: Constants
     ) -> Iterator[tuple[onnx.NodeProto, Affine]]:
-        """The operators right behind a node that do one thing to each of its channels, with what they do."""
-        made = linear.node.output[0]
-        while (step := self.use_counts.sole_user(made, users)) is not None and step.output[0] not in self.apart:
-            affine = self._affine_of(linear, step, made, constants)
+        """The chain of affine operators after a node, with their per-channel maps."""
+        value = linear.node.output[0]
+        while (step := self.use_counts.sole_user(value, users)) is not None and step.output[0] not in self.apart:
+            affine = self._affine_of(linear, step, value, constants)
             if affine is None or affine.factor.shape != (linear.channels.count,):
                 return
             yield step, affine
-            made = step.output[0]
+            value = step.output[0]
 
-    def _affine_of(self, linear: _Linear, step: onnx.NodeProto, made: str, constants: Constants) -> Affine | None:
-        """What an operator does to the channels of a node; None where that is not known, or not the same for all."""
-        if step.op_type == _NORM and step.input[0] == made:
+    def _affine_of(self, linear: _Linear, step: onnx.NodeProto, value: str, constants: Constants) -> Affine | None:
+        """The per-channel map of an operator on a node's output; None if it is not one."""
+        if step.op_type == _NORM and step.input[0] == value:
             if linear.node.op_type == "MatMul" and not self._is_matrix(linear.node):
                 return None
             return affine_of(step, lambda name: self.use_counts.floats(constants.get(name)))
         if step.op_type not in STEPS or len(step.input) != 2:
             return None
-        other = next(name for name in step.input if name != made)
-        # A weight that others read too is not stored once more for a constant that any kernel takes in behind it.
+        constant_name = next(name for name in step.input if name != value)
+        # Not worth a second copy of a shared weight: kernels fuse a scale by a constant.
         if step.op_type in ("Mul", "Div") and self.use_counts.reads[linear.node.input[1]] != 1:
             return None
-        numbers = self.use_counts.floats(constants.get(other))
-        is_first = step.input[0] == made
+        numbers = self.use_counts.floats(constants.get(constant_name))
+        is_first = step.input[0] == value
         return None if numbers is None else affine_of_step(step, numbers, linear.channels, is_first=is_first)
 
     def _is_matrix(self, node: onnx.NodeProto) -> bool:
-        """Whether the last axis of a product is that of the channels, the second."""
+        """Whether a MatMul's output is a matrix, so that its channels are axis 1."""
         shapes = (self._shapes.of(name) for name in (node.input[0], node.output[0]))
         return any(shape is not None and len(shape) == 2 for shape in shapes)
 
     def _bias_of(self, node: onnx.NodeProto, count: int, constants: Constants) -> Array | None:
-        """What a node adds to each channel, zeros where it adds nothing; None where that is not known."""
+        """A node's bias per channel, zeros if absent; None if it is no per-channel constant."""
         if node.op_type == "MatMul" or len(node.input) < 3 or not node.input[2]:
             return np.zeros(count)
-        held = self.use_counts.floats(constants.get(node.input[2]))
-        if held is None:
+        operand = self.use_counts.floats(constants.get(node.input[2]))
+        if operand is None:
             return None
-        bias, beta = held.astype(np.float64), find(node, "beta")
+        bias, beta = operand.astype(np.float64), find(node, "beta")
         if node.op_type != "Gemm":
             return bias if bias.shape == (count,) else None
         if bias.shape not in ((), (1,), (1, 1), (count,), (1, count)):
-            return None  # another for every row
+            return None  # varies by row
         return np.broadcast_to(bias.reshape(-1), (count,)) * (1.0 if beta is None else beta.f)
 
     # -- changing -------------------------------------------------------------------------------------------------
 
     def _may_scale(self, tensor: TensorProto, factors: Factors) -> bool:
-        """Whether a weight stays finite. One that is multiplied as it is streamed is so once."""
+        """Whether a scaled weight stays finite, and is not already scaled while streamed."""
         stored, start = self._blobs.stored(tensor), 0
         if stored is not None and self._blobs.blob(tensor, stored).factors is not None:
             return False
@@ -227,7 +228,7 @@ class _Folder:
         return True
 
     def _scale(self, node: onnx.NodeProto, weight: Held, factors: Factors) -> None:
-        """Multiply a node's weight: where it is, if nobody else reads it."""
+        """Scale a node's weight: in place if it has no other use, else as a copy."""
         tensor = weight.tensor
         if not (weight.is_initializer and self.use_counts.reads[node.input[1]] == 1):
             tensor = self.use_counts.new_initializer(f"{node.input[1]}_folded", weight.tensor)
@@ -244,26 +245,30 @@ class _Folder:
     def _hand_on(
         self, node: onnx.NodeProto, steps: Sequence[onnx.NodeProto], offset: Array, constants: Constants
     ) -> Sequence[onnx.NodeProto]:
-        """Let a node make what the last of others made, with an offset. Returns those that are to go."""
+        """Give a node the output of the last folded step, and the offset as its bias. Returns the
+        nodes to delete; a MatMul keeps one, turned into an Add.
+        """
         name_node(node, title_of(node))
         bias = numpy_helper.from_array(offset)
         for step in steps:
             self.use_counts.leave(*step.input)
         if node.op_type == "MatMul" and offset.any():
-            node.output[0], last = fresh_name(self.use_counts.taken, f"{node.output[0]}_folded"), steps[-1]
-            title, made = fresh_name(self.use_counts.taken, f"{node.name}_bias"), last.output[0]
-            added = self.use_counts.new_initializer(f"{node.name}.bias", bias).name
-            last.CopyFrom(helper.make_node("Add", [node.output[0], added], [made], title))
+            node.output[0], last_step = fresh_name(self.use_counts.taken, f"{node.output[0]}_folded"), steps[-1]
+            title, result = fresh_name(self.use_counts.taken, f"{node.name}_bias"), last_step.output[0]
+            bias_name = self.use_counts.new_initializer(f"{node.name}.bias", bias).name
+            last_step.CopyFrom(helper.make_node("Add", [node.output[0], bias_name], [result], title))
             self.use_counts.reads[node.output[0]] = 1
             return steps[:-1]
         node.output[0] = steps[-1].output[0]
         if node.op_type == "MatMul" or (len(node.input) < 3 and not offset.any()):
             return steps
-        held = constants.get(node.input[2]) if len(node.input) > 2 else None
-        is_own = held is not None and held.is_initializer and self.use_counts.reads[node.input[2]] == 1
-        if held is not None and is_own and held.tensor.dims == bias.dims:
-            clear_payload(held.tensor)
-            held.tensor.raw_data = bias.raw_data
+        bias_constant = constants.get(node.input[2]) if len(node.input) > 2 else None
+        is_own = (
+            bias_constant is not None and bias_constant.is_initializer and self.use_counts.reads[node.input[2]] == 1
+        )
+        if bias_constant is not None and is_own and bias_constant.tensor.dims == bias.dims:
+            clear_payload(bias_constant.tensor)
+            bias_constant.tensor.raw_data = bias.raw_data
         else:
             self.use_counts.leave(*node.input[2:])
             del node.input[2:]

@@ -1,4 +1,4 @@
-"""Hoists weights of products out of bodies: scales go by names of the main graph, and so do weights that have some."""
+"""Hoisting of matmul weights from subgraphs to the main graph, for quantization by name."""
 
 from onnx import TensorProto
 
@@ -8,23 +8,21 @@ from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.tables.quantized_kernels import DYNAMIC_WEIGHTS
 
-# Older files let whoever calls a model feed every initializer of its main graph.
+# Before IR version 4, callers may feed every initializer of the main graph.
 _INITIALIZERS_ARE_FIXED_SINCE = 4
 
 
 def hoist_weights(scope: Scope) -> bool:
-    """Let products that can find ranges as they run read weights of their body from the main graph; True where there
-    were any.
-    """
+    """Move weights of dynamically quantizable matmuls to the main graph; True if any."""
     if scope.graph is scope.model.graph or scope.model.ir_version < _INITIALIZERS_ARE_FIXED_SINCE:
         return False
     hoisted: dict[str, str] = {}
-    own = {tensor.name for tensor in scope.graph.initializer} | scope.makers.keys()
+    defined = {tensor.name for tensor in scope.graph.initializer} | scope.makers.keys()
     for node in scope.graph.node:
         if node.op_type not in DYNAMIC_WEIGHTS or node.domain not in DEFAULT:
             continue
         for position, name in enumerate(node.input):
-            tensor = scope.constants.get(name) if name in own else None
+            tensor = scope.constants.get(name) if name in defined else None
             if tensor is None or len(tensor.dims) < 2 or tensor.data_type != TensorProto.FLOAT:
                 continue
             if name not in hoisted:

@@ -1,4 +1,4 @@
-"""Removes operators that return their input: Identity, Dropout, and casts, moves and reshapes that change nothing."""
+"""Elimination of no-ops: Identity, Dropout, casts, reshapes and slices that change nothing."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,45 +13,45 @@ _TRAINING_IS_OPERAND_SINCE = 12
 
 
 def remove_no_ops(scope: Scope) -> bool:
-    """Let readers of such an operator read what it reads; True where there was one.
+    """Replace uses of a no-op's output by its input; True if there was a no-op.
 
-    The name of an output of the graph stays: what makes the value takes it.
+    Names of graph outputs stay: the node that produces the no-op's input takes over the name.
     """
     names: dict[str, str] = {}
-    gone: list[int] = []
+    removed: list[int] = []
     for position, node in enumerate(scope.graph.node):
         is_no_op = _NO_OPS.get(node.op_type)
         if is_no_op is None or scope.stays(node) or not is_no_op(scope, node) or scope.reads[_mask(node)]:
             continue
-        read, made = names.get(node.input[0], node.input[0]), node.output[0]
-        if read in scope.inner or made in scope.inner:
+        source, result = names.get(node.input[0], node.input[0]), node.output[0]
+        if source in scope.inner or result in scope.inner:
             continue
-        if made not in scope.outputs:
-            names[made] = read
-        elif not _take_name(scope, read, made, names):
+        if result not in scope.outputs:
+            names[result] = source
+        elif not _take_name(scope, source, result, names):
             continue
-        gone.append(position)
+        removed.append(position)
     rename_reads(scope.graph, names)
-    for position in reversed(gone):
+    for position in reversed(removed):
         del scope.graph.node[position]
-    return bool(gone)
+    return bool(removed)
 
 
 def _mask(node: onnx.NodeProto) -> str:
-    """A second output, which only Dropout has of these."""
+    """The second output, which only Dropout has: its mask."""
     return node.output[1] if len(node.output) > 1 else ""
 
 
-def _take_name(scope: Scope, read: str, made: str, names: dict[str, str]) -> bool:
-    """Let the node that makes `read` make `made` in its place. False where `read` has to keep its name."""
-    maker = scope.makers.get(read)
-    if maker is None or read in scope.outputs or read in names.values():
+def _take_name(scope: Scope, source: str, result: str, names: dict[str, str]) -> bool:
+    """Rename a value at its producer. False if `source` must keep its name."""
+    maker = scope.makers.get(source)
+    if maker is None or source in scope.outputs or source in names.values():
         return False
     name_node(maker, title_of(maker))
     for position, name in enumerate(maker.output):
-        if name == read:
-            maker.output[position] = made
-    names[read] = made
+        if name == source:
+            maker.output[position] = result
+    names[source] = result
     return True
 
 
@@ -66,7 +66,7 @@ def _is_inference(scope: Scope, node: onnx.NodeProto) -> bool:
 
 
 def keeps_type(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Whether a Cast is to the type that it reads."""
+    """Whether a Cast's operand already has the target type."""
     to = find(node, "to")
     return to is not None and to.i != 0 and to.i == scope.element(node.input[0])
 
@@ -77,7 +77,7 @@ def _keeps_order(_: Scope, node: onnx.NodeProto) -> bool:
 
 
 def _keeps_shape(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Whether the result has the dimensions of what is read, all of them known."""
+    """Whether input and output have the same static shape."""
     before, after = scope.shape(node.input[0]), scope.shape(node.output[0])
     return before is not None and before == after and None not in before
 
@@ -102,7 +102,7 @@ _NO_OPS: Mapping[str, Callable[[Scope, onnx.NodeProto], bool]] = {
     "Dropout": _is_inference,
     "Expand": _keeps_shape,
     "Flatten": _keeps_shape,
-    "Identity": lambda scope, node: scope.element(node.input[0]) != 0,  # sequences and optionals stay as they are
+    "Identity": lambda scope, node: scope.element(node.input[0]) != 0,  # not for sequences and optionals
     "Max": _has_one_operand,
     "Mean": _has_one_operand,
     "Min": _has_one_operand,

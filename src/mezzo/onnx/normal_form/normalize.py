@@ -1,4 +1,4 @@
-"""Brings a model to normal form, pass after pass until none changes it."""
+"""Normal form of a model: simplification passes, repeated until none changes it."""
 
 from collections.abc import Callable, Set
 from dataclasses import replace
@@ -17,16 +17,16 @@ from mezzo.onnx.normal_form.use_counts import bodies_of, drop_named, graphs_of, 
 from mezzo.onnx.schema.shapes import infer_types
 
 _PASSES: tuple[Callable[[Scope], bool], ...] = (fold_shapes, fold_constants, remove_no_ops, merge_pads, hoist_weights)
-# What one round makes constant tells shapes that the next one folds. Exporters' chains take three or four.
+# Constants of one round give shapes that the next one folds. Exporters' chains need three or four.
 _MOST_ROUNDS = 12
 
 
 def normalize(source: Source, kept: Set[str], copied: float) -> Source | None:
-    """The model in normal form; None where it is in it. `kept` are results of operators that stay.
-    `copied`: bytes that a second copy of a constant takes in the result, as a share of its own.
+    """The model in normal form; None if it already is. `kept` are results of operators to keep.
 
-    Names that are left mean what they meant. The source is not changed; large weights stay where they are, and those
-    that are computed anew wait in temporary files.
+    `copied` is the size of a duplicated constant in the converted model, relative to the original.
+    Remaining names keep their meaning. The source is not changed; large weights stay where they
+    are, and newly computed ones are stored in temporary files.
     """
     opset = default_opset(source.model)
     if opset is None:
@@ -35,8 +35,8 @@ def normalize(source: Source, kept: Set[str], copied: float) -> Source | None:
     model.CopyFrom(source.model)
     is_changed = remove_dead(model, kept)
     for _ in range(_MOST_ROUNDS):
-        types, taken = infer_types(model), names_of(model)
-        first = Scope(
+        types, names_in_use = infer_types(model), names_of(model)
+        main = Scope(
             model=model,
             graph=model.graph,
             source=source,
@@ -44,10 +44,10 @@ def normalize(source: Source, kept: Set[str], copied: float) -> Source | None:
             types=types,
             opset=opset,
             outer={},
-            taken=taken,
+            taken=names_in_use,
             copied=copied,
         )
-        if not _pass_over(first):
+        if not _pass_over(main):
             break
         is_changed = True
         remove_dead(model, kept)
@@ -55,10 +55,10 @@ def normalize(source: Source, kept: Set[str], copied: float) -> Source | None:
 
 
 def _pass_over(scope: Scope) -> bool:
-    """Let each pass go over a graph and its bodies once."""
+    """Run each pass once on a graph and its subgraphs."""
     is_changed = False
     for run_pass in _PASSES:
-        is_changed |= run_pass(replace(scope))  # a new scope, as the pass before may have spoilt the last one
+        is_changed |= run_pass(replace(scope))  # a new scope: passes invalidate cached uses
     constants = replace(scope).constants
     for body in bodies_of(scope.graph):
         is_changed |= _pass_over(replace(scope, graph=body, outer=constants))
@@ -66,9 +66,7 @@ def _pass_over(scope: Scope) -> bool:
 
 
 def remove_dead(model: onnx.ModelProto, kept: Set[str]) -> bool:
-    """Take out operators that nothing reads, then constants and what was noted of values that are gone. True where
-    there were such operators.
-    """
+    """Remove unused operators, initializers and value_info; True if an operator was removed."""
     is_changed = False
     while _remove_unread(model, kept):
         is_changed = True
@@ -84,8 +82,8 @@ def _remove_unread(model: onnx.ModelProto, kept: Set[str]) -> bool:
     is_changed = False
     for graph in graphs_of(model.graph):
         for position in reversed(range(len(graph.node))):
-            made = graph.node[position].output
-            if read.isdisjoint(made) and kept.isdisjoint(made):
+            results = graph.node[position].output
+            if read.isdisjoint(results) and kept.isdisjoint(results):
                 del graph.node[position]
                 is_changed = True
         fed = {port.name for port in graph.input} if model.ir_version >= 4 or graph is not model.graph else frozenset()

@@ -1,4 +1,4 @@
-"""Merges Pad into the convolution or pooling behind it, as kernels pad by themselves."""
+"""Pad fusion: merges Pad into the padding attribute of the following convolution or pooling."""
 
 import onnx
 
@@ -8,12 +8,12 @@ from mezzo.onnx.read.origins import name_node, title_of
 from mezzo.onnx.schema.domains import DEFAULT
 
 _PADDED = frozenset({"AveragePool", "Conv", "ConvInteger", "MaxPool"})
-# Never below zero, so that a pooling of the largest number sees none in a padding of zeros.
+# Operators with non-negative outputs, for which zero padding does not change a max pooling.
 _NOT_NEGATIVE = frozenset({"Relu", "Sigmoid", "HardSigmoid", "Abs", "Softplus", "Exp", "Softmax"})
 
 
 def merge_pads(scope: Scope) -> bool:
-    """Let each operator behind a constant padding pad by itself, where that gives the same numbers."""
+    """Merge constant padding into the operators after it, where results are equal; True if any."""
     is_changed = False
     for pad in scope.graph.node:
         if pad.op_type != "Pad" or scope.stays(pad) or pad.output[0] in scope.outputs:
@@ -29,16 +29,18 @@ def merge_pads(scope: Scope) -> bool:
 
 
 def _merge(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto) -> bool:
-    own = _own_pads(scope, node)
-    added = None if own is None else _spatial_pads(scope, pad, len(own) // 2)
-    if own is None or added is None or not _is_same(scope, pad, number, node, own):
+    own_pads = _own_pads(scope, node)
+    pad_widths = None if own_pads is None else _spatial_pads(scope, pad, len(own_pads) // 2)
+    if own_pads is None or pad_widths is None or not _is_same(scope, pad, number, node, own_pads):
         return False
     name_node(node, title_of(node))
     for name in ("pads", "auto_pad"):
         attribute = find(node, name)
         if attribute is not None:
             node.attribute.remove(attribute)
-    node.attribute.append(onnx.helper.make_attribute("pads", [a + b for a, b in zip(own, added, strict=True)]))
+    node.attribute.append(
+        onnx.helper.make_attribute("pads", [a + b for a, b in zip(own_pads, pad_widths, strict=True)])
+    )
     if node.op_type == "AveragePool" and find(node, "count_include_pad") is None:
         node.attribute.append(onnx.helper.make_attribute("count_include_pad", 1))
     node.input[0] = pad.input[0]
@@ -46,13 +48,13 @@ def _merge(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProt
 
 
 def _constant_of(scope: Scope, pad: onnx.NodeProto) -> float | None:
-    """The number that is padded with; None where that is computed, or the padding is of another kind."""
+    """The padding value; None if it is computed, or the mode is not constant."""
     mode = find(pad, "mode")
     if mode is not None and mode.s != b"constant":
         return None
-    held = find(pad, "value")
-    if held is not None:
-        return float(held.f)
+    value = find(pad, "value")
+    if value is not None:
+        return float(value.f)
     if len(pad.input) < 3 or not pad.input[2]:
         return 0.0
     numbers = scope.numbers(pad.input[2])
@@ -60,7 +62,7 @@ def _constant_of(scope: Scope, pad: onnx.NodeProto) -> float | None:
 
 
 def _own_pads(scope: Scope, node: onnx.NodeProto) -> list[int] | None:
-    """What an operator pads already; None where that hangs on the size of what it reads, or its axes are not known."""
+    """An operator's own pads, begins then ends; None if unknown or dependent on input size."""
     kind, pads, window = find(node, "auto_pad"), find(node, "pads"), find(node, "kernel_shape")
     if kind is not None and kind.s not in (b"NOTSET", b"VALID"):
         return None
@@ -74,24 +76,24 @@ def _own_pads(scope: Scope, node: onnx.NodeProto) -> list[int] | None:
 
 
 def _spatial_pads(scope: Scope, pad: onnx.NodeProto, axes: int) -> list[int] | None:
-    """What is padded along each spatial axis, before and behind; None where other axes are, or anything is cut off."""
+    """The Pad's padding of spatial axes, begins then ends; None if it pads other axes or crops."""
     pads, rank = scope.integers(pad, 1, "pads"), axes + 2
     named = scope.integers(pad, 3, "axes")
     if pads is None or named is None or min(pads, default=-1) < 0:
         return None
-    places = [axis % rank for axis in named] if named else [*range(rank)]
-    if len(pads) != 2 * len(places) or len({*places}) != len(places):
+    padded_axes = [axis % rank for axis in named] if named else [*range(rank)]
+    if len(pads) != 2 * len(padded_axes) or len({*padded_axes}) != len(padded_axes):
         return None
     full = [0] * (2 * rank)
-    for position, axis in enumerate(places):
-        full[axis], full[rank + axis] = pads[position], pads[len(places) + position]
+    for position, axis in enumerate(padded_axes):
+        full[axis], full[rank + axis] = pads[position], pads[len(padded_axes) + position]
     if any(full[axis] or full[rank + axis] for axis in (0, 1)):
         return None
     return [*full[2:rank], *full[rank + 2 :]]
 
 
-def _is_same(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto, own: list[int]) -> bool:
-    """Whether an operator's own padding holds what this one does."""
+def _is_same(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto, own_pads: list[int]) -> bool:
+    """Whether the operator's own padding gives the same results as this Pad."""
     counts, ceiling = find(node, "count_include_pad"), find(node, "ceil_mode")
     match node.op_type:
         case "Conv":
@@ -101,14 +103,14 @@ def _is_same(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodePr
         case "AveragePool":
             is_whole = ceiling is None or not ceiling.i
             has_counts = counts is not None and bool(counts.i)
-            is_free = not any(own) and counts is None and scope.opset >= 7
+            is_free = not any(own_pads) and counts is None and scope.opset >= 7
             return number == 0.0 and is_whole and (has_counts or is_free)
-        case _:  # MaxPool pads with what is smaller than all
-            return not any(own) and _is_below(scope, pad, number, node)
+        case _:  # MaxPool pads with minus infinity
+            return not any(own_pads) and _is_below(scope, pad, number, node)
 
 
 def _is_below(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto) -> bool:
-    """Whether a number is never larger than what is padded, and no window of a pooling lies in the padding alone."""
+    """Whether the padding value is a lower bound of the data, and all windows cover data."""
     window, pads = find(node, "kernel_shape"), _spatial_pads(scope, pad, len(_own_pads(scope, node) or ()) // 2)
     if window is None or pads is None or len(node.output) > 1 or find(node, "dilations") is not None:
         return False

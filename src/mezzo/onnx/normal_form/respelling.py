@@ -1,4 +1,7 @@
-"""Operators before normalizations in other words, where a runtime's fusion of both is slower than each by itself."""
+"""Replacement of operators before a LayerNormalization by equivalents without fusion.
+
+Used where a target's fused kernel is slower than the two operators apart (Add -> Sum, for example).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 
@@ -11,15 +14,15 @@ from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.tables.target import Respelling
 
 _NORM, _MEAN, _CENTRE, _ROOT = "LayerNormalization", "ReduceMean", "Sub", "Sqrt"
-# What stands between the centre of a normalization in small operators and the root of its variance.
+# Operators between the centred value and the Sqrt in a decomposed layer normalization.
 _VARIANCE = frozenset({"Add", "Mul", "Pow", _MEAN})
-# From it on Sum broadcasts as Add does.
+# The first opset in which Sum broadcasts as Add does.
 _OLDEST_OPSET = 8
 _Readers = Mapping[str, Sequence[onnx.NodeProto]]
 
 
 def respell(use_counts: UseCounts, apart: Set[str], respellings: Sequence[Respelling]) -> bool:
-    """Change the model of some use counts, and say whether it was changed. `apart`: results of operators that stay."""
+    """Replace operators in the counted model; True if any. `apart`: results of nodes to keep."""
     instead = {row.op: row.instead for row in respellings}
     if not instead or (default_opset(use_counts.model) or 0) < _OLDEST_OPSET:
         return False
@@ -33,7 +36,7 @@ def respell(use_counts: UseCounts, apart: Set[str], respellings: Sequence[Respel
 
 
 def _before_norms(use_counts: UseCounts) -> Iterator[onnx.NodeProto]:
-    """Operators without a constant operand whose result a normalization alone reads."""
+    """Operators without constant operands whose only user is a normalization."""
     for graph in graphs_of(use_counts.model.graph):
         constants = use_counts.constants(graph, {})
         readers: dict[str, list[onnx.NodeProto]] = {}
@@ -41,14 +44,14 @@ def _before_norms(use_counts: UseCounts) -> Iterator[onnx.NodeProto]:
             for name in node.input:
                 readers.setdefault(name, []).append(node)
         for node in graph.node:
-            made = node.output[0] if len(node.output) == 1 and node.domain in DEFAULT else ""
-            is_inside = bool(made) and 0 < len(readers.get(made, ())) == use_counts.reads[made]
-            if is_inside and _is_normalized(made, readers) and not any(name in constants for name in node.input):
+            result = node.output[0] if len(node.output) == 1 and node.domain in DEFAULT else ""
+            is_inside = bool(result) and 0 < len(readers.get(result, ())) == use_counts.reads[result]
+            if is_inside and _is_normalized(result, readers) and not any(name in constants for name in node.input):
                 yield node
 
 
 def _is_normalized(value: str, readers: _Readers) -> bool:
-    """Whether the readers of a value are one normalization of it, as an operator or as mean, centre and deviation."""
+    """Whether all uses of a value belong to one layer normalization, fused or decomposed."""
     users = readers[value]
     if [user.op_type for user in users] == [_NORM]:
         return bool(users[0].input[0] == value)
@@ -61,13 +64,13 @@ def _is_normalized(value: str, readers: _Readers) -> bool:
 
 
 def _leads_to_root(value: str, readers: _Readers) -> bool:
-    """Whether a deviation is made of a centre."""
-    left, seen = [value], {value}
-    while left:
-        for user in readers.get(left.pop(), ()):
+    """Whether a standard deviation (Sqrt) is computed from a centred value."""
+    pending, visited = [value], {value}
+    while pending:
+        for user in readers.get(pending.pop(), ()):
             if user.op_type == _ROOT:
                 return True
-            if user.op_type in _VARIANCE and user.output[0] not in seen:
-                seen.add(user.output[0])
-                left.append(user.output[0])
+            if user.op_type in _VARIANCE and user.output[0] not in visited:
+                visited.add(user.output[0])
+                pending.append(user.output[0])
     return False

@@ -1,4 +1,4 @@
-"""One graph of a model that is being normalized: who reads its values, what is constant, what types are known."""
+"""Analyses of one graph for normal-form passes: uses, producers, constants, inferred types."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
@@ -27,11 +27,11 @@ _ATTRIBUTE_FORMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """A graph with what its passes ask for. A pass that changes who makes or reads a value spoils the scope.
+    """A graph with lazily computed analyses. A pass that changes producers or uses invalidates it.
 
-    `kept` are results of operators that are not to go, `types` what inference says of values by name, `inner` the
-    names that bodies in the graph give to values of their own. `outer` are constants of the graphs around it, `taken`
-    all names of the model. `copied`: bytes that a second copy of a constant takes in the result, as a share of its own.
+    `kept` are results of operators to keep, `types` inferred types by name, `inner` names that
+    subgraphs define. `outer` are constants of the enclosing graphs, `taken` all names in the model.
+    `copied` is the size of a duplicated constant in the converted model, relative to the original.
     """
 
     model: onnx.ModelProto
@@ -46,7 +46,7 @@ class Scope:
 
     @cached_property
     def constants(self) -> dict[str, TensorProto]:
-        """Tensors of initializers that cannot be fed and of Constants, by name, those of graphs around it too."""
+        """Initializers that cannot be fed, and Constants, by name; also of enclosing graphs."""
         fed = fed_names(self.model, self.graph)
         constants = {name: tensor for name, tensor in self.outer.items() if name not in fed}
         constants |= {tensor.name: tensor for tensor in self.graph.initializer if tensor.name not in fed}
@@ -65,7 +65,7 @@ class Scope:
 
     @cached_property
     def reads(self) -> Counter[str]:
-        """How often each name is read: by nodes, by bodies, as an output."""
+        """Number of uses of each name: by nodes, in subgraphs, as outputs."""
         counts: Counter[str] = Counter(self.outputs)
         for graph in graphs_of(self.graph):
             counts.update(name for node in graph.node for name in node.input)
@@ -75,7 +75,7 @@ class Scope:
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[onnx.NodeProto]]:
-        """The nodes of the graph itself that read a name, once each."""
+        """Users of each name in the graph itself, without duplicates."""
         readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self.graph.node:
             for name in dict.fromkeys(node.input):
@@ -88,56 +88,58 @@ class Scope:
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Where the node stands that makes a value, by the value's name."""
-        return {name: place for place, node in enumerate(self.graph.node) for name in node.output if name}
+        """Position of the node that produces a value, by name."""
+        return {name: position for position, node in enumerate(self.graph.node) for name in node.output if name}
 
     @cached_property
     def inner(self) -> Set[str]:
-        """Names that bodies define, which may hide those of the graph."""
+        """Names that subgraphs define, which may shadow the graph's."""
         names: set[str] = set()
         for body in bodies_of(self.graph):
             for graph in graphs_of(body):
-                names.update(held.name for held in (*graph.input, *graph.initializer))
+                names.update(entry.name for entry in (*graph.input, *graph.initializer))
                 names.update(name for node in graph.node for name in node.output)
         return names
 
     def stays(self, node: onnx.NodeProto) -> bool:
-        """Whether an operator is not to go, or is none of ONNX's own. What it reads, and how it pads, may change."""
+        """Whether an operator must stay: listed in `kept`, or not of the default domain. Its
+        operands and padding may still change.
+        """
         return node.domain not in DEFAULT or not self.kept.isdisjoint(node.output)
 
     def shape(self, name: str) -> Shape | None:
-        """The dimensions of a value, None for each that is open; None where the rank is not known."""
+        """The dimensions of a value, None for each dynamic one; None if the rank is unknown."""
         tensor = self.constants.get(name)
         if tensor is not None:
             return tuple(tensor.dims)
-        held = self.types.get(name)
-        if held is None or not held.tensor_type.HasField("shape"):
+        inferred = self.types.get(name)
+        if inferred is None or not inferred.tensor_type.HasField("shape"):
             return None
-        dims = held.tensor_type.shape.dim
+        dims = inferred.tensor_type.shape.dim
         return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
 
     def element(self, name: str) -> int:
-        """ONNX's number of a value's element type; 0 where it is not known or no tensor."""
+        """A value's element type as in TensorProto; 0 if unknown or no tensor."""
         tensor = self.constants.get(name)
         if tensor is not None:
             return int(tensor.data_type)
-        held = self.types.get(name)
-        return 0 if held is None else int(held.tensor_type.elem_type)
+        inferred = self.types.get(name)
+        return 0 if inferred is None else int(inferred.tensor_type.elem_type)
 
     def numbers(self, name: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None":
-        """What a small constant holds; None of any other value."""
+        """The array of a small inline constant; None for any other value."""
         tensor = self.constants.get(name)
         if tensor is None or tensor.data_location == EXTERNAL or tensor.ByteSize() > 2 * INLINE_BYTES:
             return None
         return self.source.blobs.array(tensor)
 
     def integers(self, node: onnx.NodeProto, position: int, attribute: str) -> list[int] | None:
-        """Integers that an operator takes as an operand, or took as an attribute at older opsets; None where they are
-        computed, [] where there are none.
+        """Integers of an operand, or of the attribute that older opsets have in its place. None if
+        they are computed, [] if absent.
         """
-        held = find(node, attribute)
-        if held is not None:
-            return [int(number) for number in held.ints] or [int(held.i)]
+        stored = find(node, attribute)
+        if stored is not None:
+            return [int(number) for number in stored.ints] or [int(stored.i)]
         if len(node.input) <= position or not node.input[position]:
             return []
         numbers = self.numbers(node.input[position])
@@ -145,7 +147,7 @@ class Scope:
 
 
 def _tensor_of(node: onnx.NodeProto) -> TensorProto | None:
-    """The tensor of a Constant; None of other operators, and of strings and sparse tensors."""
+    """The tensor of a Constant; None for other operators, strings and sparse tensors."""
     if node.op_type != "Constant" or node.domain not in DEFAULT or len(node.attribute) != 1:
         return None
     attribute = node.attribute[0]
@@ -159,7 +161,7 @@ def _tensor_of(node: onnx.NodeProto) -> TensorProto | None:
 
 
 def rename_reads(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Let nodes of a graph and of its bodies read values by other names."""
+    """Rename the uses of values in a graph and its subgraphs."""
     for owner in graphs_of(graph):
         for node in owner.node:
             for position, name in enumerate(node.input):

@@ -1,4 +1,4 @@
-"""Folds what is asked of shapes that are fixed: Shape, Size, and the target of a Reshape with one open dimension."""
+"""Shape folding: Shape and Size of static shapes, Reshape targets with one open dimension."""
 
 import numpy as np
 import onnx
@@ -11,29 +11,29 @@ from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.shapes import Shape
 
-# Dimensions behind Shape may be counted from the end.
+# Bound on the indices of a Gather after Shape, which may be negative.
 _MOST_DIMS = 64
 
 
 def fold_shapes(scope: Scope) -> bool:
-    """Put constants in place of dimensions that inference knows; True where there were any."""
-    is_changed, gone = False, []
+    """Replace computations of inferred dimensions by constants; True if there were any."""
+    is_changed, removed = False, []
     for position, node in enumerate(scope.graph.node):
         if node.domain not in DEFAULT:
             continue
         numbers = None if scope.stays(node) else _dims_asked(scope, node)
         if numbers is not None and node.output[0] not in scope.outputs and node.output[0] not in scope.inner:
             add_initializer(scope.model, scope.graph, numpy_helper.from_array(numbers, node.output[0]))
-            gone.append(position)
+            removed.append(position)
         elif node.op_type == "Reshape" and len(node.input) > 1 and node.input[1] not in scope.constants:
             is_changed |= _fix_target(scope, node)
-    for position in reversed(gone):
+    for position in reversed(removed):
         del scope.graph.node[position]
-    return is_changed or bool(gone)
+    return is_changed or bool(removed)
 
 
 def _dims_asked(scope: Scope, node: onnx.NodeProto) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
-    """The dimensions that an operator gives; None where one is open, or it gives something else."""
+    """The dimensions that an operator outputs; None if not static, or something else."""
     match node.op_type:
         case "Shape":
             dims = _dims_of(scope, node)
@@ -64,28 +64,28 @@ def _dims_of(scope: Scope, shape: onnx.NodeProto) -> Shape | None:
 def _picked(
     scope: Scope, node: onnx.NodeProto, dims: Shape
 ) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
-    """What Gather or Slice takes of some dimensions, where all of that is known."""
+    """The dimensions that Gather or Slice selects; None if one of them or an operand is unknown."""
     places = np.arange(len(dims))
     if node.op_type == "Gather":
         indices = scope.numbers(node.input[1])
         if indices is None or indices.size > _MOST_DIMS or not np.isin(indices, np.arange(-len(dims), len(dims))).all():
             return None
-        taken = places[indices.astype(np.int64)]
+        selected = places[indices.astype(np.int64)]
     else:
-        parts = [scope.integers(node, 1 + at, name) for at, name in enumerate(("starts", "ends", "axes"))]
+        parts = [scope.integers(node, 1 + position, name) for position, name in enumerate(("starts", "ends", "axes"))]
         steps = scope.integers(node, 4, "steps")
         starts, ends = parts[0], parts[1]
         if starts is None or ends is None or parts[2] is None or steps is None:
             return None
         if len(starts) != 1 or len(ends) != 1 or any(step != 1 for step in steps) or any(parts[2]):
             return None
-        taken = places[starts[0] : ends[0]]
-    known = [dims[place] for place in taken.reshape(-1)]
-    return None if None in known else np.array(known, np.int64).reshape(taken.shape)
+        selected = places[starts[0] : ends[0]]
+    sizes = [dims[place] for place in selected.reshape(-1)]
+    return None if None in sizes else np.array(sizes, np.int64).reshape(selected.shape)
 
 
 def _fix_target(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Write the target of a Reshape as a constant where at most one of its dimensions is open."""
+    """Make the target of a Reshape constant if at most one output dimension is dynamic (-1)."""
     dims = scope.shape(node.output[0])
     if dims is None or dims.count(None) > 1 or 0 in dims:
         return False

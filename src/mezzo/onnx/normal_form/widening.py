@@ -1,6 +1,6 @@
-"""A model whose floats are FP16 or BF16, widened: the same operators on FP32, between inputs and outputs as they came.
+"""Conversion of an FP16 or BF16 model to FP32; inputs and outputs keep their types, behind Casts.
 
-Weights are exact in FP32, and what the model rounded on its way it no longer rounds.
+Weights are exact in FP32. Intermediate values are no longer rounded.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,20 +21,21 @@ from mezzo.onnx.emulate.fp32_simulation import (
 from mezzo.onnx.files.files import Source
 from mezzo.onnx.schema.shapes import all_nodes
 
-# A Cast between quantizers and their kernel takes it apart, and what is read as bits has no wider form.
+# A Cast between Q/DQ operators and their kernel breaks its fusion; BitCast has no FP32 form.
 _KEPT = frozenset({"BitCast", "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
 
 
 def widen(source: Source) -> Source | None:
-    """The model on FP32; None where it computes in no low float, or has operators that have no such form.
+    """The model in FP32; None if it has no low-precision floats, or cannot be converted.
 
-    The source is not changed. The result shares its payloads: large weights are widened as they are read.
+    The source is not changed. The result shares its payloads: weights are converted when read.
     """
     owners = (source.model.graph, *source.model.functions)
     nodes = [node for owner in owners for node in all_nodes(owner)]
-    own = {(function.domain, function.name) for function in source.model.functions}
+    local_functions = {(function.domain, function.name) for function in source.model.functions}
     is_kept = any(
-        node.op_type in _KEPT or (node.domain not in WIDENED_DOMAINS and (node.domain, node.op_type) not in own)
+        node.op_type in _KEPT
+        or (node.domain not in WIDENED_DOMAINS and (node.domain, node.op_type) not in local_functions)
         for node in nodes
     )
     if is_kept or not _holds_low(source.model, nodes):
@@ -49,7 +50,7 @@ def widen(source: Source) -> Source | None:
 
 
 def _holds_low(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> bool:
-    """Whether weights, constants or Casts are low."""
+    """Whether a weight, constant or Cast is in FP16 or BF16."""
     tensors = [*model.graph.initializer, *(sparse.values for sparse in model.graph.sparse_initializer)]
     attributes = [attribute for node in nodes for attribute in node.attribute]
     tensors += [attribute.t for attribute in attributes if attribute.type == onnx.AttributeProto.TENSOR]
@@ -58,7 +59,7 @@ def _holds_low(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> bool:
 
 
 def _widen_main(graph: onnx.GraphProto) -> None:
-    """Widen the main graph in place; its inputs and outputs keep their names and types, behind Casts."""
+    """Convert the main graph in place; inputs and outputs keep names and types, by Casts."""
     prefix, constants = free_prefix(graph, "widened_"), {tensor.name for tensor in graph.initializer}
     ports = [onnx.ValueInfoProto.FromString(port.SerializeToString()) for port in (*graph.input, *graph.output)]
     fed = {port.name for port in graph.input} - constants
@@ -66,13 +67,13 @@ def _widen_main(graph: onnx.GraphProto) -> None:
     renamed = {name: f"{prefix}{name}" for name in low if name not in constants}
     _widen_graph(graph)
     _rename(graph, renamed)
-    before = [_cast(name, inside, TensorProto.FLOAT) for name, inside in renamed.items() if name in fed]
-    after = [_cast(inside, name, low[name]) for name, inside in renamed.items() if name not in fed]
+    before = [_cast(name, inner_name, TensorProto.FLOAT) for name, inner_name in renamed.items() if name in fed]
+    after = [_cast(inner_name, name, low[name]) for name, inner_name in renamed.items() if name not in fed]
     _replace_all(graph.node, [*before, *graph.node, *after])
     count = len(graph.input)
-    kept = [port if port.name in renamed else widen_port(port) for port in ports]
-    _replace_all(graph.input, kept[:count])
-    _replace_all(graph.output, kept[count:])
+    new_ports = [port if port.name in renamed else widen_port(port) for port in ports]
+    _replace_all(graph.input, new_ports[:count])
+    _replace_all(graph.output, new_ports[count:])
 
 
 def _widen_graph(graph: onnx.GraphProto) -> None:
@@ -94,7 +95,7 @@ def _widen_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
 
 
 def _rename(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
-    """Give values other names wherever they are made or read; bodies may hide one by a value of their own."""
+    """Rename values in a graph and its subgraphs, except where a subgraph shadows the name."""
     for node in graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
         node.output[:] = [renamed.get(name, name) for name in node.output]
@@ -103,10 +104,10 @@ def _rename(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
                 body = attribute.g
                 hidden = {port.name for port in (*body.input, *body.initializer)}
                 hidden |= {name for inner in body.node for name in inner.output}
-                shown = {name: new for name, new in renamed.items() if name not in hidden}
-                _rename(body, shown)
+                visible = {name: new for name, new in renamed.items() if name not in hidden}
+                _rename(body, visible)
                 for port in body.output:
-                    port.name = shown.get(port.name, port.name)
+                    port.name = visible.get(port.name, port.name)
     for port in graph.value_info:
         port.name = renamed.get(port.name, port.name)
 

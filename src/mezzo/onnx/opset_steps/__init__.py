@@ -1,1 +1,1 @@
-"""Conversion of nodes from one opset to the next: the adapters of `onnx.version_converter`, and those it lacks."""
+"""Opset upgrade: conversion of nodes from one opset to the next, by a table of operators' steps."""

@@ -1,4 +1,4 @@
-"""Softmax and its kin, BatchNormalization, GroupNormalization. Source: onnx 1.23, docs/Changelog.md."""
+"""Opset steps of Softmax and normalization operators. Source: onnx 1.23, docs/Changelog.md."""
 
 import onnx
 
@@ -6,7 +6,7 @@ from mezzo.onnx.opset_steps.site import BlockedError, Site, operand, put, take, 
 
 
 def normalize_one_axis(node: onnx.NodeProto, site: Site) -> None:
-    """Softmax, LogSoftmax and Hardmax work along one axis since 13, before that over all from one on, flattened."""
+    """Opset 13: Softmax, LogSoftmax and Hardmax work along one axis, not all from `axis` on."""
     axis = take_int(node, "axis", 1)
     shape = site.values.shape(node.input[0])
     single = None if shape is None else _single_axis(shape, axis)
@@ -21,7 +21,7 @@ def normalize_one_axis(node: onnx.NodeProto, site: Site) -> None:
 
 
 def _sizes(data: str, shape: tuple[int | None, ...] | None, site: Site) -> str:
-    """A value's shape for a Reshape: a constant where all sizes but one are known."""
+    """A value's shape for a Reshape: a constant if at most one dimension is unknown."""
     wish = f"{data}_shape"
     if shape is None or shape.count(None) > 1 or 0 in shape:
         return site.add_fresh("Shape", [data], wish)
@@ -29,7 +29,7 @@ def _sizes(data: str, shape: tuple[int | None, ...] | None, site: Site) -> str:
 
 
 def _single_axis(shape: tuple[int | None, ...], axis: int) -> int | None:
-    """The one axis that is flattened, others of size 1 apart; None where there are several."""
+    """The only flattened axis longer than 1; None if there are several."""
     rank = len(shape)
     flat = range(axis + rank if axis < 0 else axis, rank)
     long = [place for place in flat if shape[place] != 1]
@@ -39,10 +39,10 @@ def _single_axis(shape: tuple[int | None, ...], axis: int) -> int | None:
 
 
 def normalize_channels(node: onnx.NodeProto, site: Site) -> None:
-    """BatchNormalization normalizes per channel since 9. One per activation is spelled out:
-    Y [N, C, D...] = (X - mean) / sqrt(var + epsilon) * scale + B, all others being [C, D...].
+    """Opset 9: BatchNormalization is per channel only. One with spatial=0 is decomposed:
+    Y [N, C, D...] = (X - mean) / sqrt(var + epsilon) * scale + B, with parameters [C, D...].
     """
-    if any(node.output[1:]):  # ONNX says that it trains then, and ONNX Runtime infers
+    if any(node.output[1:]):  # training mode by the operator's document, inference in ONNX Runtime
         raise BlockedError("it is in training mode: export the model for inference")
     if take_int(node, "spatial", 1):
         return
@@ -61,8 +61,8 @@ def normalize_channels(node: onnx.NodeProto, site: Site) -> None:
 
 
 def name_training(node: onnx.NodeProto, site: Site) -> None:
-    """BatchNormalization says since 14 that it trains; before it did so where it gave all five outputs. It no longer
-    gives the batch's own statistics.
+    """Opset 14: BatchNormalization has training_mode; before, five outputs meant training, of which
+    two (saved_mean and saved_var) are gone.
     """
     count = sum(map(bool, node.output))
     if count not in (1, 5):
@@ -75,15 +75,15 @@ def name_training(node: onnx.NodeProto, site: Site) -> None:
 
 
 def repeat_groups(node: onnx.NodeProto, site: Site) -> None:
-    """GroupNormalization's scale and bias [groups] are [channels] since 21: each number as often as its group has
-    channels.
+    """Opset 21: GroupNormalization's scale and bias are [channels], no longer [groups]: each
+    element is repeated for all channels of its group.
     """
     groups = take_int(node, "num_groups", 1)
     put(node, num_groups=groups)
     output = node.output[0]
     sizes = site.add_fresh("Shape", [node.input[0]], f"{output}_channels", start=1, end=2)
-    each = site.add_fresh("Div", [sizes, site.ints(f"{output}_groups", [groups])], f"{output}_each")
-    shape = site.add_fresh("Concat", [site.ints(f"{output}_one", [1]), each], f"{output}_repeats", axis=0)
+    group_size = site.add_fresh("Div", [sizes, site.ints(f"{output}_groups", [groups])], f"{output}_each")
+    shape = site.add_fresh("Concat", [site.ints(f"{output}_one", [1]), group_size], f"{output}_repeats", axis=0)
     column = site.ints(f"{output}_column", [-1, 1])
     flat = site.ints(f"{output}_flat", [-1])
     for index in (1, 2):

@@ -1,4 +1,7 @@
-"""Attributes that became operands, or got another name, type or default. Source: onnx 1.23, docs/Changelog.md."""
+"""Opset steps that turn attributes into operands, or change their names, types or defaults.
+
+Source: onnx 1.23, docs/Changelog.md.
+"""
 
 import onnx
 
@@ -20,7 +23,7 @@ _FLOATS = frozenset({
 
 
 def drop(*names: str) -> Convert:
-    """Attributes that say nothing any more."""
+    """A step that removes attributes without meaning."""
 
     def convert(node: onnx.NodeProto, _: Site) -> None:
         for name in names:
@@ -30,11 +33,11 @@ def drop(*names: str) -> Convert:
 
 
 def keep(_: onnx.NodeProto, __: Site) -> None:
-    """Schemas that differ in what says nothing, such as a default that was misspelled."""
+    """A step that changes nothing: the schemas differ only in irrelevant details."""
 
 
 def default(**attributes: object) -> Convert:
-    """Attributes that were optional, or had another default."""
+    """A step that states attributes which were optional, or had another default."""
 
     def convert(node: onnx.NodeProto, _: Site) -> None:
         present = {attribute.name for attribute in node.attribute}
@@ -44,17 +47,17 @@ def default(**attributes: object) -> Convert:
 
 
 def both(*conversions: Convert) -> Convert:
-    """One conversion after another."""
+    """A step that applies conversions in order."""
 
     def convert(node: onnx.NodeProto, site: Site) -> None:
-        for each in conversions:
-            each(node, site)
+        for conversion in conversions:
+            conversion(node, site)
 
     return convert
 
 
 def move_ints(name: str, index: int) -> Convert:
-    """An attribute of integers, INT64 [n] as an operand."""
+    """A step that turns an attribute of integers into an operand, INT64 [n]."""
 
     def convert(node: onnx.NodeProto, site: Site) -> None:
         attribute = take(node, name)
@@ -65,7 +68,7 @@ def move_ints(name: str, index: int) -> Convert:
 
 
 def move_int(name: str, index: int, absent: int | None = None, *, is_scalar: bool = False) -> Convert:
-    """An attribute of one integer, INT64 [1] or [] as an operand."""
+    """A step that turns an integer attribute into an operand, INT64 [1] or []."""
 
     def convert(node: onnx.NodeProto, site: Site) -> None:
         attribute = take(node, name)
@@ -78,7 +81,7 @@ def move_int(name: str, index: int, absent: int | None = None, *, is_scalar: boo
 
 
 def move_bounds(node: onnx.NodeProto, site: Site) -> None:
-    """Clip's bounds, scalars of its operand's type. Absent ones are the type's own limits, before and after."""
+    """Opset 11: Clip's bounds become scalar operands; absent ones remain the type's limits."""
     for index, name in ((1, "min"), (2, "max")):
         attribute = take(node, name)
         if attribute is not None:
@@ -86,7 +89,7 @@ def move_bounds(node: onnx.NodeProto, site: Site) -> None:
 
 
 def move_padding(node: onnx.NodeProto, site: Site) -> None:
-    """Pad's widths, and the number that it pads with, 0 where it is absent."""
+    """Opset 11: Pad's `pads` and `value` (0 if absent) become operands."""
     move_ints("pads", 1)(node, site)
     attribute = take(node, "value")
     if attribute is not None and attribute.f:
@@ -94,7 +97,7 @@ def move_padding(node: onnx.NodeProto, site: Site) -> None:
 
 
 def rename(old: str, new: str) -> Convert:
-    """An attribute that got another name."""
+    """A step that renames an attribute."""
 
     def convert(node: onnx.NodeProto, _: Site) -> None:
         attribute = take(node, old)
@@ -106,7 +109,7 @@ def rename(old: str, new: str) -> Convert:
 
 
 def reword(name: str, words: dict[str, str], absent: str) -> Convert:
-    """An attribute whose words changed."""
+    """A step that maps a string attribute's value, `absent` by default, to its new spelling."""
 
     def convert(node: onnx.NodeProto, _: Site) -> None:
         word = take_text(node, name, absent)
@@ -116,7 +119,7 @@ def reword(name: str, words: dict[str, str], absent: str) -> Convert:
 
 
 def become(op: str) -> Convert:
-    """An operator that got another name."""
+    """A step that renames the operator."""
 
     def convert(node: onnx.NodeProto, _: Site) -> None:
         node.op_type = op
@@ -125,7 +128,7 @@ def become(op: str) -> Convert:
 
 
 def name_dtype(node: onnx.NodeProto, _: Site) -> None:
-    """Cast's type was a word and became a number."""
+    """Opset 6: Cast's attribute `to` is a TensorProto number, no longer a name."""
     word = take_text(node, "to", "").upper()
     number = dict(onnx.TensorProto.DataType.items()).get(word)
     if number is None:
@@ -134,7 +137,7 @@ def name_dtype(node: onnx.NodeProto, _: Site) -> None:
 
 
 def count_power(node: onnx.NodeProto, _: Site) -> None:
-    """The exponent of a norm was a float and became an integer."""
+    """Opset 2: the exponent `p` of LpPool and GlobalLpPool is an integer, no longer a float."""
     attribute = take(node, "p")
     power = 2.0 if attribute is None else attribute.f
     if power != int(power):
@@ -143,13 +146,13 @@ def count_power(node: onnx.NodeProto, _: Site) -> None:
 
 
 def count_outputs(node: onnx.NodeProto, _: Site) -> None:
-    """Since 18 a Split without sizes says how many parts it makes."""
+    """Opset 18: a Split without sizes needs num_outputs."""
     if not operand(node, 1):
         put(node, num_outputs=len(node.output))
 
 
 def fix_sizes(node: onnx.NodeProto, site: Site) -> None:
-    """Split's sizes were an operand or an attribute at opset 1, and an attribute at opset 2."""
+    """Opset 2: Split's sizes are an attribute; at opset 1 they could be an operand."""
     if operand(node, 1):
         sizes = site.values.constant(node.input[1])
         if sizes is None:
@@ -159,7 +162,7 @@ def fix_sizes(node: onnx.NodeProto, site: Site) -> None:
 
 
 def fix_tiles(node: onnx.NodeProto, site: Site) -> None:
-    """Tile repeated one axis so many times at opset 1, and says it of each axis since."""
+    """Opset 6: Tile has repeats for all axes; before, a count and a single axis."""
     tiles, axis = (site.values.constant(name) for name in node.input[1:3])
     rank = site.values.rank(node.input[0])
     if tiles is None or axis is None or rank is None:
@@ -171,31 +174,31 @@ def fix_tiles(node: onnx.NodeProto, site: Site) -> None:
 
 
 def refuse_integers(node: onnx.NodeProto, site: Site) -> None:
-    """An operator that admitted integers and takes floats only."""
+    """A step that blocks integer data, which the operator no longer accepts."""
     dtype = site.values.dtype(node.input[0])
     if dtype is not None and dtype not in _FLOATS:
         raise BlockedError("it is applied to integers, and newer opsets take floats only")
 
 
 def leave_training(node: onnx.NodeProto, _: Site) -> None:
-    """Since opset 7 outputs say whether Dropout and BatchNormalization train, and no attribute does."""
+    """Opset 7: outputs, not is_test, select training of Dropout and BatchNormalization."""
     if take_int(node, "is_test", 1) == 0:
         raise BlockedError("it is in training mode (is_test=0): export the model for inference")
 
 
 def trim_mask(node: onnx.NodeProto, site: Site) -> None:
-    """Before opset 12 nothing says what Dropout's mask holds when it does not train."""
+    """Remove Dropout's mask, which is undefined in inference before opset 12."""
     if any(name and site.values.is_read(name) for name in node.output[1:]):
         raise BlockedError("its mask is read, and what that holds without training is not defined before opset 12")
     del node.output[1:]
 
 
 def drop_ratio(node: onnx.NodeProto, site: Site) -> None:
-    """Without a training mode the ratio says nothing."""
+    """Opset 12: `ratio` becomes an operand; without training mode it has no effect."""
     take(node, "ratio")
     trim_mask(node, site)
 
 
 def _title(node: onnx.NodeProto) -> str:
-    """What names of added values begin with."""
+    """The prefix of added values' names."""
     return next((name for name in node.output if name), node.op_type)

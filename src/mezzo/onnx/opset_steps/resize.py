@@ -1,7 +1,8 @@
-"""Upsample and Resize. Source: onnx 1.23, docs/Changelog.md; ONNX Runtime 1.32 and the operator tests of opset 10.
+"""Opset steps of Upsample and Resize.
 
-Before opset 11 a Resize maps coordinates asymmetrically, and "nearest" rounds down where an axis grows and up where it
-shrinks.
+Before opset 11, Resize maps coordinates asymmetrically; "nearest" rounds down along an axis that
+grows and up along one that shrinks. Source: onnx 1.23, docs/Changelog.md; ONNX Runtime 1.32 and the
+operator tests of opset 10.
 """
 
 import onnx
@@ -12,13 +13,13 @@ _FLOAT = onnx.TensorProto.FLOAT
 
 
 def spell_scales(node: onnx.NodeProto, _: Site) -> None:
-    """Upsample-1 has a scale for height and width of [N, C, H, W]."""
+    """Opset 7: Upsample has scales of all axes, no longer of height and width alone."""
     scales = [attribute.f for name in ("height_scale", "width_scale") if (attribute := take(node, name)) is not None]
     put(node, scales=[1.0, 1.0, *scales])
 
 
 def move_scales(node: onnx.NodeProto, site: Site) -> None:
-    """Upsample's scales, FP32 [rank] as an operand."""
+    """Opset 9: Upsample's scales become an operand, FP32 [rank]."""
     attribute = take(node, "scales")
     if attribute is not None:
         scales = site.tensor(f"{node.output[0]}_scales", _FLOAT, [len(attribute.floats)], attribute.floats)
@@ -26,7 +27,7 @@ def move_scales(node: onnx.NodeProto, site: Site) -> None:
 
 
 def name_coordinates(node: onnx.NodeProto, site: Site) -> None:
-    """Resize-11 says how it maps coordinates. What grows and shrinks at once takes a Resize for each."""
+    """Opset 11: Resize states its coordinate mapping; growing and shrinking ones are split."""
     data, scales = node.input[:2]
     node.input[:] = [data, site.tensor(f"{node.output[0]}_roi", _FLOAT, [0], []), scales]
     put(node, coordinate_transformation_mode="asymmetric")
@@ -42,11 +43,11 @@ def name_coordinates(node: onnx.NodeProto, site: Site) -> None:
 
 
 def _part(node: onnx.NodeProto, site: Site) -> None:
-    """Resize what grows, then what shrinks: "nearest" picks along each axis by itself."""
+    """Resize growing axes first, then shrinking ones; "nearest" is separable by axis."""
     data, roi, scales = node.input
-    one = site.tensor(f"{scales}_one", _FLOAT, [1], [1.0])
-    larger = site.add_fresh("Max", [scales, one], f"{scales}_larger")
-    node.input[2] = site.add_fresh("Min", [scales, one], f"{scales}_smaller")
+    unit = site.tensor(f"{scales}_one", _FLOAT, [1], [1.0])
+    larger = site.add_fresh("Max", [scales, unit], f"{scales}_larger")
+    node.input[2] = site.add_fresh("Min", [scales, unit], f"{scales}_smaller")
     node.input[0] = site.add_fresh(
         "Resize",
         [data, roi, larger],
@@ -59,21 +60,21 @@ def _part(node: onnx.NodeProto, site: Site) -> None:
 
 
 def leave_out_operands(node: onnx.NodeProto, site: Site) -> None:
-    """Resize-13 leaves out what Resize-11 gave empty, and has no mode of TensorFlow's first nearest neighbour."""
+    """Opset 13: Resize omits operands that were empty before, and loses tf_half_pixel_for_nn."""
     mode = _text(node, "coordinate_transformation_mode", "half_pixel")
     if mode == "tf_half_pixel_for_nn":
         _name_half_pixels(node)
     if mode != "tf_crop_and_resize":
         node.input[1] = ""
     sizes = operand(node, 3)
-    held = site.values.constant(sizes) if sizes else None
-    if sizes and (held is None or held.size):
+    size_values = site.values.constant(sizes) if sizes else None
+    if sizes and (size_values is None or size_values.size):
         node.input[2] = ""
     else:
         del node.input[3:]
 
 
-# Nearest neighbours of (x + .5) / scale, as those of the half pixel (x + .5) / scale - .5.
+# Rounding of tf_half_pixel_for_nn, (x + .5) / scale, to that of half_pixel, (x + .5) / scale - .5.
 _HALF_PIXELS = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
 
 
@@ -85,7 +86,7 @@ def _name_half_pixels(node: onnx.NodeProto) -> None:
 
 
 def _text(node: onnx.NodeProto, name: str, default: str) -> str:
-    """An attribute's string, left where it is."""
+    """A string attribute, which stays in place."""
     word = take_text(node, name, default)
     put(node, **{name: word})
     return word

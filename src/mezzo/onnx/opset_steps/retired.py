@@ -1,7 +1,8 @@
-"""Operators that ONNX had on trial and took back, spelled in operators that stayed. ONNX Runtime runs them before opset
-10 alone.
+"""Decomposition of retired experimental operators (Affine, Scale, Crop, ...) into current ones.
 
-Source: onnx 1.2, docs/Operators.md, "experimental"; ONNX Runtime 1.32, whose kernels they still have.
+ONNX Runtime runs them up to opset 9 only.
+
+Source: onnx 1.2, docs/Operators.md, "experimental"; the kernels of ONNX Runtime 1.32.
 """
 
 import onnx
@@ -19,7 +20,7 @@ def _number(node: onnx.NodeProto, name: str, default: float | None) -> float:
 
 
 def _scaled(node: onnx.NodeProto, site: Site, data: str, factor: float) -> str:
-    """`data` times a number, as a value of its own."""
+    """The name of a new value `data * factor`."""
     wish = f"{node.output[0]}_scaled"
     return site.add_fresh("Mul", [data, site.like(node.input[0], f"{wish}_by", [factor])], wish)
 
@@ -61,7 +62,7 @@ def spell_activation(node: onnx.NodeProto, site: Site) -> None:
 
 
 def spell_crop(node: onnx.NodeProto, site: Site) -> None:
-    """Crop: a border [left, top, right, bottom] of [N, C, H, W] goes, or all but a `scale` [height, width]."""
+    """Crop [N, C, H, W] by a border [left, top, right, bottom], or to [height, width]."""
     border, scale = take(node, "border"), take(node, "scale")
     if border is None or len(border.ints) != 4:
         raise BlockedError("it has no border of four sides")
@@ -76,7 +77,7 @@ def spell_crop(node: onnx.NodeProto, site: Site) -> None:
 
 
 def name_axes(node: onnx.NodeProto, site: Site) -> None:
-    """MeanVarianceNormalization names its axes since 9, and always divides by the deviation."""
+    """Opset 9: MeanVarianceNormalization has axes, and always divides by the standard deviation."""
     across, divides = take_int(node, "across_channels", 0), take_int(node, "normalize_variance", 1)
     axes = take(node, "axes")
     numbers = list(axes.ints) if axes is not None else [0, 1, 2, 3] if across else [0, 2, 3]
@@ -90,5 +91,5 @@ def name_axes(node: onnx.NodeProto, site: Site) -> None:
 
 
 def refuse(node: onnx.NodeProto, _: Site) -> None:
-    """An operator that nothing else says."""
+    """A step that blocks an operator without equivalent."""
     raise BlockedError("ONNX took it back, and no other operator does the same")

@@ -1,4 +1,4 @@
-"""Scan of opset 8, whose operands all begin with a batch. Source: onnx 1.23, docs/Changelog.md."""
+"""Opset step of Scan-8, whose operands have a batch axis. Source: onnx 1.23, Changelog.md."""
 
 import onnx
 from onnx import helper
@@ -7,7 +7,10 @@ from mezzo.onnx.opset_steps.site import BlockedError, Site, put, take
 
 
 def scan_batch(node: onnx.NodeProto, site: Site) -> None:
-    """Scan the batch with a Scan of the sequence as body: states [batch, ...], sequences [batch, steps, ...]."""
+    """Opset 9: nest two Scans, the outer one over the batch, the inner one over the sequence.
+
+    States are [batch, ...], sequences [batch, steps, ...].
+    """
     if node.input[0]:
         raise BlockedError("its sequences have lengths of their own, which newer opsets do not have")
     body, count = take(node, "body"), take(node, "num_scan_inputs")
@@ -23,19 +26,19 @@ def scan_batch(node: onnx.NodeProto, site: Site) -> None:
     if directions is not None:
         directions.name = "scan_input_directions"
         sequence.attribute.append(directions)
-    formal, made = body.g.input, body.g.output
+    body_inputs, body_outputs = body.g.input, body.g.output
     sample = helper.make_graph(
         [sequence],
         site.fresh(f"{outputs[0]}_batch"),
-        [_sized(name, formal[index], index >= states) for index, name in enumerate(inner)],
-        [_sized(name, made[index], index >= states) for index, name in enumerate(results)],
+        [_sized(name, body_inputs[index], index >= states) for index, name in enumerate(inner)],
+        [_sized(name, body_outputs[index], index >= states) for index, name in enumerate(results)],
     )
     node.input[:] = operands
     put(node, body=sample, num_scan_inputs=len(operands))
 
 
 def _sized(name: str, info: onnx.ValueInfoProto, is_sequence: bool) -> onnx.ValueInfoProto:
-    """What a body declares, of a whole sequence where it is of one step."""
+    """A port of the inner Scan: the body's port, with a leading axis if it is a sequence."""
     tensor = info.type.tensor_type
     shape = None
     if tensor.HasField("shape"):

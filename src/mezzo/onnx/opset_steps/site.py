@@ -1,4 +1,4 @@
-"""What a conversion knows of a node's operands, and where it puts the nodes that it adds."""
+"""Context of one node's conversion: types and constants of its operands, and nodes to add."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from mezzo.onnx.protos.attributes import find
 
 Array = npt.NDArray[np.generic]
-# Makes a wish into a name that no value and no node of the model bears.
+# Turns a wish into a name that is unused in the model.
 Fresh = Callable[[str], str]
 Types = Sequence[Mapping[str, onnx.TypeProto.Tensor]]
 Constants = Sequence[Mapping[str, onnx.TensorProto]]
@@ -18,11 +18,11 @@ _INT64 = onnx.TensorProto.INT64
 
 
 class BlockedError(Exception):
-    """A node cannot be carried over a step with its meaning kept. The text says why, without a subject."""
+    """A node has no equivalent in the next opset. The text is a reason without a subject."""
 
 
 class Values:
-    """Values that a graph or function sees: its own and those of the graphs around it, innermost first."""
+    """Values visible in a graph or function: its own and the enclosing graphs', innermost first."""
 
     def __init__(self, types: Callable[[], Types], constants: Constants, reads: frozenset[str]) -> None:
         self._types = types
@@ -30,12 +30,12 @@ class Values:
         self._reads = reads
 
     def dtype(self, name: str) -> int | None:
-        """Element type, as ONNX numbers it; None where it is not known."""
+        """Element type as in TensorProto; None if unknown."""
         tensor = self._type(name)
         return None if tensor is None or not tensor.elem_type else tensor.elem_type
 
     def shape(self, name: str) -> tuple[int | None, ...] | None:
-        """Dimensions, None for each that is symbolic or unknown; None where the rank is not known."""
+        """Dimensions, None for each symbolic or unknown one; None if the rank is unknown."""
         tensor = self._type(name)
         if tensor is None or not tensor.HasField("shape"):
             return None
@@ -46,7 +46,7 @@ class Values:
         return None if shape is None else len(shape)
 
     def constant(self, name: str) -> Array | None:
-        """The numbers of a constant that the model's file holds; None for all other values."""
+        """The array of a constant stored inline; None for any other value."""
         for constants in self._constants:
             if name in constants:
                 tensor = constants[name]
@@ -55,7 +55,7 @@ class Values:
         return None
 
     def is_read(self, name: str) -> bool:
-        """Whether a node reads the value or a graph gives it out."""
+        """Whether the value is an operand of a node or an output of a graph."""
         return name in self._reads
 
     def _type(self, name: str) -> onnx.TypeProto.Tensor | None:
@@ -63,7 +63,7 @@ class Values:
 
 
 class Site:
-    """One node's conversion: the values around it, and the nodes that it adds, in any order."""
+    """One node's conversion: the values visible to it, and the nodes that it adds, in any order."""
 
     def __init__(self, values: Values, fresh: Fresh) -> None:
         self.values = values
@@ -71,14 +71,14 @@ class Site:
         self.added: list[onnx.NodeProto] = []
 
     def add(self, op: str, inputs: Sequence[str], output: str, **attributes: object) -> str:
-        """Add a node that makes `output`. Returns that name."""
+        """Add a node that produces `output`. Returns that name."""
         node = helper.make_node(op, inputs, [output], name=self.fresh(f"{output}_{op}"))
         put(node, **attributes)
         self.added.append(node)
         return output
 
     def add_fresh(self, op: str, inputs: Sequence[str], wish: str, **attributes: object) -> str:
-        """Add a node that makes a value of its own. Returns the value's name."""
+        """Add a node that produces a new value. Returns the value's name."""
         return self.add(op, inputs, self.fresh(wish), **attributes)
 
     def tensor(self, wish: str, dtype: int, shape: Sequence[int], numbers: Sequence[float]) -> str:
@@ -96,7 +96,7 @@ class Site:
         """Add a Constant of an operand's element type.
 
         Raises:
-            BlockedError: that type is not known.
+            BlockedError: that type is unknown.
         """
         dtype = self.values.dtype(operand)
         if dtype is None:
@@ -104,25 +104,25 @@ class Site:
         return self.tensor(wish, dtype, shape, numbers)
 
 
-# Rewrites a node in place, at the opset before the step, so that it means the same after it.
+# Rewrites a node in place from the opset before a step to an equivalent in the opset after it.
 Convert = Callable[[onnx.NodeProto, Site], None]
 
 
 def take(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
-    """Remove an attribute and return it; None where the node does not have it.
+    """Remove an attribute and return it; None if the node does not have it.
 
     Raises:
-        BlockedError: whoever calls the function around the node sets the attribute.
+        BlockedError: the attribute refers to a parameter of the enclosing function.
     """
     attribute = find(node, name)
     if attribute is None:
         return None
     if attribute.ref_attr_name:
         raise BlockedError(f"its attribute {name!r} is set by callers of the function that it stands in")
-    taken = onnx.AttributeProto()
-    taken.CopyFrom(attribute)
+    copy = onnx.AttributeProto()
+    copy.CopyFrom(attribute)
     node.attribute.remove(attribute)
-    return taken
+    return copy
 
 
 def take_int(node: onnx.NodeProto, name: str, default: int) -> int:
@@ -145,11 +145,11 @@ def put(node: onnx.NodeProto, **attributes: object) -> None:
 
 
 def put_operand(node: onnx.NodeProto, index: int, name: str) -> None:
-    """Set an operand; those before it that are absent are left out by an empty name."""
+    """Set an operand; absent operands before it get an empty name."""
     node.input.extend([""] * (index + 1 - len(node.input)))
     node.input[index] = name
 
 
 def operand(node: onnx.NodeProto, index: int) -> str:
-    """An operand's name; empty where it is absent."""
+    """An operand's name; empty if absent."""
     return node.input[index] if index < len(node.input) else ""

@@ -1,4 +1,4 @@
-"""Shapes that a file states of its values and that a newer opset's inference shows to be wrong."""
+"""Correction of declared shapes that shape inference at a newer opset proves wrong."""
 
 import onnx
 
@@ -7,28 +7,29 @@ from mezzo.onnx.schema.shapes import infer
 
 
 def mend_stated_shapes(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Replace stated shapes of the main graph, in place, that contradict those which follow from its inputs and
-    constants. Newer opsets infer more, and what an older one let pass their check refuses. Returns the outputs' names.
+    """Replace declared shapes that contradict inference, in place; returns corrected outputs.
+
+    Newer opsets infer more shapes, so their check rejects declarations that older ones accept.
     """
     graph = infer(without_stated_shapes(model)).graph
     inferred = {info.name: info.type.tensor_type for info in (*graph.value_info, *graph.output)}
-    mended = []
+    corrected = []
     for info in (*model.graph.value_info, *model.graph.output):
-        stated, known = info.type.tensor_type, inferred.get(info.name)
-        if known is not None and _contradicts(stated, known):
-            stated.shape.CopyFrom(known.shape)
-            mended.append(info.name)
+        declared, inferred_type = info.type.tensor_type, inferred.get(info.name)
+        if inferred_type is not None and _contradicts(declared, inferred_type):
+            declared.shape.CopyFrom(inferred_type.shape)
+            corrected.append(info.name)
     outputs = {info.name for info in model.graph.output}
-    return tuple(name for name in mended if name in outputs)
+    return tuple(name for name in corrected if name in outputs)
 
 
-def _contradicts(stated: onnx.TypeProto.Tensor, known: onnx.TypeProto.Tensor) -> bool:
-    if not stated.HasField("shape") or not known.HasField("shape"):
+def _contradicts(declared: onnx.TypeProto.Tensor, inferred: onnx.TypeProto.Tensor) -> bool:
+    if not declared.HasField("shape") or not inferred.HasField("shape"):
         return False
-    if len(stated.shape.dim) != len(known.shape.dim):
+    if len(declared.shape.dim) != len(inferred.shape.dim):
         return True
-    pairs = zip(stated.shape.dim, known.shape.dim, strict=True)
+    pairs = zip(declared.shape.dim, inferred.shape.dim, strict=True)
     return any(
-        one.HasField("dim_value") and other.HasField("dim_value") and one.dim_value != other.dim_value
-        for one, other in pairs
+        ours.HasField("dim_value") and theirs.HasField("dim_value") and ours.dim_value != theirs.dim_value
+        for ours, theirs in pairs
     )

@@ -1,5 +1,6 @@
-"""The table of steps: an operator, the opset that changed it, and how a node keeps its meaning. Operators without a row
-take only steps that widen their types or add what may be absent.
+"""The table of opset steps: for an operator and the opset that changed it, a conversion.
+
+Operators without a row are converted only over compatible changes: more types, new optional ports.
 
 Source: onnx 1.23, docs/Changelog.md and the adapters of `onnx.version_converter`.
 """
@@ -49,7 +50,7 @@ from mezzo.onnx.opset_steps.scan import scan_batch
 from mezzo.onnx.opset_steps.site import Convert
 
 _AXES = move_ints("axes", 1)
-_IN_PLACE = drop("consumed_inputs")  # a hint of the first opsets which buffers may be written over
+_IN_PLACE = drop("consumed_inputs")  # a hint on in-place buffers in the first opsets
 _SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}
 
 STEPS: Mapping[str, Mapping[int, Convert]] = {

@@ -1,4 +1,4 @@
-"""The walk of a model from opset to opset: every node is carried over a step, or none is."""
+"""Upgrade of a model from opset to opset: in each step all nodes are converted, or none."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
@@ -18,7 +18,7 @@ from mezzo.onnx.schema.domains import DEFAULT
 
 
 class Obstacle(NamedTuple):
-    """A node that cannot be carried to an opset, and why."""
+    """A node that cannot be converted to an opset, and the reason."""
 
     node: str
     op: str
@@ -27,8 +27,8 @@ class Obstacle(NamedTuple):
 
 
 class Upgraded(NamedTuple):
-    """A copy of a model at the newest opset that it reaches, and what keeps it from the next; nothing where that was
-    not asked for.
+    """A copy of a model at the newest opset that it reaches, and the nodes that block the next one,
+    none if the requested opset is reached.
     """
 
     model: onnx.ModelProto
@@ -36,7 +36,7 @@ class Upgraded(NamedTuple):
 
 
 def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
-    """Carry a copy of a model, its functions included, as far towards an opset as all its nodes can go."""
+    """Upgrade a copy of a model, with functions, towards an opset as far as all nodes convert."""
     knowledge, fresh = Knowledge(source), _fresh_names(source)
     model = _copy(source)
     lowest = min((entry.version for entry in _imports(model)), default=until)
@@ -72,28 +72,28 @@ def _imports(model: onnx.ModelProto) -> Iterator[onnx.OperatorSetIdProto]:
 
 
 def _steppers(model: onnx.ModelProto, version: int) -> Iterator[tuple[Path, Owner]]:
-    """Graphs and functions that stand before a step."""
-    at = {"": {entry.version for entry in model.opset_import if entry.domain in DEFAULT}}
+    """Graphs and functions at opset `version - 1`."""
+    versions_by_function = {"": {entry.version for entry in model.opset_import if entry.domain in DEFAULT}}
     for function in model.functions:
         versions = {entry.version for entry in function.opset_import if entry.domain in DEFAULT}
-        at[f"{function.domain}::{function.name}"] = versions
-    yield from ((path, owner) for path, owner in owners(model) if version - 1 in at[path[0]])
+        versions_by_function[f"{function.domain}::{function.name}"] = versions
+    yield from ((path, owner) for path, owner in owners(model) if version - 1 in versions_by_function[path[0]])
 
 
 def _operators(model: onnx.ModelProto) -> set[str]:
-    """Operators of the default domain, bodies and functions included."""
+    """Operators of the default domain, subgraphs and functions included."""
     return {node.op_type for _, owner in owners(model) for node in owner.node if node.domain in DEFAULT}
 
 
 def _affected(operators: set[str], version: int) -> frozenset[str]:
-    """Operators that a step changes by more than wider types."""
+    """Operators that a step changes incompatibly."""
     return frozenset(op for op in operators if version in STEPS.get(op, ()) or not keeps_meaning(op, version))
 
 
 def _step(
     model: onnx.ModelProto, version: int, affected: frozenset[str], knowledge: Knowledge, fresh: Fresh
 ) -> list[Obstacle]:
-    """Convert the affected nodes in place. Returns those that cannot be."""
+    """Convert the affected nodes in place. Returns those that cannot be converted."""
     obstacles = []
     snapshot = Snapshot(model, knowledge)
     for path, owner in _steppers(model, version):
@@ -119,23 +119,23 @@ def _step(
 
 
 def _drop_unread_constants(model: onnx.ModelProto, source: onnx.ModelProto) -> None:
-    """Take out Constants that a step has added and a later one no longer reads."""
+    """Remove unused Constants that an earlier step added."""
     reads = {name for _, owner in owners(model) for name in reads_in(owner)}
-    own = {node.name for _, owner in owners(source) for node in owner.node}
+    original_names = {node.name for _, owner in owners(source) for node in owner.node}
     for _, owner in owners(model):
         for node in list(owner.node):
-            if node.op_type == "Constant" and node.output[0] not in reads and node.name not in own:
+            if node.op_type == "Constant" and node.output[0] not in reads and node.name not in original_names:
                 owner.node.remove(node)
 
 
 def _fresh_names(model: onnx.ModelProto) -> Fresh:
-    """Make names that no value and no node of a model bears. Those in use are collected when the first is asked for."""
-    taken: set[str] = set()
+    """A generator of unused names. Names in use are collected at the first call."""
+    names_in_use: set[str] = set()
 
     def fresh(wish: str) -> str:
-        if not taken:
-            taken.update(name for _, owner in owners(model) for name in _names(owner))
-        return fresh_name(taken, wish)
+        if not names_in_use:
+            names_in_use.update(name for _, owner in owners(model) for name in _names(owner))
+        return fresh_name(names_in_use, wish)
 
     return fresh
 
@@ -154,8 +154,10 @@ def _names(owner: Owner) -> Iterator[str]:
 
 @cache
 def keeps_meaning(op: str, version: int) -> bool:
-    """Whether a step changes no more than types, which get wider, and adds what may be absent. What ONNX does not
-    define, a runtime does, at any opset, but for what ONNX Runtime no longer has from opset 10 on.
+    """Whether a step is compatible: it only adds types and optional ports or attributes.
+
+    Operators that ONNX does not define are the runtime's, at any opset, except those that ONNX
+    Runtime drops at opset 10.
     """
     if version not in _versions().get(op, ()):
         return version != 10 or op not in ENDED_AT_10
@@ -170,7 +172,7 @@ def keeps_meaning(op: str, version: int) -> bool:
 
 @cache
 def _versions() -> Mapping[str, Set[int]]:
-    """The opsets that changed an operator, by its name."""
+    """The opsets that changed each operator, by name."""
     versions: dict[str, set[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if not schema.domain:
@@ -182,7 +184,7 @@ _Ports = Sequence[onnx.defs.OpSchema.FormalParameter]
 
 
 def _ports(before: _Ports, after: _Ports) -> bool:
-    """Whether ports only grew: more types, more optional ports, and none that became mandatory."""
+    """Whether ports changed compatibly: more types, more optional ports, none newly required."""
     if len(before) > len(after):
         return False
     for index, port in enumerate(after):

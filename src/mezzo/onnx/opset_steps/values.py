@@ -1,4 +1,4 @@
-"""Types, shapes and constants of a model's values, scope by scope, where ONNX's inference or the file tells them."""
+"""Types, shapes and constants of a model's values by scope, from ONNX's inference and the model."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,13 +9,14 @@ from mezzo.onnx.opset_steps.site import Values
 from mezzo.onnx.schema.shapes import BODIES, infer
 
 Owner = onnx.GraphProto | onnx.FunctionProto
-# Where a graph or function is: what it is called, then for each body the value that its node makes and the attribute.
+# A graph or function: "" or its name, then for each nested subgraph "first output of its
+# node/attribute".
 Path = tuple[str, ...]
 _Types = dict[str, onnx.TypeProto.Tensor]
 
 
 def owners(model: onnx.ModelProto) -> Iterator[tuple[Path, Owner]]:
-    """Every graph and function with its path, bodies before what they are in."""
+    """Every graph and function with its path; subgraphs precede their enclosing graph."""
     yield from _owners(model.graph, ("",))
     for function in model.functions:
         yield from _owners(function, (_title(function),))
@@ -35,8 +36,8 @@ def _title(function: onnx.FunctionProto) -> str:
 
 
 class Knowledge:
-    """What is known of a model's values. Types are inferred when first asked for, of the model as it came: steps keep
-    the names of its values and what they hold.
+    """Types of the original model's values, inferred on first use. They stay valid over steps,
+    which keep the names and contents of values.
     """
 
     def __init__(self, source: onnx.ModelProto) -> None:
@@ -44,14 +45,14 @@ class Knowledge:
         self._types: dict[Path, _Types] | None = None
 
     def types(self, path: Path) -> list[Mapping[str, onnx.TypeProto.Tensor]]:
-        """Types by name that a scope sees, innermost first."""
+        """Types by name that are visible in a scope, innermost scope first."""
         if self._types is None:
             self._types = _infer_types(self._source)
         return [self._types[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self._types]
 
 
 class Snapshot:
-    """A model's constants and reads between two steps, collected when first asked for."""
+    """A model's constants and uses between two steps, collected on first use."""
 
     def __init__(self, model: onnx.ModelProto, knowledge: Knowledge) -> None:
         self._model = model
@@ -60,7 +61,7 @@ class Snapshot:
         self._reads: frozenset[str] | None = None
 
     def values(self, path: Path) -> Values:
-        """What a scope sees."""
+        """The values visible in a scope."""
         if self._reads is None:
             self._constants = {place: _constants(owner) for place, owner in owners(self._model)}
             self._reads = frozenset(name for _, owner in owners(self._model) for name in reads_in(owner))
@@ -83,7 +84,7 @@ def _constants(owner: Owner) -> dict[str, onnx.TensorProto]:
 
 
 def reads_in(owner: Owner) -> Iterator[str]:
-    """Names that nodes of a graph or function read, bodies apart, and that it gives out."""
+    """Operands of a graph's or function's nodes, without subgraphs, and its outputs."""
     for node in owner.node:
         yield from node.input
     yield from (info if isinstance(info, str) else info.name for info in owner.output)
@@ -91,29 +92,29 @@ def reads_in(owner: Owner) -> Iterator[str]:
 
 def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:
     types = _types_of(infer(without_stated_shapes(model)))
-    waiting = {_title(function): function for function in model.functions}
-    while waiting:  # functions call others; what calls one is inferred before it
-        called = {f"{node.domain}::{node.op_type}" for function in waiting.values() for node in _all_nodes(function)}
-        ready = [title for title in waiting if title not in called] or list(waiting)
+    pending = {_title(function): function for function in model.functions}
+    while pending:  # callers are inferred before the functions that they call
+        called = {f"{node.domain}::{node.op_type}" for function in pending.values() for node in _all_nodes(function)}
+        ready = [title for title in pending if title not in called] or list(pending)
         for title in ready:
-            types |= _infer_function(model, waiting.pop(title), types)
+            types |= _infer_function(model, pending.pop(title), types)
     return types
 
 
 def without_stated_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose shapes are those of its inputs and constants alone: what a file states beside may be out of date."""
+    """A copy without declared inner shapes, which may be out of date."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for path, owner in owners(copy):
         if isinstance(owner, onnx.GraphProto):
-            own = (*owner.value_info, *owner.output, *(owner.input if len(path) > 1 else ()))
-            for info in own:
+            declared = (*owner.value_info, *owner.output, *(owner.input if len(path) > 1 else ()))
+            for info in declared:
                 if info.type.HasField("tensor_type"):
                     info.type.tensor_type.ClearField("shape")
     return copy
 
 
-def _types_of(model: onnx.ModelProto, first: str = "") -> dict[Path, _Types]:
+def _types_of(model: onnx.ModelProto, title: str = "") -> dict[Path, _Types]:
     types: dict[Path, _Types] = {}
     for path, owner in owners(model):
         if not isinstance(owner, onnx.GraphProto):
@@ -122,7 +123,7 @@ def _types_of(model: onnx.ModelProto, first: str = "") -> dict[Path, _Types]:
         scope = {info.name: info.type.tensor_type for info in infos if info.type.HasField("tensor_type")}
         for tensor in owner.initializer:
             scope[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims)).tensor_type
-        types[first, *path[1:]] = scope
+        types[title, *path[1:]] = scope
     return types
 
 
@@ -134,7 +135,7 @@ def _all_nodes(owner: Owner) -> Iterator[onnx.NodeProto]:
 def _infer_function(
     model: onnx.ModelProto, function: onnx.FunctionProto, types: Mapping[Path, _Types]
 ) -> dict[Path, _Types]:
-    """Types inside a function whose calls agree on those of its inputs."""
+    """Types inside a function, from input types on which all calls agree."""
     calls = []
     for path, owner in owners(model):
         scopes = [types[path[:end]] for end in range(len(path), 0, -1) if path[:end] in types]
@@ -143,10 +144,14 @@ def _infer_function(
                 calls.append([next((s[name] for s in scopes if name in s), None) for name in node.input])
     inputs = []
     for index, name in enumerate(function.input):
-        passed = [call[index] if index < len(call) else None for call in calls]
+        argument_types = [call[index] if index < len(call) else None for call in calls]
         info = helper.make_empty_tensor_value_info(name)
-        if passed and passed[0] is not None and all(each == passed[0] for each in passed):
-            info.type.tensor_type.CopyFrom(passed[0])
+        if (
+            argument_types
+            and argument_types[0] is not None
+            and all(argument_type == argument_types[0] for argument_type in argument_types)
+        ):
+            info.type.tensor_type.CopyFrom(argument_types[0])
         inputs.append(info)
     graph = helper.make_graph(
         list(function.node), function.name, inputs, [helper.make_empty_tensor_value_info(n) for n in function.output]

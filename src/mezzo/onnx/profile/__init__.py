@@ -1,1 +1,1 @@
-"""Times models and their nodes in an installed runtime, in a child process."""
+"""Profiling of models and their nodes in an installed runtime, in a child process."""

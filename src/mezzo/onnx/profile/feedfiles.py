@@ -1,4 +1,4 @@
-"""Feeds as files that another process reads: ONNX's own messages, so that no type is lost and nothing is executed."""
+"""Feeds as files for a child process: ONNX messages, which keep all types and run no code."""
 
 import json
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from onnx import numpy_helper
 
 from mezzo.onnx.run.feeds import Datum
 
-ANSWERS = "answers"  # the folder, within that of feeds, of what a model answers to them
+ANSWERS = "answers"  # subfolder of a folder of feeds, for the model's outputs
 _KINDS = {"tensor": onnx.TensorProto, "sequence": onnx.SequenceProto, "optional": onnx.OptionalProto}
 
 
 def write_feeds(feeds: Mapping[str, Datum], folder: Path) -> None:
-    """Write feeds, fitted to their model, into a new folder. Optional inputs that are None are left out."""
+    """Write feeds, already fitted to their model, into a new folder; None is left out."""
     folder.mkdir()
     index = []
     for number, (name, feed) in enumerate(feeds.items()):
@@ -30,13 +30,13 @@ def write_feeds(feeds: Mapping[str, Datum], folder: Path) -> None:
 
 
 def read_feeds(folder: Path) -> dict[str, Datum]:
-    """Read what `write_feeds` wrote."""
+    """Read a folder written by `write_feeds`."""
     feeds: dict[str, Datum] = {}
     for entry in json.loads((folder / "index.json").read_text(encoding="utf-8")):
         message = _KINDS[entry["kind"]]()
         message.ParseFromString((folder / entry["file"]).read_bytes())
         is_sequence = entry["kind"] == "sequence"
-        # Copies: what is read from a message may not be written to, and OpenVINO shares what it is fed.
+        # Copies: arrays of messages are read-only, and OpenVINO shares the memory of its inputs.
         feeds[entry["name"]] = (
             numpy_helper.to_list(message) if is_sequence else np.array(numpy_helper.to_array(message))
         )

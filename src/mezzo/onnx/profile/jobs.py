@@ -1,7 +1,7 @@
-"""Has a child process time models: what crashes or hangs there costs one measurement, not the caller's process.
+"""Timing of models in a child process: a crash or hang costs one measurement, not the caller.
 
-The child is a plain command with files in and out: no function or object of the caller travels, and a script that calls
-mezzo needs no guard around its main part, which starting a process by `multiprocessing` would take.
+The child is a plain command with files as input and output. Nothing is pickled, and a caller's
+script needs no `if __name__ == "__main__"` guard, as it would with `multiprocessing`.
 """
 
 import json
@@ -28,17 +28,17 @@ from mezzo.tables.target import Target
 
 _INLINE_LIMIT_BYTES = 2**31 - 2**20
 _LONGEST_REASON = 300
-# Where in the runtime's sources an exception was raised.
+# Source locations in runtimes' error messages.
 _PLACE = re.compile(r"Exception from \S+:\d+: |Check '.*?' failed at \S+: |/onnxruntime_src/\S+:\d+ ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """What the runtime ran as one piece. `names` are the names it gives of itself and of nodes it holds.
+    """One kernel that the runtime ran. `names` are its own name and those of the nodes fused in it.
 
-    `reads` and `makes` are value names as the runtime has them; `feeds` are indices of the kernels that read what it
-    makes. `time_ns` per run of the model, the mean of the middle half of the runs; `spread_ns`: how far that mean may
-    be off. `calls` per run.
+    `makes` are its output values by the runtime's names, `feeds` the indices of its consumers.
+    `time_ns` is per run of the model, the interquartile mean over runs; `spread_ns` is two standard
+    errors of it. `calls` per run.
     """
 
     names: tuple[str, ...]
@@ -52,8 +52,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Times of one model in ns per round: the median of the round's calls. `kernels` are empty if it was not profiled;
-    `between_ns` is what a run takes beside its kernels.
+    """Times of one model in ns, one per round: the median of the round's calls. `kernels` is empty
+    without profiling; `between_ns` is the time of a run outside its kernels.
     """
 
     rounds_ns: tuple[float, ...]
@@ -62,7 +62,7 @@ class Timed:
 
 
 def write_whole(model: onnx.ModelProto, path: Path) -> None:
-    """Make a file of a model that holds all its weights."""
+    """Write a model with inline weights to a file, with external data if it exceeds 2 GiB."""
     if model.ByteSize() < _INLINE_LIMIT_BYTES:
         path.write_bytes(model.SerializeToString())
     else:
@@ -83,8 +83,8 @@ def time_models(
     profile: bool,
     write: "Write" = write_whole,
 ) -> tuple[Timed, ...]:
-    """Time models in turns, in one child process: what drifts on the machine drifts for all of them. `write` makes a
-    file of one that is none.
+    """Time models interleaved, in one child process, so that drift of the machine affects all
+    alike. `write` saves a model in memory to a file.
 
     Raises:
         InputError: the runtime is missing, or the feeds do not fit.
@@ -112,7 +112,7 @@ def time_models(
 
 
 def spell_reason(said: str) -> str:
-    """What a runtime has said, cut short, without the places of its own sources."""
+    """A runtime's error message, shortened, without source locations."""
     return _PLACE.sub("", said)[:_LONGEST_REASON]
 
 
@@ -123,8 +123,8 @@ def stage_model(
     write: Write = write_whole,
     structure: onnx.ModelProto | None = None,
 ) -> str:
-    """Put a model and its feeds where the child looks. A path is used as it is. `structure`: the model without its
-    weights, where it has been read.
+    """Write a model and its feeds to the child's folder; returns the model's path. A path stays as
+    it is. `structure` is the model without weights, if already loaded.
     """
     if isinstance(model, str | os.PathLike):
         proto = structure or onnx.load(os.fspath(model), load_external_data=False)
@@ -137,17 +137,17 @@ def stage_model(
 
 
 def fit_to(model: onnx.ModelProto, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
-    """Those of some feeds that a model takes, as it takes them. Raises InputError: they do not fit."""
+    """The feeds of a model's inputs, in their types. Raises InputError: they do not fit."""
     initial = frozenset(tensor.name for tensor in model.graph.initializer)
     ports = [port for port in model.graph.input if port.name in feeds or port.name not in initial]
-    wanted = {port.name for port in ports}
-    return fit_feeds({name: feed for name, feed in feeds.items() if name in wanted}, ports, initial)
+    input_names = {port.name for port in ports}
+    return fit_feeds({name: feed for name, feed in feeds.items() if name in input_names}, ports, initial)
 
 
 def _call(folder: Path, target: str, effort: Effort) -> None:
-    source = str(Path(__file__).parents[3])  # what holds the package
-    known = os.environ.get("PYTHONPATH")
-    environment = {**os.environ, "PYTHONPATH": source if not known else os.pathsep.join((source, known))}
+    source = str(Path(__file__).parents[3])  # the folder that contains the package
+    python_path = os.environ.get("PYTHONPATH")
+    environment = {**os.environ, "PYTHONPATH": source if not python_path else os.pathsep.join((source, python_path))}
     command = [sys.executable, "-m", "mezzo.onnx.profile.worker", str(folder)]
     try:
         done = subprocess.run(
@@ -160,20 +160,20 @@ def _call(folder: Path, target: str, effort: Effort) -> None:
             f"leave out {option('measure')}"
         ) from None
     if not (folder / "answer.json").exists():
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        error_lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ContractError(
             f"target {target!r}: the runtime crashed (exit code {done.returncode}) on a model"
-            f"{': ' + spell_reason(said[-1]) if said else ''}; leave out {option('measure')}"
+            f"{': ' + spell_reason(error_lines[-1]) if error_lines else ''}; leave out {option('measure')}"
         )
 
 
-def _kernel(given: Mapping[str, Any]) -> Kernel:
+def _kernel(row: Mapping[str, Any]) -> Kernel:
     return Kernel(
-        names=tuple(given["names"]),
-        op=given["op"],
-        makes=tuple(given["makes"]),
-        feeds=tuple(given["feeds"]),
-        time_ns=float(given["time_ns"]),
-        spread_ns=float(given["spread_ns"]),
-        calls=float(given["calls"]),
+        names=tuple(row["names"]),
+        op=row["op"],
+        makes=tuple(row["makes"]),
+        feeds=tuple(row["feeds"]),
+        time_ns=float(row["time_ns"]),
+        spread_ns=float(row["spread_ns"]),
+        calls=float(row["calls"]),
     )

@@ -1,4 +1,4 @@
-"""What a model and each of its nodes take on a target: the verbs of this package."""
+"""Profiling functions: times of whole models, and of each node, on a target."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ def profile_nodes(
     *,
     weights: Mapping[str, float] | None = None,
 ) -> NodeTimes:
-    """Time every node of a model on a target. Nodes without a name are called after their operator and position.
+    """Time every node of a model on a target. Unnamed nodes are labelled by operator and position.
 
-    `weights`: by what a kernel that holds several nodes shares its time out; alike where not given.
+    `weights`: shares of nodes in the time of a fused kernel; equal by default.
 
     Raises:
         InputError: the runtime is missing, or the feeds do not fit.
@@ -53,8 +53,8 @@ def profile_models(
     effort: Effort = _DEFAULT,
     write: Write = write_whole,
 ) -> tuple[NodeTimes, ...]:
-    """Time the nodes of several models in turns. `label` names a node of any of them, `write` makes a file of one;
-    errors are `profile_nodes`'.
+    """Time the nodes of several models, interleaved. `label` names nodes, `write` saves a model to
+    a file. Raises the errors of `profile_nodes`.
     """
     prepared = [prepare(model, label) for model in models]
     timed = time_models([copy.model for copy in prepared], target, feeds, effort, profile=True, write=write)
@@ -67,10 +67,10 @@ def time_model(
     feeds: Mapping[str, Datum],
     effort: Effort = _DEFAULT,
 ) -> ModelTimes:
-    """Time whole models in turns, each as a user would load it. Errors are `profile_nodes`'."""
+    """Time whole models, interleaved, each as a user would load it. Raises as `profile_nodes`."""
     timed = time_models(models, target, feeds, effort, profile=False)
-    first = timed[0].rounds_ns
-    ratios = [sorted(a / b for a, b in zip(each.rounds_ns, first, strict=True)) for each in timed]
+    reference_rounds = timed[0].rounds_ns
+    ratios = [sorted(a / b for a, b in zip(each.rounds_ns, reference_rounds, strict=True)) for each in timed]
     return ModelTimes(
         tuple(median(each.rounds_ns) for each in timed),
         tuple(median(each) for each in ratios),
@@ -116,16 +116,16 @@ def _node_times(prepared: Prepared, timed: Timed, weights: Mapping[str, float]) 
 
 
 def _source_of(pieces: Sequence[Piece], piece: Piece) -> tuple[str, int] | None:
-    """Label and position of what a conversion reads, that of its Quantize where it is a Dequantize; None where nobody
-    has a label for it: it is a weight, or another conversion's.
+    """Label and output position of a conversion's source; for DequantizeLinear, of its
+    QuantizeLinear's. None if the source has no label: a weight, or another conversion.
     """
     read = piece.reads[0]
     if piece.op == "DequantizeLinear":
         if isinstance(read, str) or pieces[read[0]].op != "QuantizeLinear" or pieces[read[0]].label is not None:
             return None
         read = pieces[read[0]].reads[0]
-    made_by, position = (read, 0) if isinstance(read, str) else (pieces[read[0]].label, read[1])
-    return None if made_by is None else (made_by, position)
+    producer, position = (read, 0) if isinstance(read, str) else (pieces[read[0]].label, read[1])
+    return None if producer is None else (producer, position)
 
 
 def _count(kernels: Sequence[Kernel]) -> float:

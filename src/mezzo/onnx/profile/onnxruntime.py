@@ -1,7 +1,7 @@
-"""Runs and profiles a model in ONNX Runtime's CPU provider, at the optimisation level that users run it at.
+"""Execution and profiling of a model in ONNX Runtime, at the default optimization level.
 
-To be profiled, a model is optimised first and written down; nodes that came without a name get one, and that model runs
-with no further optimisation. So every kernel is known by name with the values it reads and makes.
+For a profile of nodes, the optimized model is saved, unnamed nodes get names, and that model runs
+without further optimization. So every kernel is known by name, with its inputs and outputs.
 """
 
 import json
@@ -21,7 +21,7 @@ _SUFFIX = "_kernel_time"
 
 
 def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool) -> "_Loaded":
-    """Load a model. `folder` takes what a profile needs on disk. Raises whatever ONNX Runtime raises."""
+    """Load a model on the CPU; profiles go to `folder`. Raises what ONNX Runtime raises."""
     runtime = load_onnxruntime()
     if not profile:
         return _Loaded(runtime.InferenceSession(str(path), _options(runtime, threads), providers=_PROVIDERS), feeds)
@@ -44,14 +44,14 @@ def load_whole(
     path: Path, feeds: Mapping[str, Any], threads: int | None, provider: str, trace: Path | None,
     optimized: Path | None = None,
 ) -> "_Loaded":  # fmt: skip
-    """Load a model as a user would. `trace`: how the file of the runtime's own profile begins, where it keeps one;
-    `optimized`: where it writes the graph that it has made of the model, weights beside it.
+    """Load a model as a user would. `trace` is the path prefix of the runtime's own profile, if
+    any; `optimized` the path for the optimized graph, with weights in a separate file.
 
     Raises whatever ONNX Runtime raises.
     """
     runtime = load_onnxruntime()
     options = _options(runtime, threads)
-    if provider not in _PROVIDERS and hasattr(runtime, "preload_dlls"):  # a GPU's libraries that came as packages
+    if provider not in _PROVIDERS and hasattr(runtime, "preload_dlls"):  # GPU libraries installed as Python packages
         runtime.preload_dlls()
     if trace is not None:
         options.enable_profiling = True
@@ -60,7 +60,7 @@ def load_whole(
         _keep_optimized(options, optimized)
     providers = list(dict.fromkeys((provider, *_PROVIDERS)))
     session = runtime.InferenceSession(str(path), options, providers=providers)
-    if session.get_providers()[0] != provider:  # it goes on without, and says so in its log alone
+    if session.get_providers()[0] != provider:  # it falls back silently, with a log line
         raise RuntimeError(f"{provider} could not be started")
     return _Loaded(session, feeds, optimized=optimized)
 
@@ -69,7 +69,7 @@ _PROVIDERS = ["CPUExecutionProvider"]
 
 
 def _keep_optimized(options: Any, path: Path) -> None:
-    """Let a session write the graph that it makes, weights of a kilobyte and more in a file beside it."""
+    """Let a session save its optimized graph, with weights of at least 1 KiB as external data."""
     options.optimized_model_filepath = str(path)
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimized.weights")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
@@ -92,12 +92,12 @@ class _Loaded:
         optimized: Path | None = None,
     ) -> None:
         self._session, self._nodes, self._optimized = session, nodes, optimized
-        wanted = {port.name for port in session.get_inputs()}
-        wanted |= {port.name for port in session.get_overridable_initializers()}
-        taken = {name: feed for name, feed in feeds.items() if name in wanted}
-        self._feeds, self._values = taken, None
-        if any(map(_needs_number, taken.values())):
-            self._values = {name: _value(feed) for name, feed in taken.items()}
+        input_names = {port.name for port in session.get_inputs()}
+        input_names |= {port.name for port in session.get_overridable_initializers()}
+        own_feeds = {name: feed for name, feed in feeds.items() if name in input_names}
+        self._feeds, self._values = own_feeds, None
+        if any(map(_needs_number, own_feeds.values())):
+            self._values = {name: _value(feed) for name, feed in own_feeds.items()}
 
     def call(self) -> None:
         if self._values is None:
@@ -116,16 +116,16 @@ class _Loaded:
         return dict(zip(names, results, strict=True))
 
     def graph_kernels(self) -> Sequence[GraphKernel]:
-        """The kernels of the graph that the runtime has made. It was loaded to write that."""
+        """The kernels of the optimized graph, which `load_whole` was asked to write."""
         assert self._optimized is not None, "it was loaded so"
         return kernels_of_onnxruntime(onnx.load(self._optimized, load_external_data=False).graph)
 
     def end_trace(self) -> Path:
-        """End the runtime's own profile: the file that it has written."""
+        """End the runtime's own profile; returns its file."""
         return Path(self._session.end_profiling())
 
     def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
-        """Time in ns and calls of each kernel, for each call of the model. Ends the profile."""
+        """Time in ns and calls of each kernel, for each run. Ends the profile."""
         number = {node.name: index for index, node in enumerate(self._nodes)}
         events = json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8"))
         starts = sorted(event["ts"] for event in events if event.get("name") == "model_run")
@@ -157,7 +157,7 @@ class _Loaded:
 
 
 def _value(feed: Any) -> Any:
-    """A feed as ONNX Runtime holds it: its numpy bridge does not know BF16 and FP8."""
+    """A feed as OrtValue, as the numpy conversion of ONNX Runtime does not support BF16 and FP8."""
     runtime = load_onnxruntime()
     if _needs_number(feed):
         element = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
@@ -178,13 +178,13 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _name_each(nodes: Sequence[onnx.NodeProto]) -> None:
-    """Give nodes without a name of their own one."""
-    taken = Counter(node.name for node in nodes)
+    """Make node names non-empty and unique."""
+    counts = Counter(node.name for node in nodes)
     for number, node in enumerate(nodes):
-        if node.name and taken[node.name] == 1:
+        if node.name and counts[node.name] == 1:
             continue
         name = f"{node.name or 'unnamed'}_{number}"
-        while name in taken:
+        while name in counts:
             name += "_"
-        taken[name] += 1
+        counts[name] += 1
         node.name = name

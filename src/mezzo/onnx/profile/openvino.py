@@ -1,8 +1,8 @@
-"""Runs and profiles a model in OpenVINO's CPU plug-in, in the types that the file states.
+"""Execution and profiling of a model in OpenVINO's CPU plug-in, in the precisions of the file.
 
-Execution mode ACCURACY is what makes the plug-in mind those types. Without it, it computes an FP32 model in BF16 where
-the machine can, and there would be nothing to compare. The hint of an inference precision of f32 does the same: what
-the file has in BF16 stays so (OpenVINO 2026.4.1).
+Execution mode ACCURACY makes the plug-in respect those. Without it, FP32 models run in BF16 on
+machines that support it, and there is nothing to compare. The hint inference_precision=f32 has the
+same effect: BF16 operators in the file stay in BF16 (OpenVINO 2026.4.1).
 """
 
 import itertools
@@ -16,17 +16,18 @@ import onnx
 from mezzo.onnx.profile.runtime_graphs import GraphKernel, kernels_of_openvino
 from mezzo.onnx.run.runtime_libraries import load_openvino
 
-# Into how many parts calls are taken to tell how times vary. It counts whole microseconds, so means of fewer calls are
-# coarser. The first part holds the first calls, which the middle half of all leaves out.
+# Number of parts that calls are grouped in to estimate the variation. OpenVINO counts in
+# microseconds, so means over fewer calls are coarser. The interquartile mean drops the first part,
+# with the warm-up calls.
 _PARTS = 8
 
 
 def load(
     path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool, keeps_types: bool = True
 ) -> "_Loaded":
-    """Load a model. `folder` is not needed. Raises whatever OpenVINO raises.
+    """Load a model. `folder` is unused. Raises whatever OpenVINO raises.
 
-    `keeps_types`: it runs in the types that the file states, and not in those that the plug-in likes.
+    `keeps_types`: run in the precisions of the file, not in those that the plug-in prefers.
     """
     openvino = load_openvino()
     hints = openvino.properties.hint
@@ -65,7 +66,7 @@ class _Loaded:
     def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs for other feeds, by name."""
         used = {name for port in self._compiled.inputs for name in port.get_names()}
-        request = self._compiled.create_infer_request()  # the timed one shares its feeds, which have one shape
+        request = self._compiled.create_infer_request()  # the timed request shares memory with its feeds
         request.infer({name: _value(feed) for name, feed in feeds.items() if name in used})
         answers = {}
         for port in self._compiled.outputs:
@@ -74,11 +75,11 @@ class _Loaded:
         return answers
 
     def graph_kernels(self) -> Sequence[GraphKernel]:
-        """The kernels of the graph that the runtime has made."""
+        """The kernels of the compiled graph."""
         return list(kernels_of_openvino(self._compiled.get_runtime_model()))
 
     def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
-        """What each call took: the mean of the part of them that it is in, as the plug-in tells of no single one."""
+        """Times of each call: the mean of its part, as OpenVINO reports no single calls."""
         ends = np.linspace(0, len(self._runs), min(_PARTS, len(self._runs)) + 1).astype(int).tolist()
         parts = [(self._mean_of(first, last), last - first) for first, last in itertools.pairwise(ends)]
         return [
@@ -86,19 +87,19 @@ class _Loaded:
         ]
 
     def _mean_of(self, first: int, last: int) -> dict[int, float]:
-        """What each kernel took on average in the calls from `first` up to `last`.
+        """Mean time in ns of each kernel over the calls `first` to `last` (exclusive).
 
-        The plug-in tells the mean of all calls so far (2026.4.1), so what the first ones took is taken away again.
+        The plug-in reports the mean over all calls so far (2026.4.1), from which it is derived.
         """
         before: Mapping[int, tuple[float, int]] = self._runs[first - 1] if first else {}
-        wholes = {
+        totals_ns = {
             number: last * mean_ns - first * before.get(number, (0.0, 0))[0]
             for number, (mean_ns, _) in self._runs[last - 1].items()
         }
-        return {number: max(0.0, whole / (last - first)) for number, whole in wholes.items()}
+        return {number: max(0.0, total_ns / (last - first)) for number, total_ns in totals_ns.items()}
 
     def layers(self, warm: int) -> Sequence[dict[str, Any]]:
-        """The layers that ran, each with its time per run and in words its type, the first `warm` runs left out."""
+        """The executed layers, with type and mean time per run, without the first `warm` runs."""
         assert len(self._runs) > warm > 0, "some runs are left"
         times_ns, rows = self._mean_of(warm, len(self._runs)), []
         for number, op in enumerate(self._ops):
@@ -109,15 +110,15 @@ class _Loaded:
         return rows
 
     def kernels(self) -> Sequence[dict[str, Any]]:
-        """The nodes of the compiled graph, with the nodes of the file that each of them holds."""
+        """The nodes of the compiled graph, with the original nodes fused in each."""
         rows = []
         for op in self._ops:
             facts = op.get_rt_info()
-            held = [name for name in _text(facts, "originalLayersNames").split(",") if name]
+            original_names = [name for name in _text(facts, "originalLayersNames").split(",") if name]
             readers = [port.get_node().get_friendly_name() for out in op.outputs() for port in out.get_target_inputs()]
             rows.append(
                 {
-                    "names": held,
+                    "names": original_names,
                     "op": _text(facts, "layerType"),
                     "makes": [],
                     "feeds": sorted({self._index[name] for name in readers}),
@@ -132,7 +133,7 @@ def _text(facts: Any, key: str) -> str:
 
 
 def _value(feed: Any) -> Any:
-    """A feed as OpenVINO holds it: its numpy bridge does not know BF16."""
+    """A feed as OpenVINO tensor if BF16, which its numpy conversion does not support."""
     if isinstance(feed, np.ndarray) and feed.dtype.name == "bfloat16":
         openvino = load_openvino()
         tensor = openvino.Tensor(openvino.Type.bf16, list(feed.shape))
@@ -142,7 +143,7 @@ def _value(feed: Any) -> Any:
 
 
 def _array(tensor: Any) -> Any:
-    """A copy of a result: the numpy bridge gives BF16 as another type of two bytes."""
+    """A copy of a result; the numpy conversion returns BF16 as another 2-byte type."""
     if tensor.element_type.get_type_name() != "bf16":
         return np.array(tensor.data)
     bfloat16 = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)

@@ -1,7 +1,7 @@
-"""A copy of a model whose nodes and values bear numbers that survive in the names a runtime makes of them.
+"""Renaming of a model for profiling: node numbers in all names, to trace runtime kernels to nodes.
 
-Runtimes name what they fuse and insert after the nodes and values it came from. Models name them as they like, or not
-at all; so in the copy every node and every value that a node makes has a name with the node's number in it.
+Runtimes name fused and inserted kernels after the original nodes and values, whose names are
+arbitrary or missing. In the copy, names of nodes and their outputs contain the node's number.
 """
 
 import re
@@ -16,10 +16,10 @@ Label = Callable[[onnx.NodeProto], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A node of the copy. `label` is what its time is reported under, None for nodes that nobody asks about.
+    """A node of the copy. `label` is the name for its time, None for nodes that are not reported.
 
-    `reads`: per operand the node that makes it, by index, and which of its outputs; or the name of the graph input or
-    constant. `owner`: the control node whose body it is in.
+    `reads`: for each operand its producer's number and output position, or the name of a graph
+    input or constant. `owner`: the control-flow node whose subgraph it is in.
     """
 
     label: str | None
@@ -37,7 +37,7 @@ class Prepared:
     prefix: str
 
     def numbers_in(self, name: str) -> set[int]:
-        """The nodes that a name of the runtime's speaks of."""
+        """The node numbers in a name of the runtime's."""
         return {int(number) for number in re.findall(f"{self.prefix}([0-9]+)q", name)}
 
     def is_node(self, name: str) -> bool:
@@ -50,13 +50,13 @@ class Prepared:
 
 
 def prepare(model: onnx.ModelProto, label: Label) -> Prepared:
-    """Copy a model under new names. Graph inputs and weights keep theirs; graph outputs do not."""
+    """Copy a model with new names. Graph inputs and weights keep theirs; graph outputs do not."""
     source = onnx.inliner.inline_local_functions(model, convert_version=True) if model.functions else model
     copy = onnx.ModelProto()
     copy.CopyFrom(source)
     prefix = "zq"
-    kept = set(_kept_names(copy.graph))
-    while any(prefix in name for name in kept):
+    kept_names = set(_kept_names(copy.graph))
+    while any(prefix in name for name in kept_names):
         prefix += "z"
     renamer = _Renamer(prefix, label)
     renamer.rename(copy.graph, {}, None)
@@ -70,10 +70,10 @@ class _Renamer:
         self.pieces: list[Piece] = []
 
     def rename(self, graph: onnx.GraphProto, around: dict[str, str], owner: int | None) -> None:
-        """Rename what a graph's nodes make. `around`: new names of the values of the graphs around it."""
+        """Rename nodes and their outputs. `around`: new names of enclosing graphs' values."""
         names = dict(around)
-        own = (*graph.input, *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
-        names.update((named.name, named.name) for named in own)
+        unrenamed = (*graph.input, *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+        names.update((named.name, named.name) for named in unrenamed)
         del graph.value_info[:]
         del graph.quantization_annotation[:]
         for node in graph.node:
@@ -108,7 +108,7 @@ def _kept_names(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def bodies_of(pieces: Sequence[Piece]) -> dict[int, list[int]]:
-    """All nodes inside each control node, those of bodies in bodies included."""
+    """All nodes inside each control-flow node, including nested subgraphs."""
     bodies: dict[int, list[int]] = {}
     for number, piece in enumerate(pieces):
         owner = piece.owner

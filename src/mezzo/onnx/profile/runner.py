@@ -1,8 +1,8 @@
-"""The child process of one model: loads it, and runs it when it is told to. Between its turns it sleeps.
+"""Child process that loads one model, and runs it on request. Idle in between.
 
-It is told by lines on stdin, each a JSON object, and answers each by one on what was its stdout when it started. The
-first line that it writes says that the model has run, or why it does not; when stdin ends, it ends. An order is a turn
-to be timed, a folder of feeds to be answered, or a question for the kernels of the runtime's own graph.
+Protocol: JSON lines, requests on stdin, replies on the original stdout. The first line reports that
+the model has run, or its error; the process ends with stdin. A request is a turn of timed calls, a
+folder of feeds to run, or a query for the kernels of the runtime's optimized graph.
 """
 
 import json
@@ -23,7 +23,7 @@ _WARM_CALLS = 2  # the first call allocates, the second may still compile
 def main(folder: Path) -> None:
     """Serve the request in a folder."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # runtimes print, and not all that they print goes to stderr
+    os.dup2(2, 1)  # runtimes also print to stdout
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     try:
         loaded = _load(request, folder)
@@ -35,12 +35,12 @@ def main(folder: Path) -> None:
         _say(answers, {})
         for line in sys.stdin:
             _say(answers, _obey(loaded, json.loads(line), folder))
-    except Exception as error:  # noqa: BLE001  whatever a runtime raises is its answer
+    except Exception as error:  # noqa: BLE001  any exception of the runtime is reported
         _say(answers, {"error": " ".join(str(error).split()) or type(error).__name__})
 
 
 def _obey(loaded: Any, order: Mapping[str, Any], folder: Path) -> Mapping[str, object]:
-    """Carry one order out."""
+    """Execute one request."""
     if "feeds" in order:
         place = folder / order["feeds"]
         write_feeds(loaded.answer(read_feeds(place)), place / ANSWERS)
@@ -67,7 +67,7 @@ def _load(request: Mapping[str, Any], folder: Path) -> Any:
 
 
 def _turn(loaded: Any, pause_s: float, calls: int) -> float:
-    time.sleep(pause_s)  # what others left spinning goes to sleep
+    time.sleep(pause_s)  # lets spinning threads of other models go to sleep
     loaded.call()
     start = time.perf_counter_ns()
     for _ in range(calls):
@@ -76,7 +76,7 @@ def _turn(loaded: Any, pause_s: float, calls: int) -> float:
 
 
 def _profile(loaded: Any, runs: int) -> dict[str, object]:
-    """Run under the profiler: the file that it writes, or the layers where it writes none."""
+    """Run under the profiler; returns its trace file, or the layers if it writes none."""
     for _ in range(runs):
         loaded.call()
     return (

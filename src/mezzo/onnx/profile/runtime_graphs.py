@@ -1,6 +1,7 @@
-"""Kernels of the graphs that runtimes make of a model: ONNX Runtime's optimized graph, OpenVINO's runtime graph.
+"""Kernels and their types in the graph that a runtime executes: ONNX Runtime's optimized graph,
+OpenVINO's runtime model.
 
-Read from ONNX Runtime 1.31.1 and 1.32, and OpenVINO 2026.4.1.
+Source: ONNX Runtime 1.31.1 and 1.32, OpenVINO 2026.4.1.
 """
 
 import re
@@ -14,17 +15,17 @@ from mezzo.contracts.timings import ProductKernels
 
 INTEGERS = frozenset({"i8", "u8"})
 _FLOAT, _INTEGER, _UNKNOWN = "f32", "i8", ""
-# Kernels of ONNX Runtime that read integers, by how their names begin.
+# Name prefixes of ONNX Runtime's kernels with integer inputs.
 _INTEGER_KERNELS = ("ConvInteger", "DynamicQuantize", "MatMulInteger", "MatMulNBits", "QAttention", "QGemm", "QLinear")
 _BORDERS = frozenset({"DequantizeLinear", "QuantizeLinear"})
-# Those that hand on the type that they read.
+# Operators whose output type is their input type.
 _MOVING = frozenset(
     {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "NhwcMaxPool", "Pad", "ReduceMax"}
     | {"ReduceMin", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
     | {"Where"}
 )
 _STORED = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
-# Products, by how the names of their kernels begin.
+# Name prefixes of convolution, matmul, LSTM and attention kernels.
 _PRODUCTS = (
     "Attention", "Conv", "Deconvolution", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "FullyConnected",
     "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "QAttention", "QGemm", "QLinearConv", "QLinearMatMul",
@@ -33,9 +34,10 @@ _PRODUCTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphKernel:
-    """One kernel: its kind, the types that it reads and makes, and the nodes of the model in it by name, as far as the
-    runtime tells; a type that it does not tell is empty. `operands` and `results` are names of values, of a runtime
-    that keeps those of the model.
+    """One kernel: its kind, input types, output type, and the original nodes fused in it by name.
+
+    Types that the runtime does not report are empty. `operands` and `results` are value names,
+    empty if the runtime does not keep the model's.
     """
 
     kind: str
@@ -50,17 +52,17 @@ class GraphKernel:
 
     @property
     def is_product(self) -> bool:
-        """Whether it multiplies and sums up: a convolution, a matrix product, or attention."""
+        """Whether it multiplies and accumulates: a convolution, matmul, LSTM or attention."""
         return self.kind.startswith(_PRODUCTS)
 
     @property
     def reads_integers(self) -> bool:
-        """Whether its first operand is stored in eight bits."""
+        """Whether its first input is INT8 or UINT8."""
         return self.reads[:1] != () and self.reads[0] in INTEGERS
 
 
 def kernels_of_onnxruntime(graph: onnx.GraphProto) -> list[GraphKernel]:
-    """The kernels of an optimized graph of ONNX Runtime."""
+    """The kernels of ONNX Runtime's optimized graph."""
     makers = {name: node for node in graph.node for name in node.output}
     stored = {tensor.name for tensor in graph.initializer if tensor.data_type in _STORED}
     kernels = []
@@ -76,7 +78,7 @@ def kernels_of_onnxruntime(graph: onnx.GraphProto) -> list[GraphKernel]:
 
 
 def reads_integers(node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], stored: set[str]) -> bool:
-    """Whether an operator of an optimized graph computes on integers. `stored`: constants in eight bits."""
+    """Whether an operator of an optimized graph has integer inputs. `stored`: 8-bit constants."""
     if node.op_type in _BORDERS or node.op_type.startswith(_INTEGER_KERNELS):
         return True
     if node.op_type not in _MOVING:
@@ -90,17 +92,18 @@ def reads_integers(node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], s
 
 
 def kernels_of_openvino(runtime_graph: Any) -> Iterator[GraphKernel]:
-    """The kernels of what OpenVINO's `get_runtime_model` gives."""
+    """The kernels of a graph from OpenVINO's `get_runtime_model`."""
     for layer in runtime_graph.get_ordered_ops():
-        told = _told(layer)
+        info = _told(layer)
         reads = [
-            _told(layer.input_value(at).get_node()).get("outputPrecisions", "") for at in range(layer.get_input_size())
+            _told(layer.input_value(position).get_node()).get("outputPrecisions", "")
+            for position in range(layer.get_input_size())
         ]
-        names = told.get("originalLayersNames", "")
+        names = info.get("originalLayersNames", "")
         nodes = frozenset((*re.split(r"[,/]", names), *names.split(",")))  # a name may hold a slash, or end with one
-        makes = told.get("outputPrecisions", "").partition(",")[0]
+        makes = info.get("outputPrecisions", "").partition(",")[0]
         types = tuple(read.partition(",")[0] for read in reads)
-        yield GraphKernel(kind=told.get("layerType", ""), reads=types, makes=makes, nodes=nodes)
+        yield GraphKernel(kind=info.get("layerType", ""), reads=types, makes=makes, nodes=nodes)
 
 
 def _told(layer: Any) -> dict[str, str]:
@@ -108,8 +111,9 @@ def _told(layer: Any) -> dict[str, str]:
 
 
 def find_products(model: onnx.GraphProto, kernels: Sequence[GraphKernel]) -> ProductKernels:
-    """The products of a model's main graph that read dequantized data or integers, and those that the runtime's kernels
-    compute in floats. One whose kernel is not found counts as in integers: the runtime names it otherwise.
+    """The quantized matmuls and convolutions of a model's main graph, and those that run in floats.
+
+    One whose kernel is not found counts as INT8: the runtime has renamed it.
     """
     dequantized = {name for node in model.node if node.op_type == "DequantizeLinear" for name in node.output}
     planned = [node for node in model.node if _is_quantized_product(node, dequantized)]
@@ -126,7 +130,7 @@ def _is_quantized_product(node: onnx.NodeProto, dequantized: set[str]) -> bool:
 
 
 class _Places:
-    """Where the nodes of a model are in a runtime's graph: by name, or by the values that are still there."""
+    """Lookup of a model's nodes in a runtime's graph by name, or by shared values."""
 
     def __init__(self, model: onnx.GraphProto, kernels: Sequence[GraphKernel]) -> None:
         self._readers: dict[str, list[onnx.NodeProto]] = {}
@@ -137,27 +141,27 @@ class _Places:
         self._named = {name: kernel for kernel in kernels if kernel.is_product for name in kernel.nodes if name}
 
     def kernel_of(self, node: onnx.NodeProto) -> GraphKernel | None:
-        """The product's kernel: the one of its name, or the nearest before the first value behind it that is left."""
+        """The node's kernel by name, or the nearest before the next value both graphs have."""
         for name in (node.name, *node.output):
             if name in self._named:
                 return self._named[name]
-        pending, seen = [*node.output], set[str]()
+        pending, visited = [*node.output], set[str]()
         while pending:
             name = pending.pop(0)
             if name in self._makers:
                 return self._nearest_product(self._makers[name])
             for reader in self._readers.get(name, ()):
-                pending += [result for result in reader.output if result and result not in seen]
-                seen.update(reader.output)
+                pending += [result for result in reader.output if result and result not in visited]
+                visited.update(reader.output)
         return None
 
-    def _nearest_product(self, kernel: GraphKernel) -> GraphKernel | None:
-        pending, seen = [kernel], {kernel}
+    def _nearest_product(self, start: GraphKernel) -> GraphKernel | None:
+        pending, visited = [start], {start}
         while pending:
             nearest = pending.pop(0)
             if nearest.is_product:
                 return nearest
             before = [self._makers[name] for name in nearest.operands if name in self._makers]
-            pending += [one for one in before if one not in seen]
-            seen.update(before)
+            pending += [kernel for kernel in before if kernel not in visited]
+            visited.update(before)
         return None

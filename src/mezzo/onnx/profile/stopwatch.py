@@ -1,4 +1,4 @@
-"""Times a model in processes of its own: what crashes, hangs or keeps spinning there disturbs nothing else."""
+"""Timing of a model in its own process, so that its crashes and hangs disturb nothing."""
 
 import json
 import os
@@ -26,12 +26,12 @@ from mezzo.onnx.run.feeds import Datum
 from mezzo.tables.target import Target
 
 _MODULE = "mezzo.onnx.profile.runner"
-_LISTS = ("reads", "operands", "results")  # fields of a kernel that JSON has as lists
+_LISTS = ("reads", "operands", "results")  # fields of a kernel that JSON turns into lists
 
 
 class OnnxStopwatch:
-    """One model on one target with its feeds. `model` is a path, which the runtime opens as it is, or a whole model;
-    `structure` the model without its weights, where it has been read.
+    """One model on one target with its feeds. `model` is a path, loaded as it is, or a model with
+    all weights; `structure` the model without weights, if already loaded.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class OnnxStopwatch:
 
 
 class OnnxRunner:
-    """A model that is loaded, and has run. `said` is what its process said of that."""
+    """A loaded model that has run once. `said` is its process's first reply."""
 
     def __init__(self, child: "_Child", target: str, limit_s: float, structure: onnx.ModelProto | None = None) -> None:
         """Raises ContractError: the target does not load or run the model."""
@@ -142,13 +142,16 @@ class OnnxRunner:
 
 
 class _Child:
-    """The process, in a session of its own: what interrupts the caller does not reach it, and the caller ends it."""
+    """The child process, in its own session, so that signals to the caller do not reach it."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder, self.model = folder, model
-        source = str(Path(__file__).parents[3])  # what holds the package
-        known = os.environ.get("PYTHONPATH")
-        environment = {**os.environ, "PYTHONPATH": source if not known else os.pathsep.join((source, known))}
+        source = str(Path(__file__).parents[3])  # the folder that contains the package
+        python_path = os.environ.get("PYTHONPATH")
+        environment = {
+            **os.environ,
+            "PYTHONPATH": source if not python_path else os.pathsep.join((source, python_path)),
+        }
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", _MODULE, str(folder)], env=environment, cwd=folder, stdin=subprocess.PIPE,
@@ -158,12 +161,12 @@ class _Child:
 
     def tell(self, order: Mapping[str, object]) -> None:
         assert self._process.stdin is not None, "it was opened"
-        with suppress(OSError):  # a process that has died is heard of next
+        with suppress(OSError):  # `hear` reports a dead process
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
 
     def hear(self, limit_s: float) -> Mapping[str, Any] | None:
-        """The next answer; None where the process has ended, or was ended as it took too long."""
+        """The next reply; None if the process ended, or was killed after `limit_s`."""
         assert self._process.stdout is not None, "it was opened"
         timer = threading.Timer(limit_s, self._give_up)
         timer.daemon = True
@@ -182,18 +185,18 @@ class _Child:
         self._process.kill()
 
     def spell_end(self, limit_s: float) -> str:
-        """How the process came to its end."""
+        """The reason for the end of the process, as text."""
         code = self._process.wait()
         if self._is_late:
             return f"did not answer within {limit_s:.0f} s"
         self._errors.seek(0)
-        said = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        return f"crashed (exit code {code}){': ' + spell_reason(said[-1]) if said else ''}"
+        error_lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        return f"crashed (exit code {code}){': ' + spell_reason(error_lines[-1]) if error_lines else ''}"
 
     def end(self) -> None:
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             assert pipe is not None, "it was opened"
-            with suppress(OSError):  # an order that nobody has read
+            with suppress(OSError):  # an unread request
                 pipe.close()
         self._process.wait()

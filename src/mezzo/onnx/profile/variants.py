@@ -1,4 +1,4 @@
-"""A model in several precisions at once, whose operators say which node of the planner's graph they are."""
+"""Variants of a model in other precisions for profiling, with node ids in metadata."""
 
 from collections.abc import Sequence
 
@@ -13,8 +13,10 @@ _KEY = "mezzo.timed"
 
 
 def variant(model: OnnxModel, reading: Reading, edits: Sequence[Edit]) -> onnx.ModelProto:
-    """Carry edits out on a reading, which is spent. Large weights stay where they are, but of a model with functions,
-    which are inlined before it is profiled: ONNX's converter takes those in memory alone.
+    """Apply edits to a reading, in place, with node ids as metadata.
+
+    Large weights stay in their files, except in a model with functions: they are inlined before
+    profiling, and ONNX's version converter needs weights in memory.
     """
     for node, proto in zip(reading.graph.nodes, reading.handles.protos, strict=True):
         if proto is not None and node.kind is Kind.OP:
@@ -24,5 +26,5 @@ def variant(model: OnnxModel, reading: Reading, edits: Sequence[Edit]) -> onnx.M
 
 
 def label_of(node: onnx.NodeProto) -> str | None:
-    """Id of the planner's node that an operator is; None for others, such as the casts of a plan."""
+    """The planner's id of an operator; None for nodes without one, such as a plan's casts."""
     return next((entry.value for entry in node.metadata_props if entry.key == _KEY), None)

@@ -1,4 +1,4 @@
-"""The child process: loads the models of a request, runs them in turns, and writes down what that took."""
+"""Child process that loads models, runs them interleaved, and writes their times."""
 
 import json
 import sys
@@ -12,15 +12,15 @@ import numpy as np
 
 from mezzo.onnx.profile.feedfiles import read_feeds
 
-# Of a normal distribution: the interquartile range in standard deviations, and the standard error of its middle half's
-# mean over that of its mean. Two standard errors are what we call the spread.
+# For a normal distribution: the interquartile range in standard deviations, and the standard error
+# of the interquartile mean relative to the mean's. The reported spread is two standard errors.
 _QUARTILES_APART = 1.349
 _EFFICIENCY = 1.1
 _ERRORS = 2.0
 
 
 class Loaded(Protocol):
-    """A model in a runtime. `runs()` gives, per call so far, the time in ns of each of `kernels()`."""
+    """A loaded model. `runs()` returns, per call, ns and calls of each of `kernels()`."""
 
     def call(self) -> None: ...
 
@@ -30,11 +30,11 @@ class Loaded(Protocol):
 
 
 def main(folder: Path) -> None:
-    """Answer the request in a folder; what the runtime raises is an answer too."""
+    """Answer the request in a folder; errors of the runtime are answers too."""
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     try:
         answer: dict[str, Any] = {"models": _time(request, folder)}
-    except Exception as error:  # noqa: BLE001  whatever a runtime raises is its answer
+    except Exception as error:  # noqa: BLE001  any exception of the runtime is reported
         answer = {"error": " ".join(str(error).split()) or type(error).__name__}
     part = folder / "answer.part"
     part.write_text(json.dumps(answer), encoding="utf-8")
@@ -49,20 +49,20 @@ def _time(request: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     for model in loaded:  # the first call allocates, the second may still compile
         model.call()
         model.call()
-    taken: list[list[list[int]]] = [[] for _ in loaded]
+    rounds_by_model: list[list[list[int]]] = [[] for _ in loaded]
     began = time.perf_counter()
     rounds = max(1, -(-request["runs"] // request["calls"]))
     for number in range(rounds):
-        order = list(zip(loaded, taken, strict=True))
-        turn = number % len(order)  # nobody always comes after the same model
+        order = list(zip(loaded, rounds_by_model, strict=True))
+        turn = number % len(order)  # rotate, so that no model always follows the same one
         for ready, times in order[turn:] + order[:turn]:
             times.append(_round(ready, request["calls"], request["pause_s"]))
         spent = time.perf_counter() - began
         if spent + spent / (number + 1) > request["limit_s"]:
             break
     timed = []
-    for model, times in zip(loaded, taken, strict=True):
-        entry: dict[str, Any] = {"rounds_ns": [float(median(each)) for each in times]}
+    for model, times in zip(loaded, rounds_by_model, strict=True):
+        entry: dict[str, Any] = {"rounds_ns": [float(median(call_times)) for call_times in times]}
         timed.append(entry | _profile(model, times) if request["profile"] else entry | {"kernels": [], "between_ns": 0})
     return timed
 
@@ -77,7 +77,7 @@ def _load(request: Mapping[str, Any], path: Path, feeds: Mapping[str, Any], fold
 
 
 def _round(model: Loaded, calls: int, pause_s: float) -> list[int]:
-    """Times of some calls in ns, after a pause that lets other models' threads go to sleep and a call not timed."""
+    """Times of calls in ns, after a pause for other models' threads and a warm-up call."""
     time.sleep(pause_s)
     model.call()
     times = []
@@ -89,7 +89,7 @@ def _round(model: Loaded, calls: int, pause_s: float) -> list[int]:
 
 
 def _profile(model: Loaded, rounds: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """The model's kernels with their times over all calls that were timed, and the time between kernels."""
+    """The model's kernels with their times over all timed calls, and the time outside kernels."""
     kernels, runs = model.kernels(), model.runs()
     timed = [run for number, run in enumerate(runs[2:]) if number % (len(rounds[0]) + 1)]
     profiles = []
@@ -104,17 +104,17 @@ def _profile(model: Loaded, rounds: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def _middle(times: Sequence[float], rounds: int) -> tuple[float, float]:
-    """Mean of the middle half and its spread. As sturdy as a median, and finer: runtimes count whole microseconds.
+    """Interquartile mean and its spread: robust, but finer than a median of whole microseconds.
 
-    What disturbs one call of a round disturbs the next, so only rounds count as independent.
+    Calls of one round share disturbances, so the standard error counts rounds, not calls.
     """
     if not times:
         return 0.0, 0.0
     ordered = np.sort(np.array(times, np.float64))
     quarter = len(ordered) // 4
     middle = ordered[quarter : len(ordered) - quarter]
-    apart = float(np.quantile(ordered, 0.75) - np.quantile(ordered, 0.25))
-    return float(middle.mean()), _ERRORS * _EFFICIENCY * apart / _QUARTILES_APART / float(np.sqrt(rounds))
+    quartile_range = float(np.quantile(ordered, 0.75) - np.quantile(ordered, 0.25))
+    return float(middle.mean()), _ERRORS * _EFFICIENCY * quartile_range / _QUARTILES_APART / float(np.sqrt(rounds))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Attributes of a node, decoded on demand: a policy asks for few of them, a model holds tens of thousands."""
+"""Attributes of a node, decoded lazily: a model has tens of thousands, policies need few."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -18,7 +18,7 @@ _FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = (
 
 
 class NodeAttributes(Mapping[str, object]):
-    """Numbers, strings and tuples of them by name. Tensors and graphs are left out: they hold no plain value."""
+    """Numbers, strings and tuples of them by name, without tensors and graphs."""
 
     __slots__ = ("_proto",)
 
@@ -34,7 +34,7 @@ class NodeAttributes(Mapping[str, object]):
         raise KeyError(name)
 
     def get(self, name: str, default: object = None) -> object:
-        """The same without an exception, which costs as much as the look."""
+        """The value or the default, without the cost of an exception."""
         for attribute in self._proto.attribute:
             if attribute.name == name:
                 value = decode(attribute)
@@ -42,7 +42,7 @@ class NodeAttributes(Mapping[str, object]):
         return default
 
     def __bool__(self) -> bool:
-        """Whether there may be any: counting them would decode them all."""
+        """Always true, as counting would decode all attributes."""
         return True
 
     def __iter__(self) -> Iterator[str]:
@@ -53,7 +53,7 @@ class NodeAttributes(Mapping[str, object]):
 
 
 def decode(attribute: onnx.AttributeProto) -> object:
-    """Plain value of an attribute; None for tensors, graphs and references to a function's attribute."""
+    """An attribute's Python value; None for tensors, graphs and references to attributes."""
     if attribute.ref_attr_name:
         return None
     kind = attribute.type
@@ -81,26 +81,26 @@ def find(proto: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
     return None
 
 
-# Attributes that a function's caller passes by name, as its body sees them.
+# Attributes of a function call, by the names that the function's body refers to.
 Environment = Mapping[str, onnx.AttributeProto]
 
 
 def resolve(attribute: onnx.AttributeProto, environment: Environment) -> onnx.AttributeProto | None:
-    """Follow a reference to a function's attribute; None where the caller left it out."""
+    """Resolve a reference to a function's attribute; None if the caller omits it."""
     return environment.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
 
 
 def dtype_of(proto: onnx.NodeProto, name: str, environment: Environment) -> DType | None:
-    """Element type that a dtype attribute, or a tensor attribute, names; None where it is absent or says undefined.
+    """Element type in a dtype attribute, or of a tensor attribute; None if absent or UNDEFINED.
 
     Raises:
         ModelError: the number is no element type.
     """
-    found = find(proto, name)
-    attribute = None if found is None else resolve(found, environment)
-    if attribute is None:
+    attribute = find(proto, name)
+    resolved = None if attribute is None else resolve(attribute, environment)
+    if resolved is None:
         return None
-    number = attribute.t.data_type if attribute.type == _TENSOR else attribute.i
+    number = resolved.t.data_type if resolved.type == _TENSOR else resolved.i
     if number == 0:
         return None
     dtype = FROM_ONNX.get(number)
@@ -113,7 +113,7 @@ def dtype_of(proto: onnx.NodeProto, name: str, environment: Environment) -> DTyp
 
 
 def constant_tensor(attribute: onnx.AttributeProto) -> onnx.TensorProto | None:
-    """The tensor a Constant holds, built from its scalar or list forms too; None for strings."""
+    """The tensor of a Constant, also of value_float(s); None for value_int(s) and strings."""
     name = attribute.name
     if name == "value":
         return attribute.t
@@ -127,7 +127,7 @@ def constant_tensor(attribute: onnx.AttributeProto) -> onnx.TensorProto | None:
 
 
 def set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
-    """Write a number, over whatever the attribute was."""
+    """Set an integer attribute, in place of any value or reference that it has."""
     attribute = find(proto, name)
     if attribute is None:
         attribute = proto.attribute.add(name=name)

@@ -1,4 +1,4 @@
-"""How large a model gets once its functions are put in the place of their calls: counted, before anybody does it."""
+"""Bound on function inlining: counts nodes after expansion of all calls in linear time."""
 
 from collections.abc import Iterator
 
@@ -7,18 +7,18 @@ import onnx
 from mezzo.common.errors import ModelError
 from mezzo.onnx.schema.domains import canonical
 
-# A call is planned on its own, so a function's nodes count once per call, and so do what crosses a call's border.
+# Each call is planned separately, so a function's nodes, inputs and outputs count once per call.
 MOST_NODES = 400_000
-# Bodies and functions, one in the other.
+# Nesting of subgraphs and function calls.
 MOST_DEPTH = 64
 
 _Key = tuple[str, str, str]
 
 
 def check_expansion(model: onnx.ModelProto) -> None:
-    """Check that calls of functions end, and make no more nodes than can be planned. Takes one look at each node.
+    """Check that function calls are not recursive and expand to at most MOST_NODES nodes.
 
-    Raises ModelError: a function calls itself, calls nest too deep, or too many nodes result.
+    Raises ModelError: a function calls itself, calls nest too deep, or expand to too many nodes.
     """
     if not model.functions:
         return
@@ -45,13 +45,13 @@ def check_expansion(model: onnx.ModelProto) -> None:
 def _callees_first(
     model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionProto], calls: dict[_Key, list[_Key]]
 ) -> Iterator[_Key]:
-    """The functions that the model reaches, each after those it calls. Raises ModelError: one calls itself."""
+    """The reachable functions, callees first. Raises ModelError: one calls itself."""
     done: set[_Key] = set()
     for start in _calls(model.graph, functions):
         path: dict[_Key, Iterator[_Key]] = {} if start in done else {start: iter(calls[start])}
         while path:
-            key, waiting = next(reversed(path.items()))
-            callee = next((callee for callee in waiting if callee not in done), None)
+            key, pending = next(reversed(path.items()))
+            callee = next((callee for callee in pending if callee not in done), None)
             if callee is None:
                 del path[key]
                 done.add(key)
@@ -66,7 +66,7 @@ def _callees_first(
 
 
 def _calls(owner: onnx.GraphProto | onnx.FunctionProto, functions: dict[_Key, onnx.FunctionProto]) -> list[_Key]:
-    """The functions called in a graph or function, once per call, in the bodies in it too."""
+    """The functions called in a graph or function and its subgraphs, once per call."""
     keys = [(canonical(node.domain), node.op_type, node.overload) for node in _nodes(owner)]
     return [key for key in keys if key in functions]
 
@@ -76,17 +76,17 @@ def _count(owner: onnx.GraphProto | onnx.FunctionProto) -> int:
 
 
 def _nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    waiting: list[onnx.GraphProto | onnx.FunctionProto] = [owner]
-    while waiting:
-        for node in waiting.pop().node:
+    pending: list[onnx.GraphProto | onnx.FunctionProto] = [owner]
+    while pending:
+        for node in pending.pop().node:
             yield node
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
-                    waiting.append(attribute.g)
+                    pending.append(attribute.g)
                 elif attribute.type == onnx.AttributeProto.GRAPHS:
-                    waiting += attribute.graphs
+                    pending += attribute.graphs
 
 
 def _spell(count: int) -> str:
-    """A count that may have many digits."""
+    """A count as text; large ones as a power of ten."""
     return str(count) if count < 10**9 else f"more than 10^{len(str(count)) - 1}"

@@ -1,7 +1,7 @@
-"""Nodes that round FP32 numbers to a low format and come back, and the numpy types of the formats.
+"""Simulated low-precision rounding: Cast pairs that round FP32 values to a low format and back.
 
-Rounding is to nearest, ties to even. What passes a format's range becomes infinite, and NaN in E4M3FN, which has no
-infinity: an overflow must show. So FP8 casts are made with saturate=0, though ONNX's default clamps.
+Rounding is to nearest, ties to even. Overflow becomes infinity, or NaN in E4M3FN, which has no
+infinity, so that it stays visible. So FP8 casts have saturate=0, though ONNX's default clamps.
 """
 
 from collections.abc import Callable, Collection
@@ -19,33 +19,35 @@ from mezzo.onnx.schema.schema import quantized_since
 from mezzo.onnx.schema.types import TO_ONNX
 
 FP8 = (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2)
-# What rounds past the largest number: beyond 464 in E4M3FN, whose 448 is even; from 61440 on in E5M2, whose 57344 is
-# odd. ONNX Runtime 1.31 gives 448 and NaN between there and the next power of two, so these go by way of infinity.
+# The largest number that does not overflow: 464 in E4M3FN, whose maximum 448 is even; just below
+# 61440 in E5M2, whose maximum 57344 is odd. ONNX Runtime 1.31 returns 448 and NaN between that and
+# the next power of two, so larger numbers are set to infinity before the Cast.
 _LARGEST_KEPT: dict[int, float] = {
     TensorProto.FLOAT8E4M3FN: 464.0,
     TensorProto.FLOAT8E5M2: float(np.nextafter(np.float32(61440), np.float32(0))),
 }
-# The first opset whose Cast knows the format, and with tiled sums: Slice with axes as operands, Min of integers.
+# The first opset whose Cast supports the format; for tiled sums (_FIRST_TILED), the first with
+# Slice axes as operands and Min of integers.
 _FIRST_OPSET = {DType.FLOAT16: 6, DType.BFLOAT16: 13, DType.FLOAT8E4M3FN: 19, DType.FLOAT8E5M2: 19}
 _FIRST_TILED = 13
 FORMATS = frozenset(_FIRST_OPSET) | QUANTIZED
 
 
 def least_opset(formats: Collection[DType], accumulation: Accumulation | None) -> int:
-    """The first opset that has what an emulation in these formats takes."""
-    wanted = [quantized_since(dtype) if dtype in QUANTIZED else _FIRST_OPSET[dtype] for dtype in formats]
+    """The first opset that supports an emulation in these formats and accumulation."""
+    required = [quantized_since(dtype) if dtype in QUANTIZED else _FIRST_OPSET[dtype] for dtype in formats]
     if accumulation is not None:
-        wanted += [_FIRST_TILED, _FIRST_OPSET.get(accumulation.dtype, 1)]
-    return max(wanted, default=1)
+        required += [_FIRST_TILED, _FIRST_OPSET.get(accumulation.dtype, 1)]
+    return max(required, default=1)
 
 
 def raise_opset(model: onnx.ModelProto, formats: Collection[DType], accumulation: Accumulation | None) -> None:
-    """Take `model`, in place, to the first opset that has what an emulation needs.
+    """Upgrade `model`, in place, to the first opset that supports the emulation.
 
-    Raises: ContractError if some operator cannot take the step with its meaning kept.
+    Raises: ContractError if an operator cannot be converted to that opset.
     """
     opset, needed = default_opset(model), least_opset(formats, accumulation)
-    if opset is None:  # the twin adds the default domain, at the first opset that knows BF16
+    if opset is None:  # the emulation adds operators of the default domain, at the first opset with BF16
         model.opset_import.append(onnx.helper.make_opsetid("", max(13, needed)))
         return
     if opset >= needed:
@@ -62,7 +64,7 @@ def raise_opset(model: onnx.ModelProto, formats: Collection[DType], accumulation
 
 
 def round_nodes(source: str, result: str, low: int, fresh: Callable[[], str]) -> list[onnx.NodeProto]:
-    """Make the nodes that round the FP32 value `source` to `low`, `result` being FP32 again."""
+    """Nodes that round the FP32 value `source` to `low` and back to the FP32 value `result`."""
     nodes: list[onnx.NodeProto] = []
     narrow = fresh()
     if low in FP8:
@@ -75,7 +77,7 @@ def round_nodes(source: str, result: str, low: int, fresh: Callable[[], str]) ->
 
 
 def show_overflow(source: str, low: int, fresh: Callable[[], str], nodes: list[onnx.NodeProto]) -> str:
-    """Append the nodes that make numbers beyond an FP8 format infinite; returns the name of the result."""
+    """Append nodes that set numbers beyond an FP8 format's range to infinity; returns the name."""
 
     def add(op: str, *inputs: str) -> str:
         nodes.append(onnx.helper.make_node(op, inputs, [fresh()]))
@@ -90,7 +92,7 @@ def show_overflow(source: str, low: int, fresh: Callable[[], str], nodes: list[o
 
 
 def round_array(values: npt.NDArray[np.float32], dtype: DType) -> npt.NDArray[np.float32]:
-    """Round numbers to a format and come back."""
+    """Round an array to a format and convert it back to FP32."""
     with np.errstate(all="ignore"):
         low = values.astype(onnx.helper.tensor_dtype_to_np_dtype(TO_ONNX[dtype]))
         back: npt.NDArray[np.float32] = low.astype(np.float32)

@@ -1,11 +1,11 @@
-"""Fresh names, unique in the part of the model where they are seen."""
+"""Generation of unique names for values and nodes, per container (main graph or function)."""
 
 from mezzo.ir.graph import Graph
 from mezzo.onnx.read.handles import Container, Handles
 
 
 class Names:
-    """Value names and node names in use, per container, collected when first asked for."""
+    """Value names and node names in use, per container, collected on first use."""
 
     def __init__(self, graph: Graph, handles: Handles) -> None:
         self._graph = graph
@@ -14,7 +14,7 @@ class Names:
         self._nodes: dict[int, set[str]] | None = None
 
     def fresh(self, container: Container, wish: str) -> str:
-        """A value name that nothing in the container bears: the wish, or the wish and a number."""
+        """A value name that is unused in the container: the wish, or the wish and a number."""
         if self._values is None:
             self._values = self._value_names()
         return fresh_name(self._values[id(container)], wish)
@@ -49,7 +49,7 @@ class Names:
 
 
 def fresh_name(taken: set[str], wish: str) -> str:
-    """The wish, or the wish and a number; it is taken from then on."""
+    """An unused name, the wish or the wish and a number; it is added to `taken`."""
     name, count = wish, 1
     while name in taken:
         count += 1

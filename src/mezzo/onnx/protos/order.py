@@ -1,4 +1,4 @@
-"""Put nodes in order: each after what it reads, bodies' captures included. Otherwise their order is kept."""
+"""Stable topological sort of nodes; values that subgraphs capture count as dependencies."""
 
 import heapq
 from collections.abc import Iterator
@@ -9,30 +9,30 @@ from mezzo.common.errors import ModelError
 
 
 def sort_nodes(graph: onnx.GraphProto | onnx.FunctionProto, where: str = "the graph") -> None:
-    """Sort a graph's nodes in place, and its bodies'. Linear but for a heap that keeps the given order.
+    """Sort the nodes of a graph and its subgraphs, in place. Linear time but for a heap.
 
     Raises:
-        ModelError: nodes that need each other.
+        ModelError: the graph has a cycle.
     """
     nodes = list(graph.node)
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    waiting = [0] * len(nodes)
+    pending_inputs = [0] * len(nodes)
     readers: list[list[int]] = [[] for _ in nodes]
     for index, node in enumerate(nodes):
         for body in _bodies(node):
             sort_nodes(body, f"a body of node {node.name or node.op_type!r}")
         for source in {maker[name] for name in reads_of(node) if name in maker}:
-            waiting[index] += 1
+            pending_inputs[index] += 1
             readers[source].append(index)
-    ready = [index for index, count in enumerate(waiting) if not count]
+    ready = [index for index, count in enumerate(pending_inputs) if not count]
     heapq.heapify(ready)
     rank: dict[int, int] = {}
     while ready:
         index = heapq.heappop(ready)
         rank[id(nodes[index])] = len(rank)
         for reader in readers[index]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
+            pending_inputs[reader] -= 1
+            if not pending_inputs[reader]:
                 heapq.heappush(ready, reader)
     if len(rank) < len(nodes):
         stuck = next(node for node in nodes if id(node) not in rank)
@@ -49,10 +49,10 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node and its bodies read, names made inside included: they match no outer maker."""
+    """Operands of a node and captures of its subgraphs, possibly with inner names."""
     yield from (name for name in node.input if name)
     for body in _bodies(node):
-        own = {name for inner in body.node for name in inner.output} | {info.name for info in body.input}
+        defined = {name for inner in body.node for name in inner.output} | {info.name for info in body.input}
         for inner in body.node:
-            yield from (name for name in reads_of(inner) if name not in own)
-        yield from (info.name for info in body.output if info.name not in own)
+            yield from (name for name in reads_of(inner) if name not in defined)
+        yield from (info.name for info in body.output if info.name not in defined)

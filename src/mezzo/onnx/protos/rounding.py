@@ -1,4 +1,4 @@
-"""Numbers from one floating format to another, rounded to nearest even, with signs, infinities and NaN kept."""
+"""Rounding between floating-point formats, to nearest even; infinities and NaN stay."""
 
 import struct
 from typing import Any
@@ -11,7 +11,7 @@ from mezzo.formats.dtypes import DType
 
 Array = npt.NDArray[Any]
 
-# How payloads lie in memory. Formats under 8 bits are packed and have no row.
+# Memory layout of payloads. Formats under 8 bits are packed and have no row.
 STORAGE: dict[DType, np.dtype[Any]] = {
     DType.FLOAT64: np.dtype("<f8"), DType.FLOAT32: np.dtype("<f4"), DType.FLOAT16: np.dtype("<f2"),
     DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
@@ -26,9 +26,9 @@ STORAGE: dict[DType, np.dtype[Any]] = {
 
 
 def round_to(values: Array, dtype: DType, limit: float | None = None) -> Array:
-    """Round f64, f32, f16 or bf16 numbers to another of these formats or to FP8, or widen those, into a new array.
+    """Convert FP64, FP32, FP16 or BF16 numbers to one of these formats or FP8, into a new array.
 
-    Finite numbers beyond the format's range become infinities; with a `limit`, numbers beyond it become the limit.
+    Finite numbers beyond the format's range become infinite; beyond `limit`, they become the limit.
     """
     storage = STORAGE[dtype]
     if values.dtype == storage:
@@ -46,14 +46,14 @@ def round_to(values: Array, dtype: DType, limit: float | None = None) -> Array:
 
 
 def round_through(values: Array, dtype: DType, limit: float | None = None) -> Array:
-    """Round numbers to a format and give them in FP32, finite ones cut to a limit that the format holds."""
+    """Round numbers to a format and back to FP32; finite ones are clamped to `limit` first."""
     if limit is not None:
         values = np.where(np.isfinite(values), np.clip(values, -limit, limit), values)
     return round_to(round_to(values, dtype), DType.FLOAT32)
 
 
 def _round_to_odd(values: Array) -> Array:
-    """Cut f64 to f32 so that rounding the result once more to bf16 gives what rounding once would have.
+    """Round-to-odd from FP64 to FP32, so that a second rounding to BF16 equals direct rounding.
 
     Source: Boldo and Melquiond, "When double rounding is odd", 2005.
     """
@@ -73,20 +73,20 @@ def _clamp(values: Array, rounded: Array, largest: float) -> None:
 
 
 def round_few(data: bytes, dtype: DType, limit: float | None = None) -> bytes:
-    """Round a handful of little-endian f32 numbers. Same result as `round_to`, 1 us instead of 10."""
+    """Round a few little-endian FP32 numbers. Same result as `round_to`, in 1 us instead of 10."""
     count = len(data) // 4
     if dtype is DType.FLOAT16 and limit is None:
         try:
             return struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", data))
         except OverflowError:
-            pass  # out of range is rare, and numpy knows what to do
+            pass  # rare: out of range, which numpy handles
     elif dtype is DType.BFLOAT16 and limit is None:
         return struct.pack(f"<{count}H", *map(_bfloat16_bits, struct.unpack(f"<{count}I", data)))
     return round_to(np.frombuffer(data, "<f4"), dtype, limit).tobytes()
 
 
 def _bfloat16_bits(bits: int) -> int:
-    """Round one f32 to bf16, both as bits."""
+    """Round one FP32 number to BF16, both as bits."""
     if bits & 0x7FFFFFFF > 0x7F800000:
         return bits >> 16 & 0x8000 | 0x7FC0
     return bits + 0x7FFF + (bits >> 16 & 1) >> 16

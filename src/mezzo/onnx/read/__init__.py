@@ -1,5 +1,5 @@
-"""Reads a ModelProto as the planner's graph: operators, bodies, loops, functions, ties.
+"""Conversion of a ModelProto to the planner's graph: operators, subgraphs, loops, functions, ties.
 
 Imports: `schema`, `files`, `protos` and below.
-A new kind of node with bodies is one file next to `control.py` and `loops.py`.
+A new kind of node with subgraphs is one file next to `control.py` and `loops.py`.
 """

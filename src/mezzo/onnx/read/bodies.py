@@ -1,4 +1,7 @@
-"""What reading If, loops and calls share: bodies become scopes, what crosses their borders becomes ties."""
+"""Common parts of reading If, loops and calls: scopes of subgraphs, ties of crossing values.
+
+A tie is a pseudo node whose values must have one dtype on both sides of the boundary.
+"""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,7 +21,7 @@ from mezzo.onnx.schema.types import ValueType, element_dtype, from_type_proto, s
 
 
 class Result(NamedTuple):
-    """One output of a body: what it holds and where it stands."""
+    """One output of a subgraph: its value id, type and name."""
 
     value: int | None
     value_type: ValueType
@@ -26,7 +29,7 @@ class Result(NamedTuple):
 
 
 def _tie_legal(frame: Frame, op: str, value_type: ValueType) -> frozenset[DType]:
-    """What a control operator may carry. Source: the type variable V of its schema."""
+    """Dtypes that a control-flow operator may carry. Source: type variable V of its schema."""
     schema = find_schema("", op, frame.opsets.get("", 1))
     dtype = element_dtype(value_type)
     if schema is None or value_type is None or dtype is None:
@@ -38,7 +41,7 @@ def _tie_legal(frame: Frame, op: str, value_type: ValueType) -> frozenset[DType]
 
 
 class Ties:
-    """Makes the ties of one control node. A tie of loop state is opened before the body and closed after it."""
+    """Adds the ties of a control-flow node; those of loop state close after its body is read."""
 
     def __init__(self, reader: Builder, frame: Frame, op: str, title: str) -> None:
         self.reader, self.frame, self.op, self.title = reader, frame, op, title
@@ -46,7 +49,7 @@ class Ties:
     def open(
         self, label: str, value_type: ValueType, outputs: list[tuple[str, ValueType, int, int]]
     ) -> tuple[int, list[int]]:
-        """Add a tie without uses. `outputs` are (name, type, scope, elements). Returns its id and its values' ids."""
+        """Add a tie without uses; `outputs` are (name, type, scope, size). Returns its ids."""
         reader = self.reader
         node = len(reader.nodes)
         values = [reader.add_value(name, kind, node, scope, size) for name, kind, scope, size in outputs]
@@ -57,7 +60,7 @@ class Ties:
         return node, values
 
     def close(self, node: int, uses: list[tuple[int | None, Place]]) -> None:
-        """Give a tie its uses and say where they stand."""
+        """Set the uses of a tie and their places in the model."""
         reader = self.reader
         old = reader.nodes[node]
         signature = self._signature(len(uses), len(old.outputs), old.signature.dtype, old.signature.legal)
@@ -66,7 +69,7 @@ class Ties:
             reader.handles.places[Use(node, operand)] = place
 
     def _signature(self, uses: int, values: int, dtype: DType | None, legal: frozenset[DType]) -> Signature:
-        """A tie is the border of its operator's bodies, which a target's table may name; a call's is nobody's."""
+        """A tie's signature; `border` is the control-flow operator, None for a call."""
         schema = find_schema("", self.op, self.frame.opsets.get("", 1)) if self.op else None
         border = None if schema is None else ("onnx", self.op, schema.version)
         return replace(pseudo_signature("tie", uses, values, dtype, legal), border=border)
@@ -100,7 +103,7 @@ def read_body(reader: Builder, inner: Frame, body: onnx.GraphProto) -> None:
 
 
 def read_result(reader: Builder, inner: Frame, body: onnx.GraphProto, index: int, use: Use) -> Result:
-    """The value of a body's output, as `use` will read it."""
+    """The value of a subgraph's output, recorded as read by `use`."""
     name = body.output[index].name
     value, value_type = reader.read_name(inner, name, use)
     state_type(body.output[index].type, value_type)
@@ -112,7 +115,7 @@ def read_result(reader: Builder, inner: Frame, body: onnx.GraphProto, index: int
 
 
 def add_control_node(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> tuple[int, str]:
-    """Add the node itself; its plain operands and results are completed by `finish`."""
+    """Add the control-flow node; `finish` sets its operands and results that are no ties."""
     title = reader.unique(frame, title_of(proto))
     signature = pseudo_signature(proto.op_type, 0, 0, None, frozenset())
     return reader.add_node(title, Kind.OP, signature, frame.scope, (), (), proto), title_of(proto)

@@ -1,4 +1,4 @@
-"""The lists that a graph is read into, and what every part of the reader puts there."""
+"""Builder of the planner's graph: lists of nodes, values, types and scopes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,17 +17,17 @@ from mezzo.onnx.read.handles import Container, Handles
 from mezzo.onnx.schema.shapes import MAX_ELEMENTS, Sizes
 from mezzo.onnx.schema.types import FROM_ONNX, Aggregate, ValueType, element_dtype
 
-# What a value counts as where neither its shape nor any neighbour's is known.
+# Assumed number of elements of a value if neither its shape nor an operand's is known.
 _UNKNOWN_ELEMENTS = 1024
 _MAX_REPEATS = 64
-# A third of the time of calling the classes, and a model has tens of thousands of each.
+# Three times faster than calling the classes; a model has tens of thousands of each.
 _new_value: Callable[[tuple[str, DType | None, int, int, int, bool]], Value] = partial(tuple.__new__, Value)
 _new_node: Callable[[tuple[object, ...]], Node] = partial(tuple.__new__, Node)
 
 
 class Builder(ABC):
-    """Builds the lists of a Graph while it walks the model. Without `low` only types are wanted, and Casts are plain
-    nodes.
+    """Builds the lists of a Graph while walking the model. Without `low` it only infers types, and
+    Casts are plain nodes.
     """
 
     def __init__(self, model: onnx.ModelProto, low: DType | None, sizes: Sizes, facts_of: FactsOf) -> None:
@@ -63,7 +63,7 @@ class Builder(ABC):
         return number
 
     def state_type(self, value: int, value_type: DType | Aggregate) -> None:
-        """Give a value the type that its reader states, where its maker told none."""
+        """Set a value's type from its user, if its producer has none."""
         dtype, is_castable = element_dtype(value_type), isinstance(value_type, DType)
         self.values[value] = self.values[value]._replace(dtype=dtype, is_castable=is_castable)
         self.types[value] = value_type
@@ -103,7 +103,8 @@ class Builder(ABC):
         if frame.path:
             name = f"{frame.path}/{name}"
         if name in self.taken:
-            # Taken names stay taken, so the search goes on from where it last ended: nodes may all have one name.
+            # Continue the search at the last count: all nodes may have the same name, and names are
+            # never freed.
             count = self.repeated.get(name, 2)
             while f"{name}#{count}" in self.taken:
                 count += 1
@@ -113,7 +114,7 @@ class Builder(ABC):
         return name
 
     def operand(self, frame: Frame, proto: onnx.NodeProto, index: int, node: int) -> tuple[int | None, ValueType]:
-        """Value that operand `index` reads and its type as read; notes where a Cast stands between."""
+        """The value of operand `index` and its type as read; records a Cast in between."""
         name = proto.input[index]
         if not name:
             return None, None
@@ -123,37 +124,37 @@ class Builder(ABC):
         self, frame: Frame, name: str, use: Use, proto: onnx.NodeProto | None = None
     ) -> tuple[int | None, ValueType]:
         try:
-            found = frame.env.find(name)
+            value = frame.env.find(name)
         except KeyError:
             where = "graph" if proto is None else f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
             raise ModelError(
                 f"{where} reads {name!r}, which nothing before it produces; check the model's inputs "
                 "and its nodes' order"
             ) from None
-        if found is None:
+        if value is None:
             return None, None
-        if found < 0:
-            found = ~found
+        if value < 0:
+            value = ~value
             self.widened.add(use)
-            return found, HIGH
-        if self.values[found].name != name:
+            return value, HIGH
+        if self.values[value].name != name:
             self.aliased.add(use)
-        return found, self.types[found]
+        return value, self.types[value]
 
     def add_form(self, form: tuple[int, DType], name: str, maker: int | None) -> None:
-        """Note a cast the model came with; the first of its kind serves all."""
+        """Record a cast in the model as a form of a value; the first for each dtype is used."""
         if form not in self.form_makers:
             self.form_makers[form] = maker
             self.handles.forms[form] = name
 
     def elements(self, name: str, inputs: Sequence[int | None]) -> int:
-        known = self.counts.get(name)
-        if known is not None:
-            return known
+        count = self.counts.get(name)
+        if count is not None:
+            return count
         return max((self.values[v].elements for v in inputs if v is not None), default=_UNKNOWN_ELEMENTS)
 
     def is_planned(self, value_type: ValueType) -> bool:
-        """Whether a value's dtype can be a matter of planning: FP32, or low already."""
+        """Whether a value takes part in planning: it is in FP32 or in the low dtype."""
         dtype = element_dtype(value_type)
         return dtype is HIGH or dtype is self.low
 
@@ -175,7 +176,7 @@ class Builder(ABC):
         info: onnx.ValueInfoProto | None = None,
         proto: onnx.NodeProto | None = None,
     ) -> None:
-        """A weight or a Constant: one source node and its value."""
+        """Add a weight or a Constant: a source node and its value."""
         dtype = FROM_ONNX.get(tensor.data_type)
         if dtype is None:
             raise ModelError(
@@ -203,4 +204,4 @@ class Builder(ABC):
 
     @abstractmethod
     def read_nodes(self, frame: Frame, protos: Iterable[onnx.NodeProto]) -> None:
-        """Read the nodes of a graph, a body or a function, bodies within included."""
+        """Read the nodes of a graph, subgraph or function, nested subgraphs included."""

@@ -1,4 +1,4 @@
-"""Read If and calls of functions: their bodies run once."""
+"""Reading of If and function calls, whose bodies run once."""
 
 import onnx
 
@@ -14,7 +14,7 @@ from mezzo.onnx.schema.types import ValueType
 
 
 def read_if(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
-    """Each float output is a tie of the two branches' results."""
+    """Read an If. Each float output is a tie of the two branches' results."""
     node, title = add_control_node(reader, frame, proto)
     condition, _ = reader.operand(frame, proto, 0, node)
     bodies = [body_of(proto, "then_branch"), body_of(proto, "else_branch")]
@@ -48,8 +48,9 @@ def read_if(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
 
 
 def read_call(reader: Builder, frame: Frame, proto: onnx.NodeProto, function: onnx.FunctionProto) -> None:
-    """A call is planned on its own: floats that cross its border are ties; lower gives equal calls one
-    specialisation.
+    """Read a function call, planned separately: its float inputs and outputs are ties.
+
+    `replace_functions` merges calls whose copies stay equal after the edits.
     """
     node, title = add_control_node(reader, frame, proto)
     if len(proto.input) > len(function.input):
@@ -57,9 +58,9 @@ def read_call(reader: Builder, frame: Frame, proto: onnx.NodeProto, function: on
             f"node {title_of(proto)!r} has {len(proto.input)} operands, function {function.name!r} takes "
             f"{len(function.input)}; mend the model"
         )
-    own = onnx.FunctionProto()  # a copy for this call, so that two calls can be typed differently
-    own.CopyFrom(function)
-    function = own
+    copy = onnx.FunctionProto()  # a copy for this call, so that two calls can be typed differently
+    copy.CopyFrom(function)
+    function = copy
     opsets = imported_opsets(function)
     container = Container(function, call=proto, key=(function.domain, function.name, function.overload))
     path = f"{frame.path}/{title}" if frame.path else title
@@ -67,9 +68,9 @@ def read_call(reader: Builder, frame: Frame, proto: onnx.NodeProto, function: on
     inner.scope = reader.add_scope(node, path, function, container, frame.scope)
     inner.depth = frame.depth + 1
     inner.declared = {info.name: info for info in function.value_info}
-    passed = {a.name: resolve(a, frame.attributes) for a in proto.attribute}
+    arguments = {a.name: resolve(a, frame.attributes) for a in proto.attribute}
     defaults = {a.name: a for a in function.attribute_proto}
-    inner.attributes = defaults | {name: a for name, a in passed.items() if a is not None}
+    inner.attributes = defaults | {name: a for name, a in arguments.items() if a is not None}
     ties = Ties(reader, frame, "", title)
     for index, name in enumerate(function.input):
         tie = len(reader.nodes)

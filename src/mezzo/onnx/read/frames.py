@@ -1,4 +1,4 @@
-"""Where a name means what: environments of values, and what reading one graph or body needs of its surroundings."""
+"""Name environments, and the context for reading one graph, subgraph or function."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -17,7 +17,7 @@ ANY_FLOAT = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 
 @cache
 def pseudo_signature(op: str, inputs: int, outputs: int, dtype: DType | None, legal: frozenset[DType]) -> Signature:
-    """Signature of a node that is no operator: one group over all its ports."""
+    """Signature of a node that is no operator: all ports share one dtype group."""
     role = Role.FIXED if dtype is None else Role.GROUP
     return Signature(
         dialect="", op=op, version=0, inputs=(role,) * inputs, outputs=(role,) * outputs, dtype=dtype, legal=legal
@@ -25,13 +25,13 @@ def pseudo_signature(op: str, inputs: int, outputs: int, dtype: DType | None, le
 
 
 class FactsOf(Protocol):
-    """Gives the facts of a floating weight."""
+    """Computes the facts of a floating-point weight."""
 
     def __call__(self, tensor: onnx.TensorProto, /) -> ConstantFacts: ...
 
 
 class Env:
-    """Names in force in a scope: to a value id, or to ~id for a name that reads the value through a widening Cast."""
+    """Names visible in a scope: a value id, or ~id for the value behind a widening Cast."""
 
     __slots__ = ("names", "parent")
 
@@ -40,7 +40,7 @@ class Env:
         self.parent = parent
 
     def find(self, name: str) -> int | None:
-        """Look a name up, outwards. Raises KeyError if nothing binds it."""
+        """Look up a name from the inside out. Raises KeyError if it is unbound."""
         env: Env | None = self
         while env is not None:
             if name in env.names:
@@ -50,7 +50,7 @@ class Env:
 
 
 class Frame:
-    """What reading one graph or function body needs to know of its surroundings."""
+    """Context for reading one graph or function body."""
 
     __slots__ = ("attributes", "container", "declared", "depth", "env", "opsets", "path", "scope")
 

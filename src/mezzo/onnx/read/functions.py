@@ -1,4 +1,4 @@
-"""Put the functions back: calls that came out alike share one function, others get a specialisation of their own."""
+"""Function specialization: calls with equal edited bodies share a function variant."""
 
 import onnx
 
@@ -9,9 +9,9 @@ _Key = tuple[str, str, str]
 
 
 def replace_functions(handles: Handles) -> None:
-    """Compare each call's copy with its function; rename the callees of those that differ, and drop what nobody calls.
+    """Compare each call's copy to its function, add variants if they differ, drop unused ones.
 
-    Inner calls come later in `containers`, so walking backwards settles them first.
+    Nested calls come later in `containers`, so iteration is backwards, to name them first.
     """
     model = handles.model
     if not model.functions:
@@ -25,22 +25,22 @@ def replace_functions(handles: Handles) -> None:
     variants: dict[_Key, dict[bytes, str]] = {}
     specialised: dict[_Key, list[onnx.FunctionProto]] = {}
     used: set[_Key] = set()
-    taken = {(f.domain, f.name) for f in model.functions}
+    names_in_use = {(f.domain, f.name) for f in model.functions}
     for container in reversed(_calls(handles)):
-        name, call, own = container.key, container.call, container.root
+        name, call, copy = container.key, container.call, container.root
         assert name is not None, "a call has a function's name"
         assert call is not None, "a call has a node"
-        assert isinstance(own, onnx.FunctionProto), "a call has a function"
+        assert isinstance(copy, onnx.FunctionProto), "a call has a function"
         key = name
-        content = own.SerializeToString(deterministic=True)
+        content = copy.SerializeToString(deterministic=True)
         if content == originals[key]:
             used.add(key)
             continue
         names = variants.setdefault(key, {})
         if content not in names:
-            names[content] = _fresh(taken, key)
-            own.name = names[content]
-            specialised.setdefault(key, []).append(own)
+            names[content] = _fresh(names_in_use, key)
+            copy.name = names[content]
+            specialised.setdefault(key, []).append(copy)
         name_node(call, title_of(call))
         call.op_type = names[content]
     called = {(c.key) for c in _calls(handles)}
@@ -58,11 +58,11 @@ def _calls(handles: Handles) -> list[Container]:
     return list(by_id.values())
 
 
-def _fresh(taken: set[tuple[str, str]], key: _Key) -> str:
+def _fresh(names_in_use: set[tuple[str, str]], key: _Key) -> str:
     count = 1
-    while (key[0], f"{key[1]}_{count}") in taken:
+    while (key[0], f"{key[1]}_{count}") in names_in_use:
         count += 1
-    taken.add((key[0], f"{key[1]}_{count}"))
+    names_in_use.add((key[0], f"{key[1]}_{count}"))
     return f"{key[1]}_{count}"
 
 

@@ -1,4 +1,4 @@
-"""Where the nodes, uses and values of a Graph stand in the ModelProto they were read from."""
+"""Back references from a Graph's nodes, uses and values to its ModelProto."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,10 +11,9 @@ from mezzo.ir.nodes import Use
 
 @dataclass(eq=False, slots=True)
 class Container:
-    """A piece of the model that is named and rewritten as one: the main graph with its bodies, or one call of a
-    function.
+    """A unit of naming and rewriting: the main graph with its subgraphs, or one call of a function.
 
-    `call` is the calling node and `key` the function's (domain, name, overload). `root` of a call is a copy of its own.
+    `call` is the calling node, `key` the function's (domain, name, overload). Its `root` is a copy.
     """
 
     root: onnx.GraphProto | onnx.FunctionProto
@@ -31,7 +30,7 @@ class OperandPlace(NamedTuple):
 
 
 class ResultPlace(NamedTuple):
-    """Output `position` of a graph, body or function."""
+    """Output `position` of a graph, subgraph or function."""
 
     container: Container
     owner: onnx.GraphProto | onnx.FunctionProto
@@ -45,12 +44,11 @@ Place = OperandPlace | ResultPlace
 class Handles:
     """Parallel to a Graph: `protos` by node id, `owners` and `containers` by scope id.
 
-    `places` says where the uses of ties and outputs stand; an operator's uses stand at its own operands.
-    `forms` names the casts the model came with, by value and dtype. `tensors` are the weights by value id; `declared`
-    are the places that
-    state a value's type and must follow it: body inputs and outputs, graph inputs and outputs.
-    `made` are the operators, Casts apart, that an application has put in, with their scopes; `is_resorted` says whether
-    it has changed the order of the others.
+    `places` locates the uses of ties and outputs; an operator's uses are its own operands. `forms`
+    names the casts in the original model, by value and dtype. `tensors` are the weights by value
+    id. `declared` are the declarations of a value's type, which must follow it: inputs and outputs
+    of graphs and subgraphs. `made` are the operators but Casts that applying a plan has inserted,
+    with scopes; `is_resorted` tells whether it has reordered the others.
     """
 
     model: onnx.ModelProto

@@ -1,4 +1,4 @@
-"""Read what the graph promises its caller: inputs, with the values that stand in for those left out, and outputs."""
+"""Reading of the model's interface: inputs, their default values, and outputs."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def read_input(reader: Builder, frame: Frame, info: onnx.ValueInfoProto) -> None
 
 
 def read_defaults(reader: Builder, frame: Frame, tensors: Sequence[onnx.TensorProto]) -> None:
-    """What inputs hold that the caller leaves out; a default value follows its input's type."""
+    """Read default values of inputs; a default has its input's dtype."""
     planned = 0
     for tensor in tensors:
         value = frame.env.names[tensor.name]

@@ -1,4 +1,4 @@
-"""What rules of a policy may ask of a model: modules and shapes, worked out when first asked for."""
+"""Lazy lookups for planner rules: exported modules of nodes, shapes, small integer constants."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,14 +10,14 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Node, Value
 from mezzo.onnx.schema.shapes import Shape
 
-# PyTorch's exporter lists the modules around a node, outermost first, and last the node's own name.
+# PyTorch's exporter lists the enclosing modules, outermost first, then the node's own name.
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 _LONGEST_SCOPES = 10_000
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
 class Modules(Mapping[int, str]):
-    """Path of the module that a node was exported from, by node id, where its exporter noted one; "" is the model."""
+    """PyTorch module path by node id, if the exporter recorded it; "" is the model."""
 
     def __init__(self, protos: Sequence[onnx.NodeProto | None]) -> None:
         self._protos = protos
@@ -39,9 +39,7 @@ class Modules(Mapping[int, str]):
 
 
 class Shapes(Mapping[int, Shape]):
-    """Shapes by value id: of weights as stored, of other values as ONNX infers them. All are looked up at the first
-    question: who asks of one value asks of most.
-    """
+    """Shapes by value id, of weights as stored, of others as inferred; computed on first use."""
 
     def __init__(
         self, inferred: Mapping[str, Shape], values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto]
@@ -51,19 +49,19 @@ class Shapes(Mapping[int, Shape]):
     @cached_property
     def _known(self) -> dict[int, Shape]:
         inferred = self._inferred
-        known = {
+        shapes = {
             number: shape
             for number, value in enumerate(self._values)
             if (shape := inferred.get(value.name)) is not None
         }
-        known |= {number: tuple(tensor.dims) for number, tensor in self._tensors.items()}
-        return known
+        shapes |= {number: tuple(tensor.dims) for number, tensor in self._tensors.items()}
+        return shapes
 
     def __getitem__(self, value: int) -> Shape:
         return self._known[value]
 
     def get(self, value: int, default: Shape | None = None) -> Shape | None:  # type: ignore[override]  # the one default
-        """The same without an exception, which costs as much as the look."""
+        """The shape or the default, without the cost of an exception."""
         return self._known.get(value, default)
 
     def __iter__(self) -> Iterator[int]:
@@ -74,7 +72,7 @@ class Shapes(Mapping[int, Shape]):
 
 
 class Integers(Mapping[int, tuple[int, ...]]):
-    """Numbers of small integer constants, by value id; decoded when first asked for."""
+    """Elements of small integer constants by value id, decoded on first use."""
 
     def __init__(
         self, values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto], nodes: Sequence[Node],
@@ -84,27 +82,27 @@ class Integers(Mapping[int, tuple[int, ...]]):
         self._decoded: dict[int, tuple[int, ...] | None] = {}
 
     def __getitem__(self, value: int) -> tuple[int, ...]:
-        found = self.get(value)
-        if found is None:
+        numbers = self.get(value)
+        if numbers is None:
             raise KeyError(value)
-        return found
+        return numbers
 
     def get(self, value: int, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:  # type: ignore[override]
-        """The numbers, or the default where the value is no integer constant of few elements."""
+        """The elements, or the default if the value is no small integer constant."""
         if value not in self._decoded:
             self._decoded[value] = self._decode(value)
         numbers = self._decoded[value]
         return default if numbers is None else numbers
 
     def _decode(self, value: int) -> tuple[int, ...] | None:
-        held = self._values[value]
-        if held.dtype not in _INTEGERS or held.elements > _FEW:
+        entry = self._values[value]
+        if entry.dtype not in _INTEGERS or entry.elements > _FEW:
             return None
         tensor = self._tensors.get(value)
         if tensor is not None:
             numbers = _small_integers(tensor)
             return None if numbers is None else tuple(numbers)
-        node = self._nodes[held.producer]
+        node = self._nodes[entry.producer]
         proto = self._protos[node.id]
         if node.kind is not Kind.SOURCE or proto is None or proto.op_type != "Constant":
             return None
@@ -127,7 +125,7 @@ _INTEGERS = frozenset({DType.INT64, DType.INT32, DType.INT16, DType.INT8, DType.
 
 
 def _small_integers(tensor: onnx.TensorProto) -> Sequence[int] | None:
-    """The numbers of a small integer tensor that is stored in the model; None where they are elsewhere or odd."""
+    """The elements of a small tensor stored inline; None if it is external, large or malformed."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL or len(tensor.raw_data) > 8 * _FEW:
         return None
     try:

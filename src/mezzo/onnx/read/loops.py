@@ -1,4 +1,4 @@
-"""Read Loop, Scan and SequenceMap: their bodies run again and again, and carry state."""
+"""Reading of Loop, Scan and SequenceMap, whose bodies run repeatedly and carry state."""
 
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ from mezzo.onnx.read.frames import Frame
 from mezzo.onnx.read.handles import OperandPlace, Place, ResultPlace
 from mezzo.onnx.schema.types import Aggregate, ValueType, element_dtype, from_type_proto
 
-# A loop's body counts as run this often: its trip count is data.
+# Assumed number of iterations of a loop, as its trip count is data.
 _NOMINAL_TRIPS = 8
 
 
 class _Carried(NamedTuple):
-    """A loop state or scan input on its way through a body."""
+    """A loop state or scan input of a body: its tie, if it has one, and the tie's uses."""
 
     tie: int | None
     uses: list[tuple[int | None, Place]]
@@ -39,8 +39,8 @@ def _carry(
     node: int,
     is_slice: bool,
 ) -> _Carried:
-    """Bind a body's formal input to an operand, by a tie if it is a float. `output` is the node's output it leads
-    to.
+    """Bind a body's input (`formal`) to an operand, by a tie if it is a planned float. `output` is
+    the node's output for a state, None for a scan input.
     """
     has_operand = operand < len(proto.input) and proto.input[operand] != ""
     name = body.input[formal].name
@@ -82,7 +82,7 @@ def _leave(
     node: int,
     shape: str,
 ) -> int | None:
-    """Hand a body's scan output out. Returns the value if it is the control node's own, None if a tie makes it."""
+    """Add a body's scan output. Returns its value if the node produces it, None for a tie."""
     name = proto.output[output] if output < len(proto.output) else ""
     tie = len(reader.nodes)
     result = read_result(reader, inner, body, index, Use(tie, 0))
@@ -118,8 +118,8 @@ def _read_states(
     shape: str,
     is_slice: bool,
 ) -> None:
-    """The common part of Loop, Scan and SequenceMap: `states` carried, `slices` scanned in, the other results scanned
-    out.
+    """Common part of Loop, Scan and SequenceMap: `states` are loop-carried values, `slices` scan
+    inputs; all other results are scan outputs.
     """
     node, title = add_control_node(reader, frame, proto)
     inputs = [reader.operand(frame, proto, i, node)[0] for i in range(min(plain, len(proto.input)))]

@@ -1,4 +1,4 @@
-"""What tells nodes apart after a conversion: names that stay theirs, and the module that each was exported from."""
+"""Provenance of nodes over a conversion: stable names, and the exporter's metadata on modules."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ import onnx
 from mezzo.ir.nodes import Use
 from mezzo.onnx.read.handles import Handles, OperandPlace
 
-# What PyTorch's exporters note: viewers group nodes by these, and region patterns read them.
+# Metadata of PyTorch's exporters, which viewers group nodes by, and region patterns match.
 _KEYS = frozenset(
     {
         "namespace",
@@ -19,7 +19,7 @@ _KEYS = frozenset(
 
 
 def copy_origin(node: onnx.NodeProto, served: Iterable[onnx.NodeProto | None]) -> None:
-    """Give a new node the origin of the first of `served` that has one."""
+    """Copy the exporter's metadata to a new node from the first of `served` that has any."""
     for proto in served:
         if proto is None or not proto.metadata_props:
             continue
@@ -30,7 +30,7 @@ def copy_origin(node: onnx.NodeProto, served: Iterable[onnx.NodeProto | None]) -
 
 
 def served(handles: Handles, producer: int, readers: Iterable[Use]) -> Iterator[onnx.NodeProto | None]:
-    """Whom a new form of a value serves: the node that makes the value, then those that read the form."""
+    """The nodes that a cast of a value belongs to: the value's producer, then the cast's users."""
     yield handles.protos[producer]
     for use in readers:
         place = handles.places.get(use)
@@ -38,12 +38,12 @@ def served(handles: Handles, producer: int, readers: Iterable[Use]) -> Iterator[
 
 
 def title_of(proto: onnx.NodeProto) -> str:
-    """What a plan calls a node, scopes apart: its name, or its operator and first output."""
+    """A node's name in plans, without scopes: its own, or its operator and first output."""
     name: str = proto.name
     return name or f"{proto.op_type}:{proto.output[0] if proto.output else ''}"
 
 
 def name_node(proto: onnx.NodeProto, title: str) -> None:
-    """Write down what a plan calls a node, before the operator or the output that the title is taken from changes."""
+    """Store a node's name in plans, before its operator or first output changes."""
     if not proto.name:
         proto.name = title

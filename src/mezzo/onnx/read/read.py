@@ -1,4 +1,4 @@
-"""Read a ModelProto into a Graph, with handles back to it. The only reader of ONNX's structure."""
+"""Reading of a ModelProto as the planner's Graph. The only parser of ONNX models."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -28,7 +28,7 @@ _LONGEST_PATH = 120
 
 
 class Reader(Builder):
-    """Reads a model: its main graph, and the nodes of every body."""
+    """Reads a model: the main graph, and the nodes of every subgraph and function."""
 
     # -- the main graph -------------------------------------------------------------------------------------------
 
@@ -75,21 +75,21 @@ class Reader(Builder):
         )
 
     def _check_names(self) -> None:
-        """Protobuf hands out text that is not UTF-8 as bytes. Raises ModelError for it."""
+        """Raise ModelError for a name that is not UTF-8, which protobuf returns as bytes."""
         if {type(value.name) for value in self.values} <= {str}:
             return
         strange = next(value.name for value in self.values if type(value.name) is not str)
         raise ModelError(f"a value's name is not UTF-8: {strange!r}; export the model again")
 
     def _keep_types(self, low: DType) -> None:
-        """Without a conversion to the low type nothing can go low."""
-        kept: dict[int, Signature] = {}
+        """Remove the low dtype from all signatures, as this opset has no conversion to it."""
+        narrowed: dict[int, Signature] = {}
         for number, node in enumerate(self.nodes):
             old = node.signature
             if low in old.legal and old.dtype is not low:
-                if id(old) not in kept:
-                    kept[id(old)] = replace(old, legal=old.legal - {low})
-                self.nodes[number] = node._replace(signature=kept[id(old)])
+                if id(old) not in narrowed:
+                    narrowed[id(old)] = replace(old, legal=old.legal - {low})
+                self.nodes[number] = node._replace(signature=narrowed[id(old)])
         lacking = "QuantizeLinear that takes an axis" if low is DType.QUANTIZED8 else f"QuantizeLinear to {low}"
         lacking = f"Cast to {low}" if low in FLOATING else lacking
         self.notes.append(f"this opset has no {lacking}, so nothing runs in it")
@@ -118,7 +118,7 @@ class Reader(Builder):
                 self.read_operator(frame, proto, domain, op, name)
 
     def read_operator(self, frame: Frame, proto: onnx.NodeProto, domain: str, op: str, title: str) -> None:
-        """Read a node that is no Cast, no Constant and has no body. `title` is its name, maybe none."""
+        """Read an operator without subgraphs, not Cast or Constant. `title`: name or empty."""
         number = len(self.nodes)
         opset = frame.opsets.get(domain, 1)
         domain = home_of_operator(domain, op, opset)
@@ -128,11 +128,11 @@ class Reader(Builder):
         for name in proto.input:
             value = names.get(name)
             if value is None or value < 0 or values[value].name != name:
-                value, held = self.operand(frame, proto, len(inputs), number)
-                types.append(UNKNOWN if value is not None and held is None else held)
+                value, value_type = self.operand(frame, proto, len(inputs), number)
+                types.append(UNKNOWN if value is not None and value_type is None else value_type)
             else:
-                held = value_types[value]
-                types.append(UNKNOWN if held is None else held)
+                value_type = value_types[value]
+                types.append(UNKNOWN if value_type is None else value_type)
             inputs.append(value)
         attribute = None
         if op in TYPED_BY_ATTRIBUTE:
@@ -143,21 +143,23 @@ class Reader(Builder):
         outputs = proto.output
         solved = solve(domain, op, opset, tuple(types), len(outputs), attribute)
         results: list[int | None] = []
-        for name, value_type in zip(outputs, solved.outputs, strict=True):
+        for name, output_type in zip(outputs, solved.outputs, strict=True):
             if not name:
                 results.append(None)
                 continue
-            if value_type is None:
-                value_type = stated_type(proto) or self._declared_type(frame, name)
+            if output_type is None:
+                output_type = stated_type(proto) or self._declared_type(frame, name)
             elements = self.counts.get(name)
             if elements is None:
                 elements = self.elements(name, inputs)
-            names[name] = made = self.add_value(name, value_type, number, frame.scope, elements)
-            results.append(made)
+            names[name] = output = self.add_value(name, output_type, number, frame.scope, elements)
+            results.append(output)
         signature = solved.signature
         if signature.is_custom:
-            held_by = [None if v is None else UNKNOWN if value_types[v] is None else value_types[v] for v in results]
-            signature = custom_signature(domain, op, tuple(types), tuple(held_by))
+            output_types = [
+                None if v is None else UNKNOWN if value_types[v] is None else value_types[v] for v in results
+            ]
+            signature = custom_signature(domain, op, tuple(types), tuple(output_types))
         if signature.dtype is not None and signature.dtype is not HIGH and signature.dtype is not self.low:
             signature = frozen(signature)
         title = self.unique(frame, title or f"{op}:{outputs[0] if outputs else ''}")
@@ -169,7 +171,7 @@ class Reader(Builder):
 
 
 def no_facts(_: onnx.TensorProto) -> ConstantFacts:
-    """Stands in for a weight's facts where only types are wanted."""
+    """Placeholder facts of a weight, where only types are inferred."""
     return _NO_FACTS
 
 
@@ -187,9 +189,9 @@ _READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {
 
 
 def read(model: onnx.ModelProto, low: DType, sizes: Sizes, facts_of: FactsOf) -> tuple[Graph, Handles]:
-    """Read a model whose nodes stand in order. `low` is the dtype that counts as low already.
+    """Read a model with sorted nodes. Values already in the dtype `low` are planned like FP32 ones.
 
     Raises:
-        ModelError: a name that nothing produces, an unknown element type, bodies nested without end.
+        ModelError: an undefined name, an unknown element type, or subgraphs nested too deep.
     """
     return Reader(model, low, sizes, facts_of).read()

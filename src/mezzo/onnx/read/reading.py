@@ -1,4 +1,4 @@
-"""A model as it was read: what every part of the front end that looks at its graph is handed."""
+"""The result of reading a model: its graph and the back references to the model."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from mezzo.onnx.read.handles import Handles
 
 @dataclass(slots=True)
 class Reading:
-    """A graph and its handles, good for one application, as read for the dtype `low`. `version` is the opset of the
-    default domain.
+    """A graph and its handles for one application of a plan, read for the dtype `low`. `version` is
+    the opset of the default domain.
     """
 
     graph: Graph
@@ -26,6 +26,6 @@ class Reading:
 
 
 def own(reading: AnyReading) -> Reading:
-    """A reading as this front end made it."""
+    """Narrow a reading to this front end's type."""
     assert isinstance(reading, Reading), "a model is handed its own readings"
     return reading

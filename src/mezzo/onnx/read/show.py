@@ -1,5 +1,5 @@
-"""The typed text of a model: what `mezzo show` prints and golden tests compare. One line per thing, in the model's
-order.
+"""The typed text of a model, as `mezzo show` prints it and golden tests compare it: one line per
+input, weight, node and output, in the model's order.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,12 @@ from mezzo.onnx.schema.types import FROM_ONNX, Aggregate, ValueType
 
 _Shapes = Mapping[str, str]
 _INDENT = "  "
-# A text longer than this is cut: names and strings come from the model and may be of any length.
+# Longer attribute texts are cut: they come from the model and may be of any length.
 _LONGEST = 200
 
 
 def show_model(model: onnx.ModelProto) -> str:
-    """Print every input, weight, node and output with its type. Weights' numbers are left out, small constants kept."""
+    """Every input, weight, node and output with its type; elements of small constants only."""
     typed = _Types(model)
     lines = list(_graph_lines(model.graph, typed, "", is_main=True, is_overridable=model.ir_version >= 4))
     for function in model.functions:
@@ -31,7 +31,7 @@ def show_model(model: onnx.ModelProto) -> str:
 
 
 def _printable(line: str) -> str:
-    """Escape what a terminal would act on: names come from the model, and none may fake a line."""
+    """Escape control characters: names come from the model, and must not fake lines or colors."""
     return (
         line
         if line.isprintable()
@@ -40,7 +40,7 @@ def _printable(line: str) -> str:
 
 
 class _Types:
-    """Types by owner and name, and shapes by name where the model, or inference, states them."""
+    """Types by owner and name; shapes by name, declared or inferred."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         reader = Reader(model, None, Sizes({}, {}), no_facts)
@@ -51,10 +51,11 @@ class _Types:
                 raise
         owners = reader.handles.owners
         self._types: dict[tuple[int, str], ValueType] = {}
-        self._keep = owners  # ids stay theirs while they live
+        self._keep = owners  # keeps the objects alive, so that their ids stay unique
         for value, value_type in zip(reader.values, reader.types, strict=True):
             self._types[id(owners[value.scope]), value.name] = value_type
-        # Calls are typed in copies of their functions; the first call's types stand for the function.
+        # Calls are typed in copies of their functions; the function is shown with the first call's
+        # types.
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         for value, value_type in zip(reader.values, reader.types, strict=True):
             container = reader.handles.containers[value.scope]
@@ -78,7 +79,7 @@ def type_text(value_type: ValueType) -> str:
 def _shapes(model: onnx.ModelProto) -> dict[str, str]:
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
-    except Exception:  # noqa: BLE001  shapes are decoration; inference fails on models that are fine
+    except Exception:  # noqa: BLE001  shapes are optional; inference fails on some valid models
         inferred = model
     shapes: dict[str, str] = {}
     for graph in _graphs(inferred.graph):
@@ -94,7 +95,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, str]:
 
 
 def _symbol(name: str) -> str:
-    """A symbolic dimension; those that inference makes up say nothing."""
+    """A symbolic dimension; "?" for one that inference has generated."""
     return "?" if not name or name.startswith("unk__") else name
 
 

@@ -1,4 +1,4 @@
-"""Read Constants and Casts: values that can be had in each dtype, and casts that are no decisions."""
+"""Reading of Constants and Casts: values available in any dtype, and existing casts."""
 
 import onnx
 
@@ -34,18 +34,18 @@ def read_constant(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
 
 
 def note_generated(reader: Builder, frame: Frame, proto: onnx.NodeProto, value: int) -> None:
-    """Note the number that a ConstantOfShape fills its result with, as that of a constant; `value` is the result."""
-    for written in proto.attribute if proto.op_type == "ConstantOfShape" and proto.output and proto.output[0] else ():
-        attribute = resolve(written, frame.attributes)
-        if attribute is not None and written.name == "value" and FROM_ONNX.get(attribute.t.data_type) in (
+    """Record a ConstantOfShape's fill number as the facts of its result `value`."""
+    for attribute in proto.attribute if proto.op_type == "ConstantOfShape" and proto.output and proto.output[0] else ():
+        resolved = resolve(attribute, frame.attributes)
+        if resolved is not None and attribute.name == "value" and FROM_ONNX.get(resolved.t.data_type) in (
             HIGH, reader.low
         ):  # fmt: skip
-            reader.constants[value] = reader.facts_of(attribute.t)
+            reader.constants[value] = reader.facts_of(resolved.t)
 
 
 def read_cast(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
-    """A Cast that only widens, or changes nothing, is an alias; one that narrows is kept; one from elsewhere is a
-    source.
+    """Read a Cast. One that widens from `low`, or changes nothing, is an alias; one that narrows to
+    `low` is a CAST node; one from another type to FP32 is a source.
     """
     number = len(reader.nodes)
     target = dtype_of(proto, "to", frame.attributes)
@@ -55,11 +55,11 @@ def read_cast(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
         raise ModelError(f"node {proto.name or name!r} (Cast) lacks its operand or its 'to'; mend the model")
     source = element_dtype(source_type)
     use = Use(number, 0)
-    held = reader.values[value].dtype
+    value_dtype = reader.values[value].dtype
     if reader.low is None:
         _read_plain_cast(reader, frame, proto, value, target)
         return
-    if reader.is_planned(held) and target is HIGH and source_type in (HIGH, reader.low):
+    if reader.is_planned(value_dtype) and target is HIGH and source_type in (HIGH, reader.low):
         reader.widened.discard(use)
         reader.aliased.discard(use)
         reader.handles.casts.append((frame.scope, proto))
@@ -67,7 +67,7 @@ def read_cast(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
         if reader.values[value].scope == frame.scope:
             reader.add_form((value, HIGH), name, None)
         return
-    if held is reader.low and target is reader.low:
+    if value_dtype is reader.low and target is reader.low:
         reader.widened.discard(use)
         reader.aliased.discard(use)
         reader.handles.casts.append((frame.scope, proto))

@@ -1,4 +1,4 @@
-"""Runs models on ONNX Runtime: sessions, weights as inputs, segments of models that do not fit in memory.
+"""Execution of models on ONNX Runtime: sessions, weights as inputs, segmented runs of large models.
 
 Imports: `schema`, `files`, `protos` and below.
 A new runtime library is loaded in `runtime_libraries.py` alone.

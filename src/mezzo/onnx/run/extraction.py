@@ -1,4 +1,4 @@
-"""A part of a model as a model of its own: its nodes, the weights they read, and typed inputs and outputs."""
+"""Extraction of a subgraph as a separate model with its weights and typed inputs and outputs."""
 
 from collections.abc import Collection, Iterator
 
@@ -17,14 +17,14 @@ _DRAWS = frozenset(
 
 
 def extract_nodes(reading: Reading, nodes: Collection[int]) -> onnx.ModelProto:
-    """Make a model of some nodes of the main graph, and of all that lies between them.
+    """Extract nodes of the main graph, and all nodes on paths between them, as a model.
 
-    What is worked out of weights alone comes along; every other value that the nodes read becomes an input, every value
-    that something else reads an output.
+    Nodes that compute operands from weights alone are included. Other operands become inputs,
+    values used outside the part become outputs.
 
     Raises:
-        InputError: a node stands in a body or a function.
-        ModelError: the type of an input or output is not known.
+        InputError: a node is in a subgraph or a function.
+        ModelError: the type of an input or output is unknown.
     """
     model = reading.handles.model
     for node in nodes:
@@ -38,10 +38,10 @@ def extract_nodes(reading: Reading, nodes: Collection[int]) -> onnx.ModelProto:
     part.CopyFrom(model)
     del part.metadata_props[:]
     graph = part.graph
-    for kept, wanted in ((graph.initializer, cut.read), (graph.value_info, cut.made)):
-        chosen = [entry for entry in kept if entry.name in wanted]
-        del kept[:]
-        kept.extend(chosen)
+    for field, names in ((graph.initializer, cut.read), (graph.value_info, cut.made)):
+        chosen = [entry for entry in field if entry.name in names]
+        del field[:]
+        field.extend(chosen)
     sparse = [entry for entry in graph.sparse_initializer if entry.values.name in cut.read]
     del graph.sparse_initializer[:], graph.quantization_annotation[:]
     graph.sparse_initializer.extend(sparse)
@@ -54,8 +54,10 @@ def extract_nodes(reading: Reading, nodes: Collection[int]) -> onnx.ModelProto:
 
 
 def _positions(handles: Handles, nodes: Collection[int]) -> Iterator[int]:
-    """Where the nodes stand in the main graph, by what they make."""
-    by_result = {name: at for at, proto in enumerate(handles.model.graph.node) for name in proto.output if name}
+    """Positions of the nodes in the main graph, found by their outputs."""
+    by_result = {
+        name: position for position, proto in enumerate(handles.model.graph.node) for name in proto.output if name
+    }
     for node in nodes:
         proto = handles.protos[node]
         assert proto is not None, "an operator has a node in the model"
@@ -65,65 +67,69 @@ def _positions(handles: Handles, nodes: Collection[int]) -> Iterator[int]:
 
 
 class _Cut:
-    """Positions of the nodes of a part, and what it reads and makes."""
+    """The node positions of a part, and the names that it reads and produces."""
 
     def __init__(self, model: onnx.ModelProto, positions: set[int]) -> None:
         self._graph = model.graph
         self._weights = {tensor.name for tensor in model.graph.initializer}
         self._weights |= {tensor.values.name for tensor in model.graph.sparse_initializer}
         self._reads = [tuple(_reads(node)) for node in model.graph.node]
-        self._makers = {name: at for at, node in enumerate(model.graph.node) for name in node.output if name}
+        self._makers = {
+            name: position for position, node in enumerate(model.graph.node) for name in node.output if name
+        }
         self._core = self._with_between(positions)
         self.positions = self._with_constants(self._core)
-        self.read = {name for at in self.positions for name in self._reads[at]}
-        self.made = {name for at in self.positions for name in self._graph.node[at].output if name}
+        self.read = {name for position in self.positions for name in self._reads[position]}
+        self.made = {name for position in self.positions for name in self._graph.node[position].output if name}
 
     def _with_between(self, positions: set[int]) -> set[int]:
-        """Add the nodes that lie between others of the part: Casts that change nothing are in no unit."""
+        """Add nodes between nodes of the part, such as Casts that the planner omits."""
         first, last = min(positions, default=0), max(positions, default=-1)
-        behind, before = set(positions), set(positions)
-        for at in range(first, last + 1):
-            if any(self._makers.get(name) in behind for name in self._reads[at]):
-                behind.add(at)
-        wanted = {name for at in positions for name in self._reads[at]}
-        for at in range(last, first - 1, -1):
-            if at in before or any(name in wanted for name in self._graph.node[at].output):
-                before.add(at)
-                wanted.update(self._reads[at])
-        return behind & before
+        dependents, dependencies = set(positions), set(positions)
+        for position in range(first, last + 1):
+            if any(self._makers.get(name) in dependents for name in self._reads[position]):
+                dependents.add(position)
+        needed = {name for position in positions for name in self._reads[position]}
+        for position in range(last, first - 1, -1):
+            if position in dependencies or any(name in needed for name in self._graph.node[position].output):
+                dependencies.add(position)
+                needed.update(self._reads[position])
+        return dependents & dependencies
 
     def _with_constants(self, positions: set[int]) -> set[int]:
-        """Add the nodes that make what the part reads of weights alone."""
+        """Add nodes that compute operands of the part from weights alone."""
         fixed: set[int] = set()
-        for at, node in enumerate(self._graph.node):
-            is_constant = node.op_type == "Constant" or bool(self._reads[at])
-            makers = [self._makers.get(name) for name in self._reads[at] if name not in self._weights]
+        for position, node in enumerate(self._graph.node):
+            is_constant = node.op_type == "Constant" or bool(self._reads[position])
+            makers = [self._makers.get(name) for name in self._reads[position] if name not in self._weights]
             if is_constant and node.op_type not in _DRAWS and all(maker in fixed for maker in makers):
-                fixed.add(at)
-        kept, pending = set(positions), list(positions)
+                fixed.add(position)
+        included, pending = set(positions), list(positions)
         while pending:
             for name in self._reads[pending.pop()]:
                 maker = self._makers.get(name)
-                if maker in fixed and maker not in kept:
-                    kept.add(maker)
+                if maker in fixed and maker not in included:
+                    included.add(maker)
                     pending.append(maker)
-        return kept
+        return included
 
     def inputs(self) -> list[str]:
-        """Values that the part reads and nothing in it makes, in the order in which they are read."""
-        names = (name for at in sorted(self.positions) for name in self._reads[at])
+        """Operands that are not produced in the part, and no weights, in the order of use."""
+        names = (name for position in sorted(self.positions) for name in self._reads[position])
         return list(dict.fromkeys(n for n in names if n not in self.made and n not in self._weights))
 
     def outputs(self) -> list[str]:
-        """Values of the part that something else reads; all that nothing in it reads where there is none."""
-        others = {n for at, reads in enumerate(self._reads) if at not in self.positions for n in reads}
-        others |= {port.name for port in self._graph.output}
-        results = [n for at in sorted(self._core) for n in self._graph.node[at].output if n]
-        return [n for n in results if n in others] or [n for n in results if n not in self.read]
+        """Values of the part used outside; if there are none, those unused inside."""
+        used_outside = {
+            n for position, reads in enumerate(self._reads) if position not in self.positions for n in reads
+        }
+        used_outside |= {port.name for port in self._graph.output}
+        results = [n for position in sorted(self._core) for n in self._graph.node[position].output if n]
+        return [n for n in results if n in used_outside] or [n for n in results if n not in self.read]
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, the values that its bodies take from around them included."""
+    """Operands of a node and captures of its subgraphs."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
@@ -131,21 +137,21 @@ def _reads(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _captured(body: onnx.GraphProto) -> Iterator[str]:
-    inside = {port.name for port in body.input} | {tensor.name for tensor in body.initializer}
-    inside |= {name for node in body.node for name in node.output}
+    defined = {port.name for port in body.input} | {tensor.name for tensor in body.initializer}
+    defined |= {name for node in body.node for name in node.output}
     for node in body.node:
-        yield from (name for name in _reads(node) if name not in inside)
-    yield from (port.name for port in body.output if port.name not in inside)
+        yield from (name for name in _reads(node) if name not in defined)
+    yield from (port.name for port in body.output if port.name not in defined)
 
 
 class _Types:
-    """What the values of a model are: as it states, or as ONNX infers."""
+    """Types of a model's values, declared or inferred."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._stated = {info.name: info for info in _infos(_infer(model).graph)}
 
     def port(self, name: str) -> onnx.ValueInfoProto:
-        """An input or output of a part. Raises ModelError: its type, or how many axes it has, is not known."""
+        """Declaration of an input or output. Raises ModelError: unknown type or rank."""
         info = self._stated.get(name)
         if info is None or not _is_full(info.type):
             raise ModelError(
@@ -156,7 +162,7 @@ class _Types:
 
 
 def _is_full(kind: onnx.TypeProto) -> bool:
-    """Whether a type says all that an input's has to."""
+    """Whether a type is complete enough for an input."""
     match kind.WhichOneof("value"):
         case None:
             return False
@@ -171,7 +177,7 @@ def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # noqa: BLE001  a convenience that fails on models that run; what is stated is left
+    except Exception:  # noqa: BLE001  fails on some valid models; declared types remain
         return model
 
 

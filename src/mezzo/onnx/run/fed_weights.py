@@ -1,7 +1,6 @@
-"""Large weights as inputs of a model.
+"""Large weights as inputs of a model, to run it without copies of them.
 
-Engines read inputs where they lie and never write to them. So they neither copy nor repack such weights, and compute
-nothing from them beforehand.
+Runtimes use inputs in place: they neither copy nor repack them, and fold no constants from them.
 """
 
 from collections.abc import Iterator
@@ -15,14 +14,14 @@ from mezzo.onnx.protos.rounding import Array
 
 
 def feed_weights(whole: RunnableModel) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The model with its marked tensors as inputs of the main graph, and what these are fed."""
+    """The model with its marked tensors as inputs of the main graph, and the feeds for these."""
     assert whole.weights is not None, "asked of models whose weights are in files"
     model = onnx.ModelProto()
     model.CopyFrom(whole.model)
     lifted = _Lifting(model).lifted
-    known = {port.name for port in model.graph.input}
+    input_names = {port.name for port in model.graph.input}
     for name, tensor in lifted.items():
-        if name not in known:
+        if name not in input_names:
             model.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
     moved = whole.weights.moved
     return model, {
@@ -31,7 +30,7 @@ def feed_weights(whole: RunnableModel) -> tuple[onnx.ModelProto, dict[str, Array
 
 
 class _Lifting:
-    """Takes marked tensors out of a model, in place. `lifted` are they, by the names of the inputs in their place."""
+    """Replaces a model's marked tensors by inputs, in place. `lifted`: tensors by input."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.lifted: dict[str, onnx.TensorProto] = {}
@@ -44,7 +43,7 @@ class _Lifting:
                     self._lift(attribute.g)
 
     def _lift(self, body: onnx.GraphProto) -> None:
-        """Take them out of a body: names of bodies may stand for other values elsewhere, so inputs have their own."""
+        """Lift a subgraph's tensors under new names, as its names may be reused elsewhere."""
         named: dict[str, str] = {}
         for name, tensor in _taken_out(body):
             named[name] = f"{self._prefix}{len(self.lifted)}"
@@ -59,19 +58,19 @@ class _Lifting:
 
 
 def _taken_out(graph: onnx.GraphProto) -> list[tuple[str, onnx.TensorProto]]:
-    """Remove the marked initializers and Constants of a graph, bodies apart; returns their names and tensors."""
-    taken = [(tensor.name, _copy(tensor)) for tensor in graph.initializer if is_marked(tensor)]
-    if taken:
-        kept = [tensor for tensor in graph.initializer if not is_marked(tensor)]
+    """Remove marked initializers and Constants of a single graph; returns them by name."""
+    removed = [(tensor.name, _copy(tensor)) for tensor in graph.initializer if is_marked(tensor)]
+    if removed:
+        remaining = [tensor for tensor in graph.initializer if not is_marked(tensor)]
         del graph.initializer[:]
-        graph.initializer.extend(kept)
+        graph.initializer.extend(remaining)
     constants = [node for node in graph.node if _is_marked_constant(node)]
-    taken += [(node.output[0], _copy(node.attribute[0].t)) for node in constants]
+    removed += [(node.output[0], _copy(node.attribute[0].t)) for node in constants]
     if constants:
-        rest = [node for node in graph.node if not _is_marked_constant(node)]
+        other_nodes = [node for node in graph.node if not _is_marked_constant(node)]
         del graph.node[:]
-        graph.node.extend(rest)
-    return taken
+        graph.node.extend(other_nodes)
+    return removed
 
 
 def _is_marked_constant(node: onnx.NodeProto) -> bool:
@@ -86,15 +85,15 @@ def _copy(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def _rename(graph: onnx.GraphProto, named: dict[str, str]) -> None:
-    """Read values under other names, in bodies too where these do not mean something else by them."""
+    """Rename uses of values in a graph, and in its subgraphs unless they shadow the name."""
     if not named:
         return
     for node in graph.node:
         node.input[:] = [named.get(name, name) for name in node.input]
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                own = set(_own_names(attribute.g))
-                inner = {name: new for name, new in named.items() if name not in own}
+                inner_names = set(_own_names(attribute.g))
+                inner = {name: new for name, new in named.items() if name not in inner_names}
                 _rename(attribute.g, inner)
                 results = dict.fromkeys(port.name for port in attribute.g.output if port.name in inner)
                 attribute.g.node.extend(onnx.helper.make_node("Identity", [inner[name]], [name]) for name in results)

@@ -1,6 +1,6 @@
-"""Checks what a caller feeds against the inputs of a model, and gives numbers the declared types.
+"""Validation of feeds against a model's inputs, and conversion to the declared types.
 
-An engine is no judge of feeds: what one refuses another takes, and gives the answer to another question.
+Runtimes do not validate consistently: a feed that one rejects, another accepts and misinterprets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,12 @@ from onnx import TensorProto
 from mezzo.common.errors import InputError
 from mezzo.onnx.schema.types import FROM_ONNX
 
-# What a feed or a result is: an array, a list of arrays for a sequence, None for an empty optional.
+# A feed or a result: an array, a list of arrays for a sequence, None for an empty optional.
 Datum = Any
 Array = npt.NDArray[Any]
 
-# How the names of numpy's and ml_dtypes' types start. A feed may go from an earlier kind to a later one, never back.
+# Prefixes of numpy's and ml_dtypes' type names by kind. Feeds may convert to a later kind, not to
+# an earlier.
 _KINDS = (("bool",), ("int", "uint"), ("float", "bfloat"), ("complex",))
 _INTEGERS = _KINDS.index(("int", "uint"))
 _WIDER_THAN_FLOAT32 = frozenset({"float64", "int32", "uint32", "int64", "uint64"})
@@ -28,9 +29,9 @@ _WIDER_THAN_FLOAT32 = frozenset({"float64", "int32", "uint32", "int64", "uint64"
 def fit_feeds(
     feeds: Mapping[str, Datum], ports: Sequence[onnx.ValueInfoProto], optional: frozenset[str]
 ) -> dict[str, Datum]:
-    """Give every feed the type of its port, its numbers rounded once. `optional` names ports that need no feed.
+    """Convert every feed to the type of its port, with one rounding. `optional` have defaults.
 
-    Raises: InputError if a feed is missing, unknown, or of another type, rank or length than its port.
+    Raises: InputError if a feed is missing, unknown, or of another kind, rank or length.
     """
     types = {port.name: port.type for port in ports}
     missing = [repr(name) for name in types if name not in feeds and name not in optional]
@@ -38,15 +39,15 @@ def fit_feeds(
     if missing or unknown:
         faults = [f"nothing for {', '.join(missing)}"] if missing else []
         faults += [f"{', '.join(unknown)}, which the model does not have"] if unknown else []
-        wanted = ", ".join(f"{name!r} (optional)" if name in optional else repr(name) for name in types)
-        raise InputError(f"feeds: found {' and '.join(faults)}; feed the model's inputs: {wanted or 'it has none'}")
+        expected = ", ".join(f"{name!r} (optional)" if name in optional else repr(name) for name in types)
+        raise InputError(f"feeds: found {' and '.join(faults)}; feed the model's inputs: {expected or 'it has none'}")
     for name, feed in feeds.items():
         _check(f"input {name!r}", feed, types[name])
     return {name: retype(feed, types[name]) for name, feed in feeds.items()}
 
 
 def retype(datum: Datum, kind: onnx.TypeProto) -> Datum:
-    """Give numbers the element type of `kind`, rounded once to nearest even; sequences element by element."""
+    """Convert to the element type of `kind`, rounding once to nearest even."""
     if datum is None:
         return None
     match kind.WhichOneof("value"):
@@ -68,21 +69,21 @@ def retype(datum: Datum, kind: onnx.TypeProto) -> Datum:
 
 
 def _to_odd_float32(values: Array) -> Array:
-    """Cut numbers to FP32 so that rounding once more, to BF16, gives what rounding once would have.
+    """Round-to-odd to FP32, so that a second rounding to BF16 equals direct rounding.
 
     Source: Boldo and Melquiond, "When double rounding is odd", 2005.
     """
     if values.dtype.kind in "iu":
-        # FP64 has no room for the last bits of large integers: one bit stands for all of them.
+        # FP64 cannot hold the last bits of large integers: a sticky bit replaces them.
         last_bits, sticky = np.array(4095, values.dtype), np.array(2048, values.dtype)
-        cut = values & ~last_bits | np.where(values & last_bits, sticky, sticky - sticky)
-        values = np.where(np.abs(values.astype(np.float64)) < 2.0**53, values, cut)
+        truncated = values & ~last_bits | np.where(values & last_bits, sticky, sticky - sticky)
+        values = np.where(np.abs(values.astype(np.float64)) < 2.0**53, values, truncated)
     wide = values.astype(np.float64)
     single = wide.astype(np.float32)
-    rest = wide - single
+    residual = wide - single
     is_even = single.view(np.uint32) & 1 == 0
-    beside = np.nextafter(single, np.copysign(np.inf, rest).astype(np.float32))
-    return np.where(is_even & (rest != 0) & np.isfinite(single), beside, single)
+    neighbor = np.nextafter(single, np.copysign(np.inf, residual).astype(np.float32))
+    return np.where(is_even & (residual != 0) & np.isfinite(single), neighbor, single)
 
 
 def _check(where: str, feed: Datum, kind: onnx.TypeProto) -> None:
@@ -116,8 +117,8 @@ def _check_tensor(where: str, feed: Datum, kind: onnx.TypeProto) -> None:
             _refuse(where, _describe(array), _spell(kind), f"feed an array of {dtype.name}")
         if fed == declared == _INTEGERS:
             limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes types its classes only
-            own = array if array.dtype.kind in "iu" else array.astype(np.int64)
-            for number in (int(own.min()), int(own.max())):
+            integers = array if array.dtype.kind in "iu" else array.astype(np.int64)
+            for number in (int(integers.min()), int(integers.max())):
                 if not limits.min <= number <= limits.max:
                     _refuse(where, str(number), _spell(kind), f"feed numbers from {limits.min} to {limits.max}")
     _check_shape(where, array, kind)
@@ -130,20 +131,20 @@ def _check_shape(where: str, array: Array, kind: onnx.TypeProto) -> None:
     if array.ndim != len(dims):
         _refuse(where, _describe(array), _spell(kind), f"feed an array of {len(dims)} dimensions")
     for axis, (dim, length) in enumerate(zip(dims, array.shape, strict=True)):
-        # Some exporters write a length they do not know as -1.
+        # Some exporters write an unknown length as -1.
         if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != length:
             remedy = f"feed an array whose dimension {axis} is {dim.dim_value} long"
-            if axis == 0 and 0 < length < dim.dim_value and array.ndim > 1:  # the last piece of data, most likely
+            if axis == 0 and 0 < length < dim.dim_value and array.ndim > 1:  # probably the last, incomplete batch
                 remedy += f"; where that is the batch, as many samples as {dim.dim_value} divides"
             _refuse(where, _describe(array), _spell(kind), remedy)
 
 
-def _refuse(where: str, found: str, wanted: str, remedy: str) -> NoReturn:
-    raise InputError(f"{where}: found {found}, wanted {wanted}; {remedy}")
+def _refuse(where: str, actual: str, expected: str, remedy: str) -> NoReturn:
+    raise InputError(f"{where}: found {actual}, wanted {expected}; {remedy}")
 
 
 def _rank_kind(dtype: np.dtype[Any]) -> int | None:
-    """The position in `_KINDS` of what the type holds; None if it holds no numbers."""
+    """The position of a type's kind in `_KINDS`; None if it is not numeric."""
     return next((rank for rank, starts in enumerate(_KINDS) if dtype.name.startswith(starts)), None)
 
 
@@ -154,7 +155,7 @@ def _holds_text(array: Array) -> bool:
 
 
 def _describe(feed: Datum) -> str:
-    """What was fed: "f64[2,3]", "a dict"."""
+    """A feed as text for messages: "f64[2,3]", "a dict"."""
     if not isinstance(feed, np.ndarray):
         return f"a {type(feed).__name__}"
     try:
@@ -167,7 +168,7 @@ def _describe(feed: Datum) -> str:
 
 
 def _spell(kind: onnx.TypeProto) -> str:
-    """What was declared: "f16[N,4]", "list of f16[N,4]"."""
+    """A declared type as text for messages: "f16[N,4]", "list of f16[N,4]"."""
     match kind.WhichOneof("value"):
         case "sequence_type":
             return f"list of {_spell(kind.sequence_type.elem_type)}"

@@ -1,4 +1,4 @@
-"""A flat model as a course of steps that can be cut, and stretches of it as models of their own."""
+"""Partition of a model at node boundaries: sizes for cuts, node ranges as models."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from mezzo.onnx.files.disk_cache import storage_of
 from mezzo.onnx.protos.order import reads_of, sort_nodes
 from mezzo.onnx.schema.value_types import type_text, value_types
 
-# What may stay where it is made: everything else that is no tensor of plain numbers cannot wait on the disk.
+# Values of unknown type may be spilled to disk; known types other than plain tensors may not.
 _UNKNOWN = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of nodes as a model: the names of the values and of the weights that it is fed, and of its answers."""
+    """A range of nodes as a model: the names of its input values, input weights, and outputs."""
 
     model: onnx.ModelProto
     reads: tuple[str, ...]
@@ -25,10 +25,10 @@ class Piece:
 
 
 class Flat:
-    """A model as ONNX Runtime has optimised it: no more is joined, so that a cut changes no number.
+    """A model already optimized by ONNX Runtime: without further fusions, cuts change no result.
 
-    Its initializers stay with whoever reads them; `fed_bytes` are weights that are fed. `values` are the names of those
-    that the main graph's nodes make, and of inputs.
+    Initializers go with their users; `fed_bytes` are sizes of weights that are inputs. `values` are
+    the names of inputs and of the main graph's intermediate values.
     """
 
     def __init__(self, model: onnx.ModelProto, fed_bytes: Mapping[str, int]) -> None:
@@ -41,15 +41,15 @@ class Flat:
         self.results = tuple(port.name for port in graph.output)
         self._reads = [tuple(dict.fromkeys(reads_of(node))) for node in graph.node]
         self._makes = [tuple(name for name in node.output if name) for node in graph.node]
-        self.kinds: dict[str, int] = {}  # element types of values, as far as runs have shown them
-        given = [name for name in self._ports if name not in self._fed and name not in self._held]
-        self.values = tuple(dict.fromkeys([*given, *(name for names in self._makes for name in names)]))
+        self.kinds: dict[str, int] = {}  # element types of values, observed in runs
+        input_values = [name for name in self._ports if name not in self._fed and name not in self._held]
+        self.values = tuple(dict.fromkeys([*input_values, *(name for names in self._makes for name in names)]))
         self._numbers = {name: number for number, name in enumerate(self.values)}
         weights = {name: tensor.ByteSize() for name, tensor in (*self._held.items(), *self._sparse.items())}
         weights |= fed_bytes
         self._weights = {name: number for number, name in enumerate(weights)}
         self._weights_bytes = tuple(weights.values())
-        self._given = frozenset(self._numbers[name] for name in given)
+        self._given = frozenset(self._numbers[name] for name in input_values)
         self._last = {name: number for number, names in enumerate(self._reads) for name in names}
         self._kept = _kept(model, self._numbers)
         self._steps = tuple(
@@ -70,19 +70,20 @@ class Flat:
         return sum(self._weights_bytes)
 
     def has_plain_ports(self) -> bool:
-        """Whether all inputs and outputs are tensors that can wait on the disk."""
+        """Whether all inputs and outputs are tensors that can be spilled to disk."""
         return all(
             port.type.WhichOneof("value") == "tensor_type" and storage_of(port.type.tensor_type.elem_type) is not None
             for port in (*self.model.graph.input, *self.model.graph.output)
         )
 
     def keep(self, names: Collection[str]) -> None:
-        """These values cannot leave memory either, as a run has shown."""
+        """Record further values that cannot be spilled to disk, as a run has shown."""
         self._kept |= {self._numbers[name] for name in names}
 
     def course(self, sizes_bytes: Mapping[str, int], most_fed_bytes: int) -> Course:
-        """What is to be cut, with sizes of values by name as runs have shown them; those not known count nothing.
-        Weights that are fed count up to `most_fed_bytes`: of larger ones the system holds what it has room for.
+        """The steps with observed sizes of values by name, for choosing cuts; unknown ones count 0.
+
+        Memory-mapped weights count up to `most_fed_bytes` each, as their pages can be evicted.
         """
         sizes = [sizes_bytes.get(name, 0) for name in self.values]
         return Course(
@@ -92,7 +93,7 @@ class Flat:
                 min(size, most_fed_bytes) if name in self._fed else size
                 for name, size in zip(self._weights, self._weights_bytes, strict=True)
             ],
-            # Bodies make values of their own, which nobody has measured, mostly of the sizes of what is beside them.
+            # Values inside subgraphs are not measured; assume twice the node's inputs and outputs.
             scratch_bytes=[
                 2 * sum(sizes[value] for value in (*step.reads, *step.makes)) if _has_bodies(node) else 0
                 for node, step in zip(self.model.graph.node, self._steps, strict=True)
@@ -103,45 +104,47 @@ class Flat:
         )
 
     def is_wanted(self, name: str, stop: int) -> bool:
-        """Whether a value is read by a node from `stop` on, or is a result."""
+        """Whether a value is used by a node from `stop` on, or is an output."""
         return self._last.get(name, -1) >= stop or name in self.results
 
     def describe(self, step: int) -> str:
-        """A node, as errors call it."""
+        """A node as text for errors."""
         node = self.model.graph.node[step]
         return f"node {node.name or next(iter(node.output), '')!r} ({node.op_type})"
 
     def piece(self, start: int, stop: int, *, shows_all: bool = False) -> Piece:
-        """The nodes from `start` to before `stop` as a model; it answers what later ones and the caller want of it, or
-        all that it makes. Of values made before, their types have to be known by then.
+        """The nodes from `start` to `stop` (exclusive) as a model. Its outputs are the values used
+        later, or all if `shows_all`. The types of its inputs must have been observed.
         """
         model, graph = onnx.ModelProto(), self.model.graph
         model.ir_version, model.graph.name = self.model.ir_version, graph.name
         model.opset_import.extend(self.model.opset_import)
         model.functions.extend(self.model.functions)
         model.graph.node.extend(graph.node[start:stop])
-        made = dict.fromkeys(name for names in self._makes[start:stop] for name in names)
-        read = dict.fromkeys(name for names in self._reads[start:stop] for name in names if name not in made)
-        makes = tuple(name for name in made if shows_all or self.is_wanted(name, stop))
-        model.graph.initializer.extend(self._held[name] for name in read if name in self._held)
-        model.graph.sparse_initializer.extend(self._sparse[name] for name in read if name in self._sparse)
-        reads = tuple(name for name in read if name in self._numbers or (name in self._held and name in self._ports))
-        weights = tuple(name for name in read if name in self._fed)
+        produced = dict.fromkeys(name for names in self._makes[start:stop] for name in names)
+        operands = dict.fromkeys(name for names in self._reads[start:stop] for name in names if name not in produced)
+        makes = tuple(name for name in produced if shows_all or self.is_wanted(name, stop))
+        model.graph.initializer.extend(self._held[name] for name in operands if name in self._held)
+        model.graph.sparse_initializer.extend(self._sparse[name] for name in operands if name in self._sparse)
+        reads = tuple(
+            name for name in operands if name in self._numbers or (name in self._held and name in self._ports)
+        )
+        weights = tuple(name for name in operands if name in self._fed)
         for name in (*reads, *weights):
             port = self._ports.get(name)
-            known = port or onnx.helper.make_tensor_value_info(name, self.kinds[name], None)
-            model.graph.input.append(known)
+            declaration = port or onnx.helper.make_tensor_value_info(name, self.kinds[name], None)
+            model.graph.input.append(declaration)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in makes)
         return Piece(model, reads, weights, makes)
 
     def unmade(self) -> dict[str, onnx.TensorProto | None]:
-        """Results that no node makes: what holds them, None where it is fed."""
-        made = {name for names in self._makes for name in names}
-        return {name: self._held.get(name) for name in self.results if name not in made}
+        """Outputs that no node produces, with their tensors; None if it is an input."""
+        produced = {name for names in self._makes for name in names}
+        return {name: self._held.get(name) for name in self.results if name not in produced}
 
 
 def _kept(model: onnx.ModelProto, numbers: Mapping[str, int]) -> frozenset[int]:
-    """Values that are known not to be tensors of plain numbers."""
+    """Values whose type is known not to be a plain numeric tensor."""
     plain = {
         type_text(onnx.helper.make_tensor_type_proto(element, None))
         for element in onnx.TensorProto.DataType.values()

@@ -1,8 +1,8 @@
-"""Runs ONNX models: as they are, or in the true rounding of their low types.
+"""Sessions that run ONNX models natively, or emulated with exact low-precision rounding.
 
-ONNX Runtime is the engine; onnx's reference evaluator steps in where ONNX Runtime cannot load or run a model. Feeds are
-numpy arrays, or what numpy makes an array of, lists of them for sequences and None for empty optionals. Their shapes
-are as declared; numbers are rounded once to the declared type.
+The engine is ONNX Runtime, with onnx's reference evaluator as a fallback for models that it cannot
+load or run. Feeds are numpy arrays or array-likes, lists of them for sequences, None for empty
+optionals. Their shapes are as declared; numbers are rounded once to the declared type.
 """
 
 import enum
@@ -40,14 +40,14 @@ _log = logging.getLogger(__name__)
 
 
 class Engine(enum.Enum):
-    """What computes."""
+    """The library that executes a model."""
 
     ONNXRUNTIME = "onnxruntime"
     REFERENCE = "onnx.reference"
 
 
 class Session:
-    """A model ready to run. `engine` is what computes it, `fallback` why ONNX Runtime does not, if it does not."""
+    """A loaded model. `fallback`: ONNX Runtime's error, if `engine` is another."""
 
     def __init__(
         self,
@@ -57,11 +57,10 @@ class Session:
         settings: Settings = NATIVE,
         weights: Weights | None = None,
     ) -> None:
-        """Load `model`; feeds must fit `declared` and get its types first. Without `engine`: the first that loads.
+        """Load `model`. Feeds are converted to the types of `declared` first. Without `engine`, the
+        first that loads is used. `weights` are the model's tensors that are not stored inline.
 
-        `weights` are what tensors of the model stand for that it does not hold.
-
-        Raises: ContractError if the wanted engine cannot load the model, or none can.
+        Raises: ContractError if the given engine cannot load the model, or none can.
         """
         self._declared = tuple(declared)
         self._optional = frozenset(
@@ -73,7 +72,7 @@ class Session:
         self.engine = engine or Engine.ONNXRUNTIME
         self.fallback: str | None = None
         self._whole = RunnableModel(model, weights)
-        self._fed: dict[str, Any] = {}  # weights, as the engine reads them at each run
+        self._fed: dict[str, Any] = {}  # weights as inputs of each run
         self._settings = settings
         self._runner: Any = None
         self._may_fall_back = engine is None
@@ -87,36 +86,34 @@ class Session:
 
     @property
     def width(self) -> int:
-        """How many runs are worth preparing together; 1 for a model that runs in one piece."""
+        """How many runs to prepare together; 1 for a model that runs in one piece."""
         return 1 if self._segmented is None else self._segmented.width
 
     @property
     def may_load_again(self) -> bool:
-        """Whether the model is wanted again after it was loaded, to be cut where it does not fit in memory."""
+        """Whether the model may be needed again after loading, to run in segments."""
         return self._memory.is_asked
 
     def prepare(self, many: Sequence[Mapping[str, Datum]]) -> None:
-        """Run feeds together that are about to be run one after the other, where that saves something. What cannot be
-        run is said when it is.
-        """
+        """Run the next feeds of `run` together if in segments; `run` raises their errors."""
         if self._segmented is None or not many:
             return
         try:
             fitted = [self._fit(feeds) for feeds in many]
             self._prepared = dict(zip(map(_key_of, fitted), self._segmented.compute(fitted), strict=True))
-        except Exception as error:  # noqa: BLE001  said by the run that it is about
+        except Exception as error:  # noqa: BLE001  raised again by the run itself
             self._prepared = {}
             _log.debug("runs could not be prepared together: %s", error)
 
     def run(self, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
-        """Compute the outputs by name, in the types the model declares. BF16 and FP8 results come as ml_dtypes arrays.
+        """Compute the outputs by name, in the declared types; BF16 and FP8 are ml_dtypes arrays.
 
-        Raises: InputError if the feeds do not fit the inputs; ContractError if the model fails at run time.
+        Raises: InputError if the feeds do not fit; ContractError if the model fails at run time.
         """
         cast = self._fit(feeds)
         try:
             outputs = self._compute(cast)
-            self._may_fall_back = False  # what fails from here on is these feeds
+            self._may_fall_back = False  # later failures are due to the feeds
             return outputs
         except InputError:
             raise  # too little memory, or a full disk
@@ -136,7 +133,7 @@ class Session:
         try:
             self._runner = self._make_runner()
         except (InputError, ModelError):
-            raise  # files that changed, a full disk and too little memory are no engine's fault
+            raise  # changed files, a full disk or lack of memory: no reason to change the engine
         except Exception as error:
             if self._is_refused(error):
                 raise self._memory.refusal("the model") from error
@@ -146,7 +143,7 @@ class Session:
                 raise self._failure("load", error) from error
 
     def _fall_back(self, verb: str, cause: Exception) -> None:
-        """Go on in the reference evaluator. Raises: ContractError if the caller wants no other engine."""
+        """Switch to the reference evaluator. Raises: ContractError if the engine is fixed."""
         if not self._may_fall_back:
             raise self._failure(verb, cause) from cause
         self.fallback = _first_line(cause)
@@ -172,7 +169,7 @@ class Session:
         if self._segmented is not None:
             return None
         settings = self._settings
-        if weights:  # of large models several may be ready at once
+        if weights:  # several large models may be loaded at once
             settings = replace(settings, keeps_memory=False)
             give_back_memory()
             weakref.finalize(self, let_all_go, list(weights.values()))
@@ -186,7 +183,7 @@ class Session:
         else:
             self._fed = lent
             return runner
-        # Behind the handler, where nothing holds what was begun.
+        # Outside the handler, whose exception would keep the failed session's memory alive.
         if is_refused and self._cut(model, weights):
             return None
         _log.debug("the model does not load with its weights as inputs, and is taken into memory")
@@ -198,7 +195,7 @@ class Session:
         return self._memory.is_asked and is_out_of_memory(error)
 
     def _cut(self, model: onnx.ModelProto, weights: Mapping[str, Array]) -> bool:
-        """Get ready to run in segments; whether that can be."""
+        """Prepare to run in segments; returns whether that is possible."""
         if self._is_cuttable:
             self._segmented = cut_model(model, weights, self._settings, self._memory)
             self._is_cuttable = self._segmented is not None
@@ -208,7 +205,7 @@ class Session:
         return self._segmented is not None
 
     def _give_up_cutting(self) -> None:
-        """Go on in one piece."""
+        """Load the model again, to run in one piece."""
         self._segmented, self._is_cuttable, self._prepared = None, False, {}
         self._load()
 
@@ -218,7 +215,7 @@ class Session:
         return [answers[name] for name in self.output_names]
 
     def _compute_whole(self, feeds: dict[str, Datum]) -> list[Datum]:
-        """Run in one piece; where memory is refused, in segments from then on."""
+        """Run in one piece; if memory allocation fails, in segments from then on."""
         try:
             if any(needs_number(kind) for kind in self._types.values()):
                 return self._compute_by_number(feeds)
@@ -227,9 +224,9 @@ class Session:
         except Exception as error:
             if not self._is_refused(error):
                 raise
-        # Behind the handler, where nothing holds what the session held.
-        whole = self._whole
-        if not self._cut(*(whole.model, {}) if whole.weights is None else feed_weights(whole)):
+        # Outside the handler, whose exception would keep the session's memory alive.
+        runnable = self._whole
+        if not self._cut(*(runnable.model, {}) if runnable.weights is None else feed_weights(runnable)):
             raise self._memory.refusal("the model, which cannot be cut,")
         assert self._segmented is not None, "just cut"
         return self._compute_in_segments(self._segmented, feeds)
@@ -237,7 +234,7 @@ class Session:
     def _compute(self, feeds: dict[str, Datum]) -> dict[str, Datum]:
         with np.errstate(all="ignore"):
             if self.engine is Engine.REFERENCE:
-                # It computes some operators in other types than the model declares.
+                # It returns some results in other types than declared.
                 answers = zip(self.output_names, self._runner.run(None, feeds), strict=True)
                 results = [retype(result, self._types[name]) for name, result in answers]
             elif self._segmented is None:
@@ -251,7 +248,7 @@ class Session:
         return {name: _plain(result) for name, result in zip(self.output_names, results, strict=True)}
 
     def _compute_by_number(self, feeds: dict[str, Datum]) -> list[Datum]:
-        """Run with inputs or outputs in types that ONNX Runtime's numpy bridge lacks."""
+        """Run with types that ONNX Runtime's numpy conversion lacks, as OrtValues."""
         values = dict(self._fed)
         for name, feed in feeds.items():
             kind = self._types[name]
@@ -267,7 +264,7 @@ class Session:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
         if dtype.itemsize == 1:
             return result.numpy().view(dtype)
-        # BF16 has no way out but its memory, which the value owns: copy while it lives.
+        # BF16 is only accessible as memory, which the value owns: copy it while the value is alive.
         import ctypes
 
         size_bytes = math.prod(result.shape()) * dtype.itemsize
@@ -277,7 +274,7 @@ class Session:
 def native_session(
     model: onnx.ModelProto, engine: Engine | None = None, weights: Weights | None = None, settings: Settings = NATIVE
 ) -> Session:
-    """Load a model as it is typed. Results have the model's declared types."""
+    """Load a model to run in its own types. Outputs have the declared types."""
     return Session(model, model.graph.input, engine, settings, weights)
 
 
@@ -288,11 +285,11 @@ def emulated_session(
     settings: Settings = JUDGING,
     weights: Weights | None = None,
 ) -> Session:
-    """Load a model's FP32 twin: FP16 and BF16 results are FP32 arrays that hold the values true rounding gives.
+    """Load a model's FP32 simulation: FP16 and BF16 outputs are exactly rounded FP32 arrays.
 
-    With `accumulation` every MatMul, Gemm and Conv that reads a low operand sums as it says.
+    `accumulation` applies to matmuls and convolutions with a low-precision operand.
 
-    Raises: ContractError if no engine loads the twin, or tiled sums take a newer opset than the model can reach.
+    Raises: ContractError if no engine loads it, or tiled sums need an opset out of reach.
     """
     if engine is not Engine.REFERENCE:
         check_rounding_survives()
@@ -300,7 +297,7 @@ def emulated_session(
 
 
 def check_rounding(formats: Collection[DType]) -> None:
-    """Verify, once per process, that ONNX Runtime keeps what rounds to these formats. Raises: MezzoError."""
+    """Verify, once, that ONNX Runtime keeps casts to these formats. Raises: MezzoError."""
     if {DType.FLOAT8E4M3FN, DType.FLOAT8E5M2} & {*formats}:
         check_fp8_survives()
     check_rounding_survives()
@@ -308,21 +305,23 @@ def check_rounding(formats: Collection[DType]) -> None:
 
 @cache
 def check_fp8_survives() -> None:
-    """Verify, once per process, that ONNX Runtime rounds to FP8 to nearest even and shows every overflow.
+    """Verify, once per process, that ONNX Runtime casts to FP8 to nearest even, overflow included.
 
-    Every number of each format goes through, the middles between them and what lies beside those.
+    Inputs are all numbers of each format, their midpoints, and the midpoints' FP32 neighbors.
 
     Raises: MezzoError if it does not.
     """
     for dtype in (DType.FLOAT8E4M3FN, DType.FLOAT8E5M2):
         element = TO_ONNX[dtype]
-        every = np.arange(256, dtype=np.uint8).view(onnx.helper.tensor_dtype_to_np_dtype(element)).astype(np.float32)
-        numbers = np.unique(every[np.isfinite(every)])
+        all_values = (
+            np.arange(256, dtype=np.uint8).view(onnx.helper.tensor_dtype_to_np_dtype(element)).astype(np.float32)
+        )
+        numbers = np.unique(all_values[np.isfinite(all_values)])
         middles = np.concatenate(
             [numbers[:-1] + np.diff(numbers) / 2, np.array([480, 496, 61440, 65536, 1e9], np.float32)]
         )
-        beside = [np.nextafter(middles, np.float32(side), dtype=np.float32) for side in (-np.inf, np.inf)]
-        probes = np.concatenate([every, middles, *beside])
+        neighbors = [np.nextafter(middles, np.float32(direction), dtype=np.float32) for direction in (-np.inf, np.inf)]
+        probes = np.concatenate([all_values, middles, *neighbors])
         names = iter(f"v{count}" for count in range(99))
         ports = [onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("x", "y")]
         graph = onnx.helper.make_graph(round_nodes("x", "y", element, names.__next__), "probe", ports[:1], ports[1:])
@@ -333,9 +332,9 @@ def check_fp8_survives() -> None:
 
 @cache
 def check_rounding_survives() -> None:
-    """Verify, once per process, that ONNX Runtime keeps the casts a twin rounds with.
+    """Verify, once per process, that ONNX Runtime keeps the Cast pairs that emulate rounding.
 
-    Raises: MezzoError if it elides them or rounds other than to nearest even.
+    Raises: MezzoError if it removes them, or does not round to nearest even.
     """
     ties = [1 + steps * gap for gap in (2.0**-11, 2.0**-8) for steps in (1, 3)]
     probes = np.array([65519.0, 65520.0, *ties, 1e-9, -3e-8, np.nan], np.float32)
@@ -343,7 +342,7 @@ def check_rounding_survives() -> None:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
         low = [onnx.helper.make_tensor_value_info(name, element, ["N"]) for name in ("x", "y")]
         nodes = [
-            onnx.helper.make_node("Add", ["x", "x"], ["double"]),  # overflows FP16 where x is 65504
+            onnx.helper.make_node("Add", ["x", "x"], ["double"]),  # overflows FP16 for x = 65504
             onnx.helper.make_node("Sub", ["double", "x"], ["y"]),
         ]
         graph = onnx.helper.make_graph(nodes, "probe", low[:1], low[1:])
@@ -358,7 +357,7 @@ def check_rounding_survives() -> None:
 
 
 def _probe_wide_casts(element: int, eps: float) -> tuple[Array, Array]:
-    """What casts from FP64 and 64-bit integers make of numbers beside a tie, and what one rounding makes of them."""
+    """Casts of FP64 and INT64 numbers next to a tie: actual and exact results."""
     low = onnx.helper.tensor_dtype_to_np_dtype(element).name
     model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 13]>
         probe (double[N] x, int64[M] k) => ({low}[N] a, {low}[M] b) {{
@@ -390,7 +389,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _key_of(feeds: Mapping[str, Datum]) -> str:
-    """A name for what feeds hold: the same feeds give the same answers."""
+    """A SHA-256 hash of feeds, as a cache key for prepared runs."""
     digest = hashlib.sha256()
     for name, feed in sorted(feeds.items()):
         array = np.require(feed, requirements="C")

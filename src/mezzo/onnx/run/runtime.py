@@ -1,4 +1,4 @@
-"""ONNX Runtime as mezzo has it: how it loads a model, and how numbers get in and out of it where they lie."""
+"""ONNX Runtime sessions: settings, loading, optimized graphs, and zero-copy inputs."""
 
 import enum
 import tempfile
@@ -12,7 +12,7 @@ from onnx import TensorProto
 from mezzo.onnx.protos.rounding import Array
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 
-# Numpy types that ONNX Runtime's Python feed does not know; they go in by their ONNX number.
+# Types that ONNX Runtime's numpy conversion does not support; they need the ONNX element type.
 _BY_NUMBER = frozenset(
     {TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2,
      TensorProto.FLOAT8E5M2FNUZ}
@@ -21,17 +21,17 @@ _PROTOBUF_LIMIT_BYTES = 2**31 - 2**20
 
 
 class Optimizing(enum.Enum):
-    """What ONNX Runtime may change of a model before it runs it."""
+    """Graph optimizations that ONNX Runtime may apply."""
 
-    NOTHING = "nothing"  # every operator computes on its own, as it stands
-    BASICS = "basics"  # constants are folded; extended fusions would only hide the rounding between what they join
-    ALL = "all"  # but quantized parts: casts would move past what measures them, and some models would not load
+    NOTHING = "nothing"  # every operator runs separately, unchanged
+    BASICS = "basics"  # constant folding; extended fusions would hide the rounding between fused operators
+    ALL = "all"  # except Q/DQ fusion, which moves casts past observers, and fails to load some models
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How ONNX Runtime runs a model. `threads` 0: as many as the machine has cores. `keeps_memory`: what values took
-    once stays with the session, which saves asking for it again.
+    """Session settings. `threads` 0: one per core. `keeps_memory`: the session keeps freed memory
+    in its arena for later allocations.
     """
 
     threads: int
@@ -47,7 +47,7 @@ MEASURING = Settings(threads=0, optimizing=Optimizing.ALL)
 
 
 def load_runtime(model: onnx.ModelProto, settings: Settings) -> Any:
-    """A session of a model. Raises whatever ONNX Runtime raises where it does not load."""
+    """A session of a model, on the CPU. Raises whatever ONNX Runtime raises."""
     onnxruntime, options, providers = load_onnxruntime(), _options(settings), ["CPUExecutionProvider"]
     if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
@@ -60,16 +60,16 @@ def load_runtime(model: onnx.ModelProto, settings: Settings) -> Any:
 
 
 def load_piece(model: onnx.ModelProto, settings: Settings) -> Any:
-    """A session of a part of an optimised model, as it stands, which gives memory back as soon as it can."""
+    """A session of a part of an optimized model, without further optimization or memory arena."""
     onnxruntime = load_onnxruntime()
     options = _options(Settings(settings.threads, Optimizing.NOTHING, keeps_memory=False))
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def optimized(model: onnx.ModelProto, settings: Settings) -> onnx.ModelProto:
-    """What ONNX Runtime makes of a model before it runs it. Run as it stands it gives the same numbers, bit for bit.
+    """ONNX Runtime's optimized model. Run as it is, its results are bit-identical.
 
-    Raises whatever ONNX Runtime raises where it does not load.
+    Raises whatever ONNX Runtime raises.
     """
     options = _options(settings)
     options.add_session_config_entry("session.disable_prepacking", "1")  # it is never run
@@ -92,7 +92,7 @@ def _options(settings: Settings) -> Any:
         Optimizing.BASICS: levels.ORT_ENABLE_BASIC,
         Optimizing.ALL: levels.ORT_ENABLE_ALL,
     }[settings.optimizing]
-    # A pattern per shape, which branches make many of; each is one more block, as large as all values at once.
+    # Memory patterns allocate, per input shape, one block as large as all values together.
     options.enable_mem_pattern = False
     options.enable_cpu_mem_arena = settings.keeps_memory
     if settings.optimizing is Optimizing.ALL:
@@ -101,7 +101,7 @@ def _options(settings: Settings) -> Any:
 
 
 def lend(array: Array, element: int) -> Any:
-    """An array as ONNX Runtime reads it, where it lies. `element`: its ONNX number."""
+    """An array as OrtValue, without a copy. `element` is its type as in TensorProto."""
     lending = load_onnxruntime().OrtValue
     if element in _BY_NUMBER:
         return lending.ortvalue_from_numpy_with_onnx_type(array, element)
@@ -113,5 +113,5 @@ def needs_number(kind: onnx.TypeProto) -> bool:
 
 
 def silence_runtime() -> None:
-    """Let ONNX Runtime write no lines of its own, of memory that it was refused: whoever runs it says what was."""
+    """Suppress ONNX Runtime's log of failed memory allocations, which callers report themselves."""
     load_onnxruntime().set_default_logger_severity(4)

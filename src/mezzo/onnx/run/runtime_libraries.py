@@ -1,4 +1,4 @@
-"""Imports ONNX Runtime and OpenVINO with their telemetry off. No other module imports them."""
+"""Imports of ONNX Runtime and OpenVINO with telemetry off. No other module imports them."""
 
 import importlib
 import sys
@@ -12,9 +12,10 @@ from mezzo.common.telemetry import opt_out_of_telemetry
 
 @cache
 def load_onnxruntime() -> Any:
-    """ONNX Runtime. If the process imported it before, that import was reported; sessions from now on are not.
+    """Import ONNX Runtime. An import by others before was reported; sessions from now on are not.
 
-    Windows' builds ignore the environment and report each load of the library; they heed the call alone.
+    Windows builds ignore the environment variable and report each load of the library; only the
+    call of disable_telemetry_events has an effect.
     """
     opt_out_of_telemetry()
     runtime = importlib.import_module("onnxruntime")
@@ -24,8 +25,8 @@ def load_onnxruntime() -> Any:
 
 @cache
 def load_openvino() -> Any:
-    """OpenVINO, with `properties.hint`. Its import sends an event to an analytics service unless the package that sends
-    is missing, and has no option against it (`openvino.tools.ovc`, 2026.4.1).
+    """Import OpenVINO, with `properties.hint`, without its telemetry package: its import sends an
+    event, and has no option against it (`openvino.tools.ovc`, 2026.4.1).
     """
     with _hidden("openvino_telemetry"):
         openvino = importlib.import_module("openvino")
@@ -35,9 +36,9 @@ def load_openvino() -> Any:
 
 @contextmanager
 def _hidden(name: str) -> Iterator[None]:
-    """Let the import of a module fail as if it were not installed."""
+    """Make the import of a module fail as if it were not installed."""
     before = sys.modules.get(name)
-    sys.modules[name] = None  # type: ignore[assignment]  # what the import system reads as: there is none
+    sys.modules[name] = None  # type: ignore[assignment]  # None makes an import fail
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
-"""Runs a model in segments: all batches through one before the next is loaded, values between them on the disk.
+"""Segmented execution of models larger than memory: all batches run segment by segment.
 
-The first batch goes through the model in small pieces, which shows how large its values are; by that the model is cut.
+Values between segments are spilled to disk. The first batch runs in small pieces to measure sizes
+of values, from which the segments are chosen.
 """
 
 import logging
@@ -22,26 +23,26 @@ from mezzo.onnx.run.runtime import Settings, lend, load_piece, optimized
 
 _log = logging.getLogger(__name__)
 
-# Nodes that are measured at once, at most.
+# Most cut points between the ends of one measured piece.
 _MEASURED_TOGETHER = 16
-# Batches so much longer than those that were measured are measured themselves.
+# Batches this many times larger than the measured ones are measured again.
 _GROWTH = 1.1
-# How often a model is cut anew where kernels take more for themselves than was thought.
+# Most attempts to cut into smaller segments, if kernels need more memory than estimated.
 _MOST_CUTS = 4
-# Feeds of batches that wait for each other are in memory: so many of them, and so much of what there is.
+# Batches that run together have their feeds in memory: at most this many, and 1/8 of the memory.
 _MOST_WAITING, _WAITING_SHARE = 64, 8
 
 
-# Answers of so many bytes are not taken into memory.
+# Outputs of at least this many bytes stay memory-mapped.
 _MAPPED_FROM = 1 << 20
 
 
 class Uncuttable(Exception):
-    """ONNX Runtime does not load pieces of what it made of the model."""
+    """ONNX Runtime does not load parts of its own optimized model."""
 
 
 class Underway:
-    """One run: what it was fed, and what waits of it. Its answers wait, too."""
+    """One run in progress: its feeds, and its values and outputs on disk (`waiting`)."""
 
     def __init__(self, feeds: Mapping[str, Datum]) -> None:
         self.feeds = feeds
@@ -50,7 +51,7 @@ class Underway:
 
 
 class Segmented:
-    """A model ready to be run in segments. `fed` are weights that it is fed, where they lie."""
+    """A model that runs in segments. `fed` are its weights as inputs, memory-mapped."""
 
     def __init__(self, flat: Flat, fed: Mapping[str, Array], settings: Settings, memory: Memory) -> None:
         self._flat, self._fed, self._settings, self._memory = flat, fed, settings, memory
@@ -58,86 +59,86 @@ class Segmented:
         self._segments: tuple[Segment, ...] | None = None
         self._sizes: dict[str, int] = {}
         self._measured_bytes = 0
-        self._share = 1.0  # of the room that there seems to be
+        self._share = 1.0  # of the available memory; halved after each failed allocation
 
     @property
     def width(self) -> int:
-        """How many batches are worth running together: 1 until a batch was measured."""
+        """How many batches to run together: 1 until a batch was measured."""
         if self._segments is None:
             return 1
         room = self._memory.room_bytes() or 0
         return min(_MOST_WAITING, max(1, room // _WAITING_SHARE // max(self._measured_bytes, 1)))
 
     def compute(self, many: Sequence[Mapping[str, Datum]]) -> list[Underway]:
-        """Run batches together; their answers wait.
+        """Run batches together; `answers` returns their outputs.
 
         Raises:
-            InputError: it does not fit in memory, or on the disk.
-            Uncuttable: pieces of it do not load.
+            InputError: the model exceeds memory, or its values the disk.
+            Uncuttable: a part does not load.
         """
         runs = [Underway(feeds) for feeds in many]
-        rest = [*runs]
-        largest = max(rest, key=lambda run: run.fed_bytes)
+        remaining = [*runs]
+        largest = max(remaining, key=lambda run: run.fed_bytes)
         if self._segments is None or largest.fed_bytes > _GROWTH * self._measured_bytes:
-            rest.remove(largest)
+            remaining.remove(largest)
             self._measure(largest)
-        if rest:
-            self._run_all(rest)
+        if remaining:
+            self._run_all(remaining)
         return runs
 
     def answers(self, run: Underway) -> dict[str, Datum]:
-        """What a run came to, by the results' names. Large ones lie in maps, and cannot be written to."""
+        """Outputs of a run by name. Large ones are read-only memory maps."""
         unmade = self._flat.unmade()
-        found: dict[str, Datum] = {}
+        outputs: dict[str, Datum] = {}
         for name in self._flat.results:
             if name in run.waiting:
                 array = run.waiting[name].array()
-                found[name] = array.copy() if array.nbytes < _MAPPED_FROM else array
+                outputs[name] = array.copy() if array.nbytes < _MAPPED_FROM else array
             elif name in run.feeds:
-                found[name] = run.feeds[name]
+                outputs[name] = run.feeds[name]
             elif name in self._fed:
-                found[name] = np.array(self._fed[name])
+                outputs[name] = np.array(self._fed[name])
             else:
                 tensor = unmade[name]
                 assert tensor is not None, "a result is made, fed or held"
-                found[name] = onnx.numpy_helper.to_array(tensor)
-        return found
+                outputs[name] = onnx.numpy_helper.to_array(tensor)
+        return outputs
 
     # -- the first batch ------------------------------------------------------------------------------------------
 
     def _measure(self, run: Underway) -> None:
-        """Run a batch in small pieces, note how large its values are, and cut by that."""
+        """Run a batch in small pieces, record the sizes of its values, and choose the segments."""
         while True:
-            odd = self._run_measuring(run)
-            if not odd:
+            unspillable = self._run_measuring(run)
+            if not unspillable:
                 break
-            self._flat.keep(odd)  # known by now, as it is to the pieces of the next attempt
+            self._flat.keep(unspillable)  # no cuts there in the next attempt
         self._measured_bytes = max(self._measured_bytes, run.fed_bytes)
         self._cut()
 
     def _run_measuring(self, run: Underway) -> list[str]:
-        """The same once; returns values that would have to cross but cannot, where there are some."""
+        """One attempt of `_measure`; returns values at cuts that cannot be spilled, if any."""
         most_bytes = (self._memory.room_bytes() or 0) // 4
         course = self._flat.course({}, most_bytes)
-        places = [place for place, size in enumerate(crossing_bytes(course)) if size is not None]
+        cuts = [position for position, size in enumerate(crossing_bytes(course)) if size is not None]
         run.waiting.clear()
-        at, together = 0, _MEASURED_TOGETHER
-        while at < len(places) - 1:
-            last = min(at + together, len(places) - 1)
-            while last > at + 1 and _weights_between(course, places[at], places[last]) > most_bytes:
-                last -= 1
+        index, count = 0, _MEASURED_TOGETHER
+        while index < len(cuts) - 1:
+            end = min(index + count, len(cuts) - 1)
+            while end > index + 1 and _weights_between(course, cuts[index], cuts[end]) > most_bytes:
+                end -= 1
             try:
-                odd = self._run_piece(run, places[at], places[last], SpillFile(), shows_all=True)
+                unspillable = self._run_piece(run, cuts[index], cuts[end], SpillFile(), shows_all=True)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                if last == at + 1:
-                    raise self._memory.refusal(self._flat.describe(places[at])) from error
-                together = max(1, (last - at) // 2)
+                if end == index + 1:
+                    raise self._memory.refusal(self._flat.describe(cuts[index])) from error
+                count = max(1, (end - index) // 2)
                 continue
-            if odd:
-                return odd
-            at = last
+            if unspillable:
+                return unspillable
+            index = end
         return []
 
     def _cut(self) -> None:
@@ -149,9 +150,11 @@ class Segmented:
                 break
             except Misfit as misfit:
                 if self._memory.is_asked:
-                    what = self._flat.describe(misfit.step)
-                    raise self._memory.refusal(f"{what}, which takes {format_size(misfit.needed_bytes)},") from None
-                room = misfit.needed_bytes  # nobody holds us to it
+                    step_text = self._flat.describe(misfit.step)
+                    raise self._memory.refusal(
+                        f"{step_text}, which takes {format_size(misfit.needed_bytes)},"
+                    ) from None
+                room = misfit.needed_bytes  # no memory limit is set: exceed the estimate
         if len(self._segments) > 1:
             self._memory.note_cut(len(self._segments), max(segment.most_bytes for segment in self._segments))
 
@@ -179,8 +182,8 @@ class Segmented:
         if piece.makes:
             runner, spill = self._load(piece), SpillFile()
             for run in runs:
-                odd = self._run_loaded(run, piece, runner, spill, segment.stop)
-                assert not odd, "what cannot wait is never parted"
+                unspillable = self._run_loaded(run, piece, runner, spill, segment.stop)
+                assert not unspillable, "what cannot wait is never parted"
         self._end(piece)
         for run in runs:
             self._forget(run, segment.stop)
@@ -189,12 +192,12 @@ class Segmented:
 
     def _run_piece(self, run: Underway, start: int, stop: int, spill: SpillFile, *, shows_all: bool) -> list[str]:
         piece = self._flat.piece(start, stop, shows_all=shows_all)
-        odd: list[str] = []
+        unspillable: list[str] = []
         if piece.makes:
-            odd = self._run_loaded(run, piece, self._load(piece), spill, stop)
+            unspillable = self._run_loaded(run, piece, self._load(piece), spill, stop)
         self._end(piece)
         self._forget(run, stop)
-        return odd
+        return unspillable
 
     def _load(self, piece: Piece) -> Any:
         try:
@@ -205,12 +208,12 @@ class Segmented:
             raise Uncuttable(str(error)) from error
 
     def _run_loaded(self, run: Underway, piece: Piece, runner: Any, spill: SpillFile, stop: int) -> list[str]:
-        """Run a piece, and let wait what is wanted from `stop` on; returns what cannot."""
+        """Run a piece, spill values used from `stop` on; returns those that cannot be."""
         arrays = {name: self._array(run, name) for name in (*piece.reads, *piece.weights)}
         lent = {name: lend(array, element) for name, (array, element) in arrays.items() if array is not None}
         with np.errstate(all="ignore"):
             results = runner.run_with_ort_values([*piece.makes], lent)
-        odd = []
+        unspillable = []
         for name, result in zip(piece.makes, results, strict=True):
             is_plain = result.is_tensor() and storage_of(result.element_type()) is not None
             is_wanted = self._flat.is_wanted(name, stop)
@@ -220,23 +223,23 @@ class Segmented:
             if is_wanted and is_plain:
                 run.waiting[name] = spill.keep(result)
             elif is_wanted:
-                odd.append(name)
-        return odd
+                unspillable.append(name)
+        return unspillable
 
     def _array(self, run: Underway, name: str) -> tuple[Array | None, int]:
-        """What a name stands for in a run, and its element type; None for an input that need not be fed."""
+        """A value's array and element type in a run; None for an optional input."""
         if name in run.waiting:
-            waiting = run.waiting[name]
-            return waiting.array(), waiting.element
-        found = run.feeds.get(name)
-        if found is None:
-            found = self._fed.get(name)
-        if found is None:
+            spilled = run.waiting[name]
+            return spilled.array(), spilled.element
+        array = run.feeds.get(name)
+        if array is None:
+            array = self._fed.get(name)
+        if array is None:
             return None, 0
-        return np.require(found, requirements="C"), self._elements[name]
+        return np.require(array, requirements="C"), self._elements[name]
 
     def _end(self, piece: Piece) -> None:
-        """Give the pages of its weights back: other segments read other weights."""
+        """Release the memory pages of a piece's weights, which other segments do not use."""
         for name in piece.weights:
             let_go(self._fed[name])
 
@@ -246,12 +249,12 @@ class Segmented:
 
 
 def cut_model(model: onnx.ModelProto, fed: Mapping[str, Array], settings: Settings, memory: Memory) -> Segmented | None:
-    """A model, with the weights that it is fed, ready to be run in segments; None where it cannot be cut: it does not
-    load, or takes or gives what cannot wait on the disk.
+    """Prepare a model, with its weights as inputs, to run in segments. None if it does not load, or
+    has inputs or outputs that cannot be spilled to disk.
     """
     try:
         flat = Flat(optimized(model, settings), {name: array.nbytes for name, array in fed.items()})
-    except Exception as error:  # noqa: BLE001  whoever runs it in one piece says why it does not load
+    except Exception as error:  # noqa: BLE001  running it in one piece raises the error again
         _log.debug("the model cannot be optimized beforehand: %s", error)
         return None
     return Segmented(flat, fed, settings, memory) if flat.has_plain_ports() else None

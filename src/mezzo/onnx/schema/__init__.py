@@ -1,5 +1,5 @@
-"""Types and shapes from ONNX schemas: port roles, legal dtypes, custom and contrib operators, shape inference.
+"""Types and shapes from ONNX schemas: legal dtypes, custom and contrib operators, shape inference.
 
 Imports: `protos` and below.
-What a schema does not say of an operator is a row of `special.py` or `contrib.py`.
+Facts on operators that schemas lack are rows of `special.py` or `contrib.py`.
 """

@@ -1,8 +1,9 @@
-"""Type signatures of the operators that ONNX Runtime adds to ONNX, which the onnx package knows nothing of: in a domain
-of its own, and in ONNX's, where it also has first versions of operators that ONNX defined later.
+"""Type signatures of ONNX Runtime's contrib operators, which the onnx package does not define.
 
-Source: the schemas that ONNX Runtime 1.31.1 and 1.32.0 register, printed by tools/contrib_signatures.py. A row gives the type
-variable of each input and output, a star after a variadic one, and the element types each variable admits.
+They are in the domain com.microsoft, and in ONNX's: among them early versions of operators that
+ONNX defined later. Source: the schemas that ONNX Runtime 1.31.1 and 1.32.0 register, printed by
+tools/contrib_signatures.py. A row lists the type variable of each input and output, with a star if
+variadic, and the element types that each variable admits.
 """
 # ruff: noqa: E501  one row per operator reads better than wrapped rows
 
@@ -31,14 +32,14 @@ _ONNX, _OWN = "", "com.microsoft"
 
 
 def home_of(domain: str, op: str) -> str | None:
-    """The domain that ONNX Runtime registers an operator in; None if it registers none. Producers write its operators in
-    either of its domains.
+    """The domain in which ONNX Runtime registers an operator, or None. Producers use either of its
+    domains for its operators.
     """
     homes = (domain, _OWN if domain == _ONNX else _ONNX) if domain in (_ONNX, _OWN) else (domain,)
     return next((home for home in homes if (home, op) in CONTRIB), None)
 
 
-# Operators of ONNX's domain that ONNX Runtime registers up to opset 9 and no further.
+# Operators of ONNX's domain that ONNX Runtime registers up to opset 9 only.
 ENDED_AT_10 = frozenset({
     "Affine", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale",
     "ScaledTanh",

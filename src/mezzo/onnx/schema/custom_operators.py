@@ -1,7 +1,7 @@
-"""Custom operators in ONNX's own domains, which runtimes register there and ONNX does not define.
+"""Custom operators in ONNX's own domains, which runtimes register there but ONNX does not define.
 
-ONNX's checker refuses an operator of its domains that has no schema, and takes any in another domain. So a model is
-checked with such operators in a private domain: all else in it is checked as ever.
+ONNX's checker rejects operators without schema in its own domains, but accepts any in other
+domains. So such operators are moved to a private domain for the check, the rest in full.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def onnx_domains() -> frozenset[str]:
 
 @cache
 def is_undefined(domain: str, op: str, version: int) -> bool:
-    """Whether an operator stands in a domain of ONNX's and has no schema there."""
+    """Whether an operator is in one of ONNX's domains without a schema there."""
     if domain not in onnx_domains():
         return False
     try:
@@ -37,20 +37,20 @@ def is_undefined(domain: str, op: str, version: int) -> bool:
 
 
 def with_private_domain(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy in which operators that ONNX does not define stand in a domain of their own; None where there are none."""
+    """A copy with undefined operators moved to a private domain; None if there are none."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     functions = {(function.domain, function.name) for function in copy.functions}
-    moved = False
+    is_moved = False
     for holder, owner in ((copy, copy.graph), *((function, function) for function in copy.functions)):
         if _move(owner, imported_opsets(holder), functions):
             holder.opset_import.append(onnx.helper.make_opsetid(_PRIVATE, 1))
-            moved = True
-    return copy if moved else None
+            is_moved = True
+    return copy if is_moved else None
 
 
 def has_custom_operators(model: onnx.ModelProto) -> bool:
-    """Whether some operator has no schema that is known here, ONNX's or ONNX Runtime's."""
+    """Whether some operator has neither a schema of ONNX nor of ONNX Runtime."""
     functions = {(function.domain, function.name) for function in model.functions}
     for holder, owner in ((model, model.graph), *((function, function) for function in model.functions)):
         versions = imported_opsets(holder)
@@ -64,7 +64,7 @@ def has_custom_operators(model: onnx.ModelProto) -> bool:
 
 
 def _move(owner: _Owner, versions: Mapping[str, int], functions: set[tuple[str, str]]) -> bool:
-    """Move what is undefined, in bodies too. Returns whether anything was."""
+    """Move undefined operators, subgraphs included. Returns whether there were any."""
     is_any = False
     for node in owner.node:
         domain = canonical(node.domain)

@@ -1,4 +1,4 @@
-"""What a graph states of the types of its inner values, kept true and complete for viewers that infer nothing."""
+"""Maintenance of value_info, the declared types of inner values, for viewers without inference."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
@@ -10,13 +10,13 @@ from mezzo.onnx.schema.types import retype_proto
 
 
 def stated_infos(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
-    """What a graph states of its values, by name; an output's own type goes before another note of it."""
+    """Declarations of a graph's values by name; typed outputs precede value_info."""
     typed = [info for info in graph.output if info.type.WhichOneof("value")]
     return {info.name: info for info in (*graph.output, *graph.value_info, *typed)}
 
 
 def retype_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Mapping[str, tuple[str, DType]]) -> None:
-    """Give statements about values their new names and dtypes; `names` are by the old name."""
+    """Rename and retype value_info entries; `names` maps old names to new names and dtypes."""
     for info in owner.value_info:
         if info.name in names:
             info.name, dtype = names[info.name]
@@ -24,14 +24,14 @@ def retype_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Mapping[str
 
 
 def forget_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Container[str]) -> None:
-    """Take out statements about values that are no more."""
-    for at in reversed(range(len(owner.value_info))):
-        if owner.value_info[at].name in names:
-            del owner.value_info[at]
+    """Delete the value_info of removed values."""
+    for position in reversed(range(len(owner.value_info))):
+        if owner.value_info[position].name in names:
+            del owner.value_info[position]
 
 
 def state_shapes(owner: onnx.GraphProto | onnx.FunctionProto, shaped: Iterable[tuple[str, Sequence[int]]]) -> None:
-    """State that values are FP32 and what their shapes are, in a graph that states anything."""
+    """Declare values as FP32 with shapes, if the graph has any value_info."""
     if isinstance(owner, onnx.GraphProto) and owner.value_info:
         owner.value_info.extend(
             onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims) for name, dims in shaped
@@ -39,9 +39,7 @@ def state_shapes(owner: onnx.GraphProto | onnx.FunctionProto, shaped: Iterable[t
 
 
 def state_own(owner: onnx.GraphProto | onnx.FunctionProto, name: str, dims: Sequence[int | str | None] | None) -> None:
-    """State that what an operator of a runtime's own makes is FP32, and its shape where that is known: ONNX's inference
-    tells neither.
-    """
+    """Declare a contrib operator's output as FP32, with its shape if known."""
     if isinstance(owner, onnx.FunctionProto):
         return
     if not any(info.name == name for infos in (owner.value_info, owner.output) for info in infos):
@@ -50,10 +48,13 @@ def state_own(owner: onnx.GraphProto | onnx.FunctionProto, name: str, dims: Sequ
 
 
 def state_casts(owner: onnx.GraphProto | onnx.FunctionProto, casts: Iterable[tuple[str, str, DType]]) -> None:
-    """State the types of what casts made: (operand, result, dtype), where the graph states the operand's shape."""
+    """Declare results of casts (operand, result, dtype), if the graph declares the operand."""
     if not isinstance(owner, onnx.GraphProto):
         return
-    stated = {**stated_infos(owner), **{info.name: info for info in owner.input}}  # its own type goes before a note
+    stated = {
+        **stated_infos(owner),
+        **{info.name: info for info in owner.input},
+    }  # an input's type precedes a value_info
     for operand, result, dtype in casts:
         source = stated.get(operand)
         if source is not None and result not in stated:

@@ -1,7 +1,7 @@
-"""The type solver: what an operator's ports hold, and what they may hold, from its schema and its inputs' types.
+"""Type solver: actual and legal dtypes of an operator's ports, from its schema and input types.
 
-It needs no shapes and no shape inference. One answer serves all nodes alike, so a model of any size asks a few dozen
-times.
+It needs no shapes and no shape inference. Results are cached per operator and types, so a model of
+any size needs a few dozen.
 """
 
 from collections.abc import Mapping
@@ -28,15 +28,15 @@ from mezzo.onnx.schema.types import (
 )
 
 _LOW = (DType.FLOAT16, DType.BFLOAT16)
-# The opset from which QuantizeLinear and DequantizeLinear take a scale for each slice of a tensor.
+# The first opset with per-axis scales in QuantizeLinear and DequantizeLinear.
 _SLICES_FROM = 13
-# What converts between floats and integers runs as it came.
+# Operators that convert between floats and integers keep their types.
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
 class Schema(NamedTuple):
-    """An operator's ports at one version: the type string of each (a variable or a concrete type) and what it
-    admits.
+    """An operator's ports at one version: the type string of each (a variable or a concrete type),
+    and the types that each variable admits (`allowed`).
     """
 
     version: int
@@ -54,7 +54,7 @@ class Schema(NamedTuple):
         return _port(self.outputs, self.output_is_variadic, index)
 
     def admits(self, variable: str, value_type: DType | Aggregate) -> bool:
-        """Whether a port of this type string may hold the type."""
+        """Whether a port with this type string admits the type."""
         text = type_string(value_type)
         return text in self.allowed[variable] if variable in self.allowed else text == variable
 
@@ -67,7 +67,7 @@ def _port(ports: tuple[str, ...], is_variadic: bool, index: int) -> str | None:
 
 @cache
 def home_of_operator(domain: str, op: str, opset: int) -> str:
-    """The domain that a node's operator is registered in: ONNX Runtime's own for some that are written in ONNX's."""
+    """The domain that registers an operator: ONNX Runtime's for some written in ONNX's."""
     if find_schema(domain, op, opset) is not None:
         return domain
     home = home_of(domain, op)
@@ -76,7 +76,7 @@ def home_of_operator(domain: str, op: str, opset: int) -> str:
 
 @cache
 def find_schema(domain: str, op: str, opset: int) -> Schema | None:
-    """Find the schema in force at an opset; None for operators nobody has registered."""
+    """The schema of an operator at an opset, of ONNX or ONNX Runtime; None if there is none."""
     try:
         schema = onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
@@ -106,7 +106,7 @@ def find_schema(domain: str, op: str, opset: int) -> Schema | None:
 
 @cache
 def can_convert(low: DType, opset: int | None) -> bool:
-    """Whether an opset has what converts FP32 to a low dtype and back; None: that of a model without one."""
+    """Whether an opset (None: none imported) can convert FP32 to a low dtype and back."""
     if low in QUANTIZED:
         return opset is not None and low in quantized_formats(opset)
     schema = None if opset is None else find_schema("", "Cast", opset)
@@ -115,16 +115,18 @@ def can_convert(low: DType, opset: int | None) -> bool:
 
 @cache
 def quantized_formats(opset: int) -> frozenset[DType]:
-    """What QuantizeLinear makes at an opset, of each slice of a tensor with a scale of its own."""
+    """The output formats of QuantizeLinear with per-axis scales at an opset."""
     schema = find_schema("", "QuantizeLinear", opset)
     if schema is None or opset < _SLICES_FROM:
         return frozenset()
-    made = schema.outputs[0]
-    return frozenset(dtype for dtype, stored in STORED_AS.items() if all(schema.admits(made, one) for one in stored))
+    output_type = schema.outputs[0]
+    return frozenset(
+        dtype for dtype, stored in STORED_AS.items() if all(schema.admits(output_type, storage) for storage in stored)
+    )
 
 
 def quantized_since(dtype: DType) -> int:
-    """The first opset at which QuantizeLinear makes a quantized format."""
+    """The first opset at which QuantizeLinear supports a quantized format."""
     return next(
         opset for opset in range(_SLICES_FROM, onnx.defs.onnx_opset_version() + 1) if dtype in quantized_formats(opset)
     )
@@ -141,7 +143,7 @@ class Solved(NamedTuple):
 def solve(
     domain: str, op: str, opset: int, inputs: tuple[ValueType, ...], outputs: int, attribute_dtype: DType | None
 ) -> Solved:
-    """Derive a node's types. `attribute_dtype` is what the operator's dtype attribute says, None where it is absent."""
+    """Derive a node's types. `attribute_dtype` is that of its dtype attribute, if any."""
     schema = find_schema(domain, op, opset)
     if schema is None:
         return Solved(custom_signature(domain, op, inputs, (UNKNOWN,) * outputs), (None,) * outputs)
@@ -153,7 +155,7 @@ def solve(
         if value_type is not None and variable is not None and index not in row.fixed_outputs:
             bound.setdefault(variable, value_type)
     signature = _signature(domain, op, schema, row, bound, inputs, types)
-    # Whatever is quantized stays typed as it is, and reads what was dequantized.
+    # A quantized operator keeps its float types, and has dequantized operands (Q/DQ format).
     if signature.dtype is HIGH and not domain and op not in _QUANTIZERS:
         signature = replace(signature, legal=signature.legal | quantized_formats(opset))
     return Solved(signature, types)
@@ -161,13 +163,16 @@ def solve(
 
 @lru_cache(maxsize=4096)
 def custom_signature(domain: str, op: str, inputs: tuple[ValueType, ...], outputs: tuple[ValueType, ...]) -> Signature:
-    """The signature of an operator that no schema defines, by what its ports hold: its FP32 tensors are one group, and
-    may go low as long as the types of all its ports are known; where it has none, its low tensors are the group.
+    """The signature of an operator without schema, from the types of its ports.
+
+    Its FP32 tensors form one dtype group, which may change to FP16 or BF16 if all types are known.
+    If it has none, its low-precision tensors form the group.
     """
-    dtype = next((held for held in (HIGH, *_LOW) if held in (*inputs, *outputs)), None)
+    dtype = next((value_type for value_type in (HIGH, *_LOW) if value_type in (*inputs, *outputs)), None)
     is_known = UNKNOWN not in (*inputs, *outputs)
     roles = [
-        tuple(Role.GROUP if held is dtype is not None else Role.FIXED for held in ports) for ports in (inputs, outputs)
+        tuple(Role.GROUP if value_type is dtype is not None else Role.FIXED for value_type in ports)
+        for ports in (inputs, outputs)
     ]
     return Signature(
         dialect=domain or "onnx",
@@ -214,7 +219,7 @@ def _output_type(
             return bound[variable]
         if row.absent is not None:
             return row.absent
-        # QDQ: DequantizeLinear gives its scale's type; *Like operators give their input's.
+        # DequantizeLinear returns its scale's type, *Like operators their input's.
         source = 1 if key == ("", "DequantizeLinear") else 0
         return inputs[source] if source < len(inputs) else None
     if variable in bound:
@@ -253,7 +258,8 @@ def _signature(
     dtype = _group_dtype(schema, row, bound)
     holding = {v for v, value_type in bound.items() if element_dtype(value_type) is dtype is not None}
     if row.group is None:
-        # A variable that admits no low float keeps its type beside others that do, such as that of statistics.
+        # A variable that admits no low float (such as statistics) keeps its type if others admit
+        # one.
         group = {v for v in holding if any(schema.admits(v, with_element(bound[v], low)) for low in _LOW)} or holding
     else:
         group = holding & row.group
@@ -290,7 +296,7 @@ def _signature(
 
 
 def _group_dtype(schema: Schema, row: Special, bound: dict[str, DType | Aggregate]) -> DType | None:
-    """The floating dtype of the first variable of the compute group that holds one, in the ports' order."""
+    """The floating dtype of the compute group's first variable with one, in the order of ports."""
     for variable in (*schema.inputs, *schema.outputs):
         if variable in bound and (row.group is None or variable in row.group):
             dtype = element_dtype(bound[variable])
@@ -301,7 +307,7 @@ def _group_dtype(schema: Schema, row: Special, bound: dict[str, DType | Aggregat
 
 def first_legal_opset(domain: str, op: str, since: int, until: int, inputs: tuple[ValueType, ...], outputs: int,
                       attribute_dtype: DType | None, low: DType) -> int | None:  # fmt: skip
-    """Smallest opset in [since, until] at which the compute group may hold `low`; None if there is none."""
+    """The smallest opset in [since, until] at which the compute group admits `low`, or None."""
     for opset in range(since, until + 1):
         if low in solve(domain, op, opset, inputs, outputs, attribute_dtype).signature.legal:
             return opset
@@ -309,7 +315,7 @@ def first_legal_opset(domain: str, op: str, since: int, until: int, inputs: tupl
 
 
 def stated_type(proto: onnx.NodeProto) -> ValueType:
-    """The type that an empty Optional states in its attribute."""
+    """The type in an empty Optional's attribute."""
     if proto.op_type != "Optional" or len(proto.input):
         return None
     attribute = find(proto, "type")
@@ -322,6 +328,6 @@ def stated_type(proto: onnx.NodeProto) -> ValueType:
 
 @cache
 def frozen(signature: Signature) -> Signature:
-    """The same operator without a decision: its floats are neither high nor low (f64, or the other 16-bit type)."""
+    """The signature without a dtype group: FP64 or the other 16-bit type is not planned."""
     roles = (Role.FIXED,) * len(signature.inputs), (Role.FIXED,) * len(signature.outputs)
     return replace(signature, inputs=roles[0], outputs=roles[1], dtype=None, legal=frozenset())

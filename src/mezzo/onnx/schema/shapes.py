@@ -1,4 +1,4 @@
-"""Sizes of values, where ONNX's own shape inference can tell them. Types never depend on it."""
+"""Sizes and shapes of values by ONNX's shape inference, guarded against its crashes."""
 
 import logging
 import re
@@ -14,40 +14,42 @@ from mezzo.onnx.schema.domains import canonical
 
 _log = logging.getLogger(__name__)
 
-# A symbolic dimension counts as this many: sizes only weigh casts against each other, and equal symbols stay equal.
+# Assumed length of a symbolic dimension: sizes only compare casts, and equal symbols stay equal.
 NOMINAL_DIM = 16
-# Sizes are capped so that absurd shapes cannot overflow the planner's sums.
+# Sizes are capped, so that absurd shapes cannot overflow the planner's sums.
 MAX_ELEMENTS = 1 << 40
 
 # None per unknown dimension.
 Shape = tuple[int | None, ...]
 
 
-# onnx 1.23.2 crashes the process when it infers one of these, or an operator of its machine learning domains, over an
-# operand whose type it does not know.
+# onnx 1.23.2 crashes the process if it infers one of these, or an operator of its machine learning
+# domains, with an operand of unknown type.
 _CRASHING = frozenset({"EyeLike", "DictVectorizer", "RegexFullMatch"})
-# It does too where a dimension is negative: field 1 of a tensor, or of a type's dimension, whose varint is the longest.
+# It also crashes on negative dimensions: field 1 of a TensorProto or a Dimension, with a 10-byte
+# varint.
 _NEGATIVE = re.compile(rb"\x08[\x80-\xff]{9}\x01")
-# And where a number such as an axis passes 32 bits: field 3 of an attribute, four bytes and more of no small negative.
+# And on attributes beyond 32 bits, such as an axis: field 3 of AttributeProto, whose varint has
+# over four bytes and is no small negative number.
 _HUGE = re.compile(rb"\x18(?![\x80-\xff]\xff{8}\x01)[\x80-\xff]{4}")
 _OF_ANY_SIZE = "value_int"  # of Constant
-# It makes as many outputs as Split-18 is asked for, whatever the node has.
+# And on Split-18 with more num_outputs than the node has outputs.
 _PARTS = "num_outputs"
-_CRASHING_BYTES = (*(op.encode() for op in _CRASHING), b"ai.onnx.", _PARTS.encode())  # cheap to look for in any model
+_CRASHING_BYTES = (*(op.encode() for op in _CRASHING), b"ai.onnx.", _PARTS.encode())  # cheap to search for in any model
 
 
 def can_infer(model: onnx.ModelProto) -> bool:
-    """Whether onnx's inference, and with it the checker's full check, can be trusted not to crash on the model."""
+    """Whether onnx's inference and full check do not crash on the model."""
     return not may_crash(model.SerializeToString()) or (not _negative_infos(model) and _can_infer(model))
 
 
 def may_crash(data: bytes) -> bool:
-    """Whether a serialized model may hold something that onnx's inference crashes on; cheap and never wrong on no."""
+    """Whether a serialized model may crash onnx's inference: cheap, no false negatives."""
     return any(word in data for word in _CRASHING_BYTES) or any(mark.search(data) for mark in (_NEGATIVE, _HUGE))
 
 
 def _can_infer(model: onnx.ModelProto) -> bool:
-    """Whether nothing that may crash does, in a model whose values have no negative dimension."""
+    """Exact test for crashes, for a model without negative dimensions in its types."""
     nodes = [node for owner in (model.graph, *model.functions) for node in all_nodes(owner)]
     if any(_is_too_much(a, node) for node in nodes for a in node.attribute):
         return False
@@ -61,27 +63,27 @@ def _can_infer(model: onnx.ModelProto) -> bool:
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError, RuntimeError):
-        return False  # a name that nothing makes has no type either
-    known = {(function.domain, function.name) for function in model.functions}
-    return all((d, op) in known or onnx.defs.has(op, canonical(d)) for d, op in ops)
+        return False  # an undefined name has no type either
+    functions = {(function.domain, function.name) for function in model.functions}
+    return all((d, op) in functions or onnx.defs.has(op, canonical(d)) for d, op in ops)
 
 
 def _is_too_much(attribute: onnx.AttributeProto, node: onnx.NodeProto) -> bool:
-    """Whether a number passes 32 bits, or asks for more outputs than a node has."""
+    """Whether an attribute exceeds 32 bits, or requests more outputs than the node has."""
     if attribute.name == _PARTS:
         return attribute.i > len(node.output)
     return attribute.name != _OF_ANY_SIZE and not -(1 << 31) <= attribute.i < 1 << 31
 
 
 def _negative_infos(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """What is stated of values with a negative dimension, by which old exporters mean an unknown one."""
+    """Declarations with a negative dimension, which old exporters write for an unknown one."""
     infos = [info for graph in _graphs(model.graph) for info in (*graph.value_info, *graph.input, *graph.output)]
     infos += [info for function in model.functions for info in function.value_info]
     return [info for info in infos if _NEGATIVE.search(info.type.SerializeToString())]
 
 
 def _with_unknown_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy without its negative dimensions."""
+    """A copy with negative dimensions turned into unknown ones."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for info in _negative_infos(copy):
@@ -94,7 +96,7 @@ def _with_unknown_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Nodes of a graph or function and of the bodies in it."""
+    """Nodes of a graph or function and its subgraphs."""
     for node in owner.node:
         yield node
         if node.op_type in BODIES:
@@ -103,37 +105,39 @@ def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Node
                     yield from all_nodes(attribute.g)
 
 
-# Operators that have bodies.
+# Operators with subgraphs.
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-# How the op_type of such a node is serialized (field 4 of NodeProto): found in a millisecond, against four for asking
-# 16,000 nodes.
+# The serialized op_type of such nodes (field 4 of NodeProto): a search takes 1 ms, a loop over
+# 16,000 nodes 4 ms.
 _BODY_MARKS = tuple(bytes([4 << 3 | 2, len(op)]) + op.encode() for op in sorted(BODIES))
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Elements and shapes per value name; a name is missing where nothing is known."""
+    """Numbers of elements, and shapes, by value name; unknown values are missing."""
 
     counts: Mapping[str, int]
     shapes: Mapping[str, Shape]
 
 
 def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> Sizes:
-    """Infer sizes, given the model's bytes too, and what is told of them. Never raises on a bad model."""
+    """Infer sizes. `data` is the serialized model, `may_crash` the result of `may_crash(data)`.
+    Never raises on a malformed model.
+    """
     inferred = _infer(model, data, may_crash=may_crash)
     counts: dict[str, int] = {}
     shapes: dict[str, Shape] = {}
-    known: dict[bytes, tuple[int, Shape] | None] = {}  # models repeat few types
+    measured: dict[bytes, tuple[int, Shape] | None] = {}  # models repeat few types
     has_bodies = any(mark in data for mark in _BODY_MARKS)
     for graph in _graphs(inferred.graph) if has_bodies else (inferred.graph,):
         for infos in (graph.value_info, graph.input, graph.output):
             for info in infos:
-                held = info.type
-                key = held.SerializeToString()
-                if key not in known:
-                    tensor = held.tensor_type
-                    known[key] = _measure(tensor.shape) if tensor.HasField("shape") else None
-                sizes = known[key]
+                value_type = info.type
+                key = value_type.SerializeToString()
+                if key not in measured:
+                    tensor = value_type.tensor_type
+                    measured[key] = _measure(tensor.shape) if tensor.HasField("shape") else None
+                sizes = measured[key]
                 if sizes is not None:
                     name = info.name
                     counts[name], shapes[name] = sizes
@@ -141,51 +145,55 @@ def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> Size
 
 
 def value_shapes(model: onnx.ModelProto) -> Mapping[str, Shape]:
-    """Shapes per value name; a name is missing where nothing is known. Never raises on a bad model."""
+    """Inferred shapes by value name; unknown ones are missing. Never raises."""
     data = model.SerializeToString()
     return value_sizes(model, data, may_crash=may_crash(data)).shapes
 
 
 def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
-    """Types per value name with shapes that follow from the inputs' and from constants, whatever the model notes of its
-    values, which may be out of date. What two graphs of it call alike is left out. Never raises on a bad model.
+    """Types and shapes by value name, inferred from inputs and constants alone.
+
+    Declared inner shapes are ignored, as they may be out of date. Names that occur in two graphs
+    are left out. Never raises on a malformed model.
     """
     stripped = onnx.ModelProto()
     stripped.CopyFrom(model)
-    known = {(function.domain, function.name) for function in model.functions}
+    functions = {(function.domain, function.name) for function in model.functions}
     for graph in _graphs(stripped.graph):
-        own = {
+        without_inference = {
             name
             for node in graph.node
-            if (node.domain, node.op_type) not in known and not onnx.defs.has(node.op_type, node.domain)
+            if (node.domain, node.op_type) not in functions and not onnx.defs.has(node.op_type, node.domain)
             for name in node.output
         }
-        noted = [info for info in graph.value_info if info.name in own]  # nothing else tells of these
+        undefined = [
+            info for info in graph.value_info if info.name in without_inference
+        ]  # outputs of operators without inference
         del graph.value_info[:]
-        graph.value_info.extend(noted)
+        graph.value_info.extend(undefined)
         for port in graph.output:
             if port.type.HasField("tensor_type"):
                 port.type.tensor_type.ClearField("shape")
     data = stripped.SerializeToString()
     inferred = _infer(stripped, data, may_crash=may_crash(data), data_prop=True)
     types: dict[str, onnx.TypeProto] = {}
-    twice: set[str] = set()
+    ambiguous: set[str] = set()
     for graph in _graphs(inferred.graph):
         for info in (*graph.value_info, *graph.input, *graph.output):
             if info.name in types:
-                twice.add(info.name)
+                ambiguous.add(info.name)
             types[info.name] = info.type
-    return {name: held for name, held in types.items() if name not in twice}
+    return {name: value_type for name, value_type in types.items() if name not in ambiguous}
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy with inferred types; the model itself where inference fails. Never raises on a bad model."""
+    """A copy with inferred types; the model itself if inference fails. Never raises."""
     data = model.SerializeToString()
     return _infer(model, data, may_crash=may_crash(data))
 
 
 def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
-    """Elements and dimensions of a shape."""
+    """Number of elements and dimensions of a shape."""
     dims = tuple([dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim])
     count = 1
     for size in dims:
@@ -200,13 +208,13 @@ def _infer(model: onnx.ModelProto, data: bytes, *, may_crash: bool, data_prop: b
     try:
         if not may_crash or _can_infer(model):
             return onnx.shape_inference.infer_shapes(data, data_prop=data_prop)
-    except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: "unknown", whatever it was
+    except Exception as error:  # noqa: BLE001  fails on some valid models: sizes are then unknown
         _log.debug("shape inference failed: %s", error)
     return model
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and its bodies."""
+    """A graph and its subgraphs."""
     yield graph
     for node in graph.node:
         if node.op_type in BODIES:

@@ -1,7 +1,7 @@
-"""What the operator schemas do not say about types. Each row stands for a fact of the ONNX specification, with its
-reason.
+"""Type rules that ONNX's schemas lack, such as dtype attributes. Each row states a fact of the ONNX
+specification and its reason.
 
-Everything else follows from the schemas: all type variables of an operator that hold FP32 form one compute group.
+By default, all type variables of an operator that are FP32 form one compute group.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from mezzo.formats.dtypes import DType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Special:
-    """How one operator's types differ from the default.
+    """Deviations of one operator's types from the default.
 
-    `group`: the type variables of the compute group, where some that hold floats stay out. None: all of them.
-    `any_inputs`: operands that are read in whatever floating dtype they come (only shape or truth value matters).
-    `dtype_attribute`: the attribute that sets the output's element type; `absent` is the type without it, None there
-    means the type of the first input. `fixed_outputs`: outputs that attribute sets, where it is not the group's.
-    `is_retypable`: False where the operator must keep its types. `unbound_like_first`: an output whose type variable no
-    operand binds has the first operand's type.
+    `group`: the type variables of the compute group, if not all with floats belong to it.
+    `any_inputs`: operands of any floating dtype (only shape or truth value matters).
+    `dtype_attribute`: the attribute with the output's element type; `absent` is the default, None
+    for the type of the first input. `fixed_outputs`: the outputs that it applies to, outside the
+    group. `is_retypable`: False if the operator must keep its types. `unbound_like_first`: an
+    output whose type variable no operand binds has the first operand's type.
     """
 
     because: str
@@ -65,7 +65,7 @@ _LIKE = _row(
 )
 _STASH = _row(
     "Mean and InvStdDev have the type that stash_type names",
-    group="T V",  # ONNX Runtime's first version has a variable of its own for the scale
+    group="T V",  # ONNX Runtime's early version has a separate variable for the scale
     dtype_attribute="stash_type",
     absent=DType.FLOAT32,
     fixed_outputs=(1, 2),
@@ -125,18 +125,19 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ),
 }
 
-# Names of operators with an attribute that says a type: most nodes are none of them.
+# Names of operators with a dtype attribute, for a quick test: most nodes have none.
 TYPED_BY_ATTRIBUTE = frozenset(op for (_, op), row in SPECIAL.items() if row.dtype_attribute is not None)
 _DEFAULT = Special(because="")
 
 
 def special(domain: str, op: str) -> Special:
-    """The row of an operator; the default row where the schemas say it all."""
+    """The row of an operator, or the default row."""
     return SPECIAL.get((domain, op), _DEFAULT)
 
 
-# Operators whose result is an aggregate or comes out of one. Their element types are one: a sequence cannot be cast.
-# The value is the type around the element of output 0, given the input's: "wrap", "unwrap" or "same".
+# Operators that build or take apart sequences and optionals, which cannot be cast: input and output
+# have one element type. The value describes output 0: "tensor", a wrapper ("seq", "optional"),
+# "unwrap" or "same" as the input.
 AGGREGATES: dict[tuple[str, str], str] = {
     ("", "ConcatFromSequence"): "tensor",
     ("", "Optional"): "optional",

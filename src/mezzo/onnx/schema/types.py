@@ -1,4 +1,4 @@
-"""ONNX's type language in mezzo's words: element types, type strings and TypeProtos."""
+"""Conversion of ONNX types to mezzo's: element types, type strings and TypeProtos."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,8 @@ class Aggregate(NamedTuple):
 # None: the type could not be derived.
 ValueType = DType | Aggregate | None
 
-# The type of an operand that is there and whose type could not be derived; None in its place means no operand.
+# The type of a present operand that could not be derived; None in its place means an absent
+# operand.
 UNKNOWN = Aggregate("?", None)
 
 _NAMES = {
@@ -36,7 +37,8 @@ _NAMES = {
 }  # fmt: skip
 _BY_NAME = {name: dtype for dtype, name in _NAMES.items()}
 
-# Element type numbers of TensorProto.DataType, both ways. Older onnx packages lack the newest types.
+# Element type numbers of TensorProto.DataType, both ways. Older onnx packages lack the newest
+# types.
 TO_ONNX: dict[DType, int] = {
     dtype: onnx.TensorProto.DataType.Value(dtype.name)
     for dtype in DType
@@ -46,7 +48,7 @@ FROM_ONNX: dict[int, DType] = {number: dtype for dtype, number in TO_ONNX.items(
 
 
 def type_string(value_type: DType | Aggregate) -> str:
-    """Spell a type as schemas do: "tensor(float)", "seq(tensor(float16))"."""
+    """A type as string of ONNX schemas: "tensor(float)", "seq(tensor(float16))"."""
     if isinstance(value_type, DType):
         return f"tensor({_NAMES[value_type]})"
     assert value_type.dtype is not None, "an aggregate without element type has no type string"
@@ -54,7 +56,7 @@ def type_string(value_type: DType | Aggregate) -> str:
 
 
 def parse_type_string(text: str) -> DType | Aggregate:
-    """Read a schema's concrete type string. Inverse of `type_string`."""
+    """Parse a concrete type string of a schema. Inverse of `type_string`."""
     element = text[text.rindex("(") + 1 : text.index(")")]
     dtype = _BY_NAME[element]
     if text == f"tensor({element})":
@@ -63,15 +65,15 @@ def parse_type_string(text: str) -> DType | Aggregate:
 
 
 def from_type_proto(proto: onnx.TypeProto) -> ValueType:
-    """Read a declared type; None where it is missing or holds no tensor (maps, opaque types)."""
-    which = proto.WhichOneof("value")
-    if which == "tensor_type":
+    """Convert a declared type; None if missing or without tensors (maps, opaque types)."""
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
         return FROM_ONNX.get(proto.tensor_type.elem_type)
-    if which == "sparse_tensor_type":
+    if kind == "sparse_tensor_type":
         return Aggregate("sparse_tensor({})", FROM_ONNX.get(proto.sparse_tensor_type.elem_type))
-    if which in ("sequence_type", "optional_type"):
-        inner = from_type_proto(getattr(proto, which).elem_type)
-        word = "seq" if which == "sequence_type" else "optional"
+    if kind in ("sequence_type", "optional_type"):
+        inner = from_type_proto(getattr(proto, kind).elem_type)
+        word = "seq" if kind == "sequence_type" else "optional"
         if isinstance(inner, DType):
             return Aggregate(f"{word}(tensor({{}}))", inner)
         if isinstance(inner, Aggregate):
@@ -81,20 +83,20 @@ def from_type_proto(proto: onnx.TypeProto) -> ValueType:
 
 def retype_proto(proto: onnx.TypeProto, dtype: DType) -> None:
     """Change the element type of a declared type in place, through sequences and optionals."""
-    which = proto.WhichOneof("value")
-    if which in ("tensor_type", "sparse_tensor_type"):
-        getattr(proto, which).elem_type = TO_ONNX[dtype]
-    elif which in ("sequence_type", "optional_type"):
-        retype_proto(getattr(proto, which).elem_type, dtype)
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        getattr(proto, kind).elem_type = TO_ONNX[dtype]
+    elif kind in ("sequence_type", "optional_type"):
+        retype_proto(getattr(proto, kind).elem_type, dtype)
 
 
 def state_type(proto: onnx.TypeProto, value_type: ValueType, shape: Sequence[int | None] | None = None) -> None:
-    """Write a tensor's element type where a declaration says none, and its shape where it says nothing at all."""
-    which = proto.WhichOneof("value")
-    if not isinstance(value_type, DType) or which not in (None, "tensor_type") or proto.tensor_type.elem_type:
+    """Complete a declaration, in place: the element type if missing, the shape if it is empty."""
+    kind = proto.WhichOneof("value")
+    if not isinstance(value_type, DType) or kind not in (None, "tensor_type") or proto.tensor_type.elem_type:
         return
     proto.tensor_type.elem_type = TO_ONNX[value_type]
-    for size in shape or () if which is None else ():
+    for size in shape or () if kind is None else ():
         dim = proto.tensor_type.shape.dim.add()
         if size is not None:
             dim.dim_value = size

@@ -1,7 +1,7 @@
-"""The type of every value of a model, from the schemas' type variables.
+"""Forward type inference for every value of a model, from the schemas' type variables.
 
-Kept apart from the solver that the conversion plans with, and simpler: what judges a conversion must not share its
-mistakes. It reads types only forward, needs no shapes and no shape inference.
+Separate from the planner's type solver, and simpler: evaluation of a conversion must not share the
+planner's mistakes. It needs no shapes and no shape inference.
 """
 
 from collections import ChainMap
@@ -14,7 +14,8 @@ from onnx import TensorProto
 
 from mezzo.onnx.schema.domains import canonical
 
-# Operators whose output type is an attribute; where it is absent and has no default, the type of the given input.
+# Operators whose output type is an attribute; without it and a default, the type of the input at
+# the index.
 _TYPED_BY_ATTRIBUTE = {
     "Bernoulli": ("dtype", 0), "BitCast": ("to", 0), "BlackmanWindow": ("output_datatype", 0), "Cast": ("to", 0),
     "DequantizeLinear": ("output_dtype", 1), "EyeLike": ("dtype", 0), "HammingWindow": ("output_datatype", 0),
@@ -24,7 +25,8 @@ _TYPED_BY_ATTRIBUTE = {
 }  # fmt: skip
 
 
-# Operators whose results are their bodies'. Those of FlexAttention only modify scores inside.
+# Operators whose outputs are their subgraphs' outputs. FlexAttention's subgraphs only modify its
+# scores.
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
@@ -36,9 +38,9 @@ _CAST_MAPS = {b"TO_FLOAT": "tensor(float)", b"TO_INT64": "tensor(int64)", b"TO_S
 
 @dataclass(frozen=True, slots=True)
 class TypedScope:
-    """Types of the values of a graph, as schemas spell them ("seq(tensor(float16))"), captured ones included.
+    """Types of a graph's values as schema strings ("seq(tensor(float16))"), with captured ones.
 
-    `bodies` is keyed by (position of the node, attribute). An unknown type is the empty text.
+    `bodies` is keyed by (position of the node, attribute). An unknown type is the empty string.
     """
 
     types: ChainMap[str, str]
@@ -46,12 +48,12 @@ class TypedScope:
 
 
 def value_types(model: onnx.ModelProto) -> TypedScope:
-    """Derive the type of every value of a model without local functions from the schemas' type variables."""
+    """Infer the type of every value of a model without local functions."""
     return _infer_graph(model.graph, ChainMap(), {entry.domain: entry.version for entry in model.opset_import}, ())
 
 
 def type_text(proto: onnx.TypeProto) -> str:
-    """Spell a type as schemas do; the empty text if it says nothing."""
+    """A type as schema string; empty if undefined."""
     match proto.WhichOneof("value"):
         case "tensor_type":
             return _tensor_text(proto.tensor_type.elem_type)
@@ -93,14 +95,14 @@ def find_node_schema(node: onnx.NodeProto, opsets: dict[str, int]) -> onnx.defs.
 def _infer_graph(
     graph: onnx.GraphProto, outer: ChainMap[str, str], opsets: dict[str, int], formals: Sequence[str]
 ) -> TypedScope:
-    """Derive the types of one graph. `formals` are the types of its inputs as far as its caller knows them."""
+    """Infer the types of one graph. `formals` are the types of its inputs, as far as known."""
     scope = TypedScope(outer.new_child())
     types = scope.types
     for position, port in enumerate(graph.input):
-        known = formals[position] if position < len(formals) else ""
-        types[port.name] = known or type_text(port.type)
+        actual = formals[position] if position < len(formals) else ""
+        types[port.name] = actual or type_text(port.type)
     types.update({tensor.name: _tensor_text(tensor.data_type) for tensor in graph.initializer})
-    # Runtimes hand a sparse initializer to its users as a dense tensor.
+    # Runtimes expand sparse initializers to dense tensors.
     for sparse in graph.sparse_initializer:
         types[sparse.values.name] = _tensor_text(sparse.values.data_type)
     declared = {port.name: type_text(port.type) for port in (*graph.value_info, *graph.output)}
@@ -123,7 +125,7 @@ def _infer_graph(
 
 
 def _formal_types(node: onnx.NodeProto, inputs: list[str], opsets: dict[str, int]) -> list[str]:
-    """Types of a body's inputs, from the operands of its node."""
+    """Types of a subgraph's inputs, from the operands of its node."""
     match node.op_type:
         case "Loop":
             return ["tensor(int64)", "tensor(bool)", *inputs[2:]]
@@ -136,7 +138,7 @@ def _formal_types(node: onnx.NodeProto, inputs: list[str], opsets: dict[str, int
 
 
 def _control_types(node: onnx.NodeProto, bodies: list[list[str]]) -> list[str]:
-    """Types of the outputs of a node with bodies, from the types of the bodies' outputs."""
+    """Types of a control-flow node's outputs, from its subgraphs' outputs."""
     merged = [next(filter(None, texts), "") for texts in zip(*bodies, strict=False)]
     match node.op_type:
         case "Loop":
@@ -148,11 +150,11 @@ def _control_types(node: onnx.NodeProto, bodies: list[list[str]]) -> list[str]:
 
 
 def _output_types(node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpSchema | None) -> list[str]:
-    """Types of the outputs of a node without bodies."""
+    """Types of the outputs of a node that is no control flow."""
     special = _special_type(node, inputs, schema)
     if special:
         return [special] * len(node.output)
-    if schema is None:  # an unknown operator: floats as its first floating input
+    if schema is None:  # an unknown operator: assume the type of its first float input
         floating = [text for text in inputs if "float" in text]
         return ["" if not floating else floating[0]] * len(node.output)
     bound: dict[str, str] = {}
@@ -175,33 +177,31 @@ def _output_types(node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpS
             result.append(allowed[variable][0])
         elif node.domain == "ai.onnx.ml":
             result.append(_learned_type(node, inputs))
-        else:  # no operand binds it: LinearAttention's state without a past one has the query's type
+        else:  # unbound: without a past state, LinearAttention's state has the query's type
             result.append(inputs[0] if inputs and inputs[0] in allowed[variable] else "")
     return result
 
 
 def _learned_type(node: onnx.NodeProto, inputs: list[str]) -> str:
-    """The type that an operator of the machine learning domain has from its attributes: of labels, and of what
-    replaces them.
-    """
-    held = {attribute.name: attribute for attribute in node.attribute}
+    """Output type of an ai.onnx.ml operator from its attributes; empty if unknown."""
+    attributes = {attribute.name: attribute for attribute in node.attribute}
     match node.op_type:
         case "LabelEncoder" | "CategoryMapper":
-            if "values_tensor" in held:
-                return _tensor_text(held["values_tensor"].t.data_type)
-            stated = next((text for name, text in _LEARNED_VALUES.items() if name in held), "")
-            # The older ones map text to its number, and numbers to text.
+            if "values_tensor" in attributes:
+                return _tensor_text(attributes["values_tensor"].t.data_type)
+            stated = next((text for name, text in _LEARNED_VALUES.items() if name in attributes), "")
+            # Older versions map strings to indices, and indices to strings.
             return stated or {"tensor(string)": "tensor(int64)", "tensor(int64)": "tensor(string)"}.get(inputs[0], "")
         case "CastMap":
-            return _CAST_MAPS.get(held["cast_to"].s if "cast_to" in held else b"TO_FLOAT", "")
+            return _CAST_MAPS.get(attributes["cast_to"].s if "cast_to" in attributes else b"TO_FLOAT", "")
         case "LinearClassifier" | "SVMClassifier" | "TreeEnsembleClassifier":
-            return "tensor(string)" if "classlabels_strings" in held else "tensor(int64)"
+            return "tensor(string)" if "classlabels_strings" in attributes else "tensor(int64)"
         case _:
             return ""
 
 
 def _special_type(node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpSchema | None) -> str:
-    """Output type of operators that the schema's variables do not type; the empty text for all others."""
+    """Output type of operators that schema variables do not determine; empty for all others."""
     first = inputs[0] if inputs else ""
     match node.op_type:
         case "SequenceConstruct" | "SplitToSequence":
@@ -240,7 +240,7 @@ def _constant_type(node: onnx.NodeProto) -> str:
 
 
 def _attribute(node: onnx.NodeProto, schema: onnx.defs.OpSchema | None, name: str) -> int:
-    """The value of an integer attribute, its default if absent, 0 without one."""
+    """The value of an integer attribute, else its default, else 0."""
     for attribute in node.attribute:
         if attribute.name == name:
             return int(attribute.i)
