@@ -1,4 +1,4 @@
-"""The report of a probe: what was asked of which runtime on which machine, and where the table differs."""
+"""Report of a probe: a target's table compared with the installed runtime on this machine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -15,7 +15,10 @@ from mezzo.tables.target import Refusal, Target
 
 
 class Answer(Protocol):
-    """What a report asks of an answer: what the table says, and what the runtime. None means that it runs."""
+    """The fields of a probe's answer that a report uses: the table's row and the runtime's refusal.
+
+    None means that the operator runs.
+    """
 
     @property
     def dialect(self) -> str: ...
@@ -34,7 +37,7 @@ class Answer(Protocol):
 
 
 class Findings(Protocol):
-    """What a report asks of a probe's findings."""
+    """The fields of a probe's findings that a report uses."""
 
     @property
     def disagreements(self) -> Sequence[Answer]: ...
@@ -46,7 +49,7 @@ class Findings(Protocol):
 def report_probe(
     layout: Layout, target: Target, runtime: str, machine: Machine, dtypes: Sequence[DType], findings: Findings
 ) -> list[RenderableType]:
-    """Lay out a probe's findings."""
+    """The findings of a probe."""
     table = layout.make_table("", "asked", "runs", "refused", "table differs", right=("asked", "runs", "refused"))
     for dtype in dtypes:
         count = findings.count(dtype)
@@ -76,7 +79,7 @@ def report_probe(
 def describe_probe(
     target: str, runtime: str, machine: Machine, dtypes: Sequence[DType], findings: Findings
 ) -> Document:
-    """Tell a probe's findings as data."""
+    """The findings of a probe as JSON data."""
     return document(
         "probe",
         {
@@ -102,12 +105,12 @@ def _report_disagreements(layout: Layout, answers: Sequence[Answer]) -> list[Ren
         return [heading("the table agrees with the runtime")]
     table = layout.make_table("operator", "version", "in", "table", "runtime", fixed=("operator", "version", "in"))
     for answer in answers:
-        with_attributes = ", ".join(f"{name}={value}" for name, value in answer.attributes)
-        said = "runs" if answer.row is None else f"refuses: {answer.row.because}"
-        heard = "runs" if answer.reason is None else f"refuses: {answer.reason}"
-        if with_attributes:
-            heard = f"{heard} (with {with_attributes})"
-        table.add_row(Text(answer.op, style="cyan"), str(answer.version), str(answer.dtype), said, heard)
+        attributes = ", ".join(f"{name}={value}" for name, value in answer.attributes)
+        table_says = "runs" if answer.row is None else f"refuses: {answer.row.because}"
+        runtime_says = "runs" if answer.reason is None else f"refuses: {answer.reason}"
+        if attributes:
+            runtime_says = f"{runtime_says} (with {attributes})"
+        table.add_row(Text(answer.op, style="cyan"), str(answer.version), str(answer.dtype), table_says, runtime_says)
     return [heading("the table is out of date"), table]
 
 

@@ -1,5 +1,4 @@
-"""The public verbs, one file each, named as the public name is.
+"""Public functions, one file each, named as the function is.
 
-Imports: everything but `torch` and `cli`.
-A new verb is one file and a row of `mezzo._HOMES`.
+Imports: everything but `torch` and `cli`. A new function is one file and a row of `mezzo._HOMES`.
 """

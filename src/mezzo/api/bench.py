@@ -1,4 +1,4 @@
-"""Times files side by side in one run on an installed runtime: mezzo.bench."""
+"""Benchmark of models side by side on an installed runtime: mezzo.bench."""
 
 import os
 from collections.abc import Sequence
@@ -40,29 +40,33 @@ def bench(
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Timings:
-    """Time files side by side in one run, say which is faster where that is more than noise, and compare their answers.
+    """Time models side by side, report significant speed differences, and compare their outputs.
 
-    Every file is loaded in a process of its own, as a user would load it, and they run in turns; before each timed turn
-    stand 20 ms of rest and a call that is not timed. All is loaded anew `starts` times. A file that the target does not
-    load or run has a `fault`, and the others go on. `answers` of each are those that the runtime gives, beside the
-    reference's on the same feeds, where the number of samples is open at several sizes.
+    Each model is loaded in its own process, and the processes run in turns. Every timed call
+    follows a pause of 20 ms and an untimed warm-up call. All models are loaded anew `starts` times.
+    A model that the runtime cannot load or run has a `fault`; the others go on. `answers` compares
+    each model's outputs on the runtime with the reference's on the same inputs; an open batch size
+    is tried at several values.
 
     Args:
-        files: models; the first is the reference of the others.
-        target: a target whose runtime is installed here: "onnxruntime-cpu", "openvino-cpu", "onnxruntime-cuda".
-        data: as in `compare`, its first batch; "random" draws what fits. Each file is fed what it has inputs for.
-        baseline: the file that is the reference instead of the first.
-        batch_size: samples per call, where the models leave their number open; 1 by default.
-        threads: how many the runtime may use; by default it decides.
-        runs: timed turns of each file, over all starts; 60 by default.
-        seconds: about how long all of it may take, loading included; a minute where `runs` is not given either.
-        starts: how often each file is loaded anew.
-        types: "file" runs the types that the file states, "runtime" those that the runtime likes best: OpenVINO
-            computes FP32 in BF16 where the machine can.
-        layers: whether each file also runs under the runtime's profiler, after its turns.
+        files: models; the first is the reference for the others.
+        target: a target whose runtime is installed here: "onnxruntime-cpu", "openvino-cpu",
+            "onnxruntime-cuda".
+        data: as in `compare`, its first batch; "random" draws inputs that fit. Each model gets the
+            inputs that it has.
+        baseline: the model that is the reference instead of the first.
+        batch_size: samples per call, if the models leave the batch size open; 1 by default.
+        threads: threads of the runtime; by default the runtime decides.
+        runs: timed calls of each model, over all starts; 60 by default.
+        seconds: approximate total time, loading included; a minute if `runs` is not given either.
+        starts: how often each model is loaded anew.
+        types: "file" computes in the types of the file, "runtime" in those that the runtime
+            prefers: OpenVINO computes FP32 in BF16 where the machine supports it.
+        layers: whether each model also runs under the runtime's profiler, after the timed calls.
 
     Raises:
-        InputError: an option, a file or the data is at fault, or the target's runtime is not installed.
+        InputError: an option, a file or the data is at fault, or the target's runtime is not
+            installed.
         ModelError: a file is not valid ONNX.
     """
     sources = _in_order(files, baseline)
@@ -87,18 +91,18 @@ def bench(
 
 
 def _in_order(files: "Sequence[Any]", baseline: str | os.PathLike[str] | None) -> list[Any]:
-    """The files, the reference first. Raises InputError: there are none."""
+    """The models, the reference first. Raises InputError: there are none."""
     if isinstance(files, str | os.PathLike):
         files = [files]
-    listed = list(files)
+    models = list(files)
     if baseline is not None:
-        wanted = os.fspath(baseline)
-        same = next((n for n, each in enumerate(listed) if isinstance(each, str | os.PathLike)
-                     and os.fspath(each) == wanted), None)  # fmt: skip
-        listed = [listed.pop(same) if same is not None else baseline, *listed]
-    if not listed:
+        path = os.fspath(baseline)
+        position = next((n for n, model in enumerate(models) if isinstance(model, str | os.PathLike)
+                     and os.fspath(model) == path), None)  # fmt: skip
+        models = [models.pop(position) if position is not None else baseline, *models]
+    if not models:
         raise InputError("there is no file to time; give one or more models")
-    return listed
+    return models
 
 
 def _turning(runs: int | None, seconds: float | None, starts: int) -> Turning:

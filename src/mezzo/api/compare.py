@@ -1,4 +1,6 @@
-"""Compares the answers of two models on data: outputs, layers, the user's metric, and a verdict."""
+"""Comparison of two models' outputs on data: errors of outputs and layers, a metric, and a
+verdict.
+"""
 
 import os
 from collections.abc import Sequence
@@ -39,28 +41,33 @@ def compare(
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Say whether a model gives the same answers as a reference, and where they differ.
+    """Compare a model's outputs with a reference's on data, and locate the differences.
 
-    The verdict's `ruling` says "cannot tell" where the data or the reference's answers show nothing: NaN and infinities
-    among them, no sample, or nothing that ever changes.
+    The verdict's `ruling` is "cannot tell" if the data or the reference's outputs are not
+    informative: NaN or infinities among them, no sample, or outputs that never change.
 
     Args:
-        data: an .npz file, a folder of them, or dicts of arrays by the reference's input names; "random", or
-            "random:" and a seed, draws inputs that fit the reference, which proves little.
-        max_error: largest relative L2 error of an output, ||y - ref|| / ||ref|| over the data; by default a few eps of
-            the coarsest float format that an output depends on, never below FP32's noise in that output.
-        run: "emulated" rounds every result as its type says; "native" trusts the runtime, which may compute in FP32.
-        labels: arrays of the data that are for the metric alone.
-        metric: a function of (outputs, labels), both dicts by name, or its "module:function"; it returns one score per
-            sample or one for the batch, larger is better.
-        max_drop: how much worse the metric may become, "0.005" or "0.5%" of the reference's; it decides unless
-            `max_error` is given too, then both must hold.
+        data: an .npz file, a folder of them, or dicts of arrays by the reference's input names;
+            "random", or "random:" and a seed, draws inputs that fit the reference, which proves
+            little.
+        max_error: largest relative L2 error of an output, ||y - ref|| / ||ref|| over the data; by
+            default a few eps of the coarsest float format that an output depends on, never below
+            the noise of FP32 in that output.
+        run: "emulated" rounds every result to its type; "native" relies on the runtime, which may
+            compute in FP32.
+        labels: arrays of the data that only the metric uses.
+        metric: a function of (outputs, labels), both dicts by name, or its "module:function"; it
+            returns one score per sample or one for the batch, larger is better.
+        max_drop: largest decrease of the metric, "0.005" or "0.5%" of the reference's; it decides
+            unless `max_error` is given too, then both must hold.
         batch_size: splits the data along the first axis.
         layers: whether inner values of the same name are compared as well.
-        accumulate: "fp16" or "bf16": the emulated model's sums are rounded to it after every `tile` products.
+        accumulate: "fp16" or "bf16": the emulated model's accumulators are rounded to it after
+            every `tile` products.
 
     Raises:
-        InputError: an option, a model or the data is at fault, or the models' inputs or outputs do not match.
+        InputError: an option, a model or the data is at fault, or the models' inputs or outputs do
+            not match.
         ModelError: a model is not valid ONNX.
         ContractError: the model does not run.
     """
@@ -76,11 +83,11 @@ def compare(
         progress=progress,
     )
     check_asked(planning)
-    ours, theirs = (open_source(given, trust_external_paths, None) for given in (reference, model))
+    ours, theirs = (open_source(source, trust_external_paths, None) for source in (reference, model))
     if ours.frontend is not theirs.frontend:
         forms = ours.frontend.words.form, theirs.frontend.words.form
         raise InputError(f"{ours.name} is {forms[0]} and {theirs.name} is {forms[1]}; compare models of one kind")
-    if batch_size is None:  # a model of a fixed length is fed so much at a time, whichever of the two it is
+    if batch_size is None:  # a fixed batch size of either model applies to both
         batch_size = lab_of(ours).inputs.fixed_length or lab_of(theirs).inputs.fixed_length
     dataset = open_model_data(ours, data, labels=labels, batch_size=batch_size)
     comparison = compare_asked(ours, theirs.runnable(theirs.original), dataset, planning, theirs)
@@ -89,5 +96,5 @@ def compare(
     return replace(comparison, sizes_bytes=(ours.size_bytes, theirs.size_bytes), target=target, gain=gain)
 
 
-def _name(given: Any, otherwise: str) -> str:
-    return os.fspath(given) if isinstance(given, str | os.PathLike) else otherwise
+def _name(source: Any, default: str) -> str:
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else default

@@ -1,4 +1,6 @@
-"""From a model to a converted model: the verbs of the library. Puts the planner and a front end together."""
+"""Mixed-precision conversion of a model, and its plan without conversion: mezzo.convert,
+mezzo.plan.
+"""
 
 import os
 from collections.abc import Sequence
@@ -40,46 +42,55 @@ def convert(
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> Converted:
-    """Convert an FP32 ONNX model to a typed mixed-precision one. The source is never changed.
+    """Convert an FP32 ONNX model to mixed precision with explicit types. The source is never
+    changed.
 
     Args:
-        to: "fp16", "bf16" or "int8", or "int8" beside one of the floats, as "int8,bf16" or as a tuple; left out what
-            gains on the target that is named, on this machine, else "fp16". Two floats are refused: no two of them
-            stand on one line of levels.
-        policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a Policy, or a function
-            that says of each node what it wants: of a `mezzo.ir.selectors.Site`, or of one and "fp16" or "bf16". It
-            returns "allow", "infer", "clear" or "deny", or one of these with the dtypes it sums up and hands on in, or
-            None for what "balanced" says.
+        to: "fp16", "bf16" or "int8", or "int8" with one of the floats, as "int8,bf16" or as a
+            tuple; by default the format that is faster on the named target and this machine, else
+            "fp16". Two floats are refused: neither of FP16 and BF16 contains the other.
+        policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a
+            Policy, or a function of a `mezzo.ir.selectors.Site`, or of one and "fp16" or "bf16". It
+            returns a verdict for each node: "allow", "infer", "clear" or "deny", or one of these
+            with the accumulation and output dtypes, or None for the verdict of "balanced".
         strategy: how casts are placed, "mincut" unless given.
-        target: what must load the result: a name, the path of a target file (.toml), or a Target; by default ONNX
-            Runtime for fp16 and int8, the ONNX schema alone for bf16, OpenVINO for int8,bf16, TensorRT for int8,fp16.
-        include, exclude: lists of globs on node names, or "op:" and a glob on operators; exclude wins.
-        keep_region: paths of scopes or modules to leave as they are, such as "encoder/layer.3"; globs work.
-        fix_region: such paths to "fp16", "bf16" or "fp32": those parts run so, the rest is planned around them.
-        io: "keep" (the default), "low", "follow" (outputs take what their producer makes), or a mapping of input and
-            output names to "fp16", "bf16" or "fp32".
-        out_of_range: what becomes of weights past the format's range: "protect", the default, keeps their users in
-            FP32, "clamp" stores the largest finite number, "error" refuses.
-        opset: "auto", the default, raises the version of the model's dialect, ONNX's opset, where only a newer one
-            allows the type; "keep" never does.
-        fuse: "standard", the default, brings what is to be quantized to normal form, folds and rewrites it in standard
-            ONNX, and leaves floats as they are, but for norms by a root's reciprocal, which are written as quotients
-            where the target's runtime knows no others; "simplify" does so for floats too; "none" leaves all as it is.
-        assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
-        plan: a plan to replay instead of deciding; it has to be of this model, and options given beside it have to be
-            those it was made with.
-        data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows on it keeps FP32, what
-            was only suspected and fits runs low, and the result is checked on it in the true precision; `labels` names
-            arrays that are no inputs, `batch_size` splits along the first axis. "random" draws inputs that fit it:
-            they add protection, and lift none.
-        resume: with `data`, a file that keeps what searches for nodes that go back to FP32 have run, so that a
-            conversion that was ended goes on; what was measured and collected before is kept beside it, in
-            FILE.ranges.npz and FILE.calibration.npz. Checks of a result begin anew.
-        check: whether the result is run on the target's runtime where that is installed: what it answers, what it
-            computes on integers, how fast it is. What the runtime does otherwise than planned goes back to floats.
-        provenance: whether the result's metadata says what made it: mezzo's version, the options and the plan. A model
-            that says so keeps its FP32 nodes when it is converted again, unless another format, policy, strategy or
-            target is asked for.
+        target: the runtime that must load the result: a name, the path of a target file (.toml), or
+            a Target; by default ONNX Runtime for fp16 and int8, the ONNX schema alone for bf16,
+            OpenVINO for int8,bf16, TensorRT for int8,fp16.
+        include, exclude: lists of globs on node names, or "op:" and a glob on operators; exclude
+            wins.
+        keep_region: paths of scopes or modules to leave unchanged, such as "encoder/layer.3"; globs
+            work.
+        fix_region: such paths to "fp16", "bf16" or "fp32": those parts run in that format, the rest
+            is planned around them.
+        io: "keep" (the default), "low", "follow" (outputs have their producer's output type), or a
+            mapping of input and output names to "fp16", "bf16" or "fp32".
+        out_of_range: handling of weights outside the format's range: "protect", the default, keeps
+            their users in FP32, "clamp" stores the largest finite number, "error" refuses.
+        opset: "auto", the default, raises the opset version only if a node needs it to run in the
+            format; "keep" never does.
+        fuse: "standard", the default, simplifies a model before quantization (folds and rewrites it
+            in standard ONNX), and leaves float models unchanged, except that a norm by a root's
+            reciprocal becomes a division if the target's runtime fuses only that form; "simplify"
+            also simplifies float models; "none" changes nothing.
+        assume: input names to ranges of their values, such as "0..255", instead of the default
+            assumption.
+        plan: a plan to replay instead of deciding; it must be of this model, and other options must
+            be those it was made with.
+        data: an .npz file, a folder of them, or dicts of arrays by input name: nodes that overflow
+            on it stay FP32, nodes that were only suspected and fit run in low precision, and the
+            result is checked on it in true precision; `labels` names arrays that are no inputs,
+            `batch_size` splits along the first axis. "random" draws inputs that fit the model: they
+            add protection, and clear no suspicion.
+        resume: with `data`, a file with the state of searches for nodes that return to FP32, so
+            that an interrupted conversion continues; ranges and calibration are in FILE.ranges.npz
+            and FILE.calibration.npz. Checks of a result begin anew.
+        check: whether the result is run on the target's runtime, if that is installed: its outputs,
+            its INT8 kernels, its speed. Nodes that the runtime runs otherwise than planned return
+            to floats.
+        provenance: whether the result's metadata records mezzo's version, the options and the plan.
+            Such a model keeps its FP32 nodes when it is converted again, unless another format,
+            policy, strategy or target is requested.
         progress: called with (stage, done, total).
 
     Raises:
@@ -89,8 +100,8 @@ def convert(
     """
     if dst is not None:
         check_destination(dst)
-    kept = {what: kept_beside(resume, what) for what in ("ranges", "calibration")}
-    check_destinations({"resume": resume, **kept}, () if dst is None else (Path(dst),))
+    state_files = {kind: kept_beside(resume, kind) for kind in ("ranges", "calibration")}
+    check_destinations({"resume": resume, **state_files}, () if dst is None else (Path(dst),))
     replayed = _given_plan(plan)
     if replayed is not None and data is not None:
         raise InputError(f"data cannot change what a plan has decided; leave one of them out, or use {verb('compare')}")
@@ -117,7 +128,7 @@ def convert(
 def convert_opened(
     model: "Model", dst: str | os.PathLike[str] | None, request: Request, *, overwrite: bool = False
 ) -> Converted:
-    """Convert a model that is open. Options and errors are those of `convert`."""
+    """Convert an open model. Options and errors are those of `convert`."""
     options = check_parameters(read_options(request))
     if options.prepares_model:
         model, options = _with_weights(model, options)
@@ -125,7 +136,7 @@ def convert_opened(
 
 
 def _with_weights(model: "Model", options: Options) -> "tuple[Model, Options]":
-    """The model to plan and its options, with the scales of weights, where no data gives those of data."""
+    """The model to plan and its options, with scales of weights alone: there is no data."""
     from mezzo.quantize.calibration import without_data
 
     return without_data(model, options)
@@ -137,15 +148,15 @@ def _convert(
     from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import recall
 
-    heeding = recall(model, options) if plan is None else options
-    decided, result = convert_model(model, heeding, plan)
+    recalled_options = recall(model, options) if plan is None else options
+    decided, result = convert_model(model, recalled_options, plan)
     if not decided.may_gain:
         return finish(model, decided, result, dst, overwrite=overwrite)
     from mezzo.tuning.repair.runtime_check import PlannedResult, measured_without_data
 
-    first = PlannedResult(decided=decided, result=result, options=heeding)
-    last, measured = measured_without_data(model, first, may_change=plan is None)
-    return finish(model, last.decided, last.result, dst, overwrite=overwrite, measured=measured)
+    planned = PlannedResult(decided=decided, result=result, options=recalled_options)
+    checked, measured = measured_without_data(model, planned, may_change=plan is None)
+    return finish(model, checked.decided, checked.result, dst, overwrite=overwrite, measured=measured)
 
 
 @tells_options
@@ -155,18 +166,20 @@ def plan(
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> Plan:
-    """Decide without converting. Options and errors are those of `convert`."""
+    """Decide the precision of every node without converting. Options and errors are those of
+    `convert`.
+    """
     from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import asks_for_more, recall
 
     chosen, trust = read_plan_options(src, options)
     model = open_source(src, trust, progress)
-    heeding = recall(model, chosen)
-    is_kept = heeding.recalled is not None and not asks_for_more(heeding)
+    recalled_options = recall(model, chosen)
+    is_kept = recalled_options.recalled is not None and not asks_for_more(recalled_options)
     if is_kept or not chosen.prepares_model:
-        return convert_model(model, heeding, None)[0].plan
-    planned = convert_model(*_with_weights(model, heeding), None)[0].plan
-    # Scales that stand for none are none to be replayed.
+        return convert_model(model, recalled_options, None)[0].plan
+    planned = convert_model(*_with_weights(model, recalled_options), None)[0].plan
+    # Placeholder scales must not be replayed.
     return planned if chosen.planning.is_dynamic else replace(planned, quantized=())
 
 
@@ -177,7 +190,7 @@ def casts_of_plan(
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> "list[tuple[str, DType]]":
-    """The casts that a saved plan makes of its model: the value's name and the dtype made.
+    """The casts that a saved plan adds to its model: value name and target dtype.
 
     Raises:
         InputError: the plan is of another model.
@@ -192,18 +205,18 @@ def casts_of_plan(
 
 
 def show(src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False) -> str:
-    """The typed text of a model: one line per input, weight, node and output."""
+    """A model as typed text: one line per input, weight, node and output."""
     return open_source(src, trust_external_paths, None).show()
 
 
 def tell_origin(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
 ) -> tuple[str, ...]:
-    """What a model's metadata says of how mezzo made it, a line each; nothing where it does not say."""
+    """Lines on how mezzo made a model, from its metadata; empty without such metadata."""
     from mezzo.conversion.recall import tell_record
 
     return tell_record(open_source(src, trust_external_paths, None))
 
 
-def _given_plan(given: Plan | str | os.PathLike[str] | None) -> Plan | None:
-    return given if given is None or isinstance(given, Plan) else planfile.load_plan(given)
+def _given_plan(source: Plan | str | os.PathLike[str] | None) -> Plan | None:
+    return source if source is None or isinstance(source, Plan) else planfile.load_plan(source)

@@ -1,6 +1,6 @@
-"""Runs a model in true precision: as it is typed, or an FP32 model under a plan of any mix of formats.
+"""Emulation of a model in true precision: as typed, or an FP32 model under a plan.
 
-What is modelled and what is not: docs/explanation/emulation.md.
+Limits of the emulation: docs/explanation/emulation.md.
 """
 
 import os
@@ -32,55 +32,61 @@ def emulate(
     tile: int | None = None,
     trust_external_paths: bool = False,
 ) -> dict[str, Any]:
-    """Compute a model's outputs by name, rounded after every operator as hardware with its types rounds them.
+    """Compute a model's outputs by name, rounded after every operator as hardware of its types
+    rounds.
 
     Args:
-        plan: run the FP32 model under this plan; lines are found by node name, nodes without a line stay as they are.
-            A line may ask for f32, f16, bf16, f8e4m3fn or f8e5m2, whatever the ONNX schema allows.
-        accumulate: "fp16" or "bf16": MatMul, Gemm and Conv that run low round their sums to it after every `tile`
-            products, but for nodes whose line says that they sum up in f32.
+        plan: run the FP32 model under this plan; lines are matched by node name, nodes without a
+            line are unchanged. A line may ask for f32, f16, bf16, f8e4m3fn or f8e5m2, whatever the
+            ONNX schema allows.
+        accumulate: "fp16" or "bf16": MatMul, Gemm and Conv in low precision round their
+            accumulators to it after every `tile` products, except nodes that the plan accumulates
+            in f32.
 
     Raises:
         InputError: the model, the plan, a feed or an option is at fault.
-        ContractError: no engine runs the model, or its opset has no casts to a format and cannot be raised.
+        ContractError: no engine runs the model, or its opset has no casts to a format and cannot be
+            raised.
     """
     accumulation = read_accumulation(accumulate, tile, "emulated")
     opened = open_source(model, trust_external_paths, None)
     if plan is None:
         return dict(lab_of(opened).emulated(accumulation)(feeds))
-    given = plan if isinstance(plan, Plan) else load_plan(plan)
-    opened = fused_as(opened, given)
+    loaded_plan = plan if isinstance(plan, Plan) else load_plan(plan)
+    opened = fused_as(opened, loaded_plan)
     lab = lab_of(opened)
-    reading = read_for(opened, given)
-    precisions = _bind(reading.graph, given, lab.formats)
+    reading = read_for(opened, loaded_plan)
+    precisions = _bind(reading.graph, loaded_plan, lab.formats)
     low = {number: precision.compute for number, precision in precisions.items()}
     emulator = lab.emulator(
         reading,
         sorted({dtype for dtype in low.values() if dtype is not HIGH}, key=str),
         accumulation,
         sums_high={number for number, precision in precisions.items() if precision.accumulate is HIGH},
-        limits=_limits(reading.graph, given),
+        limits=_limits(reading.graph, loaded_plan),
     )
     return dict(emulator.run(feeds, low))
 
 
 def _bind(graph: Graph, plan: Plan, formats: Collection[DType]) -> dict[int, Precision]:
-    """Precisions by node id. Raises InputError: a line is of no node, or asks for what nobody can emulate."""
-    found = {}
+    """Precisions by node id. Raises InputError: a line has no node, or a format without
+    emulation.
+    """
+    precisions = {}
     for line in plan.nodes:
         number = graph.by_name.get(line.name)
         if number is None:
             raise InputError(f"the plan has a line for {line.name!r}, which the model has not; take the line out")
-        strange = [dtype for dtype in line.precision if dtype is not HIGH and dtype not in formats]
-        if strange:
-            known = ", ".join(sorted(map(str, {*formats, HIGH})))
-            raise InputError(f"node {line.name!r}: the plan asks for {strange[0]}; an emulation knows {known}")
-        found[number] = line.precision
-    return found
+        unsupported = [dtype for dtype in line.precision if dtype is not HIGH and dtype not in formats]
+        if unsupported:
+            supported = ", ".join(sorted(map(str, {*formats, HIGH})))
+            raise InputError(f"node {line.name!r}: the plan asks for {unsupported[0]}; an emulation knows {supported}")
+        precisions[number] = line.precision
+    return precisions
 
 
 def _limits(graph: Graph, plan: Plan) -> dict[int, float]:
-    """Bounds of constants that the plan stores clamped, by value id."""
+    """Limits of clamped constants, by value id."""
     limits = {}
     for name, limit in plan.limits:
         number = graph.by_name.get(name)

@@ -1,5 +1,6 @@
-"""Why nodes run in what they run in. They are asked for as people know them: by the name of a node or of a value, by an
-operator, by a module or a path of scopes, by a glob.
+"""Explanation of a node's precision: the chain of nodes that caused it.
+
+Nodes are found by their name, a value, an operator, a module or scope path, or a glob.
 """
 
 import enum
@@ -19,7 +20,7 @@ _SHOWN = 3
 
 
 class Known(enum.Enum):
-    """As what nodes were asked for."""
+    """Kind of name by which nodes were found."""
 
     NODE = "node"
     MADE = "value made"
@@ -31,7 +32,7 @@ class Known(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """The nodes that a word stands for, in the order of the plan, and as what they are known by it."""
+    """The nodes that a word refers to, in plan order, and the kind of name that it is."""
 
     word: str
     known: Known
@@ -39,29 +40,31 @@ class Meant:
 
 
 def find_meant(of: Plan, word: str) -> Meant:
-    """The nodes of a plan that a word stands for: at least one.
+    """The nodes of a plan that a word refers to, at least one.
 
-    Raises InputError: none, with what may have been meant.
+    Raises InputError: there is none; the message has suggestions.
     """
-    for known, names in _readings(of, word):
+    for kind, names in _readings(of, word):
         if names:
-            return Meant(word, known, tuple(node for node in of.nodes if node.name in names))
-    holds = of.names.without_floats.get(word)
-    if holds is not None:
-        raise InputError(f"{word!r} holds {holds}, no floats, and nothing that reads it computes in floats; ask for "
+            return Meant(word, kind, tuple(node for node in of.nodes if node.name in names))
+    dtype = of.names.without_floats.get(word)
+    if dtype is not None:
+        raise InputError(f"{word!r} holds {dtype}, no floats, and nothing that reads it computes in floats; ask for "
                          f"another; {listing()} lists what there is")  # fmt: skip
-    near = [repr(name) for name in _near(of, word)]
-    question = f"did you mean {', '.join(near)}?" if near else f"{listing()} lists what there is"
+    suggestions = [repr(name) for name in _near(of, word)]
+    question = f"did you mean {', '.join(suggestions)}?" if suggestions else f"{listing()} lists what there is"
     raise InputError(f"no node, value, operator or module {word!r} computes floats in this model; {question}")
 
 
 def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
-    """The node, the node that caused its precision, the one that caused that, and so on.
+    """The chain of causes of a node's precision: the node, the node that caused its precision, and
+    so on.
 
-    `node` may also be the name of a value, an operator, a path of scopes or modules, or a glob, where that is one node.
+    `node` may also be the name of a value, an operator, a path of scopes or modules, or a glob, if
+    it matches one node.
 
     Raises:
-        InputError: the plan has no such node, or several; or it is no plan.
+        InputError: the plan has no such node, or several; or `of` is no plan.
     """
     if not isinstance(of, Plan):
         raise InputError(
@@ -70,25 +73,27 @@ def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
         )
     meant = find_meant(of, node)
     if len(meant.nodes) > 1:
-        names = [repr(one.name) for one in meant.nodes[:_SHOWN]]
+        names = [repr(match.name) for match in meant.nodes[:_SHOWN]]
         more = f" and {len(meant.nodes) - _SHOWN} more" if len(meant.nodes) > _SHOWN else ""
         raise InputError(f"{node!r} is {len(meant.nodes)} nodes, {', '.join(names)}{more}; ask for one of them")
     return chain_of(of, meant.nodes[0])
 
 
 def chain_of(of: Plan, node: PlannedNode) -> tuple[PlannedNode, ...]:
-    """A node of a plan, the node that caused its precision, the one that caused that, and so on."""
+    """The node of a plan, the node that caused its precision, and so on."""
     chain = [node]
     while chain[-1].cause is not None and chain[-1].cause in of.by_name:
-        following = of.by_name[chain[-1].cause]
-        if following in chain:
+        cause = of.by_name[chain[-1].cause]
+        if cause in chain:
             break
-        chain.append(following)
+        chain.append(cause)
     return tuple(chain)
 
 
 def _readings(of: Plan, word: str) -> Iterator[tuple[Known, frozenset[str]]]:
-    """What a word may stand for, the surest reading first, and the names of the nodes it then means."""
+    """Possible meanings of a word, the most specific first: kind of name and names of matching
+    nodes.
+    """
     operators = [node for node in of.nodes if node.kind == "op"]
     yield Known.NODE, frozenset({word} & of.by_name.keys())
     if word.startswith(_OPERATOR):
@@ -107,8 +112,8 @@ def _readings(of: Plan, word: str) -> Iterator[tuple[Known, frozenset[str]]]:
 
 
 def _near(of: Plan, word: str) -> tuple[str, ...]:
-    """What a word that stands for nothing may have meant."""
+    """Names similar to a word that matches nothing."""
     operators = dict.fromkeys(node.op for node in of.nodes if node.kind == "op")
     values = (name for by_value in (of.names.makers, of.names.readers) for name, nodes in by_value.items() if nodes)
-    known = dict.fromkeys((*operators, *of.by_name, *values, *of.names.modules.values()))
-    return nearest(word.removeprefix(_OPERATOR), known)
+    candidates = dict.fromkeys((*operators, *of.by_name, *values, *of.names.modules.values()))
+    return nearest(word.removeprefix(_OPERATOR), candidates)

@@ -1,4 +1,4 @@
-"""Conversion by lists of operators, for people who come from MXNet's `convert_model`."""
+"""Conversion by lists of operators, compatible with MXNet's `convert_model`."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mezzo.conversion.results import Converted, Progress
     from mezzo.tables.target import Target
 
-# An operator, one of its attributes, and the values at which it stays FP32.
+# An operator, one of its attributes, and the attribute's values that keep it in FP32.
 Condition = tuple[str, str, Sequence[object]]
 
 _LISTS = {
@@ -49,43 +49,49 @@ def convert_lists(
     overwrite: bool = False,
     progress: "Progress | None" = None,
 ) -> "Converted":
-    """Convert by lists of operators, as MXNet's AMP does. Takes and returns what `mezzo.convert` does.
+    """Convert by lists of operators, as MXNet's AMP does. Other options and the result are those of
+    `mezzo.convert`.
 
-    Inputs and outputs keep FP32. An operator in no list is neutral: it runs low if an operand is there low already.
+    Inputs and outputs keep FP32. An operator in no list runs in low precision if one of its
+    operands is in low precision already.
 
     Args:
         target_dtype: "float16" or "bfloat16".
-        target_dtype_ops: run low, their operands are cast.
+        target_dtype_ops: run in low precision; their operands are cast.
         fp32_ops: run in FP32.
-        widest_dtype_ops: run low if all their operands are there low already, else in FP32.
-        conditional_fp32_ops: (operator, attribute, values): run in FP32 where the attribute has one of the values. A
-            default that is not written counts. Values compare as numbers or as strings.
+        widest_dtype_ops: run in low precision if all their operands are in low precision already,
+            else in FP32.
+        conditional_fp32_ops: (operator, attribute, values): run in FP32 if the attribute has one of
+            the values. A default that is not written counts. Values compare as numbers or as
+            strings.
         excluded_names: nodes that run in FP32, by name.
 
-    A list left out is that of the policy `mxnet`; what another list names is taken out of it.
+    A list that is left out is that of the policy `mxnet`, without operators that another list
+    names.
 
     Raises:
-        ListError: lists overlap, a dtype is none, an operator has no such attribute. An InputError and a ValueError.
+        ListError: lists overlap, a dtype is unknown, an operator has no such attribute. An
+            InputError and a ValueError.
 
     Warns:
-        UserWarning: a list names an unknown operator, or an excluded name is no node's.
+        UserWarning: a list names an unknown operator, or an excluded name matches no node.
     """
     from mezzo.api.convert import convert_opened
     from mezzo.conversion.results import aimed, open_source
 
-    given = {
+    op_lists = {
         "target_dtype_ops": target_dtype_ops, "fp32_ops": fp32_ops, "widest_dtype_ops": widest_dtype_ops,
     }  # fmt: skip
     to = _read_dtype(target_dtype)
     conditions = None if conditional_fp32_ops is None else [_read_condition(entry) for entry in conditional_fp32_ops]
-    for name, ops in (*given.items(), ("excluded_names", excluded_names)):
+    for name, ops in (*op_lists.items(), ("excluded_names", excluded_names)):
         _check_texts(name, ops)
-    _check_overlaps(given, conditions or ())
+    _check_overlaps(op_lists, conditions or ())
     opened = open_source(model, trust_external_paths, progress)
-    _check_operators(opened, given, conditions or (), excluded_names)
+    _check_operators(opened, op_lists, conditions or (), excluded_names)
     request = Request(
         to=to,
-        policy=_make_policy(LOW_DTYPES[to], given, conditions, excluded_names),
+        policy=_make_policy(LOW_DTYPES[to], op_lists, conditions, excluded_names),
         strategy="lists",
         target=target,
         out_of_range=out_of_range,
@@ -121,37 +127,39 @@ def _check_texts(name: str, texts: object) -> None:
         raise ListError(f"{name} is {texts!r}; write a list of names")
 
 
-def _check_overlaps(given: Mapping[str, Sequence[str] | None], conditions: Iterable[Condition]) -> None:
-    found: dict[str, str] = {}
-    for name, ops in (*given.items(), ("conditional_fp32_ops", sorted({op for op, _, _ in conditions}))):
+def _check_overlaps(op_lists: Mapping[str, Sequence[str] | None], conditions: Iterable[Condition]) -> None:
+    list_of: dict[str, str] = {}
+    for name, ops in (*op_lists.items(), ("conditional_fp32_ops", sorted({op for op, _, _ in conditions}))):
         for op in dict.fromkeys(ops or ()):
-            other = found.setdefault(op, name)
-            if other != name:
-                raise ListError(f"operator {op!r} stands in {other} and in {name}; take it out of one")
+            first_list = list_of.setdefault(op, name)
+            if first_list != name:
+                raise ListError(f"operator {op!r} stands in {first_list} and in {name}; take it out of one")
 
 
 def _check_operators(
     opened: "Model",
-    given: Mapping[str, Sequence[str] | None],
+    op_lists: Mapping[str, Sequence[str] | None],
     conditions: Iterable[Condition],
     excluded_names: Sequence[str],
 ) -> None:
-    """Refuse attributes that an operator has not; warn of operators and names that nothing bears."""
+    """Raise ListError for attributes that an operator lacks; warn of unknown operators and node
+    names.
+    """
     from mezzo.tables.ops import known_operators
 
-    known = known_operators() | {op for _, op in opened.operators()}
-    for name, ops in (*given.items(), ("conditional_fp32_ops", [op for op, _, _ in conditions])):
+    known_ops = known_operators() | {op for _, op in opened.operators()}
+    for name, ops in (*op_lists.items(), ("conditional_fp32_ops", [op for op, _, _ in conditions])):
         for op in dict.fromkeys(ops or ()):
-            if op not in known:
+            if op not in known_ops:
                 warnings.warn(f"{name} names operator {op!r}, which no table knows", UserWarning, stacklevel=4)
     for op, attribute, _ in conditions:
-        has = opened.attributes_of(op)
-        if has is not None and attribute not in has:
+        attributes = opened.attributes_of(op)
+        if attributes is not None and attribute not in attributes:
             raise ListError(
                 f"conditional_fp32_ops: operator {op!r} has no attribute {attribute!r}; it has "
-                f"{', '.join(sorted(has)) or 'none'}"
+                f"{', '.join(sorted(attributes)) or 'none'}"
             )
-    # Reading takes the whole model.
+    # Reading is slow, as it loads the whole model.
     names = opened.read(DType.FLOAT16).graph.by_name.keys() if excluded_names else frozenset[str]()
     for name in excluded_names:
         if name not in names:
@@ -160,7 +168,7 @@ def _check_operators(
 
 def _make_policy(
     low: DType,
-    given: Mapping[str, Sequence[str] | None],
+    op_lists: Mapping[str, Sequence[str] | None],
     conditions: Sequence[Condition] | None,
     excluded_names: Iterable[str],
 ) -> Policy:
@@ -174,18 +182,18 @@ def _make_policy(
         because = f"conditional_fp32_ops names it for {attribute} = {' or '.join(map(str, values))}"
         where = (ByAttribute(attribute, tuple(values)),)
         rules.append(rule("conditional", Category.DENY, because, ops=(op,), where=where))
-    for name, ops in given.items():
+    for name, ops in op_lists.items():
         if ops:
             worth = GRANTED if _LISTS[name] is Category.ALLOW else 0
             rules.append(rule(name, _LISTS[name], f"stands in {name}", ops=ops, worth=worth))
-    mentioned = {op for ops in given.values() for op in ops or ()} | {op for op, _, _ in conditions or ()}
-    replaced = {_LISTS[name] for name, ops in given.items() if ops is not None}
+    mentioned = {op for ops in op_lists.values() for op in ops or ()} | {op for op, _, _ in conditions or ()}
+    replaced = {_LISTS[name] for name, ops in op_lists.items() if ops is not None}
     defaults = find_policy("mxnet")
     rules += [
-        kept
-        for one in defaults.rules
-        if (kept := _without(one, mentioned, replaced, conditions is not None)) is not None
-        and (not one.formats or low in one.formats)
+        remaining
+        for default in defaults.rules
+        if (remaining := _without(default, mentioned, replaced, conditions is not None)) is not None
+        and (not default.formats or low in default.formats)
     ]
     return Policy(
         name="lists",
@@ -199,11 +207,13 @@ def _make_policy(
     )
 
 
-def _without(one: Rule, mentioned: set[str], replaced: set[Category], has_conditions: bool) -> Rule | None:
-    """A default rule without what the caller has spoken of; None where nothing is left."""
-    if one.tier is Tier.ATTRIBUTE:
-        return None if has_conditions or one.ops & mentioned else one
-    if one.tier is not Tier.TYPE or one.category in replaced:
+def _without(default: Rule, mentioned: set[str], replaced: set[Category], has_conditions: bool) -> Rule | None:
+    """A default rule without the operators that the caller's lists mention; None if none is
+    left.
+    """
+    if default.tier is Tier.ATTRIBUTE:
+        return None if has_conditions or default.ops & mentioned else default
+    if default.tier is not Tier.TYPE or default.category in replaced:
         return None
-    left = one.ops - mentioned
-    return replace(one, ops=left) if left else None
+    remaining = default.ops - mentioned
+    return replace(default, ops=remaining) if remaining else None

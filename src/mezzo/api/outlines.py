@@ -1,4 +1,6 @@
-"""Outlines of whole models for a report: as they are, side by side, and as each strategy would run them."""
+"""Graph outlines for HTML reports: a model as typed, two models side by side, and all
+strategies.
+"""
 
 import os
 from typing import TYPE_CHECKING, Unpack
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def outline_model(src: str | os.PathLike[str], *, trust_external_paths: bool = False) -> Outline:
-    """A model as it is. Errors are those of `mezzo.convert`."""
+    """A model as it is typed. Errors are those of `mezzo.convert`."""
     graph = _read(src, trust_external_paths)
     return outline(graph, [outline_as_it_is(graph, os.fspath(src))])
 
@@ -34,7 +36,9 @@ def outline_model(src: str | os.PathLike[str], *, trust_external_paths: bool = F
 def outline_pair(
     reference: str | os.PathLike[str], model: str | os.PathLike[str], *, trust_external_paths: bool = False
 ) -> Outline:
-    """The graph of `model`, as it is and with what the nodes of the same names hold in `reference`."""
+    """The graph of `model`, with its own precisions and those of equally named nodes in
+    `reference`.
+    """
     graph = _read(model, trust_external_paths)
     other = _read(reference, trust_external_paths)
     names = os.fspath(model), os.fspath(reference)
@@ -44,11 +48,13 @@ def outline_pair(
 def outline_strategies(
     src: str | os.PathLike[str], *, progress: Progress | None = None, **options: Unpack[PlanOptions]
 ) -> tuple[tuple[StrategyRow, ...], Outline]:
-    """What every strategy makes of a model, counted as `compare_strategies` does, and its plan."""
+    """Counts of every strategy for a model, as `compare_strategies` gives them, and an outline of
+    the plans.
+    """
     judged = judged_without_data(src, options, progress)
-    tried = try_strategies(judged.problem, progress)
-    plans = [_outline_row(judged, row, levels) for row, levels in tried]
-    return tuple(row for row, _ in tried), outline(judged.problem.graph, plans)
+    results = try_strategies(judged.problem, progress)
+    plans = [_outline_row(judged, row, levels) for row, levels in results]
+    return tuple(row for row, _ in results), outline(judged.problem.graph, plans)
 
 
 def _outline_row(judged: "Judged", row: StrategyRow, levels: "Sequence[int]") -> OutlinedPlan:
@@ -65,8 +71,8 @@ def _outline_row(judged: "Judged", row: StrategyRow, levels: "Sequence[int]") ->
 
 
 def _read(src: str | os.PathLike[str], trust: bool) -> "Graph":
-    """The graph, read so that the low format it holds counts as low."""
+    """The graph, read with BF16 as the low format if the model has BF16 and no FP16 values."""
     model = open_source(src, trust, None)
     graph = model.read(DType.FLOAT16).graph
-    held = {value.dtype for value in graph.values}
-    return model.read(DType.BFLOAT16).graph if DType.BFLOAT16 in held and DType.FLOAT16 not in held else graph
+    dtypes = {value.dtype for value in graph.values}
+    return model.read(DType.BFLOAT16).graph if DType.BFLOAT16 in dtypes and DType.FLOAT16 not in dtypes else graph

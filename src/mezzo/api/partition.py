@@ -1,4 +1,6 @@
-"""How a target splits a model into kernels, and a part of it as a model of its own: mezzo.partition, mezzo.extract."""
+"""Fused kernels of a target in a model, and extraction of a part: mezzo.partition,
+mezzo.extract.
+"""
 
 import os
 from collections.abc import Sequence
@@ -34,7 +36,7 @@ _CLOSE = 3
 
 
 class NamedNode(NamedTuple):
-    """A node of the model by its name, or by what it makes where it has none, with its operator."""
+    """A node's name and operator; without a name, that of its output."""
 
     name: str
     op: str
@@ -42,13 +44,14 @@ class NamedNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedUnit:
-    """What a target runs as one kernel, by names. `number` counts from 1 in graph order.
+    """Nodes that a target runs as one kernel, by names. `number` counts from 1 in graph order.
 
-    `results` are the first results of its nodes; `inputs` the values it reads from outside, constants apart; `outputs`
-    those that something outside reads. `inside`: "one type", where a conversion between its nodes takes the kernel
-    apart, or "fp32", where it computes in FP32 whatever it reads: this is said of `formats`, and nothing of others.
-    `is_linked`: it is found in one type alone. `reads_free` and `writes_free` are formats that it converts by itself as
-    it reads and as it writes. `source` and `since` say who tells so, and of which version.
+    `results` are the first outputs of its nodes; `inputs` the values from outside, without
+    constants; `outputs` those that nodes outside use. `inside` is "one type" if a cast between its
+    nodes prevents the fusion, or "fp32" if it computes in FP32 for any input type; it holds for
+    `formats` alone. `is_linked`: the fusion needs one type in all its nodes. `reads_free` and
+    `writes_free` are formats that the kernel converts at no cost on input and output. `source` and
+    `since` are the evidence and its version.
     """
 
     number: int
@@ -68,9 +71,10 @@ class FusedUnit:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """How a target splits a model: every operator is in one unit, alone, or folded before the model runs.
+    """A model split by a target: every operator is in one unit, alone, or folded before the model
+    runs.
 
-    `fuses_as`: the target whose patterns were used; None where no pattern is known for it.
+    `fuses_as`: the target whose fusion patterns were used; None if no pattern is known for it.
     """
 
     target: str
@@ -81,13 +85,13 @@ class Split:
 
     @cached_property
     def unit_of(self) -> dict[str, FusedUnit]:
-        """The unit of each node that is in one, by the node's name."""
+        """The unit of each fused node, by the node's name."""
         return {node.name: unit for unit in self.units for node in unit.nodes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracted:
-    """A part that was written as a model: its path, size, nodes, and the values it reads and gives."""
+    """A part that was written as a model: path, size, number of nodes, inputs and outputs."""
 
     path: Path
     size_bytes: int
@@ -103,7 +107,7 @@ def partition(
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Split:
-    """Say which nodes of a model a target runs as one kernel.
+    """Find the nodes of a model that a target runs as one kernel.
 
     Args:
         target: a name of 'mezzo targets', the path of a target file (.toml), or a Target.
@@ -128,12 +132,12 @@ def extract(
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Extracted:
-    """Write a part of a model as a model of its own, with the weights it needs.
+    """Write a part of a model, with its weights, as a model of its own.
 
     Args:
-        part: a unit's number, a node's name for the unit that holds it or for itself, or "a..b" for all that lies on
+        part: a unit's number, a node's name for its unit or itself, or "a..b" for all nodes on
             paths from node a to node b.
-        target: whose units are meant, as in `partition`.
+        target: the target that defines the units, as in `partition`.
         overwrite: whether the result may replace the source's own files.
 
     Raises:
@@ -150,7 +154,7 @@ def extract(
 
 
 def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> FusedUnit | None:
-    """The unit of a node on the target that a conversion with these options plans for; None where it is in none.
+    """The unit of a node on the target of a conversion with these options; None if it is not fused.
 
     Errors are those of `partition`.
     """
@@ -161,7 +165,7 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
 
 
 def split_graph(graph: Graph, target: "Target") -> "Partition":
-    """Split a graph by what is known of a target's kernels; nothing is known of some."""
+    """Split a graph by a target's fusion patterns; some targets have none."""
     from mezzo.analysis.fusion import kernels_of
     from mezzo.analysis.fusion.partition import partition as split
     from mezzo.analysis.fusion.view import View
@@ -172,7 +176,7 @@ def split_graph(graph: Graph, target: "Target") -> "Partition":
 
 
 def name_partition(graph: Graph, split: "Partition", target: str | None = None) -> Split:
-    """Spell a partition by names. `target` is what the user calls it, where that is not whose patterns were used."""
+    """A partition by names. `target` is the user's target, if another one's patterns were used."""
     from mezzo.analysis.fusion import kernels_of
 
     def named(nodes: Sequence[int]) -> tuple[NamedNode, ...]:
@@ -204,12 +208,12 @@ def _in_order(formats: frozenset[DType]) -> tuple[DType, ...]:
 
 
 def _find_part(graph: Graph, split: "Partition", part: str) -> tuple[int, ...]:
-    """The nodes that a user's words mean. Raises InputError: none."""
+    """The nodes of the part that a user names. Raises InputError: there are none."""
     if part.isdecimal() and part not in graph.by_name:
         if not 1 <= int(part) <= len(split.units):
-            has = f"units 1 to {len(split.units)}" if split.units else "no unit"
+            available = f"units 1 to {len(split.units)}" if split.units else "no unit"
             raise InputError(
-                f"there is no unit {part}; the model has {has} for {split.target}, see {verb('partition')}"
+                f"there is no unit {part}; the model has {available} for {split.target}, see {verb('partition')}"
             )
         return split.units[int(part) - 1].nodes
     if part in graph.by_name or _RANGE not in part:
@@ -221,21 +225,22 @@ def _find_part(graph: Graph, split: "Partition", part: str) -> tuple[int, ...]:
 
 
 def _ends(graph: Graph, part: str) -> tuple[str, str]:
-    """The two names around "..", which may stand in names too: where several places are possible, one at which both
-    are nodes.
+    """The two names around "..".
+
+    Names may contain ".." too: of several positions, the first at which both sides are node names.
     """
     pieces = part.split(_RANGE)
-    pairs = [(_RANGE.join(pieces[:at]), _RANGE.join(pieces[at:])) for at in range(1, len(pieces))]
+    pairs = [(_RANGE.join(pieces[:position]), _RANGE.join(pieces[position:])) for position in range(1, len(pieces))]
     return next((pair for pair in pairs if all(name in graph.by_name for name in pair)), pairs[0])
 
 
 def _find_node(graph: Graph, name: str) -> int:
-    found = graph.by_name.get(name)
-    if found is not None and graph.nodes[found].kind in (Kind.OP, Kind.CAST):
-        return found
+    number = graph.by_name.get(name)
+    if number is not None and graph.nodes[number].kind in (Kind.OP, Kind.CAST):
+        return number
     names = [node.name for node in graph.nodes if node.kind in (Kind.OP, Kind.CAST)]
-    listed = either("'mezzo partition MODEL --nodes' lists them", "'mezzo.partition(model).units' has them")
-    hint = did_you_mean(name, names) or listed
+    where = either("'mezzo partition MODEL --nodes' lists them", "'mezzo.partition(model).units' has them")
+    hint = did_you_mean(name, names) or where
     raise InputError(f"no operator of the model is called {name!r}; {hint}")
 
 
@@ -245,23 +250,23 @@ def _between(graph: Graph, first: int, last: int, part: str) -> tuple[int, ...]:
     for node in graph.nodes[first + 1 : last + 1]:
         if any(value is not None and graph.values[value].producer in reached for value in node.inputs):
             reached.add(node.id)
-    kept, pending = {last}, [last]
+    on_path, pending = {last}, [last]
     while pending:
         for value in graph.nodes[pending.pop()].inputs:
-            made = None if value is None else graph.values[value].producer
-            if made in reached and made not in kept:
-                kept.add(made)
-                pending.append(made)
-    if first not in kept:
+            producer = None if value is None else graph.values[value].producer
+            if producer in reached and producer not in on_path:
+                on_path.add(producer)
+                pending.append(producer)
+    if first not in on_path:
         raise InputError(f"{part!r}: no path leads from the first node to the second; give them in the model's order")
-    return tuple(sorted(node for node in kept if graph.nodes[node].kind in (Kind.OP, Kind.CAST)))
+    return tuple(sorted(node for node in on_path if graph.nodes[node].kind in (Kind.OP, Kind.CAST)))
 
 
 def _write(
     model: "Model", reading: "Reading", nodes: tuple[int, ...], dst: str | os.PathLike[str], *, overwrite: bool
 ) -> Extracted:
-    found = model.extract(reading, nodes)
-    size_bytes = store_of(model).write(found.part, dst, overwrite=overwrite)
+    extracted = model.extract(reading, nodes)
+    size_bytes = store_of(model).write(extracted.part, dst, overwrite=overwrite)
     return Extracted(
-        path=Path(dst), size_bytes=size_bytes, nodes=found.nodes, inputs=found.inputs, outputs=found.outputs
+        path=Path(dst), size_bytes=size_bytes, nodes=extracted.nodes, inputs=extracted.inputs, outputs=extracted.outputs
     )

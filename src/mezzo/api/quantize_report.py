@@ -1,4 +1,6 @@
-"""What each calibrator makes of a model: answers, classes, size and share of integers beside FP32's."""
+"""Comparison of calibrators on a model: error, accuracy, size and share of INT8 matmuls and
+convolutions.
+"""
 
 import math
 import os
@@ -65,22 +67,25 @@ def quantize_report(
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> Calibrations:
-    """Quantize a model by one calibrator after the other, and say what each makes of its answers.
+    """Quantize a model with each calibrator in turn, and evaluate the outputs.
 
-    Values are collected once, and each row is what `mezzo.convert` makes with that calibrator. Nothing is written.
+    Values are collected once, and each row is the result of `mezzo.convert` with that calibrator.
+    No file is written.
 
     Args:
-        data: what scales are from, as of `mezzo.convert`; where `held_out` is not given, a quarter of it is held back
-            from them and judges.
-        held_out: data that judges and that no scale has seen.
-        labels: arrays of the data that judges which are no inputs. One with an integer per sample gives top-1 and, of
-            more than five classes, top-5.
-        metric: instead of them a function of (outputs, labels), or its "module:function", as of `mezzo.compare`.
-        time_limit_s: end with the batch that runs then: scales are from what was seen until then, and calibrators
-            behind the first are left out that are not judged by then. Notes say so.
-        resume: a file that keeps what was collected, and is gone on from where it exists; FILE.ranges.npz beside it
-            keeps the ranges.
-        calibrators: which, such as "minmax,percentile=99.9"; all that there are unless given.
+        data: calibration data, as of `mezzo.convert`; without `held_out`, a quarter of it is held
+            out for evaluation.
+        held_out: evaluation data that no scale is derived from.
+        labels: arrays of the evaluation data that are no inputs. One with an integer per sample
+            gives top-1 and, of more than five classes, top-5.
+        metric: instead of them a function of (outputs, labels), or its "module:function", as of
+            `mezzo.compare`.
+        time_limit_s: end with the batch that runs then: scales are derived from the batches until
+            then, and calibrators after the first that are not evaluated by then are left out. Notes
+            say so.
+        resume: a file with the collected state, continued if it exists; ranges are in
+            FILE.ranges.npz.
+        calibrators: names, such as "minmax,percentile=99.9"; all unless given.
         to: "int8", the default, or two formats such as "int8,bf16".
 
     Raises:
@@ -104,27 +109,29 @@ def quantize_report(
     quantized = chosen.planning.line.quantized_format
     finds_ranges = quantized is not None and chosen.planning.target.finds_ranges(quantized)
     named = _name_calibrators(words, chosen, finds_ranges=finds_ranges)
-    late = read_plan_options(src, {**options, "calibrator": NO_CALIBRATOR})[0] if None in named.values() else None
+    dynamic_options = (
+        read_plan_options(src, {**options, "calibrator": NO_CALIBRATOR})[0] if None in named.values() else None
+    )
     if metric is not None:
-        load_metric(metric)  # a bad one shows now, not after the runs
+        load_metric(metric)  # fail before the runs
     model = open_source(src, trust, progress)
-    parted = _part(model, data, held_out, labels, batch_size)
-    if late is not None:
-        late = fuse(model, with_data_settings(late, data))[1]
+    parts = _part(model, data, held_out, labels, batch_size)
+    if dynamic_options is not None:
+        dynamic_options = fuse(model, with_data_settings(dynamic_options, data))[1]
     model, chosen = fuse(model, with_data_settings(chosen, data))
-    kept = kept_beside(resume, "ranges")
-    ranges = measure_ranges(model, parted.whole, resume=kept, progress=progress, may_go_on=has_time)
-    cut = [] if has_time() else [f"the time limit ended the ranges: they are of {ranges.data.batches} batches"]
+    ranges_file = kept_beside(resume, "ranges")
+    ranges = measure_ranges(model, parts.whole, resume=ranges_file, progress=progress, may_go_on=has_time)
+    time_notes = [] if has_time() else [f"the time limit ended the ranges: they are of {ranges.data.batches} batches"]
     begin = time.monotonic()
-    calibrating = [one for one in named.values() if one is not None]
-    watched = watch(model, chosen, parted.seen, calibrating, None if resume is None else Path(resume), has_time)
+    observed = [entry for entry in named.values() if entry is not None]
+    observations = watch(model, chosen, parts.seen, observed, None if resume is None else Path(resume), has_time)
     collecting_s = time.monotonic() - begin
-    metrics, said = _metrics_of(model, parted.judging, metric)
+    metrics, metric_notes = _metrics_of(model, parts.judging, metric)
     trials = _Trials(
-        model=model, options=chosen, watched=watched, ranges=ranges, parted=parted, metrics=metrics,
-        has_shares=metric is None, late=late, has_time=has_time,
+        model=model, options=chosen, watched=observations, ranges=ranges, parted=parts, metrics=metrics,
+        has_shares=metric is None, late=dynamic_options, has_time=has_time,
     )  # fmt: skip
-    rows, noted, references = list[CalibratorRow](), dict[str, list[str]](), dict[str, float]()
+    rows, notes_by_text, references = list[CalibratorRow](), dict[str, list[str]](), dict[str, float]()
     untried: list[str] = []
     for number, (word, calibrator) in enumerate(named.items()):
         if progress is not None:
@@ -134,30 +141,34 @@ def quantize_report(
         except OutOfTime:
             untried.append(word)
             continue
-        judged = attempt.comparison.data
+        evaluated = attempt.comparison.data
         for note in attempt.measured.notes:
-            noted.setdefault(note, []).append(word)
+            notes_by_text.setdefault(note, []).append(word)
         rows.append(row)
     return Calibrations(
-        to=to, target=chosen.planning.target.name, calibrated=watched.data, judged=judged, is_unseen=parted.is_unseen,
-        scores=tuple(references.items()), size_bytes=model.size_bytes, collecting_s=collecting_s, rows=tuple(rows),
-        notes=(parted.note, *cut, *tell_cut(watched), *said, *_spell_notes(noted, len(rows)), *_tell_untried(untried)),
+        to=to, target=chosen.planning.target.name, calibrated=observations.data, judged=evaluated,
+        is_unseen=parts.is_unseen, scores=tuple(references.items()), size_bytes=model.size_bytes,
+        collecting_s=collecting_s, rows=tuple(rows),
+        notes=(parts.note, *time_notes, *tell_cut(observations), *metric_notes,
+               *_spell_notes(notes_by_text, len(rows)), *_tell_untried(untried)),
     )  # fmt: skip
 
 
 def _tell_untried(words: Sequence[str]) -> list[str]:
-    """What time left out."""
+    """A note on calibrators that the time limit left out."""
     return [f"the time limit came before {', '.join(words)}: not judged"] if words else []
 
 
-def _spell_notes(noted: Mapping[str, Sequence[str]], of: int) -> list[str]:
-    """What conversions noted, with the calibrators whose they are where not all say so."""
-    return [note if len(whose) == of else f"{', '.join(whose)}: {note}" for note, whose in noted.items()]
+def _spell_notes(calibrators_of: Mapping[str, Sequence[str]], total: int) -> list[str]:
+    """Notes of the conversions, with the calibrators' names unless all of them share the note."""
+    return [note if len(names) == total else f"{', '.join(names)}: {note}" for note, names in calibrators_of.items()]
 
 
-def _calibrator_words(asked: str | Sequence[str], options: PlanOptions) -> list[str]:
-    """The calibrators asked for as they were written, none where all are. Raises InputError: two options name some."""
-    words = [word.strip() for word in (asked.split(",") if isinstance(asked, str) else asked)]
+def _calibrator_words(calibrators: str | Sequence[str], options: PlanOptions) -> list[str]:
+    """The names of calibrators as written; empty for all. Raises InputError: two options name
+    some.
+    """
+    words = [word.strip() for word in (calibrators.split(",") if isinstance(calibrators, str) else calibrators)]
     single = options.pop("calibrator", None)
     if single is not None and words:
         raise InputError(f"{option('calibrator')} is {single!r} beside {option('calibrators')}; name all in the second")
@@ -167,24 +178,27 @@ def _calibrator_words(asked: str | Sequence[str], options: PlanOptions) -> list[
 def _name_calibrators(
     words: Sequence[str], options: "Options", *, finds_ranges: bool
 ) -> "dict[str, Calibrator | None]":
-    """The calibrators asked for, by the words for them; None for ranges at run time, which a target finds or not.
-    Where none are, those that suit the format.
+    """Calibrators by the user's names for them; None for ranges at run time.
+
+    Without names, all that suit the format, and ranges at run time if the target supports them.
 
     Raises InputError: there is no such calibrator, or it does not suit the format.
     """
-    fitting = [name for name, one in known_calibrators().items() if suits(one, options)]
-    every = words or [*([NO_CALIBRATOR] if finds_ranges else []), *fitting]
-    settled = ((word, settle_name("calibrator", word) if word.isidentifier() else word) for word in every)
-    found = {word: None if name == NO_CALIBRATOR else calibrator_of(word) for word, name in settled}
-    for one in found.values():
-        if one is not None:
-            check_method(one, options)
-    return found
+    suitable = [name for name, calibrator in known_calibrators().items() if suits(calibrator, options)]
+    all_words = words or [*([NO_CALIBRATOR] if finds_ranges else []), *suitable]
+    settled = ((word, settle_name("calibrator", word) if word.isidentifier() else word) for word in all_words)
+    by_word = {word: None if name == NO_CALIBRATOR else calibrator_of(word) for word, name in settled}
+    for calibrator in by_word.values():
+        if calibrator is not None:
+            check_method(calibrator, options)
+    return by_word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parted:
-    """All data of the conversion, the part that scales are from, and what judges, with a note on both."""
+    """The conversion's whole data, the part for calibration, the part for evaluation, and a note on
+    both.
+    """
 
     whole: Dataset
     seen: Dataset
@@ -211,19 +225,22 @@ def _part(
 def _metrics_of(
     model: "Model", judging: Dataset, metric: str | Metric | None
 ) -> tuple[dict[str, str | Metric], list[str]]:
-    """What is counted beside errors, by name, and what to tell where labels do not say it."""
+    """Metrics beside the errors, by name, and notes if the labels give no classes."""
     if metric is not None:
         return {name_metric(metric): metric}, []
-    first = next((batch for batch in judging if batch.samples), None)
-    if first is None or not first.labels:
+    batch = next((candidate for candidate in judging if candidate.samples), None)
+    if batch is None or not batch.labels:
         return {}, []
-    found = find_classes(lab_of(model.given).native()(first.feeds), first.labels, first.samples)
-    return ({}, [found]) if isinstance(found, str) else (dict(found.metrics()), [])
+    classes = find_classes(lab_of(model.given).native()(batch.feeds), batch.labels, batch.samples)
+    return ({}, [classes]) if isinstance(classes, str) else (dict(classes.metrics()), [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trials:
-    """A model, its options, what was collected of it, and what its quantized forms are judged by."""
+    """A model, its options, the collected observations, and the data and metrics for evaluation.
+
+    `late` are the options for ranges at run time, if they are tried.
+    """
 
     model: "Model"
     options: "Options"
@@ -236,14 +253,16 @@ class _Trials:
     has_time: Callable[[], bool]
 
     def in_time(self) -> "_Trials":
-        """The same, whose passes over data raise OutOfTime once there is none."""
+        """A copy whose passes over data raise OutOfTime after the time limit."""
         seen, judging = (in_time(data, self.has_time) for data in (self.parted.seen, self.parted.judging))
         return replace(self, parted=replace(self.parted, seen=seen, judging=judging))
 
     def run(
         self, word: str, calibrator: "Calibrator | None", references: dict[str, float]
     ) -> tuple[Attempt, CalibratorRow]:
-        """Convert with a calibrator, and judge that; the reference's scores are added to `references`."""
+        """Convert with a calibrator and evaluate; the reference's scores are added to
+        `references`.
+        """
         begin = time.monotonic()
         model, ranges, judging, seen = self.model, self.ranges, self.parted.judging, None
         if calibrator is None:
@@ -272,38 +291,38 @@ class _Trials:
             references[name] = result.reference
             scores.append(Score(name, result.candidate, tally.drop(), self.has_shares))
         quantized, products = _count_products(attempt.decided)
-        made = finish(model, attempt.decided, attempt.result, None)
+        outcome = finish(model, attempt.decided, attempt.result, None)
         row = CalibratorRow(
             calibrator=word, summary=_AT_RUN_TIME if calibrator is None else calibrator.summary,
             scores=tuple(scores), verdict=attempt.comparison.verdict, agreement=_agreement(attempt),
-            size_bytes=made.summary.size_after_bytes, quantized=quantized, products=products, choosing_s=choosing_s,
+            size_bytes=outcome.summary.size_after_bytes, quantized=quantized, products=products, choosing_s=choosing_s,
         )  # fmt: skip
         return attempt, row
 
     def _score(self, attempt: Attempt) -> dict[str, MetricTally]:
-        """The metrics of both models on what judges, in the true precision."""
+        """The metrics of both models on the evaluation data, in true precision."""
         tallies = {name: MetricTally(metric) for name, metric in self.metrics.items()}
         if not tallies:
             return tallies
-        found = self.model.runnable(attempt.result)
-        pair = lab_of(self.model.given).pair(found, EMULATED)
+        runnable = self.model.runnable(attempt.result)
+        pair = lab_of(self.model.given).pair(runnable, EMULATED)
         sessions = pair.load({})
         for batch in self.parted.judging:
             if batch.samples:
-                wanted, answered = sessions.run(batch.feeds)
+                expected, outputs = sessions.run(batch.feeds)
                 for tally in tallies.values():
-                    tally.add(wanted, answered, batch.labels, batch.samples)
+                    tally.add(expected, outputs, batch.labels, batch.samples)
         return tallies
 
 
 def _agreement(attempt: Attempt) -> Interval | None:
-    """How often the first class is the reference's; of several outputs the one that agrees least."""
+    """Top-1 agreement with the reference; the lowest among several outputs."""
     shares = [output.top1 for output in attempt.comparison.outputs if output.top1 is not None]
     return min(shares, key=lambda share: share.estimate, default=None)
 
 
 def _count_products(decided: "Decided") -> tuple[int, int]:
-    """How many products run on integers, and how many there are."""
+    """Counts of matmuls and convolutions in INT8, and of all."""
     problem, line = decided.problem, decided.problem.line
     products = [
         node.id

@@ -1,4 +1,4 @@
-"""Ranges of a model's values on data: the model runs batch by batch and measures itself, and what it shows adds up."""
+"""Ranges of a model's values on data, accumulated over batches."""
 
 import os
 from collections.abc import Sequence
@@ -27,13 +27,14 @@ def ranges(
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Ranges:
-    """Measure what every float value of a model holds on data, also in bodies and functions.
+    """Measure the range of every float value of a model on data, also in subgraphs and functions.
 
     Args:
         data: an .npz file, a folder of them, or an iterable of dicts of arrays by input name.
         batch_size: split each file or dict along its first axis.
         labels: names in the data that are no inputs.
-        resume: a file that keeps what was measured; where it exists, measuring goes on behind it.
+        resume: a file with the measurement's state; if it exists, the measurement continues after
+            it.
         progress: called with (stage, done, 0) before each batch.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What each unit of a model costs in output error when it alone runs low: one emulator, many assignments."""
+"""Sensitivity analysis: the output error of each unit when it alone runs in low precision."""
 
 import math
 import os
@@ -41,17 +41,18 @@ def sensitivity(
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> Sensitivity:
-    """Find what each unit that may run low costs in output error when it alone does, the most costly first.
+    """Measure the output error of each unit when it alone runs in low precision, the largest first.
 
-    Units that were not run alone have a share of what they cost together with others, with the interval that it may lie
-    in; those in the same place of blocks that repeat are run together. `unknown` names what the data cannot tell.
+    A unit is an operator, or several that share a precision: a decomposed norm, the nodes of a
+    sequence. Units at the same position of repeated blocks run together. A unit that was not run
+    alone has a share of its group's error, with an interval. `unknown` names what the data cannot
+    show.
 
-    A unit is an operator, or operators that are judged together: a decomposed norm, the holders of a sequence. The
-    first samples of the data are used. `options` are those of `mezzo.plan`; the policy says what may run low, and is
-    "aggressive" unless given.
+    The first samples of the data are used. `options` are those of `mezzo.plan`; the policy decides
+    which nodes may run in low precision, and is "aggressive" unless given.
 
-    `resume` is a file that keeps what was run, and is gone on from where it exists; FILE.calibration.npz beside it
-    keeps what scales were taken from.
+    `resume` is a file with the finished runs, continued if it exists; FILE.calibration.npz has the
+    calibration's state.
 
     Raises:
         InputError: an option, the data or the file to resume from is at fault.
@@ -75,17 +76,17 @@ def sensitivity(
     evaluator = Evaluator(model, chosen, read_accumulation(accumulate, tile, "emulated"))
     (low,) = evaluator.lows
     units: Sequence[Unit] = units_of(evaluator.judged, low)
-    first = next((batch for batch in dataset if batch.samples), None)
-    if first is None:
+    first_batch = next((batch for batch in dataset if batch.samples), None)
+    if first_batch is None:
         return Sensitivity(data=dataset.source(0, 0), units=(), all_low=math.nan, runs=0, unknown=DataWatch().faults())
-    batch = few_samples(evaluator, first)
-    data_source, telling = dataset.source(1, batch.samples), evaluator.tell([batch])
-    judged = evaluator.outputs - telling.blind
-    if not judged:
-        return Sensitivity(data=data_source, units=(), all_low=math.nan, runs=0, unknown=telling.unknown)
-    reaching = evaluator.reaching(judged)
+    batch = few_samples(evaluator, first_batch)
+    data_source, data_check = dataset.source(1, batch.samples), evaluator.tell([batch])
+    evaluated = evaluator.outputs - data_check.blind
+    if not evaluated:
+        return Sensitivity(data=data_source, units=(), all_low=math.nan, runs=0, unknown=data_check.unknown)
+    reaching = evaluator.reaching(evaluated)
     units = [unit for unit in units if not reaching.isdisjoint(unit.nodes)]
-    shares = dict.fromkeys(telling.blind, 0.0)
+    shares = dict.fromkeys(data_check.blind, 0.0)
     tell = None if progress is None else (lambda done: progress("sensitivity", done, max_runs))
 
     def foresee(sets: Sequence[Sequence[int]]) -> None:
@@ -107,4 +108,4 @@ def sensitivity(
         foresee=foresee,
     )
     evaluator.forget()
-    return describe_probing(evaluator, units, probing, data_source, telling.unknown)
+    return describe_probing(evaluator, units, probing, data_source, data_check.unknown)

@@ -1,4 +1,4 @@
-"""All strategies side by side on one model."""
+"""Comparison of all cast-placement strategies on one model."""
 
 import logging
 import os
@@ -28,9 +28,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyRow:
-    """What one strategy makes of a model. `low_nodes` of `nodes` operators that could run low do; `cast_bytes` are read
-    and written by casts in one run, loops counted nominally; `cost` is in the planner's unit, one byte moved;
-    `to_least` is the cost against the least of all strategies, None where that is nothing.
+    """Counts of one strategy's plan.
+
+    `low_nodes` of `nodes` operators run in low precision; `cast_bytes` are read and written by
+    casts in one run, loops counted nominally; `cost` is in the planner's unit, one byte moved;
+    `to_least` is the cost relative to the cheapest strategy's, None if that is 0.
     """
 
     strategy: str
@@ -49,7 +51,9 @@ def compare_strategies(
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> tuple[StrategyRow, ...]:
-    """Let every strategy decide about a model, the cheapest first. Options and errors are those of `mezzo.plan`."""
+    """Plan a model with every strategy, the cheapest first. Options and errors are those of
+    `mezzo.plan`.
+    """
     judged = judged_without_data(src, options, progress)
     return tuple(row for row, _ in try_strategies(judged.problem, progress))
 
@@ -57,16 +61,19 @@ def compare_strategies(
 def judged_without_data(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", options: PlanOptions, progress: Progress | None
 ) -> "Judged":
-    """What `mezzo.plan` decides about: what is to be quantized is fused, with scales that stand for those of data."""
+    """The verdicts that `mezzo.plan` decides from, after fusion, with placeholder scales."""
     chosen, trust = read_plan_options(src, options)
     return judge_model(*without_data(open_source(src, trust, progress), chosen))[1]
 
 
 def try_strategies(problem: Problem, progress: Progress | None = None) -> list[tuple[StrategyRow, Sequence[int]]]:
-    """What every strategy makes of a problem, the cheapest first, and the level at which it runs each node."""
+    """Every strategy's row and levels for a problem, the cheapest first.
+
+    A level is an index into the dtypes of the problem's precision line.
+    """
     from mezzo.plugins.discovery import strategies
 
-    tried: list[tuple[StrategyRow, Sequence[int]]] = []
+    results: list[tuple[StrategyRow, Sequence[int]]] = []
     table = strategies()
     for line in table.broken:
         _log.warning("%s", line)
@@ -74,9 +81,9 @@ def try_strategies(problem: Problem, progress: Progress | None = None) -> list[t
         if progress is not None:
             progress(f"strategy {name}", number, len(table))
         levels = table[name].assign(problem)
-        tried.append((_measure(problem, name, levels), levels))
-    least = min(row.cost for row, _ in tried)
-    related = [(_relate(row, least), levels) for row, levels in tried]
+        results.append((_measure(problem, name, levels), levels))
+    least = min(row.cost for row, _ in results)
+    related = [(_relate(row, least), levels) for row, levels in results]
     return sorted(related, key=lambda entry: (entry[0].cost, entry[0].casts, entry[0].strategy))
 
 
@@ -84,18 +91,18 @@ def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
     columns = problem.graph.columns
     decided = columns.is_kind(Kind.OP) & ~problem.is_absent
     casts, line = conversions(problem, levels), problem.line
-    moved = sum(
+    cast_bytes = sum(
         int(columns.value_elements[value] * columns.value_repeats[value]) * line.conversion_bits(threshold) // 8
         for value, threshold, _ in casts
     )
-    ran_at = np.array(levels, np.int64)
-    counts = {line.dtypes[level]: int((decided & (ran_at == level)).sum()) for level in line.others}
+    node_levels = np.array(levels, np.int64)
+    counts = {line.dtypes[level]: int((decided & (node_levels == level)).sum()) for level in line.others}
     return StrategyRow(
         strategy=name,
         low_nodes=sum(counts.values()),
         nodes=int(decided.sum()),
         casts=len(casts),
-        cast_bytes=moved,
+        cast_bytes=cast_bytes,
         cost=cost(problem, levels),
         to_least=None,
         by_format=counts,

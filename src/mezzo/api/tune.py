@@ -1,4 +1,6 @@
-"""mezzo tune: the fastest model whose answers stay inside a budget of error on the user's data."""
+"""Precision search: the fastest model whose output error on the user's data stays within a
+budget.
+"""
 
 import math
 import os
@@ -60,8 +62,8 @@ if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Data, Dataset
     from mezzo.numerics.metrics.user_metric import Metric
 
-# On data that the search sees, the error has to stay below the budget divided by this: other data may be worse. More
-# where nothing is held out to notice it.
+# On search data the error must stay below the budget divided by this margin, as other data may have
+# larger errors. Without held-out data to detect that, the margin is larger.
 _MARGIN = 1.25
 _MARGIN_UNSEEN = 1.5
 # How often a plan that fails on held-out data is made safer.
@@ -89,30 +91,33 @@ def tune(
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> Converted:
-    """Find the cheapest plan whose answers stay inside a budget of error, and convert with it.
+    """Find the cheapest plan whose output error stays within a budget, and convert with it.
 
-    The error is the largest relative L2 over the outputs, ||y - ref|| / ||ref|| over all data, in the true precision.
-    There is always a result: in the worst case the model itself, with what stopped the search. Its account, `measured`,
-    holds the frontier, what each unit costs, and the error on data that the search never saw. What the data cannot
-    tell, as it holds NaN or nothing changes, is in `measured.search.unknown`; then nobody knows whether the budget
-    holds, and what reaches only outputs of which nothing shows stays FP32.
+    The error is the largest relative L2 over the outputs, ||y - ref|| / ||ref|| over all data, in
+    true precision. There is always a result: in the worst case the model itself, with the reason
+    why the search stopped. Its account, `measured`, holds the frontier, the cost of each unit, and
+    the error on held-out data. What the data cannot show, as it holds NaN or nothing changes, is in
+    `measured.search.unknown`; then the budget is unconfirmed, and nodes that only reach outputs
+    without information stay FP32.
 
     Args:
-        data: what to tune on, as of `mezzo.compare`; where `held_out` is not given, a quarter of it is held out.
+        data: data for the search, as of `mezzo.compare`; without `held_out`, a quarter of it is
+            held out.
         max_error: the budget.
-        metric, max_drop: instead of it, a metric ("module:function" or a callable; larger is better) and by how much it
-            may drop: 0.005, or "0.5%" of the reference's.
-        measure: weigh with times measured on the target instead of its table, and time the result at the end beside the
-            model in FP32 and what `mezzo.convert` gives alone; what is no faster than FP32 is FP32.
-        accumulate, tile: the target's sums are rounded to "fp16" or "bf16" after every `tile` products; in FP32 unless
-            given.
-        time_limit_s: end the search with the best plan found by then, and with the batch that runs then; the check of
-            that plan comes after it. What INT8 takes its scales from ends so too, and a note says how much of it was
-            seen.
-        resume: a file that keeps what was run, so that a search that stopped goes on; what was measured and collected
-            before it is kept beside, in FILE.ranges.npz and FILE.calibration.npz.
-        options: those of `mezzo.plan`, and `provenance` as of `mezzo.convert`; the policy says what may run low at all,
-            "aggressive" unless given.
+        metric, max_drop: instead of it, a metric ("module:function" or a callable; larger is
+            better) and its largest decrease: 0.005, or "0.5%" of the reference's.
+        measure: use times measured on the target instead of its table, and at the end time the
+            result with the model in FP32 and the result of `mezzo.convert` alone; a result no
+            faster than FP32 is FP32.
+        accumulate, tile: the target's accumulators are rounded to "fp16" or "bf16" after every
+            `tile` products; FP32 unless given.
+        time_limit_s: end the search after the current batch, with the best plan found by then,
+            which is checked after it. INT8 calibration ends so too, and a note tells the share of
+            data that it used.
+        resume: a file with the finished runs, so that an interrupted search continues; ranges and
+            calibration are in FILE.ranges.npz and FILE.calibration.npz.
+        options: those of `mezzo.plan`, and `provenance` as of `mezzo.convert`; the policy decides
+            which nodes may run in low precision, "aggressive" unless given.
 
     Raises:
         InputError: an option or the data is at fault.
@@ -122,10 +127,10 @@ def tune(
     begin = time.monotonic()
     if dst is not None:
         check_destination(dst)
-    kept = {what: kept_beside(resume, what) for what in ("ranges", "calibration")}
-    check_destinations({"resume": resume, **kept}, () if dst is None else (Path(dst),))
+    state_files = {kind: kept_beside(resume, kind) for kind in ("ranges", "calibration")}
+    check_destinations({"resume": resume, **state_files}, () if dst is None else (Path(dst),))
     deadline = math.inf if time_limit_s is None else begin + time_limit_s
-    plain = aimed(src, request_of(options))
+    usual = aimed(src, request_of(options))
     if options.get("policy") is None:
         options["policy"] = SEARCH_DEFAULTS["policy"]
     request = aimed(src, request_of(options))
@@ -136,36 +141,38 @@ def tune(
     model = open_source(src, request.trust_external_paths, progress)
     if measure:
         check_measurable(model, chosen)
-    seen, unseen = _split(model, data, held_out, labels, batch_size)
+    search_data, unseen = _split(model, data, held_out, labels, batch_size)
     goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
     model, chosen = fuse(model, chosen)
-    identity = identity_of(model.read(chosen.planning.low).graph, seen, chosen)
+    identity = identity_of(model.read(chosen.planning.low).graph, search_data, chosen)
     memory = Memory(None if resume is None else Path(resume), identity)
 
     def has_time() -> bool:
         return time.monotonic() < deadline
 
-    model, chosen = _calibrated(model, chosen, seen, request.calibrator, kept["calibration"], has_time)
-    # Corrections that time has cut short make another model than the one that this goes on with the next time.
-    chosen, ranges = protect(model, chosen, seen, kept["ranges"] if has_time() else None, has_time)
+    model, chosen = _calibrated(model, chosen, search_data, request.calibrator, state_files["calibration"], has_time)
+    # A resumed run has another model if the time limit cut corrections short: do not keep its ranges.
+    chosen, ranges = protect(model, chosen, search_data, state_files["ranges"] if has_time() else None, has_time)
     problem = judge_model(model, chosen)[1].problem
     can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
-    prices = measure_target(model, chosen, next(iter(seen)).feeds) if can_measure else _read_table(problem, chosen)
+    prices = (
+        measure_target(model, chosen, next(iter(search_data)).feeds) if can_measure else _read_table(problem, chosen)
+    )
     chosen = replace(chosen, planning=replace(chosen.planning, measured=prices.costs))
-    # Where time has cut scales short there is none for a run: no score that is kept is of other scales.
-    tuner = Tuner(model, chosen, goal, seen, Limits(deadline), memory, prices.table, progress)
+    # If the time limit cut calibration short, no run follows: every score in memory has full scales.
+    tuner = Tuner(model, chosen, goal, search_data, Limits(deadline), memory, prices.table, progress)
 
     def convert_alone(path: Path | None) -> Converted:
-        fresh = open_source(src, request.trust_external_paths, None)
-        return convert_on_data(fresh, path, replace(plain, check=False), data, labels=labels, batch_size=batch_size)
+        source = open_source(src, request.trust_external_paths, None)
+        return convert_on_data(source, path, replace(usual, check=False), data, labels=labels, batch_size=batch_size)
 
-    return _Finish(model, tuner, goal, seen, unseen, ranges, prices, convert_alone, begin).write(dst, overwrite)
+    return _Finish(model, tuner, goal, search_data, unseen, ranges, prices, convert_alone, begin).write(dst, overwrite)
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What a target's table says, in the form of a measurement."""
+    """Costs from a target's table, in the form of a measurement."""
 
     costs: MeasuredCosts
     table: CostTable
@@ -177,7 +184,7 @@ def _read_table(problem: Problem, options: Options) -> _Table:
 
 
 class _Finish:
-    """Verifies what a search chose on the converted model itself, and makes the account."""
+    """Verification of the chosen plan on the converted model, and the account of the search."""
 
     def __init__(
         self,
@@ -196,7 +203,7 @@ class _Finish:
         self.checks = 0
 
     def write(self, dst: "str | os.PathLike[str] | None", overwrite: bool) -> Converted:
-        """Choose, verify, make safer what fails, and write."""
+        """Choose a plan, verify it, tighten the budget if it fails, and write the result."""
         slack = 1.0
         for attempt in range(_TIGHTENINGS + 1):
             choosing = self.tuner.choose(slack)
@@ -209,15 +216,15 @@ class _Finish:
         notes: list[str] = [*self.prices.notes]
         timing: Timing | None = None
         runtime: RuntimeCheck | None = None
-        first = PlannedResult(decided=decided, result=result, options=choosing.options)
+        planned = PlannedResult(decided=decided, result=result, options=choosing.options)
         outputs = {output.name: output for output in comparison.outputs}
         data = self.seen if self.unseen is None else self.unseen
-        checked = check_on_runtime(self.model, first, data, outputs, may_change=True)
+        checked = check_on_runtime(self.model, planned, data, outputs, may_change=True)
         if checked is not None:
             notes += checked.notes
             runtime, timing = checked.check, checked.timing
             decided, result = checked.candidate.decided, checked.candidate.result
-            if checked.candidate is not first:
+            if checked.candidate is not planned:
                 comparison = self._verify(result)
                 excess = self._excess(comparison)
         if isinstance(self.prices, Measurement) and choosing.chosen.low_nodes:
@@ -234,12 +241,12 @@ class _Finish:
         return finish(self.model, decided, result, dst, overwrite=overwrite, measured=measured)
 
     def _race(self, result: "Artifact") -> Race:
-        """Time the result beside the model in FP32 and what convert alone gives."""
+        """Time the result, the model in FP32 and the result of `mezzo.convert` alone."""
         target, progress = self.tuner.options.planning.target, self.tuner.progress
         return race(self.model, result, self.convert_alone, target, next(iter(self.seen)), progress)
 
     def _verify(self, result: "Artifact") -> Comparison:
-        """Compare the converted model itself with the original, on data that the search has not seen if any is."""
+        """Compare the converted model with the original, on held-out data if there is any."""
         self.checks += 1
         options = self.tuner.options
         return check(
@@ -247,10 +254,10 @@ class _Finish:
         )
 
     def _excess(self, comparison: Comparison) -> float:
-        """What is bounded over the bound, by the estimate: the margin has left room for the samples' spread."""
+        """The error or drop relative to its bound, without the margin: it allows for other data."""
         if any(output.fault for output in comparison.outputs):
             return math.inf
-        if self.goal.max_error is not None:  # each output within its own budget; of some nothing can be told
+        if self.goal.max_error is not None:  # each output has its own budget
             return max((_share(output) for output in comparison.outputs), default=0.0)
         drop = None if comparison.metric is None else comparison.metric.drop
         reference = None if comparison.metric is None else comparison.metric.reference
@@ -259,11 +266,11 @@ class _Finish:
 
     def _account(self, choosing: Choosing, comparison: Comparison, excess: float, notes: Sequence[str]) -> Measured:
         tuner = self.tuner
-        worst = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
-        # What was seen while searching, and what the last check saw.
+        largest_error = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
+        # Limits of the data, from the search and from the last check.
         unknown = tuple(dict.fromkeys((*tuner.telling.unknown, *comparison.verdict.unknown)))
-        raw = [(point, choosing.scores.get(point.key)) for point in choosing.points]
-        prediction = predict([(p.error, s.error) for p, s in raw if s is not None])
+        scored = [(point, choosing.scores.get(point.key)) for point in choosing.points]
+        prediction = predict([(p.error, s.error) for p, s in scored if s is not None])
         units = [] if choosing.sensitivity is None else choosing.sensitivity.units
         record = SearchRecord(
             budget=comparison.verdict.budget if choosing.score is None else self.goal.bound(choosing.score),
@@ -271,8 +278,8 @@ class _Finish:
             evaluations=tuner.evaluations,
             partial_evaluations=tuner.probes,
             checks=self.checks,
-            error=worst if choosing.score is None else choosing.score.error,
-            held_out_error=None if self.unseen is None else worst,
+            error=largest_error if choosing.score is None else choosing.score.error,
+            held_out_error=None if self.unseen is None else largest_error,
             is_within_budget=excess <= 1.0 and not unknown,
             stopped_by=choosing.stopped_by,
             time_s=time.monotonic() - self.begin,
@@ -296,7 +303,7 @@ class _Finish:
 
 
 def _share(output: Deviation) -> float:
-    """The error of an output in units of its budget; 0 where nothing can be told of it."""
+    """An output's error relative to its budget; 0 if the data cannot show it."""
     if output.ruling is Ruling.UNKNOWN:
         return 0.0
     error = output.relative_l2.estimate
@@ -304,8 +311,8 @@ def _share(output: Deviation) -> float:
 
 
 def _point(point: Candidate, choosing: Choosing, factor: float) -> FrontierPoint:
-    known = choosing.scores.get(point.key)
-    error = None if known is None else known.error
+    score = choosing.scores.get(point.key)
+    error = None if score is None else score.error
     is_chosen = point.key == choosing.chosen.key
     return FrontierPoint(
         weight=point.weight,
@@ -318,7 +325,7 @@ def _point(point: Candidate, choosing: Choosing, factor: float) -> FrontierPoint
 
 
 def _read_goal(max_error: float | None, metric: "str | Metric | None", max_drop: str | float | None) -> Goal:
-    """What the user asks to hold. Raises InputError: nothing, or both."""
+    """The budget of error or metric. Raises InputError: neither is given, or both."""
     if (max_error is None) is (metric is None):
         raise InputError(
             f"say what must hold: a budget such as {setting('max_error', 1e-3)}, or {option('metric')} with "
@@ -358,25 +365,27 @@ def _check_strategy(options: Options) -> Options:
 
 
 def _calibrated(
-    model: "Model", options: Options, seen: "Dataset", calibrator: str, resume: Path | None,
+    model: "Model", options: Options, search_data: "Dataset", calibrator: str, resume: Path | None,
     has_time: Callable[[], bool],
 ) -> "tuple[Model, Options]":  # fmt: skip
-    """The options with parameters from the data that is tuned on, and the model with corrections of its constants that
-    help on a part of it which gave none; as far as there is time.
+    """Calibrate the model's options on the search data, and apply corrections of its constants.
+
+    A correction is kept if it helps on a part of the data that gave no scales, and if there is
+    time.
     """
     if options.planning.line.quantized is None or not options.steps:
-        return model, with_parameters(model, options, seen, calibrator, resume, has_time)
-    known, held_back = split(seen, lambda batch: can_cut(model, batch))
-    options = with_parameters(model, options, known, calibrator, resume, has_time)
+        return model, with_parameters(model, options, search_data, calibrator, resume, has_time)
+    calibration_data, test_data = split(search_data, lambda batch: can_cut(model, batch))
+    options = with_parameters(model, options, calibration_data, calibrator, resume, has_time)
     searched = replace(options, steps=tuple(step for step in options.steps if step != LEAVE))  # the search itself does
-    return correct_parameters(model, searched, known, held_back, calibrator, has_time)
+    return correct_parameters(model, searched, calibration_data, test_data, calibrator, has_time)
 
 
 def _split(
     model: "Model", data: "Data", held_out: "Data | None", labels: Sequence[str], batch_size: int | None
 ) -> "tuple[Dataset, Dataset | None]":
-    """The data to tune on, and the data to verify on."""
-    seen = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    """The data of the search, and held-out data if there is any."""
+    search_data = open_model_data(model, data, labels=labels, batch_size=batch_size)
     if held_out is not None:
-        return seen, open_model_data(model, held_out, labels=labels, batch_size=batch_size)
-    return split(seen, lambda batch: can_cut(model, batch))
+        return search_data, open_model_data(model, held_out, labels=labels, batch_size=batch_size)
+    return split(search_data, lambda batch: can_cut(model, batch))

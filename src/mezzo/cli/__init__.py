@@ -15,24 +15,26 @@ __all__ = ["main"]
 
 INTERRUPTED = 130
 _SIGNALLED = 128
-# So many new objects, and Python looks for cycles among them. Imports make more than half of them, none in vain: at its
-# usual 700 the looks take a tenth of a short command.
+# Threshold of the garbage collector's youngest generation. Imports create many objects and no garbage:
+# at the default of 700, collections take a tenth of a short command's time.
 _OBJECTS_BETWEEN_LOOKS = 200_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input, 130 interrupted."""
+    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input,
+    130 interrupted.
+    """
     try:
         _open_closed_streams()
         if arguments is None:  # the process is the command's own
             gc.set_threshold(_OBJECTS_BETWEEN_LOOKS, *gc.get_threshold()[1:])
         from mezzo.cli.interrupts import Interrupts
 
-        # Before the imports that take time.
+        # Handle signals before the slow imports.
         with Interrupts(ends_process=arguments is None) as interrupts:
             return _run(arguments, interrupts)
     except KeyboardInterrupt:
-        if arguments is None:  # a second one finds the command ending
+        if arguments is None:  # ignore a second Ctrl-C while the process ends
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _tell_interrupt()
 
@@ -41,7 +43,7 @@ def _run(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
     try:
         code = _start(arguments, interrupts)
     except Exception:
-        # What an interrupted import or call makes of itself is no error of its own.
+        # An interrupted import or call may raise any other exception.
         if not interrupts.was_raised:
             raise
         code = INTERRUPTED
@@ -49,29 +51,31 @@ def _run(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
 
 
 def _tell_interrupt(number: int = signal.SIGINT) -> int:
-    """Say that a signal ended the command, and give the exit code that shells give it."""
+    """Print that a signal ended the command, and return the exit code that shells use for it."""
     line = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-    with suppress(OSError, ValueError):  # nobody may be there to read it
+    with suppress(OSError, ValueError):  # stderr may be closed
         print(f"mezzo: {line}", file=sys.stderr, flush=True)
     return _SIGNALLED + number
 
 
 def _open_closed_streams() -> None:
-    """Let standard streams that were closed lead nowhere. Else a result's file would take the number of one of them,
-    and what libraries print would be written into it.
+    """Open closed standard streams on the null device.
+
+    Otherwise an output file could get descriptor 0, 1 or 2, and library output would be written
+    into it.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            place = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
-            os.set_inheritable(place, place == number)
-            setattr(sys, name, os.fdopen(place, mode, encoding="utf-8", closefd=place != number))
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
+            os.set_inheritable(descriptor, descriptor == number)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=descriptor != number))
 
 
 def _start(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
     try:
         from mezzo.cli.run import main as run
     except ModuleNotFoundError as error:
-        # Without these there is no command line that could say it better.
+        # Without typer and rich there is no command line to print this error.
         if (error.name or "").partition(".")[0] not in ("rich", "typer"):
             raise
         from mezzo.common.packages import spell_install

@@ -1,4 +1,4 @@
-"""The application: its commands, its help and its version."""
+"""The Typer application: its commands, help and version."""
 
 import sys
 from typing import Annotated

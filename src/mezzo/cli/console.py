@@ -1,4 +1,4 @@
-"""The places that print: reports and documents to stdout, errors and progress to stderr."""
+"""Printing: reports and documents to stdout, errors to stderr."""
 
 import io
 import json
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from mezzo.report.layout.layout import Layout
     from mezzo.report.records.headline import Headline
 
-# In a pipe a line is as long as what it says: the reader is another program, or a pager that wraps.
+# Lines in a pipe are not wrapped: the reader is another program, or a pager that wraps.
 _UNBOUNDED = 10_000
 _PAGER_MARGIN = 2
-# How to see what stands below a first screen.
+# Hints on how to see the full report.
 MORE = "-v tells all that was decided and why"
 MORE_OR_DRAWN = f"{MORE}; --report FILE.html draws it"
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same place
 
 
 def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
-    """Print the parts of a report below each other."""
+    """Print the parts of a report one below the other."""
     from rich.console import Console
 
     from mezzo.report.layout.layout import Layout
@@ -42,7 +42,7 @@ def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
     if layout is Layout.TERMINAL:
         console = Console(markup=False, highlight=False, emoji=False)
         for part in parts:
-            console.print(part, crop=False)  # a command that is longer than a line is whole on the next
+            console.print(part, crop=False)  # long commands wrap and are not cropped
         return
     text = io.StringIO()
     plain = Console(
@@ -56,7 +56,7 @@ def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
 def print_first_screen(
     headline: "Headline", rest: "Iterable[RenderableType]", layout: "Layout", *, has_all: bool, more: str
 ) -> None:
-    """Print a headline, and where all is wanted the rest below it, set apart; else say how to see it, with `more`."""
+    """Print a headline, and the full report below it with `has_all`, else the hint `more`."""
     from mezzo.report.layout.layout import blank
     from mezzo.report.text.first_screen import report_headline
 
@@ -65,24 +65,24 @@ def print_first_screen(
 
 
 def output_layout() -> "Layout":
-    """Find out where stdout goes."""
+    """The layout for stdout: terminal or pipe."""
     from mezzo.report.layout.layout import Layout
 
     return Layout.TERMINAL if sys.stdout.isatty() else Layout.PLAIN
 
 
 def print_document(document: Mapping[str, object]) -> None:
-    """Print one JSON document, in ASCII: what a terminal would act on is escaped."""
+    """Print a JSON document in ASCII, with control characters escaped."""
     _write(to_json(document))
 
 
 def print_json(text: str) -> None:
-    """Print a JSON text as it is laid out, in ASCII."""
-    _write(re.sub(r"[^\n\x20-\x7e]", lambda found: json.dumps(found.group())[1:-1], text.rstrip("\n")))
+    """Print a JSON text with its layout, in ASCII."""
+    _write(re.sub(r"[^\n\x20-\x7e]", lambda match: json.dumps(match.group())[1:-1], text.rstrip("\n")))
 
 
 def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None:
-    """Print lines that may hold names from a model, in colour in a terminal, and there through a pager if long."""
+    """Print lines with names from a model; in a terminal coloured, and through a pager if long."""
     lines = clean_lines(text.rstrip("\n")).split("\n")
     if not sys.stdout.isatty():
         _write("\n".join(lines))
@@ -99,7 +99,7 @@ def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None
     size = shutil.get_terminal_size()
     rows = sum(max(1, -(-len(line) // size.columns)) for line in lines)
     if sys.stdin.isatty() and rows > size.lines - _PAGER_MARGIN:
-        # What less needs to show colours, to end where all fits, and to leave the text on the screen; as git does.
+        # Options of less: exit if one screen suffices, show colours, keep the text on the screen; as git does.
         os.environ.setdefault("LESS", "FRX")
         pydoc.pager(captured.get())
     else:
@@ -107,32 +107,34 @@ def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None
 
 
 def print_help(text: str) -> None:
-    """Print help that was not asked for, to stderr. In a terminal it is empty: the help has printed itself."""
+    """Print help after a usage error to stderr. In a terminal it is empty, as rich has printed
+    it.
+    """
     if text.strip():
         print(text, file=sys.stderr)
 
 
 def print_error(message: str) -> None:
-    """Print one line to stderr. A terminal gets it broken between words; a word that is too long stays whole."""
+    """Print an error line to stderr, wrapped between words in a terminal."""
     line = f"mezzo: {clean(bound_line(message))}"
     if sys.stderr.isatty():
         width = max(20, shutil.get_terminal_size().columns)
         line = textwrap.fill(
             line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
         )  # fmt: skip
-    with suppress(OSError, ValueError):  # the exit code says it too
+    with suppress(OSError, ValueError):  # stderr may be closed; the exit code remains
         print(line, file=sys.stderr, flush=True)
 
 
 def _write(text: str) -> None:
-    """Print to stdout. A reader that has gone ends the program quietly, as it ends other programs.
+    """Print to stdout. A closed pipe ends the program quietly, as it ends other programs.
 
     Raises InputError: stdout cannot be written to.
     """
     try:
         print(text, flush=True)
     except OSError as error:
-        # The interpreter flushes stdout once more at its end; let that reach nobody.
+        # The interpreter flushes stdout again at exit: redirect it to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise typer.Exit(_BROKEN_PIPE) from None

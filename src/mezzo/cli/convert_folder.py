@@ -1,4 +1,4 @@
-"""What `mezzo convert` does where IN is a folder: every model in it converted, all else copied."""
+"""`mezzo convert` of a folder: convert every model in it, copy the other files."""
 
 import os
 from dataclasses import fields
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mezzo.api.folders.converting import ConvertedFolder
     from mezzo.cli.hints.next_commands import Steps
 
-# Forms of options that name parts of a model; the folder's other models need not have them.
+# Options that name parts of one model; other models of the folder may lack them.
 _OF_ONE_MODEL = NAMING_NODES | {Form.PORT_DTYPES, Form.PORT_ENDS}
 
 LayoutName = Annotated[
@@ -31,7 +31,7 @@ LayoutName = Annotated[
 
 
 def check_single(layout: str | None) -> None:
-    """Raises InputError: an option of folders was given for a single model."""
+    """Raises InputError: an option for folders was given for a single model."""
     if layout is not None:
         raise InputError(f"--layout {layout} is for folders, and IN is a file; leave it out, or name a folder")
 
@@ -51,10 +51,11 @@ def convert_models(
     quiet: bool,
     unfit: dict[str, object],
 ) -> None:
-    """Convert a folder and tell about it. `unfit` are options, by name, that a folder cannot take, as given.
+    """Convert a folder and print the report. `unfit` are options, by name, that folders do not
+    accept.
 
     Raises:
-        InputError: one of them was given; and as `mezzo.convert_folder`.
+        InputError: one of `unfit` was given; and as `mezzo.convert_folder`.
     """
     for name, value in unfit.items():
         if value is not None:
@@ -82,19 +83,19 @@ def convert_models(
     names = os.fspath(source), os.fspath(result)
     file = find_told(folder)
     settings = dict(file.converted.plan.settings)
-    again = Given(
+    context = Given(
         verb="convert", source=folder.source / file.source, result=folder.path / file.result,
         options=options.without(*_naming_parts()), labels=labels or (), batch=batch,
         data=Path(settings["data"]) if "data" in settings else None,
     )  # fmt: skip
-    headline = with_step(summarise_folder(*names, folder), again)
+    headline = with_step(summarise_folder(*names, folder), context)
     if as_json:
         print_document(describe_folder(*names, folder, machine=find_machine(), headline=headline))
     elif not quiet:
-        how = output_layout()
-        rest = report_folder(how, *names, folder)[1:]  # the headline has its title
+        stdout_layout = output_layout()
+        rest = report_folder(stdout_layout, *names, folder)[1:]  # the headline has its title
         print_first_screen(
-            headline, [*rest, *report_next_steps(_steps(folder, options))], how, has_all=verbose, more=MORE
+            headline, [*rest, *report_next_steps(_steps(folder, options))], stdout_layout, has_all=verbose, more=MORE
         )
     end_with_worst(file.converted.measured for file in folder.files)
 
@@ -105,14 +106,14 @@ def _naming_parts() -> set[str]:
 
 
 def _steps(folder: "ConvertedFolder", options: given.Options) -> "Steps":
-    """What to look at once a folder is written. What names parts of a model is left out: it may fit another one."""
+    """Suggested commands after a folder conversion, without options that name parts of a model."""
     source, result = (
-        quote(os.fspath(where / name))
-        for where, name in ((folder.source, folder.files[0].source), (folder.path, folder.files[0].result))
+        quote(os.fspath(folder_path / name))
+        for folder_path, name in ((folder.source, folder.files[0].source), (folder.path, folder.files[0].result))
     )
     words = options.without(*_naming_parts()).words("plan")
     steps = [(" ".join(("mezzo plan", source, *words)), "why the nodes of one model run in what they run in")]
     if folder.layout == "beside":
-        comparing = ("mezzo compare", source, result, "--data random", *options.beside_a_plan().words("compare"))
-        steps.append((" ".join(comparing), "the same answers? --data FILE.npz of yours proves more"))
+        compare_command = ("mezzo compare", source, result, "--data random", *options.beside_a_plan().words("compare"))
+        steps.append((" ".join(compare_command), "the same answers? --data FILE.npz of yours proves more"))
     return steps

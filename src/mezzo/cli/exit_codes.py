@@ -1,4 +1,4 @@
-"""The exit code that a command ends with for what it found: 0 yes, 1 no, 3 when nobody can tell."""
+"""Exit codes for verdicts: 0 yes, 1 no, 3 cannot tell."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -13,26 +13,26 @@ CANNOT_TELL = 3
 
 
 def end_with(ruling: "Ruling | None") -> None:
-    """End the command as its verdict says. None, as where nothing was judged, and yes go on."""
+    """Exit with a verdict's code; return if it is yes, or None for no verdict."""
     if ruling is None or ruling.value == "same":
         return
     raise typer.Exit(CANNOT_TELL if ruling.is_open else NO)
 
 
 def end_with_worst(several: "Iterable[Measured | None]") -> None:
-    """End the command as the worst of the checks of several models says: no comes before what cannot be told.
+    """Exit with the code of the worst verdict: different before cannot tell.
 
-    A conversion that is within its budget on the samples that there are is done; more of them would say more.
+    An undecided verdict returns: the samples are within the budget, although too few to be sure.
     """
-    known = [measured for measured in several if measured is not None]
-    if any(measured.runtime is not None and measured.runtime.is_wrong for measured in known):
+    present = [measured for measured in several if measured is not None]
+    if any(measured.runtime is not None and measured.runtime.is_wrong for measured in present):
         raise typer.Exit(NO)
-    rulings = [measured.comparison.verdict.ruling for measured in known if measured.comparison is not None]
+    rulings = [measured.comparison.verdict.ruling for measured in present if measured.comparison is not None]
     for worst in ("different", "cannot tell"):
         end_with(next((ruling for ruling in rulings if ruling.value == worst), None))
 
 
 def end_unless_told(unknown: Iterable[str]) -> None:
-    """End the command where the data could not tell what was asked."""
+    """Exit with `CANNOT_TELL` if there are any unknowns."""
     if any(True for _ in unknown):
         raise typer.Exit(CANNOT_TELL)

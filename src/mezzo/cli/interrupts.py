@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: a command unwinds once, removes what it was writing undisturbed, and ends."""
+"""Signal handling: Ctrl-C, SIGTERM and SIGHUP unwind a command once, with undisturbed clean-up."""
 
 import signal
 import sys
@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-# What each signal does in a process that nobody told otherwise; Windows has no SIGHUP.
+# Default handlers of the signals; Windows has no SIGHUP.
 _UNHANDLED = {
     number: signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
     if (number := getattr(signal, name, None)) is not None
 }
-# A second Ctrl-C within this time is one too many, and not a wish to end the cleaning up.
+# A second Ctrl-C within this time is ignored, so that it does not interrupt the clean-up.
 _QUIET_S = 2.0
 _AGAIN_S = 0.01
 
 
 class Interrupts:
-    """Turns signals that end a process into one KeyboardInterrupt while open. A signal that the process ignores or
-    handles is left alone, and all are in threads, which cannot set handlers. `ends_process`: nothing follows, so they
-    are ignored from the end on. `number` is the signal that was raised last.
+    """Context that turns terminating signals into one KeyboardInterrupt.
+
+    Signals that the process ignores or handles are left alone, and so are all in threads, which
+    cannot set handlers. `ends_process`: the process ends afterwards, so signals are ignored from
+    then on. `number` is the last signal.
     """
 
     number: int = signal.SIGINT
@@ -60,7 +62,7 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def _raise_again(self, unraisable: "UnraisableHookArgs") -> None:
-        """A KeyboardInterrupt in a finalizer reaches nobody: let the next instruction get it."""
+        """Raise a KeyboardInterrupt again that a finalizer swallowed, at the next instruction."""
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             self._hook(unraisable)
             return

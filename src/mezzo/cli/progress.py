@@ -1,4 +1,4 @@
-"""Progress that only long work shows, and only people see: the stage, a bar, the rate and the time left."""
+"""Progress display on stderr for long work in a terminal: stage, bar, rate, remaining time."""
 
 import os
 import sys
@@ -17,21 +17,21 @@ from mezzo.report.layout.names import clean, shorten
 _PATIENCE_S = 1.0
 _LONGEST_STAGE = 24
 _BAR_WIDTH = 16
-# Stages that count bytes; all others count things.
+# Stages that count bytes; all others count items.
 _IN_BYTES = frozenset({"writing", "reading", "hashing"})
 _DUMB = frozenset({"dumb", "unknown"})
 
 
 class Patience:
-    """Shows how work goes on stderr once a person has waited for a second. Call it to report progress.
+    """Progress callback that shows a bar on stderr after a second.
 
-    A total of 0 is unknown: then the count and the rate are told, and no time left. `patience_s` counts from here; by
-    default it is what is left of the second, as who typed the command has waited for its start too.
+    A total of 0 is unknown: then there is no remaining time. `patience_s` counts from construction;
+    by default it is the rest of a second since the process started.
     """
 
     def __init__(self, patience_s: float | None = None) -> None:
         self._lock = threading.Lock()
-        # A start computes all the time, so the processor's time is how long it took, whatever was loaded on the way.
+        # Processor time approximates the time since the process started, as a start computes all the time.
         left_s = max(0.0, _PATIENCE_S - time.process_time()) if patience_s is None else patience_s
         self._timer = threading.Timer(left_s, self._show)
         self._timer.daemon = True
@@ -49,7 +49,7 @@ class Patience:
                 return
             if is_same:
                 self._bar.update(self._task, completed=done, total=total or None)
-            else:  # a stage has its own rate, and a bar cannot forget a total
+            else:  # a new task, as a stage has its own rate and a bar keeps its total
                 self._bar.remove_task(self._task)
                 self._task = self._add(self._bar)
 
@@ -64,7 +64,7 @@ class Patience:
         self._timer.cancel()
         with self._lock:
             bar, self._bar, self._task = self._bar, None, None
-            self._is_over = True  # a timer that fired just now shows nothing any more
+            self._is_over = True  # for a timer that fires at this moment
         if bar is not None:
             bar.stop()
 
@@ -86,7 +86,7 @@ class Patience:
 
 
 class _Figures(ProgressColumn):
-    """How much is done and of how much, how quickly, how long it has taken, and what is left at that rate."""
+    """Column with count, total, rate, elapsed and remaining time."""
 
     def __init__(self, started_s: float) -> None:
         super().__init__()
@@ -97,13 +97,13 @@ class _Figures(ProgressColumn):
 
 
 def spell_progress(task: Task, elapsed_s: float) -> str:
-    """The figures behind a bar, what is not known left out: "12 of 60, 3.1/s, 0:04, 0:16 left"."""
+    """The figures of a bar, without unknown ones: "12 of 60, 3.1/s, 0:04, 0:16 left"."""
     is_bytes = task.fields.get("stage") in _IN_BYTES
     parts = []
     done, total = int(task.completed), None if task.total is None else int(task.total)
     if done or total:
-        said = format_size(done) if is_bytes else str(done)
-        parts.append(said if total is None else f"{said} of {format_size(total) if is_bytes else total}")
+        count = format_size(done) if is_bytes else str(done)
+        parts.append(count if total is None else f"{count} of {format_size(total) if is_bytes else total}")
     if task.speed:
         parts.append(f"{format_size(round(task.speed))}/s" if is_bytes else _spell_rate(task.speed))
     parts.append(_spell_clock(elapsed_s))

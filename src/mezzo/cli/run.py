@@ -1,4 +1,4 @@
-"""Runs one command and turns what went wrong into one line and an exit code."""
+"""Execution of one command: errors become one line and an exit code."""
 
 import os
 import sys
@@ -20,19 +20,20 @@ from mezzo.common.telemetry import opt_out_of_telemetry
 REFUSED = 1
 BAD_INPUT = 2
 
-# The base of all errors of a command's options: typer exports one child of it, and moved the class between versions.
+# Base class of usage errors: typer exports only a subclass, and its module changed between versions.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
-    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input, 3 cannot tell.
+    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input,
+    3 cannot tell.
 
-    Errors are told in one line, an interrupt by the caller.
+    Errors are printed in one line; the caller prints interrupts.
     """
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is still shown
-    opt_out_of_telemetry()  # here too, as a metric or a plug-in may load a library before mezzo does
+            reconfigure(errors="backslashreplace")  # names outside the terminal's encoding are escaped
+    opt_out_of_telemetry()  # early, as a metric or a plug-in may import a library before mezzo does
     command = typer.main.get_command(make_app())
     words = respell(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -44,17 +45,19 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:
-        if interrupts.was_raised:  # what an interrupted call makes of itself
+        if interrupts.was_raised:  # an interrupted call may raise any exception
             return INTERRUPTED
-        told = _tell(error, words)
-        if told is None:
+        exit_code = _tell(error, words)
+        if exit_code is None:
             raise
-        return told
+        return exit_code
     return code if isinstance(code, int) else 0
 
 
 def _tell(error: Exception, words: Sequence[str]) -> int | None:
-    """Tell an error that a user can cause, and give the exit code; None for one of mezzo's own."""
+    """Print an error that a user can cause, and return the exit code; None for an internal
+    error.
+    """
     match error:
         case _ if isinstance(error, _USAGE_ERROR):
             return explain_usage(error, words)
@@ -62,8 +65,8 @@ def _tell(error: Exception, words: Sequence[str]) -> int | None:
             print_error(str(error))
             return REFUSED if isinstance(error, ContractError) else BAD_INPUT
         case OSError():
-            where = "" if error.filename is None else f"{error.filename}: "
-            print_error(f"{where}{error.strerror or error}; nothing was written")
+            location = "" if error.filename is None else f"{error.filename}: "
+            print_error(f"{location}{error.strerror or error}; nothing was written")
             return BAD_INPUT
         case ImportError() if (name := _package_of(error)) is not None:
             print_error(f"{name} cannot be imported ({error}); 'mezzo doctor' says what to do")
@@ -73,7 +76,7 @@ def _tell(error: Exception, words: Sequence[str]) -> int | None:
 
 
 def _package_of(error: ImportError) -> str | None:
-    """The package mezzo stands on that cannot be imported; None where the fault is mezzo's own."""
+    """The dependency of mezzo that cannot be imported; None if it is another module."""
     from mezzo.common.packages import BASE
 
     module = error.name or ""
@@ -81,9 +84,9 @@ def _package_of(error: ImportError) -> str | None:
 
 
 def respell(words: Sequence[str]) -> list[str]:
-    """Read "plan diff A B" as "diff A B".
+    """The words of a command, with "plan diff A B" replaced by "diff A B".
 
-    Every verb is a command of its own, and what follows `plan` is a model; but this is what people try first.
+    `diff` is a command of its own, and a model follows `plan`; but people try "plan diff" first.
     """
     words = list(words)
     if words[:2] == ["plan", "diff"] and not os.path.lexists("diff"):

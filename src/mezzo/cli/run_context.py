@@ -1,4 +1,6 @@
-"""What stands around every command that runs a model: progress, bounded memory, workers, and what Ctrl-C leaves."""
+"""Context of commands that run a model: progress, memory bound, cluster, and --resume hint on
+Ctrl-C.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +18,15 @@ if TYPE_CHECKING:
 def at_work(
     memory: str | None, cluster: str | None, workers: int | None, resume: Path | None = None
 ) -> "Iterator[tuple[Patience, Memory]]":
-    """Gives what shows progress, and the bound on memory. Errors are those of `bounded` and `spread`."""
+    """Yield the progress callback and the memory bound. Errors are those of `bounded` and
+    `spread`.
+    """
     from mezzo.cli.progress import Patience
 
     with (
         resume_option.telling_how_to_go_on(resume),
         Patience() as progress,
-        memory_option.bounded(memory, cluster) as held,
+        memory_option.bounded(memory, cluster) as memory_bound,
         cluster_options.spread(cluster, workers),
     ):
-        yield progress, held
+        yield progress, memory_bound

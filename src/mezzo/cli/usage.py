@@ -1,4 +1,4 @@
-"""Says in one line what is wrong with a command's words, and what would be right."""
+"""Usage errors in one line, with a correction."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -13,7 +13,7 @@ from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.formats.format_words import plain_word
 
 _BAD_INPUT = 2
-# What people and other tools call commands and options that have another name here. Those of a request stand in it.
+# Names of commands and options in other tools. Aliases of a request's options are in its fields.
 _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "convert": ("quantize", "cast", "fp16", "bf16", "half", "optimize", "run", "export", "amp", "transform"),
     "compare": ("validate", "verify", "check", "evaluate", "eval", "test", "accuracy", "judge"),
@@ -48,7 +48,7 @@ _SOURCE = ("i", "input", "in", "model", "m", "src", "source", "input-model", "on
 
 
 class _Parameter(Protocol):
-    """What is asked of a parameter of a command."""
+    """The fields of a command's parameter that messages use."""
 
     name: str
     opts: Sequence[str]
@@ -60,7 +60,7 @@ class _Parameter(Protocol):
 
 
 def explain_usage(error: Exception, words: Sequence[str]) -> int:
-    """Print the error of a command line that could not be understood, and return the exit code."""
+    """Print a usage error and return the exit code."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         print_help(_message(error))
@@ -73,20 +73,22 @@ def explain_usage(error: Exception, words: Sequence[str]) -> int:
 
 
 def check_said_once(parameters: Iterable[_Parameter], words: Sequence[str]) -> None:
-    """Raises InputError: an option that holds one value is given two, of which the parser would drop one."""
-    taken = {word: parameter for parameter in parameters for word in parameter.opts if word.startswith("--")}
+    """Raises InputError: a single-valued option has two values, of which the parser would drop
+    one.
+    """
+    by_option = {word: parameter for parameter in parameters for word in parameter.opts if word.startswith("--")}
     values: dict[str, str] = {}
-    rest = iter(words)
-    for word in rest:
+    remaining = iter(words)
+    for word in remaining:
         if word == "--":
             return
-        option, sign, value = word.partition("=")
-        parameter = taken.get(option)
+        option, equals, value = word.partition("=")
+        parameter = by_option.get(option)
         if parameter is None or parameter.is_flag or parameter.multiple:
-            if parameter is not None and not parameter.is_flag and not sign:
-                next(rest, None)
+            if parameter is not None and not parameter.is_flag and not equals:
+                next(remaining, None)
             continue
-        value = value if sign else next(rest, "")
+        value = value if equals else next(remaining, "")
         if values.setdefault(option, value) != value:
             raise InputError(f"{option} is given twice, {values[option]!r} and {value!r}; keep one")
 
@@ -108,33 +110,33 @@ def _describe(error: Exception, context: object, words: Sequence[str]) -> str:
     commands = list(getattr(command, "commands", {}))
     if word is not None and commands:
         return _no_command(word, commands)
-    told = _message(error).rstrip(".")
-    _, found, extra = told.partition("unexpected extra argument(s) (")
-    if found and command is not None:
+    message = _message(error).rstrip(".")
+    _, has_extra, extra = message.partition("unexpected extra argument(s) (")
+    if has_extra and command is not None:
         return _too_many(extra.rstrip(")").split()[0], str(command.name), parameters)
-    return told[:1].lower() + told[1:]
+    return message[:1].lower() + message[1:]
 
 
 def _unknown_option(option: str, command: str, parameters: Sequence[_Parameter]) -> str:
     options = [word for parameter in parameters for word in parameter.opts if word.startswith("--")]
     arguments = [_metavar(p) for p in parameters if p.param_type_name == "argument"]
-    said, bare = f"{option!r} is no option of {command!r}", option.lstrip("-").replace("_", "-")
-    if bare in _RESULT and len(arguments) > 1:
-        return f"{said}: the result is the second word; write mezzo {command} {' '.join(arguments)}"
-    if bare in _SOURCE and arguments:
-        return f"{said}: the model is the first word; write mezzo {command} {' '.join(arguments)}"
-    if "--to" in options and plain_word(bare) in LOW_DTYPES:
-        return f"{said}; write --to {plain_word(bare)}"
-    also = {spell_option(o.name, about(o).form, o.default): about(o).also for o in fields(Request)}
-    aliases = {word: (*_OPTIONS.get(word, ()), *also.get(word, ())) for word in options}
-    meant = names_meant(bare, aliases) or nearest(bare, options, 1)
-    if not meant:
-        return f"{said}; choose one of {', '.join(options)}"
-    return f"{said}{aside(ask_for(meant))}"
+    fault, plain_name = f"{option!r} is no option of {command!r}", option.lstrip("-").replace("_", "-")
+    if plain_name in _RESULT and len(arguments) > 1:
+        return f"{fault}: the result is the second word; write mezzo {command} {' '.join(arguments)}"
+    if plain_name in _SOURCE and arguments:
+        return f"{fault}: the model is the first word; write mezzo {command} {' '.join(arguments)}"
+    if "--to" in options and plain_word(plain_name) in LOW_DTYPES:
+        return f"{fault}; write --to {plain_word(plain_name)}"
+    request_aliases = {spell_option(o.name, about(o).form, o.default): about(o).also for o in fields(Request)}
+    aliases = {word: (*_OPTIONS.get(word, ()), *request_aliases.get(word, ())) for word in options}
+    suggestions = names_meant(plain_name, aliases) or nearest(plain_name, options, 1)
+    if not suggestions:
+        return f"{fault}; choose one of {', '.join(options)}"
+    return f"{fault}{aside(ask_for(suggestions))}"
 
 
 def _missing(parameter: _Parameter, command: str, parameters: Sequence[_Parameter]) -> str:
-    """What a command lacks, with what it is for, as its help has it."""
+    """A missing parameter, with its purpose from the help."""
     name = parameter.opts[0] if parameter.opts[0].startswith("--") else _metavar(parameter)
     purpose = (parameter.help or "").rstrip(".")
     arguments = " ".join(_metavar(p) for p in parameters if p.param_type_name == "argument")
@@ -143,21 +145,21 @@ def _missing(parameter: _Parameter, command: str, parameters: Sequence[_Paramete
     return f"{command!r} lacks {name}: {purpose[:1].lower()}{purpose[1:]}; write mezzo {command} {arguments}"
 
 
-def _bad_value(parameter: _Parameter, told: str, words: Sequence[str]) -> str:
+def _bad_value(parameter: _Parameter, message: str, words: Sequence[str]) -> str:
     option = parameter.opts[0]
     value = next((after for word, after in zip(words, (*words[1:], ""), strict=True) if word == option), None)
     if value is None:
         value = next((word.partition("=")[2] for word in words if word.startswith(f"{option}=")), "")
     kinds = {"integer": "a whole number", "int": "a whole number", "number": "a number", "float": "a number"}
-    kind = next((kinds[word] for word in told.rstrip(".").split() if word in kinds), None)
-    return f"{option} is {value!r}; {told.lower() if kind is None else f'give {kind}'}"
+    kind = next((kinds[word] for word in message.rstrip(".").split() if word in kinds), None)
+    return f"{option} is {value!r}; {message.lower() if kind is None else f'give {kind}'}"
 
 
 def _too_many(word: str, command: str, parameters: Sequence[_Parameter]) -> str:
     arguments = [_metavar(p) for p in parameters if p.param_type_name == "argument"]
     options = [o for p in parameters for o in p.opts if o.startswith("--")]
-    name, sign, value = word.partition("=")
-    if sign and f"--{name.replace('_', '-')}" in options:
+    name, equals, value = word.partition("=")
+    if equals and f"--{name.replace('_', '-')}" in options:
         return f"{word!r} is no option of {command!r}; write --{name.replace('_', '-')} {value}"
     takes = f"takes {' and '.join(arguments)}" if arguments else "takes options alone"
     return f"{word!r} is one word too many: {command!r} {takes}; leave it out"
@@ -166,10 +168,10 @@ def _too_many(word: str, command: str, parameters: Sequence[_Parameter]) -> str:
 def _no_command(word: str, commands: Sequence[str]) -> str:
     if word.lower().endswith(".onnx"):
         return f"{word!r} is a file, and a command comes first; write mezzo convert {word} OUT"
-    known = {name: _COMMANDS.get(name, ()) for name in (*commands, "--help", "--version")}
-    meant = names_meant(word, known) or nearest(word, commands, 1)
-    listed = f"; choose one of {', '.join(commands)}" if not meant else ""
-    return f"{word!r} is no command{aside(ask_for(f'mezzo {name}' for name in meant))}{listed}"
+    aliases = {name: _COMMANDS.get(name, ()) for name in (*commands, "--help", "--version")}
+    suggestions = names_meant(word, aliases) or nearest(word, commands, 1)
+    choices = f"; choose one of {', '.join(commands)}" if not suggestions else ""
+    return f"{word!r} is no command{aside(ask_for(f'mezzo {name}' for name in suggestions))}{choices}"
 
 
 def _metavar(parameter: _Parameter) -> str:
@@ -182,6 +184,6 @@ def _message(error: Exception) -> str:
 
 
 def _unknown_command(error: Exception) -> str | None:
-    """The word that is no command, out of "No such command 'word'."."""
-    head, _, rest = str(getattr(error, "message", error)).partition("No such command ")
-    return rest.split("'")[1] if rest.startswith("'") and not head else None
+    """The word in "No such command 'word'."; None for other errors."""
+    head, _, quoted = str(getattr(error, "message", error)).partition("No such command ")
+    return quoted.split("'")[1] if quoted.startswith("'") and not head else None

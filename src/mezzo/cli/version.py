@@ -1,4 +1,4 @@
-"""mezzo --version: mezzo, Python, what mezzo stands on and the runtimes beside it, without importing any of it."""
+"""mezzo --version: versions of mezzo, Python, dependencies and runtimes, without importing them."""
 
 import typer
 
@@ -7,7 +7,7 @@ from mezzo.cli.console import print_text
 
 
 def print_versions(is_wanted: bool) -> None:
-    """Print one package per line, name first, and end the program, if asked to. Optional ones only where they are."""
+    """Print one package per line and exit, if `is_wanted`. Optional packages only if installed."""
     if not is_wanted:
         return
     import platform

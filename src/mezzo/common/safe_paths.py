@@ -1,5 +1,6 @@
 """Files by name: only regular ones are read or replaced, and a new one appears all at once. Devices, FIFOs, sockets
-and folders are refused before they are touched, links to them too."""
+and folders are refused before they are touched, links to them too.
+"""
 
 import io
 import os

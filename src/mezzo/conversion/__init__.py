@@ -1,5 +1,6 @@
-"""One conversion: read, judge, plan, lower, check, apply, verify; replay of plans and recall of earlier settings.
+"""Conversion of one model: read, judge, plan, lower, check, apply, verify; plan replay and metadata
+recall.
 
-Imports: `planner`, `report` and below; front ends by discovery.
-A new step of every conversion is one file, called from `conversion.py`.
+Imports: `planner`, `report` and below; front ends by discovery. A new step of every conversion is
+one file, called from `conversion.py`.
 """

@@ -1,4 +1,7 @@
-"""One conversion: read, judge, assign, lower, check, apply, verify; and again without what the checker refuses."""
+"""Mixed-precision conversion of one model: read, judge, assign, lower, check, apply, verify.
+
+A result that the checker refuses is planned again without the nodes that the checker names.
+"""
 
 import gc
 import logging
@@ -36,13 +39,16 @@ from mezzo.tables.target import Gain
 
 _log = logging.getLogger(__name__)
 
-# How often a result that the checker refuses is planned again without the operators it names.
+# How often a result that the checker refuses is planned again without the nodes it names.
 _REPAIRS = 4
 _LONGEST_FAULT = 300
 
 
 def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
-    """Plan, apply and verify. What goes wrong on a model that the checker refuses is the model's fault, and says so.
+    """Plan, apply and verify, with the garbage collector paused; `given` is a plan to replay.
+
+    An unexpected exception on a model that the checker refuses is raised as a `ModelError` with the
+    checker's finding.
 
     Raises:
         ModelError: the model is not valid.
@@ -71,24 +77,30 @@ def _not_valid(model: Model, fault: str) -> ModelError:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Hold the cyclic garbage collector off. A conversion makes millions of tuples and no cycles worth looking for,
-    and the collector would look through all of them again and again: a third of the time, and not linear."""
+    """Disable the cyclic garbage collector.
+
+    A conversion creates millions of tuples and hardly any cycles; repeated collections would
+    traverse all of them, which took a third of the run time and grew faster than linearly.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
-            if not gc.get_freeze_count():  # someone else's frozen objects would thaw with ours
-                # Straight to the oldest generation, or the first collection would look through all of them at once.
+            if not gc.get_freeze_count():  # unfreeze() would also release objects frozen by the caller
+                # Move new objects to the oldest generation: the next collection skips them.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
 def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
-    """Plan, apply and verify. What the checker refuses is taken back, with its reason. A plan is replayed on what
-    it was made of.
+    """Plan, apply and verify, and plan again without nodes that the checker refuses in low
+    precision.
+
+    After `_REPAIRS` failures the model is returned unchanged, with the reason. A given plan is
+    replayed on the same normal form that it was made of. Errors are those of `convert_model`.
     """
     if given is not None:
         model = fused_as(model, given, options.planning.target.respellings).corrected(given.corrected)
@@ -102,17 +114,17 @@ def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tupl
         graph = decided.reading.graph
         result = model.apply(decided.reading, decided.plan.edits)
         _tell(model, "checking")
-        found = model.fault(graph, result)
-        if found is None:
+        refusal = model.fault(graph, result)
+        if refusal is None:
             return _with_note(model, decided), result
-        fault = found
+        fault = refusal
         if not model.standing.is_valid:
             raise _invalid(model)
         if given is not None:
-            said = fault.text[:_LONGEST_FAULT]
-            raise ContractError(f"the plan's result would not be valid {words.form}: {said}; change the plan")
+            text = fault.text[:_LONGEST_FAULT]
+            raise ContractError(f"the plan's result would not be valid {words.form}: {text}; change the plan")
         _log.debug("the checker refused attempt %d: %s", attempt, fault.text)
-        problem = decided.problem  # what the model holds low as it came, mezzo cannot take back
+        problem = decided.problem  # nodes that are low in the source model cannot go back to the base
         may_go_back = problem.allowed[problem.line.base]
         low = {n.id for n in graph.nodes if decided.levels[n.id] != problem.line.base and may_go_back[n.id]}
         culprits = fault.culprits & low if attempt < _REPAIRS - 1 else low
@@ -122,7 +134,7 @@ def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tupl
 
 
 def _with_note(model: Model, decided: Decided) -> Decided:
-    """Let the plan say so where the result was held to less than the full check."""
+    """Add the model's leniency note: the result passed less than the full check."""
     if model.leniency is None or model.leniency in decided.plan.notes:
         return decided
     return replace(decided, plan=replace(decided.plan, notes=(*decided.plan.notes, model.leniency)))
@@ -134,7 +146,7 @@ def _tell(model: Model, stage: str) -> None:
 
 
 def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, Artifact]:
-    """The model as it came, with the reason: no conversion of it satisfies the checker."""
+    """The unchanged model, with the reason: the checker refuses every conversion of it."""
     planning = options.planning
     reading = model.read(planning.low)
     judged = judge(reading.graph, planning)
@@ -142,16 +154,16 @@ def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, A
     banned = {node.name: because for node in reading.graph.nodes}
     levels = judged.problem.given_levels
     judged = _ban(judged, banned)
-    made = _make_plan(judged, levels, (), reading, None, options, banned)
-    record = _recorder(model, reading, judged, levels, options, banned, made)
+    plan = _make_plan(judged, levels, (), reading, None, options, banned)
+    record = _recorder(model, reading, judged, levels, options, banned, plan)
     decided = Decided(
-        reading=reading, plan=made, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
+        reading=reading, plan=plan, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
     )
     return decided, model.unchanged(reading)
 
 
 def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, Artifact]:
-    """The model as it came: it tells how it was decided, and nothing else is asked for.
+    """The unchanged model: its metadata records its decisions, and the options ask for no others.
 
     Raises:
         ModelError: the model is not valid.
@@ -159,7 +171,7 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
     reading = model.read(options.planning.low)
     judged = judge(reading.graph, options.planning)
     levels = judged.problem.given_levels
-    made = _make_plan(judged, levels, (), reading, None, options, {})
+    plan = _make_plan(judged, levels, (), reading, None, options, {})
     _tell(model, "checking")
     result = model.unchanged(reading)
     fault = model.fault(reading.graph, result)
@@ -167,7 +179,7 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
         raise _not_valid(model, fault.text)
     record = (lambda: recalled.text) if options.is_recorded else None
     decided = Decided(
-        reading=reading, plan=made, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
+        reading=reading, plan=plan, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
     )
     return decided, result
 
@@ -179,17 +191,18 @@ def _recorder(
     levels: Sequence[int],
     options: Options,
     banned: Mapping[str, str],
-    made: Plan,
+    plan: Plan,
 ) -> Callable[[], str] | None:
-    """What tells of these decisions in the result; None where it is to tell nothing."""
-    if not options.is_recorded or options.planning.policy.name == "off":  # which is to leave a model as it is
+    """A function that writes these decisions as metadata; None if the result gets no record."""
+    if not options.is_recorded or options.planning.policy.name == "off":  # leaves the model unchanged
         return None
     if judged.problem.line.quantized is not None:
-        if made.dynamic:  # such products have other operators in the file, by which no name finds them again
+        # Dynamically quantized nodes have other operators and names in the file: no record could find them.
+        if plan.dynamic:
             return None
-        return spell_replay(model, reading, made, options.digests)
-    told = {name: Reason("contract", because) for name, because in banned.items()}
-    return spell_record(model, reading, Decisions(judged, levels, options.planning, told), options)
+        return spell_replay(model, reading, plan, options.digests)
+    refusals = {name: Reason("contract", because) for name, because in banned.items()}
+    return spell_record(model, reading, Decisions(judged, levels, options.planning, refusals), options)
 
 
 def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decided:
@@ -203,7 +216,7 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
         refuse_out_of_range(reading.graph, planning, range(len(reading.graph.nodes)))
 
     def judge_smaller(version: int | None) -> tuple[Reading, Judged]:
-        # What was measured belongs to the nodes of the first reading.
+        # Measurements belong to the nodes of the first reading.
         reading, judged = judge_at(model, replace(options, planning=replace(planning, measured=None)), version)
         return reading, _ban(judged, banned)
 
@@ -211,16 +224,16 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
     planned = settle(model, planned, planning.strategy, judge_smaller)
     reading, judged, levels = planned.reading, planned.judged, planned.levels
     version = reading.version if reading.version != model.version else None
-    made = _make_plan(judged, levels, planned.edits, reading, version, options, banned)
+    plan = _make_plan(judged, levels, planned.edits, reading, version, options, banned)
     if obstacle is not None:
-        made = replace(made, obstacle=obstacle, notes=(*made.notes, obstacle))
+        plan = replace(plan, obstacle=obstacle, notes=(*plan.notes, obstacle))
     return Decided(
         reading=reading,
-        plan=made,
+        plan=plan,
         problem=judged.problem,
         levels=levels,
         units=judged.units,
-        spell_record=_recorder(model, reading, judged, levels, options, banned, made),
+        spell_record=_recorder(model, reading, judged, levels, options, banned, plan),
     )
 
 
@@ -260,19 +273,21 @@ def _make_plan(
 
 
 def _apart(graph: Graph, line: PrecisionLine) -> tuple[tuple[DType, int], ...]:
-    """How many operators read and make a float that the line has no level of, by that float."""
+    """Counts of operators that read and write the same float outside the line's dtypes, by that
+    float.
+    """
     counts: Counter[DType] = Counter()
     for node in graph.nodes:
         if node.kind is Kind.OP and node.signature.dtype is None:
-            read, made = (
+            read, written = (
                 {graph.values[v].dtype for v in ports if v is not None} for ports in (node.inputs, node.outputs)
             )
-            counts.update(dtype for dtype in read & made if dtype in FLOATING and dtype not in line.dtypes)
-    return tuple(sorted(counts.items(), key=lambda held: str(held[0])))
+            counts.update(dtype for dtype in read & written if dtype in FLOATING and dtype not in line.dtypes)
+    return tuple(sorted(counts.items(), key=lambda item: str(item[0])))
 
 
 def _gain_of(planning: PlanningOptions) -> Gain | None:
-    """What the target's table says of the formats' speed: of the narrowest, where there are several."""
+    """The target's expected speed-up of the narrowest low format for which it lists one."""
     gains = [gain for low in reversed(planning.line.beside) if (gain := planning.target.gain(low)) is not None]
     return gains[0] if gains else None
 
@@ -282,8 +297,8 @@ def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
         return judged
     nodes = judged.problem.graph.nodes
 
-    def take(level: int, side: LevelChoices) -> Iterator[Choice]:
-        for node, choice in zip(nodes, side.choices, strict=True):
+    def take(level: int, level_choices: LevelChoices) -> Iterator[Choice]:
+        for node, choice in zip(nodes, level_choices.choices, strict=True):
             yield Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
 
     return replace(judged, problem=judged.problem.rechosen(take))
@@ -319,7 +334,7 @@ def _tell_nodes(options: Options, nodes: tuple[PlannedNode, ...]) -> tuple[Plann
 
 
 def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, float], ...]:
-    """The constants that edits store within bounds, by the name of their source."""
+    """The constants that edits clamp to a limit: name of the source node, largest magnitude."""
     return tuple(
         (graph.nodes[graph.values[edit.value].producer].name, edit.limit)
         for edit in edits
@@ -334,12 +349,12 @@ def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str
         notes += dict.fromkeys(note for low in line.beside for note in planning.target.notes_for(low))
     else:
         is_planned = any(n.kind is Kind.OP and n.signature.dtype is not None for n in graph.nodes)
-        held = f"every node stays in {line.base_dtype}" if is_planned else f"no node computes in {line.base_dtype}"
-        notes.append(f"{held}: the model computes as it did")
-    late = len(dynamic_names(judged.problem, levels))
-    if late:
+        summary = f"every node stays in {line.base_dtype}" if is_planned else f"no node computes in {line.base_dtype}"
+        notes.append(f"{summary}: the model computes as it did")
+    total = len(dynamic_names(judged.problem, levels))
+    if total:
         notes.append(
-            f"products that find the range of what they read as the model runs: {late}; a range is that of the whole "
+            f"products that find the range of what they read as the model runs: {total}; a range is that of the whole "
             "tensor, so samples of a batch share it"
         )
     return tuple(notes)

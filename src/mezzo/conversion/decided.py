@@ -1,4 +1,4 @@
-"""A reading with its plan, ready to apply, and what such a plan is refused for."""
+"""The decision for one model: reading, plan and levels; refusal of out-of-range weights."""
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -23,18 +23,21 @@ from mezzo.planner.planner import rows_of
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """A reading with its plan, ready to apply. `units` may run quantized; none where a plan was replayed."""
+    """A reading with its plan. `levels` are indices into the problem's dtypes, one per node.
+
+    `units` are candidates for quantization; a replayed plan has none.
+    """
 
     reading: Reading
     plan: Plan
     problem: Problem
     levels: Sequence[int]
     units: Sequence[QuantizedUnit] = ()
-    spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
+    spell_record: Callable[[], str] | None = None  # the metadata record; call after the edits are applied
 
     @property
     def may_gain(self) -> bool:
-        """Whether something runs low from which the target's table expects a gain, here or where nobody can tell."""
+        """Whether a node runs low and the target may be faster with it on this machine."""
         gain = self.plan.gain
         return bool(self.count_nodes()[0]) and gain is not None and gain.is_faster_on(find_machine()) is not False
 
@@ -44,19 +47,19 @@ class Decided:
 
     @property
     def quantized_units(self) -> list[QuantizedUnit]:
-        """The units that run quantized, in the graph's order."""
+        """The units that run quantized, in graph order."""
         quantized = self.problem.line.quantized
         return [unit for unit in self.units if quantized is not None and self.levels[unit.nodes[0]] == quantized]
 
     def count_nodes(self) -> tuple[int, int]:
-        """Operators that run beside the base, and those that could and do not."""
+        """Counts of operators at a low level, and of those at the base that could be low."""
         counts = self.problem.graph.columns.is_kind(Kind.OP) & ~self.problem.is_absent
-        beside = np.array(self.levels, np.int64) != self.problem.line.base
-        return int((counts & beside).sum()), int((counts & ~beside).sum())
+        is_low = np.array(self.levels, np.int64) != self.problem.line.base
+        return int((counts & is_low).sum()), int((counts & ~is_low).sum())
 
 
 def refuse_out_of_range(graph: Graph, planning: PlanningOptions, nodes: Container[int]) -> None:
-    """Raises ContractError: one of the nodes reads a weight that the low format cannot hold."""
+    """Raises ContractError: a node reads a weight outside the low format's range."""
     view = View(graph=graph, rows=rows_of(graph), low=FORMATS[planning.low])
     for finding in find_out_of_range(view):
         if finding.node not in nodes:

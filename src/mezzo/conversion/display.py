@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def spell_result(converted: "Converted", path: Path | None) -> str:
-    """A conversion or a search in three lines, as Python shows it; `path`: the file that it went to, if any."""
+    """Three lines about a conversion or a search, for `repr`; `path` is its file, if any."""
     return "\n  ".join(lines_of("Converted", _summarise(converted, path)))
 
 
 def draw_result(converted: "Converted", path: Path | None, picture: "Picture") -> str:
-    """A conversion or a search as a fragment of a page, as a notebook shows it."""
+    """An HTML fragment about a conversion or a search, for a notebook."""
     return page_of(_summarise(converted, path), bars_of(picture))
 
 

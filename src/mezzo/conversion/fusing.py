@@ -1,4 +1,4 @@
-"""What is planned in place of a model that is to be quantized: its normal form, with operators folded."""
+"""Normal form of a model before quantization: constant folding and fusion of adjacent operators."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,12 +23,13 @@ _WIDENED = "integer kernels read and make f32: the model, of lower floats, is wi
 
 
 def fuse(model: Model, options: Options) -> tuple[Model, Options]:
-    """The model to plan, with the options for it: both as they are where nothing is to be quantized, unless it is asked
-    for.
+    """The model to plan, in normal form, and its options; both unchanged if the options ask for no
+    fusion.
 
-    Kernels of integers read and make FP32, so a model of lower floats is widened first.
+    Integer kernels read and write FP32, so a model in lower floats is cast to FP32 first.
 
-    Raises InputError: the model is of lower floats, and the target runs none of it in the quantized format.
+    Raises InputError: the model is in lower floats, and the target has no quantized kernel for any
+    of its nodes.
     """
     if options.planning.line.quantized is None:
         return _fuse(model, options)
@@ -46,11 +47,11 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
 
 
 def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
-    """The same for a model on FP32.
+    """Fold an FP32 model for `fuse`.
 
-    What the options leave out, or fix at a float, stays an operator of its own. What they only ask for runs as what it
-    was folded into does, so patterns that select nothing else are done with. What came quantized was given its form by
-    whoever did that, and is left in it: quantizing twice changes nothing more.
+    Nodes that the options exclude, or fix at a float, keep their own operators. Include patterns
+    that match only folded nodes are dropped, as the fused node is planned instead. A model that is
+    already quantized is returned unchanged, so quantizing twice is idempotent.
     """
     planning = options.planning
     if not _is_fused(planning.line, options.fuse):
@@ -60,20 +61,21 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     if _came_quantized(graph):
         return model, options
     regions = [*planning.keep_regions, *(region for region, dtype in planning.fixed_regions if dtype is not quantized)]
-    apart = {node.id for pattern in planning.exclude for node in matched(graph, pattern)}
-    kept = sorted(apart.union(*(nodes_in(graph, region) for region in regions)))
-    fused = model.fused(reading, kept, _copied(planning.line), planning.target.respellings)
+    excluded = {node.id for pattern in planning.exclude for node in matched(graph, pattern)}
+    unfused = sorted(excluded.union(*(nodes_in(graph, region) for region in regions)))
+    fused = model.fused(reading, unfused, _copied(planning.line), planning.target.respellings)
     if fused is model:
         return model, options
-    left = fused.read(planning.low).graph
-    include = tuple(_still_asked(planning.include, graph, left))
-    notes = (*options.notes, _tell(graph, left))
+    fused_graph = fused.read(planning.low).graph
+    include = tuple(_still_asked(planning.include, graph, fused_graph))
+    notes = (*options.notes, _tell(graph, fused_graph))
     return fused, replace(options, planning=replace(planning, include=include), notes=notes)
 
 
 def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) -> Model:
-    """The model that a plan was made of: what has a line in it, as the operator that it is, stayed as it was.
-    `respellings` are those of its target.
+    """The normal form that a plan was made of: nodes with a line in the plan are not folded.
+
+    `respellings` are those of the plan's target.
     """
     fuse = dict(given.settings).get("fuse", "standard")
     if given.line.quantized is not None:
@@ -84,12 +86,12 @@ def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) 
     if _came_quantized(reading.graph):
         return model
     ops = {name: node.op for name, node in given.by_name.items()}
-    apart = [node.id for node in reading.graph.nodes if ops.get(node.name) == node.op]
-    return model.fused(reading, apart, _copied(given.line), respellings)
+    unfused = [node.id for node in reading.graph.nodes if ops.get(node.name) == node.op]
+    return model.fused(reading, unfused, _copied(given.line), respellings)
 
 
 def _came_quantized(graph: Graph) -> bool:
-    """Whether a model holds integer kernels; a weight that is dequantized and nothing more makes none."""
+    """Whether a model has quantized operators other than weights that are only dequantized."""
     rows = [row for row in rows_of(graph) if row is not None and row.cost is Cost.QUANTIZE]
     return any(row.transfer is not Transfer.DEQUANTIZE for row in rows)
 
@@ -99,23 +101,25 @@ def _is_fused(line: PrecisionLine, fuse: str) -> bool:
 
 
 def _copied(line: PrecisionLine) -> float:
-    """Bytes of a weight that is stored as the line's lowest level has it, as a share of its bytes in FP32."""
+    """Bytes of a stored weight at the line's lowest level, relative to FP32."""
     return 1.0 if line.quantized_format is None else size_bits(line.quantized_format) / size_bits(HIGH)
 
 
 def _tell(before: Graph, after: Graph) -> str:
-    """What was folded, and what is said in other words, in words."""
+    """A note on nodes that were folded, replaced by another operator, or given a bias."""
     nodes = [node for node in before.nodes if node.kind is Kind.OP]
-    gone = [node.op for node in nodes if node.name not in after.by_name]
-    left = {node.name: after.nodes[after.by_name[node.name]].op for node in nodes if node.name in after.by_name}
-    said = [f"{node.op} as {left[node.name]}" for node in nodes if left.get(node.name, node.op) != node.op]
+    folded = [node.op for node in nodes if node.name not in after.by_name]
+    ops_after = {node.name: after.nodes[after.by_name[node.name]].op for node in nodes if node.name in after.by_name}
+    replaced = [
+        f"{node.op} as {ops_after[node.name]}" for node in nodes if ops_after.get(node.name, node.op) != node.op
+    ]
     parts = []
-    if gone:
+    if folded:
         parts.append(
-            f"{_counted(gone)} folded into constants, or into the operators beside them, whose names stand for both"
+            f"{_counted(folded)} folded into constants, or into the operators beside them, whose names stand for both"
         )
-    if said:
-        parts.append(f"{_counted(said)} written in other words")
+    if replaced:
+        parts.append(f"{_counted(replaced)} written in other words")
     if completed := [node.op for node in nodes if len(node.inputs) < _count_inputs(after, node.name)]:
         parts.append(f"{_counted(completed)} given a bias next to zero, as several read what it makes")
     return "; ".join(parts)
@@ -130,5 +134,8 @@ def _counted(words: Sequence[str]) -> str:
 
 
 def _still_asked(patterns: Iterable[str], before: Graph, after: Graph) -> Iterable[str]:
-    """Patterns but for those that select only what is gone; a wrong one stays, to be told as one."""
+    """Include patterns without those that match only folded nodes.
+
+    A pattern that matches nothing in either graph stays, so that the planner reports it.
+    """
     return (pattern for pattern in patterns if matched(after, pattern) or not matched(before, pattern))

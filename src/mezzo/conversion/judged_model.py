@@ -1,4 +1,4 @@
-"""A model read at the version that it takes, and its nodes judged."""
+"""Reading of a model at the smallest sufficient opset version, and the verdicts of its nodes."""
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from mezzo.tables.policy import Category
 
 
 def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
-    """Read a model and judge its nodes, at the smallest version that helps where a step is allowed."""
+    """Read a model and judge its nodes, at the smallest version that helps if `options` allow
+    steps.
+    """
     planning = options.planning
     reading, judged = judge_at(model, options, None)
     limit = planning.target.newest.get(reading.dialect)
-    while options.version == "auto":  # a step may let a node run low that makes the next step worth taking
+    while options.version == "auto":  # a node that one step lets run low may need the next step
         step = model.next_version(reading, held_by_schema(reading, judged, planning), limit)
         if step is None:
             break
@@ -27,24 +29,24 @@ def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
 
 
 def judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:
-    """Read a model at a version, its own where None, and judge its nodes."""
+    """Read a model at a version (None: its own) and judge its nodes."""
     reading = model.read(options.planning.low, version)
     return reading, judge(reading.graph, options.planning)
 
 
 def held_by_schema(reading: Reading, judged: Judged, planning: PlanningOptions) -> dict[DType, list[int]]:
-    """What only the schema at this version keeps from running low, by the format."""
+    """Nodes that only the schema of this version keeps out of a low format, by format."""
     return {low: _held(judged, planning, reading.dialect, low) for low in planning.line.beside}
 
 
 def _held(judged: Judged, planning: PlanningOptions, dialect: str, low: DType) -> list[int]:
-    """Nodes that policy and target would grant a format, and only the schema at this version does not."""
+    """Nodes for which policy and target allow a format that the schema of this version does not."""
     columns, line = judged.problem.graph.columns, judged.problem.line
-    held = [s.dtype is HIGH and s.dialect == dialect and low not in s.legal for s in columns.signatures]
-    is_held = np.array(held, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
+    needs_version = [s.dtype is HIGH and s.dialect == dialect and low not in s.legal for s in columns.signatures]
+    is_candidate = np.array(needs_version, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
     nodes, verdicts = judged.problem.graph.nodes, judged.verdicts(line.level_of(low))
     return [
         number
-        for number in np.flatnonzero(is_held).tolist()
+        for number in np.flatnonzero(is_candidate).tolist()
         if verdicts[number].category is not Category.DENY and refusal_of(nodes[number], planning, low) is None
     ]

@@ -1,4 +1,6 @@
-"""What people call nodes of a plan beside their names: the values they make, the modules they were exported from."""
+"""Names by which users may refer to planned nodes: the values they output and their source
+modules.
+"""
 
 from collections.abc import Mapping
 
@@ -9,21 +11,25 @@ from mezzo.ir.nodes import Kind, Node
 
 
 def names_in(graph: Graph) -> Names:
-    """The names of values, and the modules of nodes."""
-    makers: dict[str, dict[str, None]] = {}
-    readers: dict[str, dict[str, None]] = {}
+    """Index the planned nodes by value name, and give the exporter's module path of each node.
+
+    Constants and values that are not floats have no precision: their names refer to the nodes that
+    read them.
+    """
+    producers: dict[str, dict[str, None]] = {}
+    consumers: dict[str, dict[str, None]] = {}
     without_floats: dict[str, str] = {}
     for number, value in enumerate(graph.values):
-        maker = graph.nodes[value.producer]
+        producer = graph.nodes[value.producer]
         has_floats = value.dtype is None or value.dtype in FLOATING
         if not has_floats:
             without_floats[value.name] = str(value.dtype)
-        if has_floats and _is_planned(maker):
-            makers.setdefault(value.name, {})[maker.name] = None
-        else:  # what is stored, and what holds no floats, has no precision of its own: those who read it have
-            readers.setdefault(value.name, {}).update(dict.fromkeys(_readers(graph, number)))
+        if has_floats and _is_planned(producer):
+            producers.setdefault(value.name, {})[producer.name] = None
+        else:
+            consumers.setdefault(value.name, {}).update(dict.fromkeys(_readers(graph, number)))
     modules = {graph.nodes[number].name: path for number, path in graph.modules.items()}
-    return Names(_listed(makers), _listed(readers), modules, without_floats)
+    return Names(_listed(producers), _listed(consumers), modules, without_floats)
 
 
 def _listed(by_value: Mapping[str, Mapping[str, None]]) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,6 @@
-"""A result whose norms are spelled as its target's runtime knows them in low floats: by quotients."""
+"""Norms written with Div instead of a product with a reciprocal, the form that runtimes fuse in
+FP16.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,8 +21,10 @@ from mezzo.report.layout.numbers import spell_count
 
 
 def with_norm_quotients(model: Model, options: Options, decided: Decided, result: Artifact) -> tuple[Decided, Artifact]:
-    """A result with quotients in place of products with a reciprocal, in norms that run in a type that a row of its
-    target names, and a note of them; both as they are where there are none, or nothing is to be fused.
+    """Rewrite norms in low floats to the form that the target fuses, and add a note.
+
+    The target's `norm_quotients` rows list the dtypes. The result is unchanged if no norm matches,
+    fusion is off, or the checker refuses the rewritten model.
     """
     target, line = options.planning.target, decided.plan.line
     dtypes = {dtype for row in target.norm_quotients for dtype in row.dtypes} & {*line.dtypes}
@@ -36,9 +40,9 @@ def with_norm_quotients(model: Model, options: Options, decided: Decided, result
     written = model.replaced(result, options.planning.low, find)
     if not quotients or model.fault(decided.reading.graph, written) is not None:
         return decided, result
-    are, formats = "is" if len(quotients) == 1 else "are", join_with_or(sorted(map(str, dtypes)))
+    verb, formats = "is" if len(quotients) == 1 else "are", join_with_or(sorted(map(str, dtypes)))
     note = (
-        f"{spell_count(len(quotients), 'product')} with the reciprocal of a root {are} written as a quotient (Div), "
+        f"{spell_count(len(quotients), 'product')} with the reciprocal of a root {verb} written as a quotient (Div), "
         f"which rounds once and not twice: only so {target.name} runs such a norm in {formats} as one kernel, in f32 "
         "inside"
     )

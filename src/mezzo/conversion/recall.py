@@ -1,4 +1,4 @@
-"""What a model tells of how it was made: read, held against the model, and kept unless something else is asked for."""
+"""Recall of decisions from a model's metadata: verified, and kept unless the options differ."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -26,7 +26,7 @@ _NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
 
 
 def recall(model: Model, options: Options) -> Options:
-    """Add what a model tells of itself to the options of its conversion, or why that is not heeded."""
+    """Add the decisions in a model's metadata to its options, or a note why they are not used."""
     recalled, fault = read_record(model)
     if recalled is None:
         return options if fault is None else replace(options, notes=(*options.notes, fault))
@@ -41,7 +41,7 @@ def recall(model: Model, options: Options) -> Options:
 
 
 def read_record(model: Model) -> tuple[Recalled | None, str | None]:
-    """What a model tells of how it was made, if that fits it; else what disagrees, if it tells anything."""
+    """Decisions in a model's metadata, or why they do not fit; both None without metadata."""
     entry = model.record
     if entry is None:
         return None, None
@@ -55,21 +55,21 @@ def read_record(model: Model) -> tuple[Recalled | None, str | None]:
 
 
 def _verify(text: str, provenance: Provenance, graph: Graph) -> Recalled:
-    """Hold it against the model. Raises ValueError: they disagree, and where."""
+    """Check the record against the graph. Raises ValueError: names or dtypes differ."""
     added = frozenset(provenance.added)
     nodes = [node for node in told_nodes(graph) if node.name not in added]
-    strange = sorted(added - graph.by_name.keys())
-    if strange:
-        raise ValueError(f"node {strange[0]!r} is not in the file")
+    unknown = sorted(added - graph.by_name.keys())
+    if unknown:
+        raise ValueError(f"node {unknown[0]!r} is not in the file")
     if provenance.size != len(nodes):
         raise ValueError(f"it tells of {provenance.size} nodes, and the file has {len(nodes)}")
     if digest_names(nodes) != provenance.names:
         raise ValueError("the file's nodes have other names, operators or places than those it tells of")
     rows = provenance.each_row()
     for node, row in zip(nodes, rows, strict=True):
-        typed = HIGH if row.precision.compute in QUANTIZED else row.precision.compute
-        if (node.signature.dtype is provenance.low) != (typed is provenance.low):
-            raise ValueError(f"node {node.name!r} is {node.signature.dtype} in the file and {typed} in what it tells")
+        dtype = HIGH if row.precision.compute in QUANTIZED else row.precision.compute
+        if (node.signature.dtype is provenance.low) != (dtype is provenance.low):
+            raise ValueError(f"node {node.name!r} is {node.signature.dtype} in the file and {dtype} in what it tells")
     _verify_quantized(graph, nodes, rows)
     planned = _plan(provenance, graph, nodes, rows)
     by_name = dict(zip((node.name for node in nodes), rows, strict=True))
@@ -77,11 +77,12 @@ def _verify(text: str, provenance: Provenance, graph: Graph) -> Recalled:
 
 
 def _verify_quantized(graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) -> None:
-    """Raises ValueError: a node is said to run on integers, and nothing it reads was quantized, nor what it is behind
-    in one kernel.
+    """Raises ValueError: a node recorded as INT8 cannot be reached from a quantizing node.
+
+    Paths lead through recorded nodes alone, which run in one kernel.
     """
-    told = {node.id for node, row in zip(nodes, rows, strict=True) if row.precision.compute in QUANTIZED}
-    if not told:
+    recorded = {node.id for node, row in zip(nodes, rows, strict=True) if row.precision.compute in QUANTIZED}
+    if not recorded:
         return
     facts = rows_of(graph)
     reached = {number for number, row in enumerate(facts) if row is not None and row.cost is Cost.QUANTIZE}
@@ -89,61 +90,63 @@ def _verify_quantized(graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) 
                for use in graph.uses[value]]  # fmt: skip
     while waiting:
         number = waiting.pop()
-        if number in told and number not in reached:
+        if number in recorded and number not in reached:
             reached.add(number)
             outputs = (value for value in graph.nodes[number].outputs if value is not None)
             waiting += [use.node for value in outputs for use in graph.uses[value]]
-    lost = next((node.name for node in nodes if node.id in told - reached), None)
-    if lost is not None:
-        raise ValueError(f"node {lost!r} is quantized in what it tells, and reads nothing quantized in the file")
+    unreached = next((node.name for node in nodes if node.id in recorded - reached), None)
+    if unreached is not None:
+        raise ValueError(f"node {unreached!r} is quantized in what it tells, and reads nothing quantized in the file")
 
 
 def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) -> list[PlannedNode]:
-    """The lines of the plan; what followed a neighbour follows again."""
-    found: list[Reason | None] = [None] * len(graph.nodes)
+    """The plan's nodes from the record, with reasons of "follows" derived again."""
+    reasons: list[Reason | None] = [None] * len(graph.nodes)
     line = line_of(HIGH, provenance.low)
     levels = [line.level_of(node.signature.dtype) or line.base for node in graph.nodes]
     is_planned = [False] * len(graph.nodes)
-    for place, (node, row) in enumerate(zip(nodes, rows, strict=True)):
+    for position, (node, row) in enumerate(zip(nodes, rows, strict=True)):
         is_planned[node.id] = True
         if row.rule is not None:
-            cause = _find_cause(row, place, graph, nodes)
+            cause = _find_cause(row, position, graph, nodes)
             because = row.because if cause is None else show_name(row.because, graph.nodes[cause].name)
-            found[node.id] = Reason(row.rule, because, cause)
+            reasons[node.id] = Reason(row.rule, because, cause)
     casts = frozenset(provenance.casts)
-    queue = [node.id for node in graph.nodes if found[node.id] is not None or _leads(node, casts)]
-    follow(graph, levels, is_planned, found, queue, line, provenance.follows)
-    left = Reason(*provenance.leaves)
+    queue = [node.id for node in graph.nodes if reasons[node.id] is not None or _leads(node, casts)]
+    follow(graph, levels, is_planned, reasons, queue, line, provenance.follows)
+    default = Reason(*provenance.leaves)
     planned = []
     for node, row in zip(nodes, rows, strict=True):
-        reason = found[node.id] or left
-        led = None if reason.cause is None else graph.nodes[reason.cause].name
+        reason = reasons[node.id] or default
+        cause_name = None if reason.cause is None else graph.nodes[reason.cause].name
         dtype = node.signature.dtype
-        is_told = dtype in (provenance.low, None) or row.precision.compute in QUANTIZED
-        precision = row.precision if is_told or dtype is None else uniform(dtype)
+        is_recorded = dtype in (provenance.low, None) or row.precision.compute in QUANTIZED
+        precision = row.precision if is_recorded or dtype is None else uniform(dtype)
         planned.append(
-            PlannedNode(node.name, node.op, node.kind.value, precision, row.category, reason.rule, reason.because, led)
+            PlannedNode(
+                node.name, node.op, node.kind.value, precision, row.category, reason.rule, reason.because, cause_name
+            )
         )
     return planned
 
 
 def _leads(node: Node, casts: Set[str]) -> bool:
-    """Whether others may follow a node that nothing is told of: a cast that the model had, a port of no floats."""
+    """Whether nodes may follow one without a record: a source cast, or a port without floats."""
     if node.kind is Kind.CAST:
         return node.name in casts
     return node.kind in (Kind.INPUT, Kind.OUTPUT) and node.signature.dtype is None
 
 
-def _find_cause(row: Row, place: int, graph: Graph, nodes: Sequence[Node]) -> int | None:
+def _find_cause(row: Row, position: int, graph: Graph, nodes: Sequence[Node]) -> int | None:
     if isinstance(row.cause, str):
         return graph.by_name.get(row.cause)
-    if row.cause is None or not 0 <= place + row.cause < len(nodes):
+    if row.cause is None or not 0 <= position + row.cause < len(nodes):
         return None
-    return nodes[place + row.cause].id
+    return nodes[position + row.cause].id
 
 
 def told_target(model: Model) -> tuple[str | None, DType | None]:
-    """The target that a model says it was made for, and in what; nothing where it does not say."""
+    """Target and low format in a model's metadata; (None, None) without valid metadata."""
     entry = model.record
     if entry is None or entry.text is None:
         return None, None
@@ -156,7 +159,7 @@ def told_target(model: Model) -> tuple[str | None, DType | None]:
 
 
 def tell_record(model: Model) -> tuple[str, ...]:
-    """What a model tells of how it was made, or why that is not heeded: a line each."""
+    """Lines on how a model was made, from its metadata, or one line on why it is not used."""
     recalled, fault = read_record(model)
     if recalled is None:
         return () if fault is None else (fault,)
@@ -171,51 +174,51 @@ def tell_record(model: Model) -> tuple[str, ...]:
     counts = {low: 0} | Counter(e.precision.compute for e in operators if e.precision.compute is not HIGH)
     count = next(iter(counts.values()))
     running = f"{count} operator{' runs' if count == 1 else 's run'} in {low}"
-    running += "".join(f", {more} in {dtype}" for dtype, more in counts.items() if dtype is not low)
+    running += "".join(f", {number} in {dtype}" for dtype, number in counts.items() if dtype is not low)
     does = "does" if high.total() == 1 else "do"
     lines.append(f"{running}, {high.total()} {does} not{f': {rules}' if rules else ''}")
     return tuple(lines)
 
 
-def _decided_anew(options: Options, told: Provenance) -> str | None:
-    """Why what a model tells is not kept: another option that decides about every node was given."""
-    given = dict(describe_step(options.settings, options.digests).options)
-    usual = dict(settings_of(Request(), target=chosen_target(given["to"], None).name))
-    steps = [dict(step.options) for step in told.steps]
-    asked = None
-    if options.planning.low is not told.low:
-        asked = f"--to {given['to']} is another format than the {told.low} that it was made for"
+def _decided_anew(options: Options, provenance: Provenance) -> str | None:
+    """The option that makes recorded decisions invalid, in a sentence; None if there is none."""
+    requested = dict(describe_step(options.settings, options.digests).options)
+    usual = dict(settings_of(Request(), target=chosen_target(requested["to"], None).name))
+    steps = [dict(step.options) for step in provenance.steps]
+    change = None
+    if options.planning.low is not provenance.low:
+        change = f"--to {requested['to']} is another format than the {provenance.low} that it was made for"
     made_to = next((options["to"] for options in reversed(steps) if "to" in options), None)
-    if asked is None and told.is_quantized and given["to"] != made_to:
-        asked = f"--to {given['to']} is other than the {made_to} that it was made for"
+    if change is None and provenance.is_quantized and requested["to"] != made_to:
+        change = f"--to {requested['to']} is other than the {made_to} that it was made for"
     for name in options_about(Scope.EVERY_NODE):
-        value = given.get(name, usual[name])
+        value = requested.get(name, usual[name])
         if value != usual[name] and not any(step.get(name, usual[name]) == value for step in steps):
-            asked = asked or f"--{name.replace('_', '-')} {value} asks for something else"
+            change = change or f"--{name.replace('_', '-')} {value} asks for something else"
     if options.planning.policy.function is not None:
-        asked = asked or f"the policy asks the function {options.planning.policy.name!r}, whose code no file tells"
-    if asked is None:
+        change = change or f"the policy asks the function {options.planning.policy.name!r}, whose code no file tells"
+    if change is None:
         return None
-    made = spell_steps(told.steps)
-    return f"what is f32 in this file is decided anew, and not kept as decided when it was made ({made}): {asked}"
+    how = spell_steps(provenance.steps)
+    return f"what is f32 in this file is decided anew, and not kept as decided when it was made ({how}): {change}"
 
 
 def asks_for_more(options: Options) -> bool:
-    """Whether options ask something of single nodes that the model was not made with."""
+    """Whether options about single nodes differ from those that the model was made with."""
     assert options.recalled is not None, "something is recalled"
     if options.planning.found or options.planning.error_prices:
         return True
-    given = dict(describe_step(options.settings, options.digests).options)
+    requested = dict(describe_step(options.settings, options.digests).options)
     steps = [dict(step.options) for step in options.recalled.provenance.steps]
     return any(
-        given.get(name, usual) != usual and not any(step.get(name, usual) == given.get(name) for step in steps)
+        requested.get(name, usual) != usual and not any(step.get(name, usual) == requested.get(name) for step in steps)
         for name, usual in usual_settings().items()
         if name in options_about(Scope.SINGLE_NODES)
     )
 
 
 def spell_record(model: Model, reading: Reading, decisions: Decisions, options: Options) -> Callable[[], str]:
-    """Give what spells how a result is made, once its edits are applied."""
+    """A function that returns a result's metadata; call it after the edits are applied."""
 
     def spell() -> str:
         recalled = options.recalled
@@ -233,7 +236,7 @@ def spell_record(model: Model, reading: Reading, decisions: Decisions, options: 
 def spell_replay(
     model: Model, reading: Reading, plan: Plan, digests: Mapping[str, str] = _NO_DIGESTS
 ) -> Callable[[], str]:
-    """Give what spells how a result is made from a plan. `digests` name the content of files by option."""
+    """The same for a replayed plan. `digests` are content hashes of files, by option."""
 
     def spell() -> str:
         step = describe_step(plan.settings, digests)

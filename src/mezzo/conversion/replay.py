@@ -1,4 +1,4 @@
-"""A plan replayed: its levels read from its lines, lowered and checked anew."""
+"""Plan replay: levels read from the plan's nodes, lowered and checked anew."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,10 +24,11 @@ from mezzo.tables.target import Gain
 
 
 def replay(model: Model, options: Options, given: Plan) -> Decided:
-    """Read the assignment from a plan, and lower it anew.
+    """Read the levels from a plan, lower and check them.
 
     Raises:
-        InputError: the plan is of another model, has too many levels, misses a node, or asks for what is not legal.
+        InputError: the plan is of another model, has too many levels, lacks a node, or asks for an
+            illegal precision.
     """
     reading = read_for(model, given)
     graph = reading.graph
@@ -36,7 +37,7 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
             f"the plan was made for another model: their structures differ; make a new one with {verb('plan')}"
         )
     planning = replace(options.planning, line=given.line)
-    if given.line.quantized is not None:  # what the plan's policy granted is granted again
+    if given.line.quantized is not None:  # allow what the plan's policy allowed
         planning = replace(
             planning,
             quantized=dict(given.quantized),
@@ -46,14 +47,14 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
         )
     judged = judge(graph, planning)
     problem = judged.problem
-    strange = given.by_name.keys() - graph.by_name.keys()
-    if strange:
-        raise InputError(f"the plan has a line for {min(strange)!r}, which the model has not; take the line out")
+    unknown = given.by_name.keys() - graph.by_name.keys()
+    if unknown:
+        raise InputError(f"the plan has a line for {min(unknown)!r}, which the model has not; take the line out")
     levels, problem = _levels_of(given, problem)
     if options.out_of_range == "error":
         refuse_out_of_range(graph, planning, {n for n, level in enumerate(levels) if level != problem.line.base})
-    made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
-    limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
+    output_of = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
+    limits = {value: limit for name, limit in given.limits if (value := output_of.get(name)) is not None}
     faults = check_nodes(problem, levels)
     edits = () if faults else lower(problem, levels, limits)
     faults = faults or check(problem, levels, edits)
@@ -69,12 +70,15 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
     )
 
 
-def _gain_of(given: Plan) -> Gain | None:
-    return given.gain or told_gain(dict(given.settings).get("target", ""), given.lows[-1])
+def _gain_of(plan: Plan) -> Gain | None:
+    return plan.gain or told_gain(dict(plan.settings).get("target", ""), plan.lows[-1])
 
 
 def read_for(model: Model, given: Plan) -> Reading:
-    """Read a model as a plan has it. Raises InputError: the plan is of another dialect, or has too many levels."""
+    """Read a model in the plan's format and version.
+
+    Raises InputError: the plan is of another dialect, or has too many levels.
+    """
     own = model.frontend.dialect
     if given.dialect != own:
         raise InputError(
@@ -85,49 +89,49 @@ def read_for(model: Model, given: Plan) -> Reading:
     return model.read(float_of(given.line), given.version)
 
 
-def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
-    """The levels that a plan's lines ask for, and the problem with all that the plan may ask for left to it.
+def _levels_of(plan: Plan, problem: Problem) -> tuple[list[int], Problem]:
+    """The levels in a plan's lines, and the problem with every level allowed that the plan may use.
 
     Raises:
-        InputError: a line is missing, or asks for what the plan's dtypes cannot give.
+        InputError: a line is missing, or asks for a dtype outside the plan's.
     """
     graph, line = problem.graph, problem.line
-    levels, hands_on_base = [line.base] * len(graph.nodes), set[int]()
+    levels, base_outputs = [line.base] * len(graph.nodes), set[int]()
     for number in np.flatnonzero(~problem.is_absent).tolist():
         node = graph.nodes[number]
-        entry = given.by_name.get(node.name)
+        entry = plan.by_name.get(node.name)
         if entry is None:
             raise InputError(
                 f"the plan says nothing of node {node.name!r}; add it or make a new plan with {verb('plan')}"
             )
-        _check_precision(entry, given)
+        _check_precision(entry, plan)
         level = line.level_of(entry.precision.compute)
         assert level is not None, "every dtype of a line that was checked is a level's"
         levels[number] = level
         if level != line.base and entry.precision.output is line.base_dtype:
-            hands_on_base.add(number)
+            base_outputs.add(number)
 
-    def open_up(level: int, side: LevelChoices) -> Iterator[Choice]:
-        """Every node is free but those that are low in the model, which stay as they are, and those that no kernel
-        runs quantized.
+    def open_up(level: int, level_choices: LevelChoices) -> Iterator[Choice]:
+        """Free every node but those that are low in the source model; no change to the quantized
+        level.
         """
         if level == line.quantized:
-            yield from side.choices
+            yield from level_choices.choices
             return
-        for node, choice in zip(graph.nodes, side.choices, strict=True):
+        for node, choice in zip(graph.nodes, level_choices.choices, strict=True):
             is_port = node.kind in (Kind.INPUT, Kind.OUTPUT)
             yield Choice.FREE if choice is not Choice.ABSENT and (is_port or choice is not Choice.LOW) else choice
 
-    return levels, replace(problem.rechosen(open_up), hands_on_base=frozenset(hands_on_base))
+    return levels, replace(problem.rechosen(open_up), hands_on_base=frozenset(base_outputs))
 
 
-def _check_precision(entry: PlannedNode, given: Plan) -> None:
-    """Raises InputError: a plan's line asks for what the plan's dtypes cannot give."""
-    dtypes, base = given.line.dtypes, given.line.base_dtype
-    strange = [dtype for dtype in entry.precision if dtype not in dtypes]
-    if strange:
+def _check_precision(entry: PlannedNode, plan: Plan) -> None:
+    """Raises InputError: a plan's line asks for a precision outside the plan's dtypes."""
+    dtypes, base = plan.line.dtypes, plan.line.base_dtype
+    unknown = [dtype for dtype in entry.precision if dtype not in dtypes]
+    if unknown:
         raise InputError(
-            f"node {entry.name!r}: the plan asks for {strange[0]}; this model can be replayed in "
+            f"node {entry.name!r}: the plan asks for {unknown[0]}; this model can be replayed in "
             f"{' and '.join(map(str, dtypes))}"
         )
     if entry.precision.compute is base and entry.precision != uniform(base):

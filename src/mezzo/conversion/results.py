@@ -1,4 +1,4 @@
-"""What a conversion gives back, and how a source and the options of a plan are opened."""
+"""Conversion results, how they are written, and how sources and plan options are opened."""
 
 import os
 from collections.abc import Callable
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a conversion did. Nodes count operators with a floating compute group; sizes include external data."""
+    """Counts of a conversion: operators with a floating compute group; sizes include external
+    data.
+    """
 
     low_nodes: int
     high_nodes: int
@@ -48,8 +50,10 @@ class Summary:
 
 @dataclass(kw_only=True, repr=False)
 class Converted:
-    """A result. `model` is read back from the file where one was written. `measured` is what data has shown, if any
-    was given.
+    """The result of a conversion.
+
+    `model` is the converted model, read back from `path` if a file was written. `measured` is the
+    evaluation on data, if data was given.
     """
 
     plan: Plan
@@ -72,14 +76,16 @@ class Converted:
 
     @cached_property
     def picture(self) -> "Picture":
-        """What runs in which precision in numbers, and what stayed FP32 together; worked out when first asked for."""
+        """Operators by precision, and groups that stayed FP32 together; computed on first
+        access.
+        """
         from mezzo.report.views.picture import draw
 
         assert self._decided is not None, "a conversion knows what it decided"
         return draw(self._decided.problem, self._decided.levels, self.plan)
 
     def outline(self) -> "Outline":
-        """The graph that was planned, with the plan, as a report draws it."""
+        """The planned graph with the plan, in the form that an HTML report draws."""
         from mezzo.report.views.outline import outline, outline_plan
 
         assert self._decided is not None, "a conversion knows what it decided"
@@ -104,9 +110,9 @@ def finish(
     overwrite: bool = False,
     measured: "Measured | None" = None,
 ) -> Converted:
-    """Write a result, or keep it in memory where there is no `dst`.
+    """Write a result to `dst`, or keep it in memory if `dst` is None.
 
-    Raises InputError: the place cannot be written, or such models are no files.
+    Raises InputError: the path cannot be written, or the front end has no file format.
     """
     path = None if dst is None else Path(dst)
     if decided.spell_record is not None:
@@ -129,9 +135,9 @@ def finish(
 
 
 def aimed(src: object, request: Request) -> Request:
-    """A request with the target that is usual for such models, where it names none.
+    """The request, with the front end's usual target if it names none.
 
-    Raises InputError: such models are not converted to the formats that it names.
+    Raises InputError: the front end does not convert to a requested format.
     """
     from mezzo.plugins.discovery import frontend_of
 
@@ -142,7 +148,7 @@ def aimed(src: object, request: Request) -> Request:
 
 
 def check_formats(frontend: Frontend, to: str) -> None:
-    """Raises InputError: models of a front end are not converted to one of these formats."""
+    """Raises InputError: the front end does not convert to one of these formats."""
     if not set(read_formats(to)) <= frontend.formats.keys():
         words = frontend.words
         raise InputError(
@@ -152,7 +158,10 @@ def check_formats(frontend: Frontend, to: str) -> None:
 
 
 def read_plan_options(src: object, given: PlanOptions) -> tuple[Options, bool]:
-    """Validate what decides for a model, and say whether external paths are trusted. Errors are those of `convert`."""
+    """Validated options of a plan, and whether external paths are trusted.
+
+    Errors are those of `convert`.
+    """
     request = aimed(src, planning_request_of(given))
     return read_options(request), request.trust_external_paths
 
@@ -160,7 +169,9 @@ def read_plan_options(src: object, given: PlanOptions) -> tuple[Options, bool]:
 def decided_nodes(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
 ) -> tuple[PlannedNode, ...]:
-    """What a model's metadata says of its nodes: what each runs in, and why; nothing where it does not say."""
+    """The precision of each node and its reason, from a model's metadata; empty without
+    metadata.
+    """
     from mezzo.conversion.recall import read_record
 
     recalled = read_record(open_source(src, trust_external_paths, None))[0]
@@ -168,21 +179,21 @@ def decided_nodes(
 
 
 def open_source(src: object, trust: bool, progress: Progress | None) -> Model:
-    """Open a model, of whatever kind. Errors are those of `convert`."""
+    """Open a model in any supported form. Errors are those of `convert`."""
     from mezzo.plugins.discovery import frontend_of
 
     return frontend_of(src).open(src, trust_external_paths=trust, progress=progress)
 
 
 def store_of(model: Model) -> Store:
-    """Where results of a model are written. Raises InputError: such models are no files."""
+    """The writer of a model's results. Raises InputError: such models have no file format."""
     if model.store is None:
         raise InputError(f"{model.name} is no file, and neither is what comes of it; leave the destination out")
     return model.store
 
 
 def lab_of(model: Model) -> Lab:
-    """What runs a model. Raises InputError: nothing does."""
+    """The runtime of a model. Raises InputError: its front end has none."""
     if model.lab is None:
         raise InputError(
             f"{model.name} cannot be run: front end {model.frontend.name!r} has no runtime; leave data out"
@@ -192,16 +203,16 @@ def lab_of(model: Model) -> Lab:
 
 def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary:
     low, high = decided.count_nodes()
-    if decided.plan.origin:  # what runs low in a model that was converted before is told by its record alone
+    if decided.plan.origin:  # an earlier conversion's low nodes are known from its record alone
         counts = count_precisions(decided.plan)
         low = sum(counts[dtype] for dtype in decided.plan.lows)
         high = sum(counts.values()) - low
     before = model.version or 0
     notes = list(decided.plan.notes)
     if decided.plan.version is not None and decided.plan.version != before:
-        word, after = model.frontend.words.version, decided.plan.version
+        version_word, after = model.frontend.words.version, decided.plan.version
         lows = " and ".join(map(str, decided.plan.lows))
-        notes.append(f"the {word} went from {before} to {after}: only there the schema allows {lows}")
+        notes.append(f"the {version_word} went from {before} to {after}: only there the schema allows {lows}")
     return Summary(
         low_nodes=low,
         high_nodes=high,

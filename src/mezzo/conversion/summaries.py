@@ -1,4 +1,4 @@
-"""What a reader has to know first of results, on the machine at hand and with the runtimes that are installed."""
+"""Headlines of plans, conversions and folders, for this machine and its installed runtimes."""
 
 from typing import TYPE_CHECKING
 

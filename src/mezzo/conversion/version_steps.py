@@ -1,4 +1,4 @@
-"""The version that a model is planned at: raised where that lets a node run low, and kept only if one then does."""
+"""Choice of a model's opset version: raised only if a node then runs in low precision."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from mezzo.planner.planner import Judged
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A reading of a model at one version, what was judged of it, and what a strategy made of that."""
+    """A model read at one version, with its verdicts, the strategy's levels and the edits."""
 
     reading: Reading
     judged: Judged
@@ -31,7 +31,7 @@ Judge = Callable[[int | None], tuple[Reading, Judged]]
 
 
 def assign(reading: Reading, judged: Judged, strategy: Strategy) -> Planned:
-    """Let a strategy decide."""
+    """Assign levels with a strategy, and lower them."""
     levels = strategy.assign(judged.problem)
     edits, faults = _lower(judged, levels)
     assert not faults, f"strategy {strategy.name} or lower broke a rule: {faults[0]}"
@@ -39,31 +39,32 @@ def assign(reading: Reading, judged: Judged, strategy: Strategy) -> Planned:
 
 
 def settle(model: Model, planned: Planned, strategy: Strategy, judge: Judge) -> Planned:
-    """Plan again at smaller versions, as long as all that runs low may do so there. `judge` reads and judges at one.
+    """Plan at smaller versions as long as all low nodes remain legal there.
 
-    So a version above the model's own always has a node that runs low and needs it.
+    A version above the source model's therefore always has a low node that needs it. `judge` reads
+    and judges the model at a version.
     """
     source = model.version
     if source is None or planned.reading.version == source:
         return planned
-    first = judge(source)
+    at_source = judge(source)
     while planned.reading.version not in (None, source):
         nodes = _nodes_beside(planned)
-        smaller = model.least_version(planned.reading, first[0], nodes)
+        smaller = model.least_version(planned.reading, at_source[0], nodes)
         if smaller == planned.reading.version:
             break
-        reading, judged = first if smaller == source else judge(smaller)
+        reading, judged = at_source if smaller == source else judge(smaller)
         if not _are_legal(reading, planned.reading.graph, nodes):
             break
-        again = _plan_again(planned, reading, judged, strategy)
-        if again is None:
+        replanned = _plan_again(planned, reading, judged, strategy)
+        if replanned is None:
             break
-        planned = again
+        planned = replanned
     return planned
 
 
 def _nodes_beside(planned: Planned) -> dict[DType, list[int]]:
-    """Operators that do not run at the base, by what they run in."""
+    """Operators at a level other than the base, by dtype."""
     problem = planned.judged.problem
     levels, line = np.array(planned.levels, np.int64), problem.line
     counts = problem.graph.columns.is_kind(Kind.OP) & ~problem.is_absent
@@ -71,23 +72,27 @@ def _nodes_beside(planned: Planned) -> dict[DType, list[int]]:
 
 
 def _are_legal(reading: Reading, before: Graph, nodes: Mapping[DType, Sequence[int]]) -> bool:
-    """Whether those of the nodes that are there may run so. A node that steps have rewritten is not there."""
+    """Whether the schema allows the nodes these dtypes; nodes that a version step replaced do not
+    count.
+    """
     graph = reading.graph
-    found = [(dtype, graph.by_name.get(before.nodes[number].name)) for dtype in nodes for number in nodes[dtype]]
-    return all(dtype in graph.nodes[number].signature.legal for dtype, number in found if number is not None)
+    present = [(dtype, graph.by_name.get(before.nodes[number].name)) for dtype in nodes for number in nodes[dtype]]
+    return all(dtype in graph.nodes[number].signature.legal for dtype, number in present if number is not None)
 
 
 def _plan_again(planned: Planned, reading: Reading, judged: Judged, strategy: Strategy) -> Planned | None:
-    """The plan of another reading. Measured costs are of the nodes they were measured on: with them the same nodes run
-    low, by name; None where that cannot be.
+    """Plan another reading of the same model.
+
+    With measured costs, which belong to the nodes of the first reading, the same nodes by name run
+    low; None if a node is absent or the levels are illegal.
     """
     if planned.judged.problem.measured is None:
         return assign(reading, judged, strategy)
     before, after = planned.reading.graph, reading.graph
-    if any(before.nodes[n].name not in after.by_name for held in _nodes_beside(planned).values() for n in held):
+    if any(before.nodes[n].name not in after.by_name for level_of in _nodes_beside(planned).values() for n in level_of):
         return None
-    held = {node.name: planned.levels[node.id] for node in before.nodes}
-    levels = [held.get(node.name, judged.problem.line.base) for node in after.nodes]
+    level_of = {node.name: planned.levels[node.id] for node in before.nodes}
+    levels = [level_of.get(node.name, judged.problem.line.base) for node in after.nodes]
     edits, faults = _lower(judged, levels)
     return None if faults else Planned(reading, judged, levels, edits)
 

@@ -26,7 +26,8 @@ def choose_batch_size(model: Model, batch: Batch) -> int | None:
     """The number of samples per run, from the first `MANY` samples of the data. None: run the data
     as it comes, since it is short or the model mixes samples.
 
-    The same model and data give the same size on every machine, unless a memory limit is set."""
+    The same model and data give the same size on every machine, unless a memory limit is set.
+    """
     if batch.samples < MANY or lab_of(model).inputs.has_fixed_length:
         return None
     tried = cut(batch, 0, _TRIED)
@@ -42,7 +43,8 @@ def choose_batch_size(model: Model, batch: Batch) -> int | None:
 
 def _answers_each_alone(model: Model, batch: Batch) -> bool:
     """Whether the outputs for two halves of a batch, joined, equal those for the whole. Identical
-    halves prove nothing: False."""
+    halves prove nothing: False.
+    """
     half = batch.samples // 2
     parts = cut(batch, 0, half), cut(batch, half, batch.samples)
     if all(np.array_equal(feed, parts[1].feeds[name]) for name, feed in parts[0].feeds.items()):

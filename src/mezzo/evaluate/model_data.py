@@ -1,5 +1,6 @@
 """Data sets opened for one model: names, shapes and types are checked against its inputs, and
-errors name the file."""
+errors name the file.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,8 @@ def open_model_data(
 
     Raises:
         InputError: the data does not exist or has wrong names; while iterating: a wrong type or
-            shape."""
+            shape.
+    """
     inputs, seed = lab_of(model).inputs, read_seed(data)
     if seed is not None:
         if labels:

@@ -2,7 +2,8 @@
 feeds.
 
 A runtime may choose its kernels by the number of samples per call: where the batch axis is open,
-several are run."""
+several are run.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +37,8 @@ _CALLS, _BYTES = 16, 1 << 26
 
 class Fed(NamedTuple):
     """The feeds of one call and their number of samples. `size`: the number that a batch was cut or
-    repeated to; None for a batch as it came."""
+    repeated to; None for a batch as it came.
+    """
 
     feeds: Feeds
     samples: int
@@ -75,11 +77,13 @@ def feeds_of_sizes(batches: Sequence[Batch], slots: Sequence[Slot]) -> list[Fed]
 
 class Reference:
     """A reference's outputs for feeds, each computed once. `every`: the feeds it can run, as a
-    symbolic length may still not be free."""
+    symbolic length may still not be free.
+    """
 
     def __init__(self, model: Model, every: Sequence[Fed], run: Run | None = None) -> None:
         """`run`: runs the reference; by default its own runtime on this machine. Raises MezzoError:
-        the first feeds fail."""
+        the first feeds fail.
+        """
         answering = run or lab_of(model).native()
         self._model = model
         self.answers = [answering(every[0].feeds)]
@@ -111,7 +115,8 @@ def compare_on_runtime(
 
     Raises:
         InputError: inputs or outputs of the two do not match, or the reference fails.
-        ContractError: the runtime fails."""
+        ContractError: the runtime fails.
+    """
     pair, every = lab_of(model).pair(candidate, EMULATED), reference.every
     reached = pair.reached(every[0].feeds.keys())
     lowest, tables, labels = _lowest(reached), tables_of(pair.reference.inputs.slots), labels_of(reached)
@@ -136,7 +141,8 @@ def compare_on_runtime(
 
 def _lowest(reached: Mapping[str, tuple[Reached, Reached]]) -> dict[str, DType]:
     """The coarsest format that each output depends on in either model; quantized formats of the
-    reference are excluded."""
+    reference are excluded.
+    """
     return {
         name: lowest_of([(ours.formats | theirs.formats) - (ours.formats & QUANTIZED)])
         for name, (ours, theirs) in reached.items()
@@ -189,7 +195,8 @@ def _judge_all(
 
 def _is_worse(output: Deviation, other: Deviation) -> bool:
     """Whether the first differs, has a fault or a doubt where the second does not; if equal,
-    whether its error is larger."""
+    whether its error is larger.
+    """
     gravity, other_gravity = (
         (each.ruling is Ruling.DIFFERENT, each.fault is not None, each.doubt is not None) for each in (output, other)
     )

@@ -142,7 +142,8 @@ class ByConstant:
 @dataclass(frozen=True, slots=True)
 class ByShape:
     """An operand whose dimension `axis` is known and lies in [at_least, at_most]. A negative axis counts from the
-    end."""
+    end.
+    """
 
     operand: int
     axis: int

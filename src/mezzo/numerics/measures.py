@@ -12,7 +12,8 @@ from mezzo.tables.target import Gain
 @dataclass(frozen=True, slots=True)
 class DataSource:
     """The data of a measurement. `samples` are independent rows, in `batches`. `seed`: that of
-    random inputs, None for real data."""
+    random inputs, None for real data.
+    """
 
     name: str
     batches: int
@@ -37,7 +38,8 @@ class FormatRange:
 
     `beyond`: rounds to infinity. `below_normal`: nonzero, under the smallest normal number.
     `vanishing`: nonzero and rounds to zero. `rounding`: relative L2 error of rounding the value
-    once."""
+    once.
+    """
 
     beyond: float
     below_normal: float
@@ -52,7 +54,8 @@ class ValueRange:
 
     `minimum` and `maximum` are of all finite elements; `quantiles`, as (share, magnitude),
     `formats` and `mean_absolute` are of a sample of `sampled` out of `count` elements.
-    `largest_at`: the batch with the largest magnitude."""
+    `largest_at`: the batch with the largest magnitude.
+    """
 
     value: str
     node: str
@@ -162,7 +165,8 @@ class Verdict:
     `error`, `budget` and `noise` are of the deciding output; the error is NaN if none could be
     judged. `noise`: FP32's own rounding noise; `budget_source`: where the budget comes from;
     `budget_asked`: the requested one, if noise replaced it. `because`: the reason, as text.
-    `unknown`: what could not be judged and why, as text."""
+    `unknown`: what could not be judged and why, as text.
+    """
 
     ruling: Ruling
     error: Interval
@@ -183,7 +187,8 @@ class Verdict:
 class Comparison(Shown):
     """The outputs of one model compared with a reference's. `run`: "emulated" with every value
     rounded as typed, or "native" on a runtime. `sizes_bytes`: of the reference and the model, if
-    known; `target`: the model's recorded target, `gain` that target's documented speedup."""
+    known; `target`: the model's recorded target, `gain` that target's documented speedup.
+    """
 
     data: DataSource
     run: str
@@ -208,7 +213,8 @@ class UnitError:
     else in high.
 
     `is_measured`: by a run of its own; otherwise its share of the error of `together` units in one
-    run, between `low` and `high`. `fault`: see `Deviation`."""
+    run, between `low` and `high`. `fault`: see `Deviation`.
+    """
 
     name: str
     nodes: tuple[str, ...]
@@ -223,7 +229,8 @@ class UnitError:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Sensitivity(Shown):
     """Units by falling error. `runs`: forward runs on `data`; `all_low`: the error with all units
-    in low precision, NaN if nothing ran. `unknown`: what the data cannot show, as text."""
+    in low precision, NaN if nothing ran. `unknown`: what the data cannot show, as text.
+    """
 
     data: DataSource
     units: tuple[UnitError, ...]
@@ -260,7 +267,8 @@ class FrontierPoint:
 
     `cost` is in the unit of the costs; `error` is measured, None if only predicted.
     `predicted_error`: the root of the summed squared errors of low-precision units, times the
-    record's `prediction.factor`."""
+    record's `prediction.factor`.
+    """
 
     weight: float
     cost: float
@@ -275,7 +283,8 @@ class Prediction:
     """Accuracy of predicted errors, from the `points` of the frontier that were also measured.
 
     `factor`: correction of the root of summed squares that makes predictions right on average; a
-    measured error is between `low` and `high` times the prediction."""
+    measured error is between `low` and `high` times the prediction.
+    """
 
     factor: float
     low: float
@@ -291,7 +300,8 @@ class SearchRecord:
     `margin`: on the tuning data the error had to stay below budget / margin. `held_out_error`: on
     data the search never used. `stopped_by`: why the search ended. `costliest`: the unit with the
     largest error. `unknown`: what the data cannot show, as text; if not empty, the budget is not
-    verified."""
+    verified.
+    """
 
     budget: float
     margin: float
@@ -313,7 +323,8 @@ class TimedModel:
     """One model of a timing run. `fault`: why the target cannot run it; then no times are set.
 
     `median_ns` and `least_ns` are per call; `speed`: speedup over the first model, None for that
-    one."""
+    one.
+    """
 
     name: str
     fault: str | None
@@ -325,7 +336,8 @@ class TimedModel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Interleaved timings of models on a target: the FP32 source, the result, and plain `convert`'s
-    result where it exists. `load`: the machine's before and after, None if the system has none."""
+    result where it exists. `load`: the machine's before and after, None if the system has none.
+    """
 
     target: str
     runtime: str
@@ -342,7 +354,8 @@ class RuntimeCheck:
     `runtime` includes the version. `fault`: why it fails to load or run the result. `comparison`:
     its outputs against FP32's. `planned`: quantized matmuls and convolutions in the file;
     `in_floats`: those that the runtime's optimized graph has in floats; `returned`: those that went
-    back to floats because of this check."""
+    back to floats because of this check.
+    """
 
     target: str
     runtime: str | None = None
@@ -367,7 +380,8 @@ class RuntimeCheck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """All measurements for one model's record; those not requested are None or empty. `data`: the
-    data of decisions; `shares_data`: some of it was also used to judge."""
+    data of decisions; `shares_data`: some of it was also used to judge.
+    """
 
     data: DataSource | None = None
     ranges: Ranges | None = None

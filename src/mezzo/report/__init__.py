@@ -1,5 +1,6 @@
-"""What people read: records (`records/`), texts (`text/`), pages (`html/`), pictures (`views/`). Writes nothing itself.
+"""Output for people: records (`records/`), texts (`text/`), HTML pages (`html/`), graph views
+(`views/`). Writes no files.
 
-Imports: `numerics`, `planner` and below.
-A new record is one file of `records/`; a new text of it one file of `text/`.
+Imports: `numerics`, `planner` and below. A new record is one file of `records/`; its text is one
+file of `text/`.
 """

@@ -1,5 +1,6 @@
 """What is wanted: ordered rules that give each node a category. A policy never names an operator's implementation,
-a device or a version."""
+a device or a version.
+"""
 
 import enum
 from collections.abc import Callable, Iterable

@@ -7,7 +7,8 @@ model. In a model of repeated blocks, the units at one position of all blocks fo
 similar, and far enough apart to round independently, unlike neighbours.
 
 A divided error is an estimate. The last runs measure single units of the groups with the largest
-error, and the deviation from their estimates bounds the others."""
+error, and the deviation from their estimates bounds the others.
+"""
 
 import heapq
 import math
@@ -40,7 +41,8 @@ _FORESEEN = 8
 @dataclass(frozen=True, slots=True)
 class UnitCost:
     """Squared output error of one unit; infinite if its run breaks an output. `together`: units in
-    the run that it comes from, whose squared error is `group_square`; 1 for a run of its own."""
+    the run that it comes from, whose squared error is `group_square`; 1 for a run of its own.
+    """
 
     square: float
     together: int
@@ -57,7 +59,8 @@ class Probing:
     """The result: a cost per unit, the error with all units in low precision, and the number of
     runs.
 
-    `off`: ratios of measured errors of single units to their estimates, one per check."""
+    `off`: ratios of measured errors of single units to their estimates, one per check.
+    """
 
     costs: tuple[UnitCost, ...]
     all_low: float
@@ -67,7 +70,8 @@ class Probing:
 
     def interval(self, unit: int) -> tuple[float, float]:
         """Bounds of a unit's error. For an estimate: the 95 % prediction interval by the checks,
-        capped at the error of its whole group."""
+        capped at the error of its whole group.
+        """
         cost = self.costs[unit]
         error, most = math.sqrt(cost.square), math.sqrt(cost.group_square)
         if cost.is_measured:
@@ -92,7 +96,8 @@ def probe_units(
 
     `weights`: prior guesses of squared errors by which a group's error is divided; only ratios
     matter. `all_low`: the error of all units, if known, which saves a run. `may_go_on` is called
-    before each run; `foresee` does not change the result."""
+    before each run; `foresee` does not change the result.
+    """
     return _Prober(weights, run, max_runs, may_go_on, places, foresee or (lambda chosen: None)).probe(all_low)
 
 
@@ -174,7 +179,8 @@ class _Prober:
     def _check(self) -> None:
         """Measure single units, the middle one of a group, and store the ratios to their estimates:
         half of them from the groups with the largest error, half spread over the others, so that
-        the ratios apply to all."""
+        the ratios apply to all.
+        """
         open_groups = [group for group in self.queue if math.isfinite(group[0])]
         by_share = sorted(open_groups, key=lambda group: (group[0] / (group[2] - group[1]), group[1]))
         costly = self.checks - self.checks // 2
@@ -234,7 +240,8 @@ class _Prober:
 
 def _arrange(places: Sequence[int]) -> tuple[list[int], list[int]]:
     """Units ordered by position, and the number at each repeated position; units with a unique
-    position come last, in their own order, and are not counted."""
+    position come last, in their own order, and are not counted.
+    """
     count: dict[int, int] = {}
     for place in places:
         count[place] = count.get(place, 0) + 1

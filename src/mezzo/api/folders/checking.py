@@ -1,4 +1,6 @@
-"""What holds of a folder before it is converted and after: its places, which models are low already, types of ties."""
+"""Checks of a folder before and after conversion: paths, models already low, types of tied
+ports.
+"""
 
 import os
 from pathlib import Path
@@ -32,9 +34,9 @@ def check_places(source: Path, destination: Path) -> None:
 
 
 def why_low(model: Model) -> str | None:
-    """Why a model is not converted: it is low or quantized already; None where it is to be."""
+    """The reason why a model is already low or quantized; None if it is to be converted."""
     own = model.frontend.dialect
-    for dialect, op in sorted(model.operators(), key=lambda known: (known[0] != own, known)):
+    for dialect, op in sorted(model.operators(), key=lambda entry: (entry[0] != own, entry)):
         row = op_facts(dialect).get(op)
         if row is not None and Risk.QUANTIZED in row.risks:
             return f"is quantized: it has a node of {op}"
@@ -43,12 +45,15 @@ def why_low(model: Model) -> str | None:
 
 
 def check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
-    """The ties of the results with their types. Raises ContractError: one has lost what it had before."""
+    """The ties of the results with their types.
+
+    Raises ContractError: a tie has several types and had one before.
+    """
     ties = find_ties(before)
     for tie, dtypes in split_ties(ties, before, after):
         members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])
-        spelled = " and ".join(sorted(map(str, dtypes)))
-        raise ContractError(f"{members} would have {spelled}, and one feeds the other; leave out {option('io')}")
+        types = " and ".join(sorted(map(str, dtypes)))
+        raise ContractError(f"{members} would have {types}, and one feeds the other; leave out {option('io')}")
     floats = [(tie, dtypes_in(tie, after)) for tie in ties]
     return tuple(
         TypedTie(tie, dtype)

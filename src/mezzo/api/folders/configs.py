@@ -1,7 +1,7 @@
-"""What config.json has to tell transformers.js about low files: that they have external data, and a low cache.
+"""Updates of config.json for transformers.js: external data files and an FP16 cache.
 
-Source: transformers.js 4.3.1, src/models/session.js and src/utils/model-loader.js; `kv_cache_dtype` is read by 3.x, 4.x
-looks at the model itself.
+Source: transformers.js 4.3.1, src/models/session.js and src/utils/model-loader.js; `kv_cache_dtype`
+is used by 3.x, 4.x inspects the model itself.
 """
 
 import json
@@ -16,16 +16,17 @@ _MAX_BYTES = 16 << 20
 
 
 def find_config(result: str, names: Iterable[str]) -> str | None:
-    """The config.json that belongs to a model: in its own folder, else in the next one above."""
-    known = frozenset(names)
+    """The config.json of a model: in its own folder, else in the next one above."""
+    available = frozenset(names)
     candidates = (str(folder / _FILE) for folder in PurePosixPath(result).parents)
-    return next((name for name in candidates if name in known), None)
+    return next((name for name in candidates if name in available), None)
 
 
 def update_config(path: Path, external: Iterable[str], cache_key: str | None, models: Iterable[str] = ()) -> str | None:
-    """The text of a config.json that also names these files with external data and, by `cache_key`, a cache in FP16.
+    """The text of a config.json with these external data files and, under `cache_key`, a cache in
+    FP16.
 
-    None where it says so already, or cannot be read as JSON.
+    None if the text would not change, or the file is not JSON.
     """
     if path.stat().st_size > _MAX_BYTES:
         return None
@@ -37,19 +38,19 @@ def update_config(path: Path, external: Iterable[str], cache_key: str | None, mo
         return None
     before = json.dumps(config)
     section = config.setdefault(_SECTION, {})
-    said = section.get(_EXTERNAL)
-    wanted = [PurePosixPath(name).name for name in external]
-    if isinstance(said, int) and said > 1:  # holds for all files, and results have one file of data each
-        said = dict.fromkeys((PurePosixPath(name).name for name in models), said)
-    if wanted and (isinstance(said, dict) or not said):
-        section[_EXTERNAL] = {**(said or {}), **dict.fromkeys(wanted, 1)}
+    listed = section.get(_EXTERNAL)
+    file_names = [PurePosixPath(name).name for name in external]
+    if isinstance(listed, int) and listed > 1:  # applies to all files; results have one data file each
+        listed = dict.fromkeys((PurePosixPath(name).name for name in models), listed)
+    if file_names and (isinstance(listed, dict) or not listed):
+        section[_EXTERNAL] = {**(listed or {}), **dict.fromkeys(file_names, 1)}
     caches = section.get(_CACHE)
     if cache_key is not None and caches != "float16":
         section[_CACHE] = {**(caches if isinstance(caches, dict) else {}), cache_key: "float16"}
     if not section or json.dumps(config) == before:
         return None
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    # Half a surrogate pair can be escaped in JSON and has no UTF-8.
+    # A lone surrogate can be escaped in JSON but not encoded as UTF-8.
     return text if _has_utf8(text) else json.dumps(config, indent=2) + "\n"
 
 

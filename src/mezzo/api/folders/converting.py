@@ -1,4 +1,4 @@
-"""Convert every model of a folder, as model hubs keep them, and keep the folder whole."""
+"""Conversion of all models in a folder, in the layouts of model hubs: mezzo.convert_folder."""
 
 import os
 import shutil
@@ -41,7 +41,9 @@ _LFS = b"version https://git-lfs"
 
 @dataclass(frozen=True, slots=True)
 class ConvertedFile:
-    """One model of a folder: its path in the source folder, its result's in the other, and what was done."""
+    """One model of a folder: its path in the source folder, the path of its result, and the
+    result.
+    """
 
     source: str
     result: str
@@ -50,10 +52,12 @@ class ConvertedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConvertedFolder:
-    """A folder that has been converted. All names are paths in a folder, with "/" between the parts.
+    """The result of a folder conversion. All names are paths in a folder, with "/" between the
+    parts.
 
-    `skipped` are models that were not converted, and why; `left_out` is what was neither converted nor copied; `ties`
-    are the inputs and outputs that share a type across files. `settings` are the options as given.
+    `skipped` are models that were not converted, with the reason; `left_out` are files neither
+    converted nor copied; `ties` are inputs and outputs that share a type across files. `settings`
+    are the options as given.
     """
 
     source: Path
@@ -90,20 +94,24 @@ def convert_folder(
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> ConvertedFolder:
-    """Convert every FP32 model of a folder, such as a Hugging Face export, and copy what else is in it.
+    """Convert every FP32 model of a folder, such as a Hugging Face export, and copy the other
+    files.
 
-    Models that are low or quantized already are copied as they are. All files appear at the end, or none. What one
-    model hands to another, or back to itself, has one type in all: what one of them cannot hold low becomes FP32.
+    Models that are low or quantized already are copied. All files appear at the end, or none. Ports
+    that pass tensors from one model to another, or back to the same one, share one type: FP32 if
+    one of them cannot be low.
 
     Args:
-        dst: the folder that comes out; by default the same folder.
-        layout: "beside" the originals, as "model_fp16.onnx"; or "instead" of them, as "model.onnx". By default beside,
-            but in a folder with a genai_config.json instead, which names its models; there `io` is "follow" by default.
-        include, exclude, keep_region, fix_region, io, assume: as for `mezzo.convert`; each has to match in some model.
-        data: a folder of data named like the models: "encoder_model.npz", or a folder "encoder_model" of .npz files,
-            for "encoder_model.onnx"; or a mapping from models to what `mezzo.convert` takes. What is to be quantized
-            takes its scales from it.
-        overwrite: replace files that are there.
+        dst: the destination folder; by default the same folder.
+        layout: "beside" the originals, as "model_fp16.onnx"; or "instead" of them, as "model.onnx".
+            The default is "beside", but "instead" in a folder with a genai_config.json, which names
+            its models; there `io` is "follow" by default.
+        include, exclude, keep_region, fix_region, io, assume: as for `mezzo.convert`; each has to
+            match in some model.
+        data: a folder of data named like the models: "encoder_model.npz", or a folder
+            "encoder_model" of .npz files, for "encoder_model.onnx"; or a mapping from models to
+            what `mezzo.convert` takes. It is also the calibration data of models to be quantized.
+        overwrite: replace existing files.
         provenance: as of `mezzo.convert`.
         progress: called with (stage, done, total); the stage names the file.
 
@@ -114,9 +122,9 @@ def convert_folder(
     """
     request = request_of(options)
     to = asked_formats(request)
-    placing = None if layout is None else Placing(choose_one("layout", layout, [one.value for one in Placing]))
-    places = Path(src), Path(src if dst is None else dst)
-    folder = _Folder(*places, placing, to, request.trust_external_paths)
+    placing = None if layout is None else Placing(choose_one("layout", layout, [choice.value for choice in Placing]))
+    paths = Path(src), Path(src if dst is None else dst)
+    folder = _Folder(*paths, placing, to, request.trust_external_paths)
     if folder.genai_configs and request.io == "keep":
         request = replace(request, io="follow")  # past and present caches share a buffer, with no Cast between
     folder.progress = progress
@@ -125,16 +133,16 @@ def convert_folder(
     folder.refuse_odd_places()
     if not overwrite:
         folder.refuse_existing()
-    given = find_data(data, folder.models)
+    data_of = find_data(data, folder.models)
     try:
-        return folder.convert(request, given, labels, batch_size)
+        return folder.convert(request, data_of, labels, batch_size)
     except OSError as error:
         where = os.fspath(folder.destination)
         raise InputError(f"cannot write {where!r}: {error.strerror or error}; nothing was changed") from error
 
 
 class _Folder:
-    """A folder on its way: what is in it, what is converted, and where that goes."""
+    """The state of a folder conversion: listing, models to convert, and their destinations."""
 
     def __init__(self, source: Path, destination: Path, layout: Placing | None, to: str, trust: bool) -> None:
         check_places(source, destination)
@@ -148,10 +156,12 @@ class _Folder:
         self.skipped: tuple[tuple[str, str], ...] = ()
         self.progress: Progress | None = None
         self._trust = trust
-        self._data_of: dict[str, frozenset[str]] = {}  # files of external data, of every model that could be read
+        self._data_of: dict[str, frozenset[str]] = {}  # external data files of every readable model
 
     def choose(self) -> None:
-        """Find out what there is to convert. Raises InputError: nothing is, or a model or a config cannot be read."""
+        """Choose the models to convert. Raises InputError: there are none, or a model or config is
+        unreadable.
+        """
         for config in self.genai_configs:
             genai.check_config(self.source, config)
         models, skipped = [], []
@@ -165,40 +175,40 @@ class _Folder:
                 skipped.append((name, f"is low already by its name, {suffix!r}"))
                 continue
             self._data_of[name] = self._external_files(model)
-            because = f"is low already by its name, {suffix!r}" if suffix is not None else why_low(model)
-            if because is None:
+            reason = f"is low already by its name, {suffix!r}" if suffix is not None else why_low(model)
+            if reason is None:
                 models.append(name)
             else:
-                skipped.append((name, because))
+                skipped.append((name, reason))
         self.models, self.skipped = tuple(models), tuple(skipped)
         if not models:
             if not skipped:
                 raise InputError(describe_folder(self.source))
-            where, what = os.fspath(self.source), f"the {len(skipped)} there are low already"
-            raise InputError(f"{where!r} has no model to convert: {what}; name a folder with FP32 models")
+            where, found_low = os.fspath(self.source), f"the {len(skipped)} there are low already"
+            raise InputError(f"{where!r} has no model to convert: {found_low}; name a folder with FP32 models")
 
     def open(self, name: str) -> Model:
-        """Open a model of the folder. Raises MezzoError: it cannot be read; the message names it."""
+        """Open a model of the folder. Raises MezzoError: it is unreadable; the message names it."""
         path = self.source / name
         try:
             model = open_source(path, self._trust, self._told(name))
         except MezzoError as error:
             if path.stat().st_size < 1024 and path.read_bytes().startswith(_LFS):
-                found = f"{name!r} is a pointer of Git LFS, not the model; run 'git lfs pull' in its folder"
-                raise ModelError(found) from error
+                message = f"{name!r} is a pointer of Git LFS, not the model; run 'git lfs pull' in its folder"
+                raise ModelError(message) from error
             raise in_file(name, error) from error
         store_of(model).data_suffix = self.data_suffix
         return model
 
     def refuse_existing(self) -> None:
-        """Raises InputError: a result or a copy has the name of a file that is there."""
-        known = frozenset(self.listing.names)
+        """Raises InputError: a result or a copy has the name of an existing file."""
+        listed = frozenset(self.listing.names)
         for name in self.results:
-            is_original = self.layout is Placing.BESIDE and name in known
-            where = self.source if is_original else self.destination
-            if is_original or os.path.lexists(where / name):
+            is_original = self.layout is Placing.BESIDE and name in listed
+            folder = self.source if is_original else self.destination
+            if is_original or os.path.lexists(folder / name):
                 raise InputError(
-                    f"{name!r} is in {os.fspath(where)!r} already; pass {setting('overwrite', True)} to replace it"
+                    f"{name!r} is in {os.fspath(folder)!r} already; pass {setting('overwrite', True)} to replace it"
                 )
         for name in () if self.is_in_place else self.copies:
             if os.path.lexists(self.destination / name):
@@ -208,45 +218,47 @@ class _Folder:
                 )
 
     def refuse_odd_places(self) -> None:
-        """Raises InputError: where a result or a copy goes is something that is no file."""
+        """Raises InputError: the path of a result or a copy is not a regular file."""
         for name in (*self.results, *(() if self.is_in_place else self.copies)):
             if os.path.lexists(self.destination / name):
                 check_destination(self.destination / name)
 
     def refuse_shared_data(self) -> None:
-        """Raises InputError: a result's file would replace the external data of a model that stays."""
-        gone = self.replaced.union(self.results)
-        for name, held in self._data_of.items():
-            for taken in () if name in gone else sorted(held.intersection(self.results)):
+        """Raises InputError: a result would replace the external data of a model that stays."""
+        removed = self.replaced.union(self.results)
+        for name, data_files in self._data_of.items():
+            for shared in () if name in removed else sorted(data_files.intersection(self.results)):
                 raise InputError(
-                    f"{taken!r} holds weights of {name!r}, which stays as it is; take that one out of the folder first"
+                    f"{shared!r} holds weights of {name!r}, which stays as it is; take that one out of the folder first"
                 )
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The files that conversions write, external data by the name that it would have."""
+        """The files that conversions write, with the names of possible external data."""
         models = [name_result(name, self.to, self.layout) for name in self.models]
         return tuple(name for model in models for name in (model, model + self.data_suffix))
 
     @property
     def replaced(self) -> frozenset[str]:
-        """Originals that are not there afterwards, their external data among them unless other models read it."""
+        """Originals that the results replace, with their external data unless other models use
+        it.
+        """
         if self.layout is Placing.BESIDE:
             return frozenset()
         own = frozenset().union(*(self._data_of[name] for name in self.models), self.models)
-        others = [held for name, held in self._data_of.items() if name not in self.models]
+        others = [data_files for name, data_files in self._data_of.items() if name not in self.models]
         return own.difference(*others)
 
     @property
     def copies(self) -> tuple[str, ...]:
-        """What is copied where the result is another folder."""
-        gone = self.replaced.union(self.results)
-        return tuple(name for name in self.listing.names if name not in gone)
+        """Files that are copied to another destination folder."""
+        removed = self.replaced.union(self.results)
+        return tuple(name for name in self.listing.names if name not in removed)
 
     def convert(
         self, request: Request, data: "Mapping[str, Data]", labels: Sequence[str], batch_size: int | None
     ) -> ConvertedFolder:
-        """Convert, copy and let all appear."""
+        """Convert all models, and commit all files at the end."""
         settings = read_options(request).settings
         check_data(dict.fromkeys(self.models, request), data.keys())
         requests = fit_requests(self.models, request, self.open)
@@ -268,7 +280,7 @@ class _Folder:
             copied = () if self.is_in_place else self._copy(staging)
             notes = self._tell_config(staging, [file.result for file in files], ties)
             notes += self._tell_genai(staging, {file.source: file.result for file in files})
-            # Originals that were replaced, and external data of a former result that this one has not.
+            # Replaced originals, and external data of an earlier result that the new one lacks.
             for name in sorted((self.replaced if self.is_in_place else frozenset()).union(self.results)):
                 if (self.destination / name).exists() and not staging.staged(name).exists():
                     staging.remove(name)
@@ -300,8 +312,8 @@ class _Folder:
         return copied
 
     def _tell_config(self, staging: FolderStaging, results: Sequence[str], ties: Sequence[TypedTie]) -> list[str]:
-        """Let each config.json say what transformers.js has to know of the results. Returns notes."""
-        key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[self.layout]  # what transformers.js calls the file
+        """Update each config.json for transformers.js. Returns notes."""
+        key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[self.layout]  # transformers.js's key of the file
         is_low_cache = self.to == "fp16" and any(
             typed.tie.outputs and typed.tie.inputs and typed.dtype.value == "f16" and "past" in typed.tie.name
             for typed in ties
@@ -310,20 +322,20 @@ class _Folder:
         for result in results:
             config = find_config(result, self.listing.names)
             if config is not None:
-                found = [result] if staging.staged(result + self.data_suffix).exists() else []
-                external.setdefault(config, []).extend(found)
+                data_files = [result] if staging.staged(result + self.data_suffix).exists() else []
+                external.setdefault(config, []).extend(data_files)
         notes = []
         for config, names in external.items():
             text = update_config(self.source / config, names, key if is_low_cache else None, self.listing.models)
             if text is not None:
-                # In place it is a new file; in another folder the copy is there already.
+                # In place it is a new file; in another folder it was copied before.
                 path = staging.place(config) if self.is_in_place else staging.staged(config)
                 path.write_text(text, encoding="utf-8")
                 notes.append(f"{config!r} tells transformers.js of external data or a low cache now")
         return notes
 
     def _tell_genai(self, staging: FolderStaging, results: Mapping[str, str]) -> list[str]:
-        """Let each genai_config.json name the results. Returns notes."""
+        """Put the results' names into each genai_config.json. Returns notes."""
         notes = []
         for config in self.genai_configs:
             text = genai.update_config(self.source, config, results)
@@ -335,21 +347,21 @@ class _Folder:
 
     def _external_files(self, model: Model) -> frozenset[str]:
         """External data of a model, by its path in the folder."""
-        roots = (os.path.realpath(self.source), os.path.abspath(self.source))  # where links were trusted, the second
-        found = set()
+        roots = (os.path.realpath(self.source), os.path.abspath(self.source))  # the second for trusted links
+        paths = set()
         for companion in store_of(model).companions:
             root = next((root for root in roots if os.path.commonpath([root, companion]) == root), None)
             if root is not None:
-                found.add(Path(os.path.normpath(os.path.relpath(companion, root))).as_posix())
-        return frozenset(found)
+                paths.add(Path(os.path.normpath(os.path.relpath(companion, root))).as_posix())
+        return frozenset(paths)
 
     def _told(self, name: str) -> Progress | None:
-        """Progress that says which file of how many it is about."""
-        told = self.progress
-        if told is None or name not in self.models:
+        """A progress callback that adds the file's name and number to the stage."""
+        progress = self.progress
+        if progress is None or name not in self.models:
             return None
-        place = f"{name} ({self.models.index(name) + 1} of {len(self.models)})"
-        return lambda stage, done, total: told(f"{place}: {stage}", done, total)
+        prefix = f"{name} ({self.models.index(name) + 1} of {len(self.models)})"
+        return lambda stage, done, total: progress(f"{prefix}: {stage}", done, total)
 
 
 def _convert_one(
@@ -369,7 +381,7 @@ def _convert_one(
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Let an error say which file of the folder it is about."""
+    """Add the file's name to errors."""
     try:
         yield
     except MezzoError as error:

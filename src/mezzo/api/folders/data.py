@@ -1,4 +1,4 @@
-"""Which data is for which model of a folder: names say so."""
+"""Assignment of data to the models of a folder, by name."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def find_data(data: "FolderData | None", models: Sequence[str]) -> "dict[str, Data]":
-    """Give each model of a folder its data; those that have none are missing.
+    """The data of each model of a folder, without models that have none.
 
-    `data` maps models to data by name, or is a folder with `encoder_model.npz`, or a folder of .npz files named
-    `encoder_model`, for the model `encoder_model.onnx`, in the same subfolder as the model or at the top. Where the
-    folder has one model, data of a single model will do.
+    `data` maps models to data by name, or is a folder with `encoder_model.npz`, or a folder of .npz
+    files named `encoder_model`, for the model `encoder_model.onnx`, in the same subfolder as the
+    model or at the top. For a folder with one model, data of a single model is accepted too.
 
     Raises:
         InputError: there is no such data, or some belongs to no model.
@@ -30,7 +30,7 @@ def find_data(data: "FolderData | None", models: Sequence[str]) -> "dict[str, Da
         for name in data:
             if name not in stems:
                 raise InputError(f"data has {name!r}, which is no model to convert; {_wanted(models)}")
-        return {stems[name]: given for name, given in data.items()}
+        return {stems[name]: model_data for name, model_data in data.items()}
     if isinstance(data, str | os.PathLike) and Path(data).is_dir():
         return _find_files(Path(data), stems, models)
     if len(models) == 1:
@@ -43,34 +43,36 @@ def find_data(data: "FolderData | None", models: Sequence[str]) -> "dict[str, Da
 
 def _find_files(folder: Path, stems: Mapping[str, str], models: Sequence[str]) -> "dict[str, Data]":
     by_stem: dict[str, Path] = {}
-    strange = []
+    unmatched = []
     for path in sorted(folder.rglob("*.npz")):
-        inside = PurePosixPath(path.relative_to(folder).as_posix())
-        is_own = str(inside.with_suffix("")) in stems
-        name = str(inside.with_suffix("") if is_own else inside.parent)
+        relative = PurePosixPath(path.relative_to(folder).as_posix())
+        is_own = str(relative.with_suffix("")) in stems
+        name = str(relative.with_suffix("") if is_own else relative.parent)
         if name not in stems:
-            strange.append(str(inside))
+            unmatched.append(str(relative))
             continue
-        held = path if is_own else path.parent
-        before = by_stem.setdefault(stems[name], held)
-        if before != held:
-            raise InputError(f"{os.fspath(before)!r} and {os.fspath(held)!r} are both for {stems[name]!r}; keep one")
+        source = path if is_own else path.parent
+        earlier = by_stem.setdefault(stems[name], source)
+        if earlier != source:
+            raise InputError(f"{os.fspath(earlier)!r} and {os.fspath(source)!r} are both for {stems[name]!r}; keep one")
     if len(models) == 1 and not by_stem:
         return {models[0]: folder}
-    if strange:
-        raise InputError(f"{os.fspath(folder / strange[0])!r} belongs to no model to convert; {_wanted(models)}")
+    if unmatched:
+        raise InputError(f"{os.fspath(folder / unmatched[0])!r} belongs to no model to convert; {_wanted(models)}")
     if not by_stem:
         raise InputError(f"{os.fspath(folder)!r} has no .npz files; {_wanted(models)}")
     return dict(by_stem)
 
 
 def _stems(models: Sequence[str]) -> dict[str, str]:
-    """Models by the names that data may have: the path without suffix and, where only one has it, the last part."""
+    """Models by the names of their data: the path without suffix, and the last part if it is
+    unique.
+    """
     paths = {str(PurePosixPath(model).with_suffix("")): model for model in models}
-    last: dict[str, list[str]] = {}
+    by_stem: dict[str, list[str]] = {}
     for model in models:
-        last.setdefault(PurePosixPath(model).stem, []).append(model)
-    return {name: several[0] for name, several in last.items() if len(several) == 1} | paths
+        by_stem.setdefault(PurePosixPath(model).stem, []).append(model)
+    return {name: paths_of[0] for name, paths_of in by_stem.items() if len(paths_of) == 1} | paths
 
 
 def _wanted(models: Sequence[str]) -> str:

@@ -1,8 +1,9 @@
-"""Folders of onnxruntime-genai: a genai_config.json names the models beside it and tells how tokens are made with them.
+"""Folders of onnxruntime-genai: genai_config.json names the models and their generation settings.
 
-The config states no types: the runtime asks each model for those of its inputs and outputs. It binds one buffer as past
-and present cache where `past_present_share_buffer` is set, so a cache has the type that attention reads.
-Source: onnxruntime-genai 0.18, src/config.h, src/models/kv_cache.cpp and models/builders/base.py.
+The config has no types: the runtime gets the types of inputs and outputs from each model. With
+`past_present_share_buffer` it binds one buffer as past and present cache, so a cache has the type
+of attention's input. Source: onnxruntime-genai 0.18, src/config.h, src/models/kv_cache.cpp and
+models/builders/base.py.
 """
 
 import json
@@ -13,14 +14,14 @@ from typing import Any
 from mezzo.common.errors import InputError
 
 CONFIG = "genai_config.json"
-# What ends the name of external data, as its builder has it.
+# Suffix of external data files, as onnxruntime-genai's model builder writes them.
 DATA_SUFFIX = ".data"
 _MAX_BYTES = 16 << 20
 _FILENAME = "filename"
 
 
 def find_configs(names: Iterable[str]) -> tuple[str, ...]:
-    """The configs of a folder, by their paths in it."""
+    """The paths of genai_config.json files in a folder."""
     return tuple(name for name in names if PurePosixPath(name).name == CONFIG)
 
 
@@ -33,8 +34,9 @@ def check_config(root: Path, name: str) -> None:
 
 
 def update_config(root: Path, name: str, results: Mapping[str, str]) -> str | None:
-    """The text of a config that names results in place of models, both by their paths in the folder; None where it does
-    already.
+    """The text of a config with results in place of source models; None if it would not change.
+
+    Both are given by their paths in the folder.
     """
     config, folder = _read(root, name), PurePosixPath(name).parent
     is_changed = False
@@ -53,8 +55,8 @@ def _read(root: Path, name: str) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())[:120]
-        raise InputError(f"{name!r} is no JSON: {said}; get the file again, or take it out of the folder") from error
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{name!r} is no JSON: {reason}; get the file again, or take it out of the folder") from error
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
         raise InputError(f"{name!r} has no object 'model', which names the folder's models; get the file again")
     return config
@@ -65,13 +67,13 @@ def _filenames(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sections(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The parts of a config that name a model's file."""
-    waiting: list[object] = [config["model"]]
-    while waiting:
-        held = waiting.pop()
-        if isinstance(held, dict):
-            if isinstance(held.get(_FILENAME), str):
-                yield held
-            waiting += held.values()
-        elif isinstance(held, list):
-            waiting += held
+    """The objects of a config that name a model's file."""
+    pending: list[object] = [config["model"]]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            if isinstance(item.get(_FILENAME), str):
+                yield item
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item

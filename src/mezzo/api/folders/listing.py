@@ -1,4 +1,4 @@
-"""What is in a folder. Nothing outside it is looked at, unless links may lead there."""
+"""Listing of a folder's files, without links out of it unless they are trusted."""
 
 import os
 from dataclasses import dataclass
@@ -7,13 +7,15 @@ from pathlib import Path
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import setting
 
-# Records of other programs about this very copy of the folder.
+# Folders of git and of Hugging Face's client, which describe this copy of the folder alone.
 _LEFT_OUT = frozenset({".git", ".cache"})
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a folder by their path in it, with "/" between the parts; and what is left out of it, with why."""
+    """The files of a folder by their path in it, with "/" between the parts, and left-out files
+    with reasons.
+    """
 
     root: Path
     names: tuple[str, ...]
@@ -25,29 +27,29 @@ class Listing:
 
 
 def list_folder(root: Path, *, trust: bool) -> Listing:
-    """List a folder with all in it, sorted. `trust` lets links of files lead out of it.
+    """List all files of a folder, sorted. `trust` allows links of files to lead out of it.
 
     Raises:
-        InputError: a link leads nowhere, or out of the folder; or the folder cannot be read.
+        InputError: a link is broken or leads out of the folder; or the folder is unreadable.
     """
     real = os.path.realpath(root)
     names: list[str] = []
     left_out: list[tuple[str, str]] = []
     for folder, folders, files in os.walk(root, onerror=_refuse_unreadable):
-        inside = Path(folder).relative_to(root)
+        relative = Path(folder).relative_to(root)
         for name in sorted(folders):
             if name in _LEFT_OUT:
-                left_out.append(((inside / name).as_posix(), "belongs to another program"))
+                left_out.append(((relative / name).as_posix(), "belongs to another program"))
             elif os.path.islink(os.path.join(folder, name)):
-                left_out.append(((inside / name).as_posix(), "is a link to a folder"))
-        left = {Path(name).name for name, _ in left_out if Path(name).parent == inside}
-        folders[:] = sorted(name for name in folders if name not in left)
+                left_out.append(((relative / name).as_posix(), "is a link to a folder"))
+        excluded = {Path(name).name for name, _ in left_out if Path(name).parent == relative}
+        folders[:] = sorted(name for name in folders if name not in excluded)
         for name in sorted(files):
             path = os.path.join(folder, name)
-            if _is_readable(path, (inside / name).as_posix(), real, trust=trust):
-                names.append((inside / name).as_posix())
+            if _is_readable(path, (relative / name).as_posix(), real, trust=trust):
+                names.append((relative / name).as_posix())
             else:
-                left_out.append(((inside / name).as_posix(), "is no regular file"))
+                left_out.append(((relative / name).as_posix(), "is no regular file"))
     return Listing(root, tuple(sorted(names)), tuple(sorted(left_out)))
 
 
@@ -56,7 +58,10 @@ def _refuse_unreadable(error: OSError) -> None:
 
 
 def _is_readable(path: str, name: str, root: str, *, trust: bool) -> bool:
-    """Whether a path is a regular file that may be read."""
+    """Whether a path is a regular file that may be read.
+
+    Raises InputError: it is a broken link, or an untrusted link out of the folder.
+    """
     if not os.path.islink(path):
         return os.path.isfile(path)
     if not os.path.exists(path):

@@ -1,15 +1,16 @@
-"""What the files of a folder are called: which are low already by their name, and what their low forms are called.
+"""File names in model folders: suffixes of low-precision files, and names of converted files.
 
-Sources: transformers.js 4.3.1, src/utils/dtypes.js (suffixes) and src/utils/model-loader.js (external data);
-Optimum ONNX 0.1.0, optimum/onnxruntime/constants.py (standard names) and optimum/onnx/graph_transformations.py
-(external data); sentence-transformers 6.2.0 (O1 to O4, qint8 and quint8 variants).
+Sources: transformers.js 4.3.1, src/utils/dtypes.js (suffixes) and src/utils/model-loader.js
+(external data); Optimum ONNX 0.1.0, optimum/onnxruntime/constants.py (standard names) and
+optimum/onnx/graph_transformations.py (external data); sentence-transformers 6.2.0 (O1 to O4, qint8
+and quint8 variants).
 """
 
 import enum
 import re
 from pathlib import PurePosixPath
 
-# What ends the name of external data: transformers.js fetches only "model.onnx_data", and Optimum writes it so.
+# Suffix of external data files: transformers.js fetches only "model.onnx_data", which Optimum writes.
 DATA_SUFFIX = "_data"
 _LOW = re.compile(
     r"[_.-](fp16|float16|half|bf16|bfloat16|fp8|fp4|u?int(4|8)|q[1248](f16)?|bnb4|quantized|qu?int8(_.*)?|O4)$",
@@ -18,19 +19,22 @@ _LOW = re.compile(
 
 
 class Placing(enum.Enum):
-    """Where low files go: beside the originals, under a name of their own, or in their place."""
+    """Destination of converted files: next to the originals under a new name, or in their place."""
 
     BESIDE = "beside"
     INSTEAD = "instead"
 
 
 def find_low_suffix(name: str) -> str | None:
-    """The part of a model file's name that says it is low or quantized; None where none does."""
+    """The part of a file's name that marks it as low or quantized; None if there is none."""
     suffix = _LOW.search(PurePosixPath(name).stem)
     return None if suffix is None else suffix.group()
 
 
 def name_result(name: str, to: str, layout: Placing) -> str:
-    """What the low form of a model is called: "model_fp16.onnx", or "model_int8_bf16.onnx", beside "model.onnx"."""
+    """The name of a converted model: "model_fp16.onnx" or "model_int8_bf16.onnx" for "model.onnx".
+
+    With `Placing.INSTEAD` it is the original's name.
+    """
     path, word = PurePosixPath(name), to.replace(",", "_")
     return name if layout is Placing.INSTEAD else str(path.with_name(f"{path.stem}_{word}{path.suffix}"))

@@ -1,4 +1,6 @@
-"""Files of a folder that appear all at once, or not at all: made in a folder of their own, and moved at the end."""
+"""Atomic creation of several files in a folder: written to a staging folder, and moved at the
+end.
+"""
 
 import os
 import secrets
@@ -11,44 +13,44 @@ from mezzo.common.safe_paths import check_destination
 
 
 class FolderStaging:
-    """A folder in the making. Leaving without `commit` removes all that was made.
+    """A folder of staged files. Leaving the context without `commit` removes all of them.
 
-    A new folder appears by one rename. Into a folder that is there, files move one after the other; if one cannot, what
-    the others replaced is put back.
+    A new folder appears by one rename. In an existing folder, files are moved one by one; if a move
+    fails, the replaced files are restored.
     """
 
     def __init__(self, destination: Path) -> None:
         self.destination = destination
         self._is_new = not destination.exists() or not any(destination.iterdir())
-        beside = destination.parent if self._is_new else destination
-        self._staged = beside / f".{secrets.token_hex(8)}.mezzo-tmp"
+        parent = destination.parent if self._is_new else destination
+        self._staged = parent / f".{secrets.token_hex(8)}.mezzo-tmp"
         self._names: list[str] = []
         self._removed: list[str] = []
-        self._replaced: Path | None = None  # where what gave way is until the end
+        self._replaced: Path | None = None  # folder of the files that were replaced
 
     def __enter__(self) -> Self:
         return self
 
     def place(self, name: str) -> Path:
-        """Return where to write the file that will be `name` in the destination. Its folder is there."""
+        """The path to write for the future file `name` of the destination. Its folder exists."""
         path = self._staged / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self._names.append(name)
         return path
 
     def staged(self, name: str) -> Path:
-        """Return where `name` is until it is committed."""
+        """The path of `name` before the commit."""
         return self._staged / name
 
     def remove(self, name: str) -> None:
-        """Let a file of the destination be gone once all others are there."""
+        """Remove a file of the destination at the commit."""
         self._removed.append(name)
 
     def commit(self) -> None:
-        """Let the files appear. If they cannot, the destination is as it was.
+        """Move the files to the destination. If that fails, the destination is unchanged.
 
         Raises:
-            InputError: something that is no file has one of their names.
+            InputError: one of the names is taken by something other than a file.
             OSError: a file cannot be moved.
         """
         if self._is_new:
@@ -59,11 +61,11 @@ class FolderStaging:
         replaced = Path(f"{self._staged}.old")  # on the same disk, so that moves are renames
         replaced.mkdir()
         moved: list[tuple[Path, Path | None]] = []
-        made: list[Path] = []
+        new_folders: list[Path] = []
         try:
             for number, name in enumerate((*self._names, *self._removed)):
                 target = self.destination / name
-                made += _make_folders(target.parent)
+                new_folders += _make_folders(target.parent)
                 check_destination(target)
                 backup = replaced / str(number) if os.path.lexists(target) else None
                 moved.append((target, backup))
@@ -77,9 +79,9 @@ class FolderStaging:
                     target.unlink(missing_ok=True)
                 elif os.path.lexists(backup):
                     os.replace(backup, target)
-            for folder in reversed(made):
+            for folder in reversed(new_folders):
                 folder.rmdir()
-            replaced.rmdir()  # empty, or what could not be put back stays there
+            replaced.rmdir()  # fails and keeps the files that could not be restored
             raise
         self._replaced = replaced
 
@@ -92,9 +94,9 @@ class FolderStaging:
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it that lack; return the new ones, the outermost first."""
+    """Create a folder and its missing parents; return the new ones, the outermost first."""
     if folder.is_dir():
         return []
-    made = _make_folders(folder.parent)
+    parents = _make_folders(folder.parent)
     folder.mkdir()
-    return [*made, folder]
+    return [*parents, folder]

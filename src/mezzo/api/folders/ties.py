@@ -1,8 +1,8 @@
-"""What the host hands from one file of a folder to another, or back to the same one: its type must be one everywhere.
+"""Ties between ports: inputs and outputs that exchange tensors between files and need one type.
 
-The files of an export do not say what feeds what; names do, by the conventions of Optimum and transformers.js: an
-output "present.0.key" comes back as "past_key_values.0.key", an encoder's "last_hidden_state" is a decoder's
-"encoder_hidden_states", and equal names mean equal things.
+An export does not record such links; names do, by the conventions of Optimum and transformers.js:
+an output "present.0.key" returns as "past_key_values.0.key", an encoder's "last_hidden_state" is a
+decoder's "encoder_hidden_states", and equal names are the same tensor.
 """
 
 import re
@@ -15,21 +15,23 @@ from mezzo.formats.dtypes import DType
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Port
 
-# What a host makes of an output's name, the first that some file has as an input. The cache's are those of
-# transformers.js 4.3.1, getPastKeyValues in src/models/modeling_utils.js, and of Optimum's older exports.
+# Input names for an output's name; the first that is an input of some file counts. Cache names are
+# from transformers.js 4.3.1, getPastKeyValues in src/models/modeling_utils.js, and Optimum's older exports.
 _RENAMES = (
     (re.compile(r"\bpresents?(?=[._]|$)"), ("past_key_values", "past")),
     (re.compile(r"\bpresent_key_values\b"), ("past_key_values",)),
     (re.compile(r"^last_hidden_state$"), ("encoder_hidden_states", "encoder_outputs")),
-    (re.compile(r"^(image|audio)_features$"), ("inputs_embeds",)),  # the host puts them between the tokens' embeddings
+    (re.compile(r"^(image|audio)_features$"), ("inputs_embeds",)),  # the host inserts them into the token embeddings
 )
 
-Ports = Mapping[str, "tuple[Port, ...]"]  # of each file of a folder
+Ports = Mapping[str, "tuple[Port, ...]"]  # by file of a folder
 
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Inputs and outputs that must have one type. `name` is that of the input; members are files and names there."""
+    """Inputs and outputs that must have one type. `name` is the input's; members are (file, port
+    name).
+    """
 
     name: str
     outputs: tuple[tuple[str, str], ...]
@@ -42,44 +44,46 @@ class Tie:
 
 @dataclass(frozen=True, slots=True)
 class TypedTie:
-    """A tie that a conversion has kept, with the type all its members have."""
+    """A tie of the converted models, with the type of all its members."""
 
     tie: Tie
     dtype: DType
 
 
 def find_ties(ports: Ports) -> tuple[Tie, ...]:
-    """Find what belongs together, in the order of the files. A port that nothing belongs to is no tie."""
-    inputs = {port.name for several in ports.values() for port in several if port.is_input}
-    found: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {}
-    for file, several in ports.items():
-        for port in several:
+    """The ties between ports, in the order of the files. A port without a partner is no tie."""
+    inputs = {port.name for file_ports in ports.values() for port in file_ports if port.is_input}
+    members: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {}
+    for file, file_ports in ports.items():
+        for port in file_ports:
             name = port.name if port.is_input else _input_for(port.name, inputs)
-            found.setdefault(name, ([], []))[port.is_input].append((file, port.name))
+            members.setdefault(name, ([], []))[port.is_input].append((file, port.name))
     return tuple(
-        Tie(name, tuple(outputs), tuple(fed)) for name, (outputs, fed) in found.items() if len(outputs) + len(fed) > 1
+        Tie(name, tuple(outputs), tuple(readers))
+        for name, (outputs, readers) in members.items()
+        if len(outputs) + len(readers) > 1
     )
 
 
 def _input_for(output: str, inputs: Iterable[str]) -> str:
-    """The name of the input that an output feeds, as a host spells it; its own name where there is none."""
-    known = frozenset(inputs)
+    """The name of the input that a host feeds with an output; the output's own name without one."""
+    input_names = frozenset(inputs)
     for pattern, words in _RENAMES:
         for word in words:
             renamed = pattern.sub(word, output, count=1)
-            if renamed != output and renamed in known:
+            if renamed != output and renamed in input_names:
                 return renamed
     return output
 
 
 def dtypes_in(tie: Tie, ports: Ports) -> frozenset[DType]:
-    """The types that the members of a tie have."""
+    """The types of a tie's members."""
     members = set(tie.members)
-    return frozenset(p.dtype for file, several in ports.items() for p in several if (file, p.name) in members)
+    return frozenset(p.dtype for file, file_ports in ports.items() for p in file_ports if (file, p.name) in members)
 
 
 def low_outputs(tie: Tie, ports: Ports, low: DType) -> bool:
-    """Whether all outputs of a tie, and at least one, have the low type."""
+    """Whether a tie has outputs, and all of them have the low type."""
     members = set(tie.outputs)
-    found = [p.dtype for file, ps in ports.items() for p in ps if not p.is_input and (file, p.name) in members]
-    return bool(found) and all(dtype is low for dtype in found)
+    dtypes = [p.dtype for file, ps in ports.items() for p in ps if not p.is_input and (file, p.name) in members]
+    return bool(dtypes) and all(dtype is low for dtype in dtypes)

@@ -1,5 +1,4 @@
 """Commands of the command line, one file each, named as the command is.
 
-Imports: everything but `torch`.
-Add one file and a row in `app.py`.
+Imports: everything but `torch`. A new command is one file and a row in `app.py`.
 """

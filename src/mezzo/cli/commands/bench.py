@@ -1,4 +1,4 @@
-"""mezzo bench: files timed side by side, and what their time goes into."""
+"""mezzo bench: benchmark of models side by side, and runtime profiles."""
 
 from pathlib import Path
 from typing import Annotated

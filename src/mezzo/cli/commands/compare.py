@@ -1,4 +1,4 @@
-"""mezzo compare: do two models give the same answers?"""
+"""mezzo compare: comparison of two models' outputs."""
 
 import os
 from functools import partial
@@ -80,7 +80,7 @@ def compare(
     from mezzo.report.text.conversion import report_next_steps
     from mezzo.report.text.measured.comparison import report_comparison
 
-    with run_context.at_work(memory, cluster, workers) as (progress, held):
+    with run_context.at_work(memory, cluster, workers) as (progress, memory_bound):
         comparison = compare_models(
             reference, model, data, max_error=max_error, run=run, labels=labels or (), metric=metric,
             max_drop=max_drop, batch_size=batch, layers=layers, accumulate=accumulate, tile=tile,
@@ -88,28 +88,28 @@ def compare(
         )  # fmt: skip
     names = os.fspath(reference), os.fspath(model)
     options = given.Options({"trust_external_paths": True} if trust_external_paths else {})
-    again = Given(
+    context = Given(
         verb="compare", source=reference, result=model, options=options, data=data, labels=labels or (),
         batch=batch, budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
-    headline = with_step(head_comparison(*names, comparison, find_machine()), again)
+    headline = with_step(head_comparison(*names, comparison, find_machine()), context)
     is_shown = not quiet and not as_json
-    begun: list[tuple[str, str]] = []
+    explain_steps: list[tuple[str, str]] = []
     if report is not None or (as_json and not quiet) or (is_shown and verbose):  # it opens the model again
-        begun = steps_to_the_beginning(reference, model, trust_external_paths, comparison)
+        explain_steps = steps_to_the_beginning(reference, model, trust_external_paths, comparison)
     if report is not None or (as_json and not quiet):
-        asked = data_options.spell_settings(
+        settings = data_options.spell_settings(
             data=data, max_error=max_error, run=run, metric=metric, max_drop=max_drop, batch=batch,
             accumulate=accumulate, tile=tile,
         )  # fmt: skip
         accumulation = read_accumulation(accumulate, tile, run)
         account = describe_comparison(
-            *names, comparison, settings=asked, accumulation=accumulation, machine=find_machine(),
+            *names, comparison, settings=settings, accumulation=accumulation, machine=find_machine(),
             headline=headline, decided=decided_nodes(model, trust_external_paths=trust_external_paths),
         )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
         steps = steps_after_comparison(reference, model, data, labels or (), batch, options, comparison)
-        account = draw_report(report, memory_option.with_memory(account, held), draw, [*begun, *steps])
+        account = draw_report(report, memory_option.with_memory(account, memory_bound), draw, [*explain_steps, *steps])
         if as_json and not quiet:
             print_document(account)
     if is_shown:
@@ -117,7 +117,7 @@ def compare(
         rest: list[RenderableType] = []
         if verbose:
             rest = report_comparison(layout, *names, comparison)[1:]  # the headline has its title
-            rest += report_next_steps(begun) if begun else []
+            rest += report_next_steps(explain_steps) if explain_steps else []
         print_first_screen(headline, rest, layout, has_all=verbose, more=MORE_OR_DRAWN)
         tell_report(report)
     end_with(comparison.verdict.ruling)

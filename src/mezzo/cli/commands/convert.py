@@ -1,4 +1,4 @@
-"""mezzo convert: a model in, a typed model out, and an account of what was decided."""
+"""mezzo convert: conversion of a model or a folder, with an account of the decisions."""
 
 import os
 from pathlib import Path
@@ -81,7 +81,7 @@ def convert(
     from mezzo.cli.hints.suggestions import Given
     from mezzo.io.planfile import save_plan as write_plan
 
-    with run_context.at_work(memory, cluster, workers, resume) as (progress, held):
+    with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
         converted = pipeline.convert(
             source,
             result,
@@ -98,11 +98,11 @@ def convert(
             write_plan(converted.plan, save_plan)
     if not quiet or report is not None:
         teller = _find_teller(source, result, options, converted, plan_file, save_plan)
-        again = Given(
+        context = Given(
             verb="convert", source=source, result=result, options=options, data=data, labels=labels or (),
             batch=batch, teller=teller, saved=plan_file,
         )  # fmt: skip
-        _tell(again, converted, held, teller, report, as_json=as_json, verbose=verbose, quiet=quiet)
+        _tell(context, converted, memory_bound, teller, report, as_json=as_json, verbose=verbose, quiet=quiet)
     end_with_worst([converted.measured])
 
 
@@ -114,8 +114,10 @@ def _find_teller(
     plan_file: Path | None,
     save_plan: Path | None,
 ) -> Path | None:
-    """What 'mezzo explain' has to be asked: the plan that decided, the model where options alone did, and where data
-    did what tells of it, if anything does.
+    """The file that 'mezzo explain' can answer from; None if there is none.
+
+    It is the plan if one was replayed, the source if options alone decided, else the result's
+    metadata or the saved plan.
     """
     if plan_file is not None:
         return plan_file
@@ -127,7 +129,7 @@ def _find_teller(
 def _tell(
     asked: "Given",
     converted: "Converted",
-    held: "Bound",
+    memory_bound: "Bound",
     teller: Path | None,
     report: Path | None,
     *,
@@ -135,7 +137,7 @@ def _tell(
     verbose: bool,
     quiet: bool,
 ) -> None:
-    """Print what was done, draw the report where one is asked for."""
+    """Print the result, and write the report if one is requested."""
     from mezzo.cli.hints.suggestions import with_step
     from mezzo.conversion.summaries import summarise_result
 
@@ -151,20 +153,22 @@ def _tell(
     from mezzo.report.text.conversion import report_conversion, report_next_steps
     from mezzo.report.text.picture import report_whole_picture
 
-    made = converted.plan
-    told = (*names, made, converted.summary, converted.measured)
-    remedies = steps_to_free(source, converted.picture, made, options, plan_file)
-    steps = steps_after_conversion(source, made, options, plan_file, teller)
+    plan = converted.plan
+    described = (*names, plan, converted.summary, converted.measured)
+    remedies = steps_to_free(source, converted.picture, plan, options, plan_file)
+    steps = steps_after_conversion(source, plan, options, plan_file, teller)
     if as_json or report is not None:
-        account = describe_conversion(*told, machine=find_machine(), headline=headline)
+        account = describe_conversion(*described, machine=find_machine(), headline=headline)
         freeing = [(command, why) for command, why in remedies if command is not None]
-        account = draw_report(report, memory_option.with_memory(account, held), converted.outline, [*freeing, *steps])
+        account = draw_report(
+            report, memory_option.with_memory(account, memory_bound), converted.outline, [*freeing, *steps]
+        )
         if as_json and not quiet:
             print_document(account)
     if as_json or quiet:
         return
     layout = output_layout()
-    parts = report_conversion(layout, *told)[1:]  # the headline has its title
-    parts += report_whole_picture(layout, made, converted.picture, remedies)
+    parts = report_conversion(layout, *described)[1:]  # the headline has its title
+    parts += report_whole_picture(layout, plan, converted.picture, remedies)
     print_first_screen(headline, [*parts, *report_next_steps(steps)], layout, has_all=verbose, more=MORE_OR_DRAWN)
     tell_report(report)

@@ -1,4 +1,4 @@
-"""mezzo diff: what differs between two saved plans."""
+"""mezzo diff: differences between two saved plans."""
 
 import os
 from pathlib import Path
@@ -40,11 +40,11 @@ def diff(
     casts = None
     if model is not None:
         with Patience() as progress:
-            made = [
+            casts_of = [
                 casts_of_plan(model, plan, trust_external_paths=trust_external_paths, progress=progress)
                 for plan in plans
             ]
-        casts = made[0], made[1]
+        casts = casts_of[0], casts_of[1]
     difference = compare_plans(*plans, casts)
     names = os.fspath(first), os.fspath(second)
     if as_json and not quiet:

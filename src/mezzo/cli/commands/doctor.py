@@ -1,4 +1,4 @@
-"""mezzo doctor: what is installed here, whether it works, and what can be checked on this machine."""
+"""mezzo doctor: installed packages, whether they work, and possible checks on this machine."""
 
 import typer
 

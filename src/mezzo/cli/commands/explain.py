@@ -1,4 +1,4 @@
-"""mezzo explain: why a node has its precision, back to the node that caused it."""
+"""mezzo explain: the chain of causes of a node's precision."""
 
 import os
 from pathlib import Path
@@ -53,7 +53,7 @@ def explain(
 
     with Patience() as progress:
         plan = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
-    if is_saved and (settings := named_settings(chosen)):  # they may only say again what the plan was made with
+    if is_saved and (settings := named_settings(chosen)):  # options must equal those of the plan
         replay_options(settings, plan)
     meant = find_meant(plan, node)
     if len(meant.nodes) > 1:
@@ -72,7 +72,7 @@ def explain(
         return
     steps = [] if is_saved else steps_after_explanation(model, chain, plan.lows, options)
     target = dict(plan.settings).get("target", "")
-    precisions = {one.name: one.precision.compute for one in plan.nodes}
+    precisions = {entry.name: entry.precision.compute for entry in plan.nodes}
     parts = report_chain(chain, plan.lows, unit, target, precisions) + report_notes(plan.origin)
     parts = report_origin(meant.word, meant.known.value, chain[0]) + parts
     changes = "what would change it"

@@ -1,4 +1,4 @@
-"""mezzo partition: how a target splits a model into kernels, and a part of it as a model of its own."""
+"""mezzo partition: fused kernels of a target in a model, and extraction of a part."""
 
 import os
 from dataclasses import replace
@@ -69,8 +69,8 @@ def partition(
         return
     if part is not None and output is not None:
         if as_json:
-            told = replace(written, path=os.fspath(written.path))  # type: ignore[arg-type]  # JSON has no paths
-            content = {"model": os.fspath(model), "part": part, "extracted": spell(told)}
+            record = replace(written, path=os.fspath(written.path))  # type: ignore[arg-type]  # JSON has no paths
+            content = {"model": os.fspath(model), "part": part, "extracted": spell(record)}
             print_document(document("extracted", content))
         else:
             print_report(report_extracted(written, part), layout)

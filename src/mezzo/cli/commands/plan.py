@@ -1,4 +1,4 @@
-"""mezzo plan: every decision, before anything is written."""
+"""mezzo plan: all decisions of a conversion, without writing a model."""
 
 import os
 from pathlib import Path
@@ -54,8 +54,8 @@ def plan(
         print_json(to_json(planned))
         return
     layout = output_layout()
-    again = Given(verb="plan", source=source, result=result_of(source, planned), options=options, saved=save)
-    headline = with_step(summarise_plan(os.fspath(source), planned), again)
+    context = Given(verb="plan", source=source, result=result_of(source, planned), options=options, saved=save)
+    headline = with_step(summarise_plan(os.fspath(source), planned), context)
     has_all = verbose or every_node
     rest = _report_rest(source, planned, options, save, layout, every_node=every_node) if has_all else []
     print_first_screen(headline, rest, layout, has_all=has_all, more=MORE)
@@ -64,7 +64,7 @@ def plan(
 def _report_rest(
     source: Path, planned: "Plan", options: given.Options, save: Path | None, layout: "Layout", *, every_node: bool
 ) -> "list[RenderableType]":
-    """What stands below the headline of a plan."""
+    """The report below the headline of a plan."""
     from mezzo.cli.hints.next_commands import steps_after_planning
     from mezzo.report.text.conversion import report_next_steps, report_nodes, report_plan
 

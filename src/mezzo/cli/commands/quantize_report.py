@@ -1,4 +1,4 @@
-"""mezzo quantize-report: what each calibrator makes of a model's answers."""
+"""mezzo quantize-report: comparison of calibrators on a model."""
 
 import os
 from pathlib import Path
@@ -66,35 +66,35 @@ def quantize_report(
     from mezzo.report.text.conversion import report_next_steps
     from mezzo.report.text.measured.calibrations import describe_calibrations, report_calibrations
 
-    with run_context.at_work(memory, cluster, workers, resume) as (progress, held):
-        found = find(
+    with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
+        calibrations = find(
             model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric, batch_size=batch,
             calibrators=calibrators or (), time_limit_s=limit_s, resume=resume, progress=progress, **chosen,
         )  # fmt: skip
     if as_json and not quiet:
-        account = describe_calibrations(os.fspath(model), found, find_machine())
-        print_document(memory_option.with_memory(account, held))
+        account = describe_calibrations(os.fspath(model), calibrations, find_machine())
+        print_document(memory_option.with_memory(account, memory_bound))
     elif not quiet:
         layout = output_layout()
-        parts = report_calibrations(layout, os.fspath(model), found)
-        steps = _steps(model, data, labels or (), batch, options, found)
+        parts = report_calibrations(layout, os.fspath(model), calibrations)
+        steps = _steps(model, data, labels or (), batch, options, calibrations)
         print_report([*parts, *(report_next_steps(steps) if steps else [])], layout)
-    if all(row.verdict.ruling.value == "cannot tell" for row in found.rows):
+    if all(row.verdict.ruling.value == "cannot tell" for row in calibrations.rows):
         raise typer.Exit(CANNOT_TELL)
 
 
 def _steps(
     model: Path, data: Path, labels: "list[str] | tuple[str, ...]", batch: int | None, options: given.Options,
-    found: "Calibrations",
+    calibrations: "Calibrations",
 ) -> list[tuple[str, str]]:  # fmt: skip
-    """The command that writes the best of them."""
-    best = found.best
+    """The command that writes the result of the best calibrator."""
+    best = calibrations.best
     if best is None:
         return []
-    result = model.with_name(f"{model.stem}.{found.to.replace(',', '-')}.onnx")
-    again = options.with_words("to", found.to).with_words("calibrator", best.calibrator)
+    result = model.with_name(f"{model.stem}.{calibrations.to.replace(',', '-')}.onnx")
+    best_options = options.with_words("to", calibrations.to).with_words("calibrator", best.calibrator)
     words = ["mezzo", "convert", quote(os.fspath(model)), quote(os.fspath(result)), "--data", quote(os.fspath(data))]
     words += [word for label in labels for word in ("--labels", quote(label))]
     words += [] if batch is None else ["--batch", str(batch)]
     why = "writes it: of those that are right with most products on integers, the one that errs least"
-    return [(" ".join([*words, *again.words("convert")]), why)]
+    return [(" ".join([*words, *best_options.words("convert")]), why)]

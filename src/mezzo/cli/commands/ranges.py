@@ -1,4 +1,4 @@
-"""mezzo ranges: what the values of a model hold on data, and what a format would make of them."""
+"""mezzo ranges: ranges of a model's values on data, and the effect of a format on them."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ FORMATS = {
 
 
 def complete_format(incomplete: str) -> list[str]:
-    """The formats that begin so."""
+    """Complete the name of a format."""
     return [name for name in FORMATS if name.startswith(incomplete)]
 
 
@@ -59,17 +59,17 @@ def ranges(
     from mezzo.report.records.account import describe_ranges
     from mezzo.report.text.measured.ranges import report_ranges
 
-    with run_context.at_work(memory, cluster, workers, resume) as (progress, held):
-        found = measure(
+    with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
+        measured = measure(
             model, data, batch_size=batch, labels=labels or (), resume=resume,
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
     name = os.fspath(model)
     if as_json and not quiet:
-        asked = data_options.spell_settings(data=data, batch=batch, format=format)
-        account = describe_ranges(name, found, settings=asked, machine=find_machine())
-        print_document(memory_option.with_memory(account, held))
+        settings = data_options.spell_settings(data=data, batch=batch, format=format)
+        account = describe_ranges(name, measured, settings=settings, machine=find_machine())
+        print_document(memory_option.with_memory(account, memory_bound))
     elif not quiet:
         layout = output_layout()
-        print_report(report_ranges(layout, name, found, dtype, top), layout)
-    end_unless_told(found.unknown)
+        print_report(report_ranges(layout, name, measured, dtype, top), layout)
+    end_unless_told(measured.unknown)

@@ -1,4 +1,4 @@
-"""mezzo sensitivity: what each operator costs in output error."""
+"""mezzo sensitivity: the output error of each operator in low precision."""
 
 import os
 from pathlib import Path
@@ -53,8 +53,8 @@ def sensitivity(
     from mezzo.report.records.account import describe_sensitivity
     from mezzo.report.text.measured.sensitivity import report_sensitivity
 
-    with run_context.at_work(memory, cluster, workers, resume) as (progress, held):
-        found = find(
+    with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
+        result = find(
             model,
             data,
             labels=tuple(labels or ()),
@@ -67,7 +67,7 @@ def sensitivity(
             **chosen,
         )
     if as_json and not quiet:
-        asked = data_options.spell_settings(
+        settings = data_options.spell_settings(
             data=data,
             batch=batch,
             runs=runs,
@@ -76,9 +76,9 @@ def sensitivity(
             to=asked_formats(planning_request_of(chosen)),
             policy=chosen["policy"],
         )
-        account = describe_sensitivity(os.fspath(model), found, settings=asked, machine=find_machine())
-        print_document(memory_option.with_memory(account, held))
+        account = describe_sensitivity(os.fspath(model), result, settings=settings, machine=find_machine())
+        print_document(memory_option.with_memory(account, memory_bound))
     elif not quiet:
         layout = output_layout()
-        print_report(report_sensitivity(layout, os.fspath(model), found, top), layout)
-    end_unless_told(found.unknown)
+        print_report(report_sensitivity(layout, os.fspath(model), result, top), layout)
+    end_unless_told(result.unknown)

@@ -25,7 +25,7 @@ def show(
 
     In a terminal it is coloured, and paged where it is long.
     """
-    wanted = None if grep is None else _read_pattern(grep)
+    regex = None if grep is None else _read_pattern(grep)
 
     from mezzo.api import convert as pipeline
     from mezzo.report.layout.listing import colour
@@ -33,8 +33,8 @@ def show(
     text = pipeline.show(model, trust_external_paths=trust_external_paths)
     origin = pipeline.tell_origin(model, trust_external_paths=trust_external_paths)
     text = "\n".join([*(f"# {clean(line)}" for line in origin), text])
-    if wanted is not None:
-        lines = [line for line in text.splitlines() if wanted.search(line)]
+    if regex is not None:
+        lines = [line for line in text.splitlines() if regex.search(line)]
         if not lines:
             print_error(f"no line of the model has {grep!r} in it")
             raise typer.Exit(1)
@@ -43,7 +43,7 @@ def show(
 
 
 def _read_pattern(pattern: str) -> re.Pattern[str]:
-    """Read a regular expression. Raises InputError: it is none."""
+    """Compile a regular expression. Raises InputError: it is invalid."""
     try:
         return re.compile(pattern)
     except re.error as error:

@@ -1,4 +1,4 @@
-"""mezzo policies, strategies, targets and ops: the tables that decisions are made from."""
+"""mezzo policies, strategies, targets and ops: the tables behind decisions."""
 
 import fnmatch
 import os
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def _named(kind: str) -> Any:
-    """What Typer is told of the name of a row of a table."""
+    """Typer's argument for the name of a table's row."""
     return typer.Argument(
         metavar="[NAME]",
         help="Show this one alone.",
@@ -49,13 +49,13 @@ def policies(name: PolicyName = None, as_json: AsJson = False) -> None:
     from mezzo.report.text.catalogue import report_policies
 
     table = _chosen(discovery.policies(), "policy", name)
-    listed = [table[each] for each in sorted(table)]
+    rows_by_name = [table[key] for key in sorted(table)]
     if as_json:
-        rows = [spell(policy) for policy in listed]
+        rows = [spell(policy) for policy in rows_by_name]
         print_document(document("policies", {"policies": _with_origins(table, rows), "broken": list(table.broken)}))
     else:
         layout = output_layout()
-        print_report(report_policies(layout, listed, table.origins), layout)
+        print_report(report_policies(layout, rows_by_name, table.origins), layout)
     _tell_broken(table)
 
 
@@ -90,17 +90,17 @@ def strategies(
         return
     table = _chosen(discovery.strategies(), "strategy", name)
     if as_json:
-        listed = [{"name": each, "summary": table[each].summary} for each in sorted(table)]
+        listed = [{"name": key, "summary": table[key].summary} for key in sorted(table)]
         content = {"strategies": _with_origins(table, listed), "broken": list(table.broken)}
         print_document(document("strategies", content))
     else:
-        summaries = {each: table[each].summary for each in sorted(table)}
+        summaries = {key: table[key].summary for key in sorted(table)}
         print_report(report_strategies(layout, summaries, table.origins), layout)
     _tell_broken(table)
 
 
 def _try_strategies(model: Path, options: Options, report: Path | None) -> "tuple[StrategyRow, ...]":
-    """What each strategy makes of the model; drawn too, if a report is asked for."""
+    """The counts of every strategy for a model, with a report if one is requested."""
     chosen = options.to_library()
 
     from mezzo.api.strategies import compare_strategies
@@ -120,9 +120,9 @@ def _try_strategies(model: Path, options: Options, report: Path | None) -> "tupl
 
 
 def _spell(request: Request) -> Iterator[tuple[str, str]]:
-    """The options of a plan that say something, by name, for an account."""
-    said = ((option.name, getattr(request, option.name)) for option in fields(request) if about(option).is_setting)
-    return ((name.replace("_", "-"), str(value)) for name, value in said if value)
+    """The settings of a plan that have a value, by name, for an account."""
+    settings = ((option.name, getattr(request, option.name)) for option in fields(request) if about(option).is_setting)
+    return ((name.replace("_", "-"), str(value)) for name, value in settings if value)
 
 
 def targets(name: TargetName = None, as_json: AsJson = False) -> None:
@@ -132,7 +132,7 @@ def targets(name: TargetName = None, as_json: AsJson = False) -> None:
     from mezzo.report.text.catalogue import report_targets
 
     table = _chosen(discovery.targets(), "target", name)
-    listed = [table[each] for each in sorted(table)]
+    listed = [table[key] for key in sorted(table)]
     if as_json:
         rows = [spell(target) for target in listed]
         print_document(document("targets", {"targets": _with_origins(table, rows), "broken": list(table.broken)}))
@@ -143,7 +143,7 @@ def targets(name: TargetName = None, as_json: AsJson = False) -> None:
 
 
 def _chosen(table: "Table[T]", kind: str, name: str | None) -> "Table[T]":
-    """The table, or its one row of a name. Raises InputError: there is none of that name."""
+    """The table, or its row of this name. Raises InputError: there is none."""
     if name is None:
         return table
     from mezzo.plugins.discovery import Table, settle_name
@@ -153,7 +153,7 @@ def _chosen(table: "Table[T]", kind: str, name: str | None) -> "Table[T]":
 
 
 def _strategy_of(word: str) -> str | None:
-    """The strategy that a word stands for; None where it is the path of a model."""
+    """The strategy that a word names; None if the word is a path."""
     from mezzo.plugins.discovery import settle_name
 
     is_path = "." in word or os.sep in word
@@ -161,13 +161,13 @@ def _strategy_of(word: str) -> str | None:
 
 
 def _with_origins(table: "Table[T]", rows: Sequence[object]) -> list[dict[str, object]]:
-    """Spelled rows, each with where it comes from."""
+    """JSON rows with their origins."""
     spelled = map(_as_mapping, rows)
     return [{**row, "origin": str(table.origins[str(row["name"])])} for row in spelled]
 
 
 def _tell_broken(table: "Table[T]") -> None:
-    """Name what a package declares and cannot be used; the rest is listed without it."""
+    """Print plug-ins that cannot be loaded; they are missing in the list."""
     for line in table.broken:
         print_error(line)
 
@@ -200,13 +200,13 @@ def ops(
 
 
 def _match(pattern: str) -> list[tuple[str, OpFacts]]:
-    """Rows whose operator matches. Raises InputError: none does."""
+    """Rows of operators that match. Raises InputError: there are none."""
     from mezzo.tables.ops import dialects, op_facts
 
-    every = [(dialect, row) for dialect in dialects() for row in op_facts(dialect).values()]
-    matching = [(dialect, row) for dialect, row in every if fnmatch.fnmatchcase(row.op.lower(), pattern.lower())]
+    all_rows = [(dialect, row) for dialect in dialects() for row in op_facts(dialect).values()]
+    matching = [(dialect, row) for dialect, row in all_rows if fnmatch.fnmatchcase(row.op.lower(), pattern.lower())]
     if not matching:
-        names = {row.op for _, row in every}
+        names = {row.op for _, row in all_rows}
         hint = did_you_mean(pattern.strip("*"), sorted(names)) or "'mezzo ops' lists every operator"
         raise InputError(f"no operator matches {pattern!r}; {hint}")
     return matching

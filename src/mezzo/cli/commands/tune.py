@@ -1,4 +1,4 @@
-"""mezzo tune: the fastest model inside a budget of error, with the frontier it was chosen from."""
+"""mezzo tune: search for the fastest model within an error budget."""
 
 import os
 from pathlib import Path
@@ -94,33 +94,33 @@ def tune(
     from mezzo.report.text.conversion import report_next_steps
     from mezzo.report.text.measured.tuning import report_tuning
 
-    with run_context.at_work(memory, cluster, workers, resume) as (progress, held):
-        found = find(
+    with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
+        converted = find(
             source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop, held_out=held_out,
             labels=tuple(labels or ()), batch_size=batch, measure=measure, accumulate=accumulate, tile=tile,
             time_limit_s=limit_s, resume=resume, overwrite=overwrite,
             progress=progress, **chosen,
         )  # fmt: skip
         if save_plan is not None:
-            write_plan(found.plan, save_plan)
-    assert found.measured is not None, "tuning measures"
-    measured = found.measured
+            write_plan(converted.plan, save_plan)
+    assert converted.measured is not None, "tuning measures"
+    measured = converted.measured
     if quiet and report is None:
         _end(measured)
         return
     names = os.fspath(source), os.fspath(result)
     steps = steps_after_tuning(source, result, data, held_out, labels or (), batch, options)
-    described = (*names, found.plan, found.summary, measured)
-    again = Given(
+    described = (*names, converted.plan, converted.summary, measured)
+    context = Given(
         verb="tune", source=source, result=result, options=options, data=data, held_out=held_out,
         labels=labels or (), batch=batch, teller=result if options.is_recorded else save_plan,
         budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
-    headline = with_step(summarise_result(*names, found), again)
+    headline = with_step(summarise_result(*names, converted), context)
     if as_json or report is not None:
         accumulation = read_accumulation(accumulate, tile, "emulated")
         account = describe_tuning(*described, accumulation=accumulation, machine=find_machine(), headline=headline)
-        account = draw_report(report, memory_option.with_memory(account, held), found.outline, steps)
+        account = draw_report(report, memory_option.with_memory(account, memory_bound), converted.outline, steps)
         if as_json and not quiet:
             print_document(account)
     if not as_json and not quiet:
@@ -132,7 +132,7 @@ def tune(
 
 
 def _end(measured: "Measured") -> None:
-    """End as the budget says: 0 kept, 1 not kept, 3 where the data cannot tell."""
+    """Exit with the budget's code: 0 within, 1 exceeded, 3 cannot tell."""
     from mezzo.report.text.measured.tuning import is_wrong
 
     search = measured.search

@@ -1,5 +1,4 @@
-"""What the command line offers: next commands, examples of the help, completion.
+"""Hints of the command line: next commands, examples in the help, shell completion.
 
-Imports: everything but `torch`.
-A new suggestion is a row of `next_commands.py`.
+Imports: everything but `torch`. A new suggestion is a row of `next_commands.py`.
 """

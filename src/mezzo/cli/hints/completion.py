@@ -1,8 +1,8 @@
-"""What the shell offers after a tab: names and operators of the model on the command line. Where there is nothing to
-offer, every shell offers files its own way.
+"""Shell completion: names and operators of the model on the command line.
 
-A model is read, never run, and what was found is kept in the user's cache. Names come from the model's author, and the
-scripts that Typer installs hand them to a shell that evaluates them: only names of harmless characters are offered.
+Without matches the shell offers files. The model is read, never run, and its names are cached for
+the user. Names are untrusted, and Typer's scripts pass them to a shell that evaluates them: only
+names of harmless characters are offered.
 """
 
 import hashlib
@@ -24,20 +24,20 @@ from mezzo.common.safe_paths import read_file, write_file
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.io.documents import parse_json
 
-# Letters, digits and signs that no shell acts on. A name with any other is not offered; it can be typed, quoted.
+# Letters, digits and signs without meaning in any shell. Other names can be typed in quotes.
 _HARMLESS = re.compile(r"[\w./][\w./:@%+,=-]*")
 _MODEL_PARAMETERS = ("model", "source", "reference")
 _FORMAT = "mezzo-names/1"
 _MOST_KEPT = 32
 _LARGEST_KEPT_BYTES = 16 << 20
 _OPERATOR = "op:"
-# Bash ends words at these signs, and replaces only what stands behind the last one.
+# Bash splits words at these characters, and replaces only the part after the last one.
 _BREAKS = ":="
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What can be named of a model, in graph order."""
+    """The names of a model that options accept, in graph order."""
 
     nodes: tuple[str, ...]
     operators: tuple[str, ...]
@@ -48,12 +48,12 @@ _NOTHING = Names((), (), ())
 
 
 def complete_node(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Nodes of the model, or of the saved plan, that the command line names."""
+    """Nodes of the model or saved plan on the command line."""
     return _matching(_names_of(ctx).nodes, incomplete)
 
 
 def complete_pattern(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Nodes of the model by name, and its operators as "op:Softmax"; all known operators where no model is named."""
+    """Nodes of the model by name, and operators as "op:Softmax": the model's, or all known ones."""
     names = _names_of(ctx)
     operators = names.operators or tuple(_known_operators())
     offered = [f"{_OPERATOR}{op}" for op in operators]
@@ -63,12 +63,14 @@ def complete_pattern(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_operator(incomplete: str) -> list[str]:
-    """Operators that the tables know."""
+    """Operators in the tables."""
     return _matching(_known_operators(), incomplete)
 
 
 def completing_ports(for_all: Iterable[str]) -> Callable[[typer.Context, str], list[str]]:
-    """What completes a word for all inputs and outputs, or one of the model by name with a dtype."""
+    """A completion function for the words that apply to all ports, or a port's name with a
+    dtype.
+    """
     words_for_all = tuple(for_all)
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -93,14 +95,15 @@ def _names_of(ctx: typer.Context) -> Names:
     model = _model_among_words() if model is None else model
     if model is None:
         return _NOTHING
-    with suppress(Exception):  # a tab never fails: a file that cannot be read has no names to offer
+    with suppress(Exception):  # completion never fails: an unreadable file has no names
         return names_in(Path(model).expanduser())
     return _NOTHING
 
 
 def _model_among_words() -> str | None:
-    """The first file among the words that can be a model or a plan: behind an option that lacks its value yet, the
-    parser gives up before it comes to the arguments.
+    """The first word that is a model's or a plan's file.
+
+    The parser stops at an option without its value, before it reads the arguments.
     """
     typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     words = typed.split("\n" if "\n" in typed else " ")
@@ -109,19 +112,21 @@ def _model_among_words() -> str | None:
 
 
 def names_in(path: Path) -> Names:
-    """The names of a model or a saved plan, from the cache where the file has not changed. Errors are those of both."""
+    """The names of a model or a saved plan, cached until the file changes. Errors are those of
+    reading.
+    """
     from mezzo.io.planfile import load_plan
 
     if path.suffix.lower() == ".json":
         return Names(tuple(node.name for node in load_plan(path).nodes), (), ())
     status = path.resolve().stat()
     state = {"format": _FORMAT, "path": str(path.resolve()), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    kept = _cache_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
-    names = _read_kept(kept, state)
+    cache_file = _cache_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
+    names = _read_kept(cache_file, state)
     if names is None:
         names = _read_model(path)
         with suppress(OSError, InputError):
-            _keep(kept, state, names)
+            _keep(cache_file, state, names)
     return names
 
 
@@ -138,17 +143,19 @@ def _read_model(path: Path) -> Names:
 
 
 def _cache_folder() -> Path:
-    """Where names are kept: $XDG_CACHE_HOME, %LOCALAPPDATA% or ~/.cache, and there mezzo/names."""
+    """The folder of cached names: mezzo/names in $XDG_CACHE_HOME, %LOCALAPPDATA% or ~/.cache."""
     for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         if root := os.environ.get(variable):
             return Path(root) / "mezzo" / "names"
     return Path.home() / ".cache" / "mezzo" / "names"
 
 
-def _read_kept(place: Path, state: dict[str, object]) -> Names | None:
-    """What was kept of a file in this state; None where nothing was, or it is not what it should be."""
+def _read_kept(path: Path, state: dict[str, object]) -> Names | None:
+    """Cached names of a file in this state; None if there are none, or the cache file is
+    invalid.
+    """
     try:
-        data = read_file(place, _LARGEST_KEPT_BYTES)
+        data = read_file(path, _LARGEST_KEPT_BYTES)
         if data is None:
             return None
         document = parse_json(data)
@@ -162,25 +169,26 @@ def _read_kept(place: Path, state: dict[str, object]) -> Names | None:
         return None
 
 
-def _keep(place: Path, state: dict[str, object], names: Names) -> None:
-    """Keep names for the next tab, and let go of those not asked for longest."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+def _keep(path: Path, state: dict[str, object], names: Names) -> None:
+    """Write names to the cache, and remove the oldest cache files."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     lists = {"nodes": names.nodes, "operators": names.operators, "inputs_and_outputs": names.inputs_and_outputs}
-    write_file(place, json.dumps({**state, **lists}).encode())
-    every = sorted(place.parent.glob("*.json"), key=lambda kept: kept.stat().st_mtime_ns)
-    for old in every[:-_MOST_KEPT]:
+    write_file(path, json.dumps({**state, **lists}).encode())
+    by_age = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
+    for old in by_age[:-_MOST_KEPT]:
         old.unlink(missing_ok=True)
 
 
 def is_asked_by_bash(environment: MutableMapping[str, str]) -> bool:
-    """Whether this process was started by bash to complete a word."""
+    """Whether bash started this process to complete a word."""
     return environment.get("_MEZZO_COMPLETE") == "complete_bash" and "COMP_WORDS" in environment
 
 
 def answer_bash(environment: MutableMapping[str, str], answer: Callable[[], Any]) -> int:
-    """Answer bash, and return the exit code.
+    """Print completions for bash, and return the exit code.
 
-    Bash ends words at ":" and "=", though "op:Softmax" and "x=fp16" are one word to everybody else."""
+    Bash splits words at ":" and "=", but "op:Softmax" and "x=fp16" are single words here.
+    """
     cut = join_words(environment)
     text = io.StringIO()
     with redirect_stdout(text), suppress(SystemExit):
@@ -192,13 +200,15 @@ def answer_bash(environment: MutableMapping[str, str], answer: Callable[[], Any]
 
 
 def join_words(environment: MutableMapping[str, str]) -> str:
-    """Put together the words that bash has taken apart, and give what of the last one it will not replace."""
+    """Join words that bash split, and return the part of the last word that bash will not
+    replace.
+    """
     typed = environment["COMP_WORDS"]
     separator = "\n" if "\n" in typed else " "
-    words, at = typed.split(separator), int(environment.get("COMP_CWORD", "0"))
+    words, current = typed.split(separator), int(environment.get("COMP_CWORD", "0"))
     joined: list[str] = []
     is_open = False
-    for number, word in enumerate(words[: at + 1]):
+    for number, word in enumerate(words[: current + 1]):
         is_break = bool(word) and not word.strip(_BREAKS) and number > 1
         if is_break or is_open:
             joined[-1] += word
@@ -208,8 +218,8 @@ def join_words(environment: MutableMapping[str, str]) -> str:
     environment["COMP_WORDS"] = separator.join(joined)
     environment["COMP_CWORD"] = str(len(joined) - 1)
     last = joined[-1] if joined else ""
-    if at >= len(words) or last == words[at]:
+    if current >= len(words) or last == words[current]:
         return ""
-    kept = last[: len(last) - len(words[at].lstrip(_BREAKS))]
-    # The parser takes "--io=" away itself before it offers values.
-    return kept.partition("=")[2] if kept.startswith("-") else kept
+    prefix = last[: len(last) - len(words[current].lstrip(_BREAKS))]
+    # The parser removes "--io=" itself before it completes values.
+    return prefix.partition("=")[2] if prefix.startswith("-") else prefix

@@ -1,5 +1,5 @@
-"""Examples that the help shows. Those of a command run as written, one after the other, in a folder that has a
-model.onnx and data for it in data.npz.
+"""Examples in the help. A command's examples run as written, in order, in a folder with model.onnx
+and data.npz.
 
 Node names are those of examples/digits/digits.onnx.
 """
@@ -131,10 +131,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def examples_of(command: str, *, is_terminal: bool) -> str:
-    """Lay out the examples of a command for the end of its help."""
+    """The examples of a command for the end of its help."""
     lines = ["Examples:"]
     for words, effect in EXAMPLES[command]:
         lines += [f"  {words}", f"      {effect}"] if effect else [f"  {words}"]
     if is_terminal:
         return "\n".join(lines).replace("[", "\\[")
-    return "\b\n" + "\n".join(lines)  # the mark that keeps the line breaks
+    return "\b\n" + "\n".join(lines)  # \b makes click keep the line breaks

@@ -1,4 +1,4 @@
-"""The commands worth trying after a command, spelled so that they can be copied."""
+"""Suggested commands after a command, ready to copy."""
 
 import os
 from collections.abc import Sequence
@@ -25,15 +25,17 @@ _ASKED = 3
 def steps_after_conversion(
     source: Path, plan: Plan, options: Options, replayed: Path | None, teller: Path | None
 ) -> Steps:
-    """What to look at once a model is written. `teller`: what can be asked why a node runs in what it runs in, if
-    anything can; options go with a model, and a plan has its own.
+    """Suggestions after a conversion.
+
+    `teller` is the file that `mezzo explain` can answer from, if there is one: a model with
+    `options`, or a plan, which has its own.
     """
     steps: Steps = []
     example = choose_example(plan)
     if example is not None and teller is not None:
-        own = Options() if teller.suffix.lower() == ".json" else options
-        steps.append((_ask(teller, example.name, own), _why(example, plan)))
-    is_free = replayed is None and not plan.origin  # and no plan, file or own, has decided
+        explain_options = Options() if teller.suffix.lower() == ".json" else options
+        steps.append((_ask(teller, example.name, explain_options), _why(example, plan)))
+    is_free = replayed is None and not plan.origin  # neither a plan nor the model's metadata decided
     if is_free and options.word("policy") != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
         bolder = options.with_words("policy", "aggressive")
         steps.append(
@@ -45,7 +47,9 @@ def steps_after_conversion(
 def steps_to_free(
     source: Path, picture: Picture, plan: Plan, options: Options, replayed: Path | None = None
 ) -> list[Remedy]:
-    """For each island that the report tells of, the command that shows the plan without it; None where none does."""
+    """For each island in the report, the command that plans without its cause; None if there is
+    none.
+    """
     remedies: list[Remedy] = []
     for island in shown_islands(picture):
         if replayed is not None:
@@ -54,7 +58,7 @@ def steps_to_free(
         freeing = free(island, plan)
         command: str | None = None
         if freeing.add:
-            words = " ".join(_spell(*asked) for asked in freeing.add)
+            words = " ".join(_spell(*addition) for addition in freeing.add)
             command = _command("plan", source, words, _without(options, [option for option, _ in freeing.add]))
         elif freeing.drop is not None:
             command = _command("plan", source, "", _dropped(options, freeing.drop, island.because))
@@ -63,7 +67,7 @@ def steps_to_free(
 
 
 def _without(options: Options, added: Sequence[str]) -> Options:
-    """The options without those that the added ones take the place of."""
+    """The options without those that the added ones replace."""
     return options.without(*(
         option.name
         for option in fields(Request)
@@ -72,18 +76,20 @@ def _without(options: Options, added: Sequence[str]) -> Options:
 
 
 def _dropped(options: Options, option: str, because: str) -> Options:
-    """The options without the pattern that a reason is made of."""
-    asked = next(each for each in fields(Request) if spell_option(each.name, about(each).form) == option)
-    patterns = options.written.get(asked.name)
+    """The options without the pattern that gave this reason."""
+    option_field = next(
+        candidate for candidate in fields(Request) if spell_option(candidate.name, about(candidate).form) == option
+    )
+    patterns = options.written.get(option_field.name)
     if not isinstance(patterns, tuple):
         return options
-    is_paired, rule = about(asked).form is Form.PATH_DTYPES, option.removeprefix("--")
-    kept = tuple(p for p in patterns if asked_so(rule, p.rpartition("=")[0] if is_paired else p) != because)
-    return options.with_words(asked.name, kept)
+    is_paired, rule = about(option_field).form is Form.PATH_DTYPES, option.removeprefix("--")
+    remaining = tuple(p for p in patterns if asked_so(rule, p.rpartition("=")[0] if is_paired else p) != because)
+    return options.with_words(option_field.name, remaining)
 
 
 def steps_after_planning(source: Path, plan: Plan, options: Options, saved: Path | None) -> Steps:
-    """What to do with a plan."""
+    """Suggestions after a plan."""
     result = result_of(source, plan)
     steps: Steps = []
     example = choose_example(plan)
@@ -100,7 +106,7 @@ def steps_after_planning(source: Path, plan: Plan, options: Options, saved: Path
 def steps_after_explanation(
     source: Path, chain: Sequence[PlannedNode], lows: Sequence[DType], options: Options
 ) -> Steps:
-    """The options that change the nodes at both ends of the chain: where the reason stands, and the asked one."""
+    """Options that change the nodes at both ends of a chain: the root and the requested node."""
     steps: Steps = []
     for node in dict.fromkeys((chain[-1], chain[0])):
         if node.rule in ("exclude", "keep-region", "fix-region"):
@@ -115,14 +121,14 @@ def steps_after_explanation(
 
 
 def steps_to_single_nodes(source: Path, nodes: Sequence[PlannedNode], options: Options) -> Steps:
-    """Whom to ask for alone of several nodes: the first that each rule decided about."""
+    """`explain` commands for single nodes: the first of each rule and precision."""
     first = {(node.rule, node.precision): node for node in reversed(nodes)}
-    asked = [node for node in nodes if first[node.rule, node.precision] is node][:_ASKED]
-    return [(_ask(source, n.name, options), f"how this one came to {n.precision.compute}") for n in asked]
+    examples = [node for node in nodes if first[node.rule, node.precision] is node][:_ASKED]
+    return [(_ask(source, n.name, options), f"how this one came to {n.precision.compute}") for n in examples]
 
 
 def tell_of_a_plan(saved: Path, node: PlannedNode) -> str:
-    """What changes a node of a saved plan: the plan itself."""
+    """How to change a node of a saved plan: edit the plan."""
     return f'another "precision" in the line of {clean(node.name)!r} in {_path(saved)}, and --plan {_path(saved)}'
 
 

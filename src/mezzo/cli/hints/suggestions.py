@@ -1,4 +1,4 @@
-"""The one command that a first screen ends with, spelled so that it can be copied."""
+"""The suggested command at the end of a first screen, ready to copy."""
 
 import os
 from collections.abc import Sequence
@@ -17,9 +17,11 @@ _BUDGET = "1e-3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a command was given that the next one needs again. `held_out` is data that a search did not see; `saved` a
-    plan that was saved or replayed; `verb` the command itself, for one that is given again with something changed;
-    `batch` how the data was split; `teller` what tells of each node why it runs in what it runs in, where data decided.
+    """The arguments of a command that the next one needs again.
+
+    `verb` is the command; `held_out` is data that a search did not use; `saved` a plan that was
+    saved or replayed; `batch` the batch size; `teller` the file that `mezzo explain` can answer
+    from if data decided; `budget` the bound on the error.
     """
 
     verb: str
@@ -36,7 +38,7 @@ class Given:
 
 
 def result_of(source: Path, plan: Plan) -> Path:
-    """Where what was planned would go, beside its source."""
+    """The path for a planned model's result, in the source's folder."""
     word = "-".join(words_of(plan.lows)) or "low"
     return source.with_name(f"{source.stem}.{word}.onnx")
 
@@ -47,7 +49,7 @@ def with_step(headline: Headline, given: Given) -> Headline:
 
 
 def spell_step(aim: Aim, given: Given) -> Step:
-    """The command that an aim comes to, and what it is good for."""
+    """The command for an aim, and its purpose."""
     source, result, data = given.source, given.result, given.held_out or given.data
     if given.verb in ("convert", "tune") and _is_replaced(source, result):
         return Step(_command("show", result), "what stands in the place of the source, which is there no more")
@@ -80,62 +82,62 @@ def spell_step(aim: Aim, given: Given) -> Step:
         case Move.EXPLAIN if "node" not in aim.words:
             return Step(_command("show", source), "the model as text: no node of it has a precision to choose")
         case Move.EXPLAIN:
-            asked_of = given.teller or source
-            words = [] if asked_of.suffix.lower() == ".json" else given.options.words("explain")
+            explained = given.teller or source
+            words = [] if explained.suffix.lower() == ".json" else given.options.words("explain")
             node = aim.words["node"]
-            asked = [*words, "--", quote(node)] if node.startswith("-") else [quote(node), *words]
-            return Step(_command("explain", asked_of, *asked), "why this node runs in what it runs in")
+            arguments = [*words, "--", quote(node)] if node.startswith("-") else [quote(node), *words]
+            return Step(_command("explain", explained, *arguments), "why this node runs in what it runs in")
         case _:
             assert_never(aim.move)
 
 
-def _retarget(aim: Aim, given: Given) -> Step:
+def _retarget(aim: Aim, context: Given) -> Step:
     to, target = aim.words["to"], aim.words["target"]
-    result = given.result.with_name(f"{given.source.stem}.{to}.onnx")
-    options = given.options.with_words("target", target).with_words("to", to)
-    words = [*_data_words(given.data, given), *_budget_words(given), *options.words(given.verb)]
-    if given.verb == "plan":
-        return Step(_command("plan", given.source, *words), f"what gains on {target}, which is installed here")
-    return Step(_command(given.verb, given.source, result, *words), f"gains on {target}, which is installed here")
+    result = context.result.with_name(f"{context.source.stem}.{to}.onnx")
+    options = context.options.with_words("target", target).with_words("to", to)
+    words = [*_data_words(context.data, context), *_budget_words(context), *options.words(context.verb)]
+    if context.verb == "plan":
+        return Step(_command("plan", context.source, *words), f"what gains on {target}, which is installed here")
+    return Step(_command(context.verb, context.source, result, *words), f"gains on {target}, which is installed here")
 
 
-def _tune(aim: Aim, given: Given) -> Step:
-    budget = aim.words.get("max_error", given.budget if given.budget not in (None, "0") else _BUDGET)
-    options = given.options.with_words("to", aim.words["to"]) if "to" in aim.words else given.options
-    words = [*_data_words(given.data, given), "--max-error", budget, *options.words("tune")]
+def _tune(aim: Aim, context: Given) -> Step:
+    budget = aim.words.get("max_error", context.budget if context.budget not in (None, "0") else _BUDGET)
+    options = context.options.with_words("to", aim.words["to"]) if "to" in aim.words else context.options
+    words = [*_data_words(context.data, context), "--max-error", budget, *options.words("tune")]
     why = "the fastest model inside a budget of error, in place of this one"
     if aim.move is Move.LOOSEN:
         why = "with a budget that can be kept; --exclude keeps in FP32 what costs most"
-    return Step(_command("tune", given.source, given.result, *words), why)
+    return Step(_command("tune", context.source, context.result, *words), why)
 
 
-def _budget_words(given: Given) -> list[str]:
-    return [] if given.budget is None else ["--max-error", given.budget]
+def _budget_words(context: Given) -> list[str]:
+    return [] if context.budget is None else ["--max-error", context.budget]
 
 
 def _plan_words(saved: Path) -> list[str]:
     return ["--plan", quote(os.fspath(saved))]
 
 
-def _data_words(data: Path | None, given: Given) -> list[str]:
+def _data_words(data: Path | None, context: Given) -> list[str]:
     if data is None:
         return []
-    batch = [] if given.batch is None else ["--batch", str(given.batch)]
-    labels = [word for label in given.labels for word in ("--labels", quote(label))]
+    batch = [] if context.batch is None else ["--batch", str(context.batch)]
+    labels = [word for label in context.labels for word in ("--labels", quote(label))]
     return ["--data", quote(os.fspath(data)), *labels, *batch]
 
 
 def _other_inputs(data: Path | None) -> str:
-    """Random inputs by a seed that is not that of `data`: "random:8" after "random:7"."""
+    """Random inputs with another seed than `data`: "random:8" after "random:7"."""
     seed = os.fspath(data or "").partition(":")[2]
     return f"random:{int(seed) + 1 if seed.isdecimal() else 1}"
 
 
 def _is_replaced(source: Path, result: Path) -> bool:
-    """Whether a result stands where its source was."""
+    """Whether a result has replaced its source."""
     try:
         return source.samefile(result)
-    except OSError:  # one of them is not there
+    except OSError:  # one of them does not exist
         return False
 
 

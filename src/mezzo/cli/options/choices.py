@@ -1,4 +1,4 @@
-"""The values an option may have, read from the tables: for completion, for help and for errors."""
+"""Valid values of options, from the tables: for completion, help and errors."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,14 +9,14 @@ RUNS = ("emulated", "native")
 
 
 def list_plug_ins(kind: str) -> list[str]:
-    """The names of what is found of a kind: "policy", "strategy", "target"."""
+    """The names of plug-ins of a kind: "policy", "strategy", "target"."""
     from mezzo.plugins.discovery import names
 
     return list(names(kind))
 
 
 def completing(words: Iterable[str]) -> Callable[[str], list[str]]:
-    """What completes one of the words."""
+    """A completion function for these words."""
     offered = tuple(words)
 
     def complete(incomplete: str) -> list[str]:
@@ -26,7 +26,7 @@ def completing(words: Iterable[str]) -> Callable[[str], list[str]]:
 
 
 def completing_plug_ins(kind: str) -> Callable[[str], list[str]]:
-    """What completes the name of a plug-in of a kind, listed when it is asked for."""
+    """A completion function for plug-ins of a kind, which are listed on each call."""
 
     def complete(incomplete: str) -> list[str]:
         return _complete(list_plug_ins(kind), incomplete)
@@ -35,8 +35,8 @@ def completing_plug_ins(kind: str) -> Callable[[str], list[str]]:
 
 
 def complete_formats(incomplete: str) -> list[str]:
-    """What completes one format, or the second of two with a comma: a float and what is quantized stand beside each
-    other.
+    """Complete one format, or after a comma the second: a float with a quantized format, either
+    first.
     """
     *before, last = incomplete.split(",")
     words: Iterable[str] = LEVEL_DTYPES
@@ -53,14 +53,14 @@ complete_run = completing(RUNS)
 
 
 def settle_plug_in(kind: str, word: str, option: str) -> str:
-    """The name of a plug-in that a word stands for. Raises InputError: it stands for none, or for several."""
+    """The plug-in that a word names. Raises InputError: none, or several."""
     from mezzo.plugins.discovery import settle_name
 
     return settle_name(kind, word, option)
 
 
 def settle_choice(option: str, word: str, choices: Iterable[str]) -> str:
-    """The choice that a word stands for. Raises InputError: it stands for none."""
+    """The choice that a word names. Raises InputError: none."""
     return settle(option, word, dict.fromkeys(choices, ()))
 
 

@@ -1,4 +1,4 @@
-"""The options that let a cluster work: `--cluster` and `--workers`."""
+"""The options `--cluster` and `--workers`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ Workers = Annotated[
 
 
 def check_spread(cluster: str | None, workers: int | None, data: Path | None) -> None:
-    """Raises InputError: there can be no such cluster here, or it had nothing to do."""
+    """Raises InputError: the cluster is not available, or there is no data to distribute."""
     if cluster is None:
         if workers is not None:
             raise InputError(f"--workers is {workers} without --cluster; say where they are: --cluster local")
@@ -42,7 +42,9 @@ def check_spread(cluster: str | None, workers: int | None, data: Path | None) ->
 
 @contextmanager
 def spread(cluster: str | None, workers: int | None) -> Iterator[None]:
-    """Let a cluster work while this is open, if one is asked for; what people have to know of it goes to stderr."""
+    """Run on a cluster while this context is open, if one is requested; its messages go to
+    stderr.
+    """
     if cluster is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The options that `compare`, `ranges`, `sensitivity`, `tune` and `convert` share: data, and how to emulate."""
+"""Options of several commands for data, metrics and emulation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -57,11 +57,11 @@ Top = Annotated[
 
 
 def check_top(top: int) -> None:
-    """Raises InputError: there is no line to show."""
+    """Raises InputError: --top is below 1."""
     if top < 1:
         raise InputError(f"--top is {top}; give 1 or more")
 
 
 def spell_settings(**given: object) -> list[tuple[str, str]]:
-    """What the user asked for, by name, for an account."""
+    """The given options by name, for an account."""
     return [(name.replace("_", "-"), str(value)) for name, value in given.items() if value is not None]

@@ -1,4 +1,4 @@
-"""The option that bounds memory: `--memory`, and what accounts say of it."""
+"""The option `--memory`, and its section in accounts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,21 +24,22 @@ Memory = Annotated[
 
 @contextmanager
 def bounded(memory: str | None, cluster: str | None) -> "Iterator[Bound]":
-    """Bound memory while this is open; into how many segments a model was cut goes to stderr.
+    """Bound the process's memory while this context is open; the number of segments goes to stderr.
 
-    Raises InputError: the size is none, this process alone does not fit, or a cluster works, which has other processes.
+    Raises InputError: the size is invalid, this process alone exceeds it, or a cluster with other
+    processes is used.
     """
     if memory is not None and cluster is not None:
         raise InputError(
             f"--memory is {memory} and --cluster is {cluster!r}: the bound is on this process, and workers are others; "
             "leave one out"
         )
-    with bound(memory, tell=print_error) as held:
-        yield held
+    with bound(memory, tell=print_error) as memory_bound:
+        yield memory_bound
 
 
 def with_memory(account: "Document", held: "Bound") -> "Document":
-    """An account that says how memory was bounded, and what came of it."""
+    """An account with the memory bound and its effect."""
     from mezzo.report.records.sections import describe_memory
 
     return {**account, "memory": describe_memory(held)}

@@ -1,4 +1,6 @@
-"""The options of commands: those of a request, made of its fields, and others that several commands share."""
+"""Options of commands: those derived from a request's fields, and others that several commands
+share.
+"""
 
 import functools
 import inspect
@@ -39,66 +41,74 @@ Verbose = Annotated[
 ]  # fmt: skip
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.", rich_help_panel=FILES_PANEL)]
 
-# Verbs that write a model, and so take the options about one.
+# Commands that write a model, and so have the options about results.
 _WRITING = frozenset({"convert", "tune"})
 _SEARCHING = frozenset({"tune", "sensitivity"})
-# The parameter behind which a command that writes a model has them.
+# The parameter after which a command has the options about results.
 _BEFORE_RESULTS = "overwrite"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user wrote of a request's options, by name, as written; the rest have their defaults."""
+    """The options of a request that the user gave, by name, as written; others have their
+    defaults.
+    """
 
     written: Mapping[str, Written] = field(default_factory=dict)
 
     def word(self, name: str) -> str | None:
-        """An option that is one word, or its default."""
+        """An option with a single word, or its default."""
         word = self.written.get(name, _request()[name].default)
         assert word is None or isinstance(word, str), f"{name} is one word"
         return word
 
     @property
     def is_recorded(self) -> bool:
-        """Whether what is written tells how it was made."""
+        """Whether the result's metadata records how it was made."""
         return self.written.get("provenance") is not False
 
     def with_words(self, name: str, written: Written) -> "Options":
-        """The options with another value of one."""
+        """A copy with another value of an option."""
         return Options({**self.written, name: written})
 
     def without(self, *names: str) -> "Options":
-        """The options with the defaults of some."""
+        """A copy with some options at their defaults."""
         return Options({name: value for name, value in self.written.items() if name not in names})
 
     def beside_a_plan(self) -> "Options":
-        """The options that a saved plan does not hold."""
+        """The options that a saved plan does not contain."""
         return self.without(*(name for name, option in _request().items() if about(option).is_setting))
 
     def to_library(self) -> "PlanOptions":
-        """What decides, checked and as the library spells it. Raises InputError: an option has no such value."""
+        """The options of a plan as Python keywords. Raises InputError: an option has no such
+        value.
+        """
         of_result = (name for name, option in _request().items() if about(option).is_of_result)
         return self.without(*of_result).to_writing()
 
     def to_writing(self) -> "ConvertOptions":
-        """What decides and what a result is, as the library spells it. Errors are those of `to_library`."""
-        known = _request()
-        spelled = {name: words.read(known[name], value) for name, value in self.written.items()}
-        return spelled  # type: ignore[return-value]  # the fields of a request by name
+        """The options of a plan and a result as Python keywords. Errors are those of
+        `to_library`.
+        """
+        by_name = _request()
+        keywords = {name: words.read(by_name[name], value) for name, value in self.written.items()}
+        return keywords  # type: ignore[return-value]  # the fields of a request by name
 
     def words(self, verb: str) -> list[str]:
-        """The words that give a verb these options again, in one order; what has its default is left out, and what is
-        about a result where the verb writes none. A verb that searches may have another default.
+        """The words that give a command these options again, in fixed order.
+
+        Defaults are left out, and options about results if the command writes none. A search may
+        have other defaults, so its options stay.
         """
-        known = _request()
-        taken = [
+        by_name = _request()
+        names = [
             name
-            for name, option in known.items()
+            for name, option in by_name.items()
             if self.written.get(name) is not None
             and (self.written[name] != option.default or (verb in _SEARCHING and name in SEARCH_DEFAULTS))
             and (verb in _WRITING or not about(option).is_of_result)
         ]
-        return list(words.spell({name: known[name] for name in taken}, self.written))
+        return list(words.spell({name: by_name[name] for name in names}, self.written))
 
 
 def _request() -> dict[str, Field[Any]]:
@@ -106,12 +116,12 @@ def _request() -> dict[str, Field[Any]]:
 
 
 def _metavar(option: Field[Any]) -> str | None:
-    said, low = about(option), next(iter(LOW_DTYPES))
-    match said.form:
+    info, low = about(option), next(iter(LOW_DTYPES))
+    match info.form:
         case Form.FORMATS | Form.WORDS | Form.NAME | Form.FLAG:
             return None
         case Form.CHOICE:
-            return "|".join(said.choices)
+            return "|".join(info.choices)
         case Form.PATTERNS:
             return "PATTERN"
         case Form.PATHS:
@@ -119,52 +129,52 @@ def _metavar(option: Field[Any]) -> str | None:
         case Form.PATH_DTYPES:
             return f"PATH={low}"
         case Form.PORT_DTYPES:
-            return "|".join((*said.choices, f"NAME={low}"))
+            return "|".join((*info.choices, f"NAME={low}"))
         case Form.PORT_ENDS:
             return "NAME=LO..HI"
         case _:
-            assert_never(said.form)
+            assert_never(info.form)
 
 
 def _completion(option: Field[Any]) -> Callable[..., list[str]] | None:
-    said = about(option)
-    match said.form:
+    info = about(option)
+    match info.form:
         case Form.FORMATS:
             return choices.complete_formats
         case Form.CHOICE | Form.WORDS:
-            return choices.completing(said.choices)
+            return choices.completing(info.choices)
         case Form.NAME:
-            assert said.plug_in is not None, f"{option.name} says which plug-ins it names"
-            return choices.completing_plug_ins(said.plug_in)
+            assert info.plug_in is not None, f"{option.name} says which plug-ins it names"
+            return choices.completing_plug_ins(info.plug_in)
         case Form.PATTERNS:
             return completion.complete_pattern
         case Form.PORT_DTYPES:
-            return completion.completing_ports(said.choices)
+            return completion.completing_ports(info.choices)
         case Form.PATHS | Form.PATH_DTYPES | Form.PORT_ENDS | Form.FLAG:
             return None
         case _:
-            assert_never(said.form)
+            assert_never(info.form)
 
 
 def describe(name: str) -> Any:
-    """What Typer is told of an option of a request."""
+    """Typer's option for an option of a request."""
     option = _request()[name]
-    said = about(option)
+    info = about(option)
     return typer.Option(
-        words.spelled(option), metavar=_metavar(option), help=said.help, autocompletion=_completion(option),
-        show_default=said.usual or True, rich_help_panel=said.panel.value,
+        words.spelled(option), metavar=_metavar(option), help=info.help, autocompletion=_completion(option),
+        show_default=info.usual or True, rich_help_panel=info.panel.value,
     )  # fmt: skip
 
 
-def _parameter(option: Field[Any], usual: Mapping[str, str]) -> inspect.Parameter:
-    """An option of a request as a command's parameter."""
+def _parameter(option: Field[Any], defaults: Mapping[str, str]) -> inspect.Parameter:
+    """A request's option as a command's parameter."""
     kind: Any = list[str] | None
     default: object = None
     match about(option).form:
         case Form.FLAG:
             kind, default = bool, False
         case Form.FORMATS | Form.CHOICE | Form.WORDS | Form.NAME:
-            default = usual.get(option.name, option.default)
+            default = defaults.get(option.name, option.default)
             kind = str | None if default is None else str
         case Form.PATTERNS | Form.PATHS | Form.PATH_DTYPES | Form.PORT_DTYPES | Form.PORT_ENDS:
             pass
@@ -175,56 +185,61 @@ def _parameter(option: Field[Any], usual: Mapping[str, str]) -> inspect.Paramete
 
 
 def _place(own: Mapping[str, inspect.Parameter], usual: Mapping[str, str]) -> Iterator[inspect.Parameter]:
-    """The parameters of a command with the options of a request: those that decide in the place of `options`, those
-    about a result where it writes one. `usual`: defaults that are the command's own.
+    """The parameters of a command, with a request's options in place of `options` and, if it writes
+    a model, the options about results after `overwrite`.
+
+    `usual` are defaults of the command's own.
     """
     for name, existing in own.items():
         if name != "options":
             yield existing.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         is_of_result = name == _BEFORE_RESULTS
         if name == "options" or is_of_result:
-            yield from (_parameter(each, usual) for each in fields(Request) if about(each).is_of_result is is_of_result)
+            yield from (
+                _parameter(option, usual) for option in fields(Request) if about(option).is_of_result is is_of_result
+            )
 
 
 def _read(option: Field[Any], value: Any) -> Written:
-    """What a command was given as it was written."""
+    """A command's argument as written."""
     if about(option).form is Form.FLAG:
         return not option.default if value else bool(option.default)
     return tuple(value) if isinstance(value, list) else value
 
 
 def _is_named(context: typer.Context, name: str) -> bool:
-    """Whether an option is on the command line, or in the environment, and not at its default."""
+    """Whether an option is given on the command line or in the environment."""
     source = context.get_parameter_source(name)
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 def with_search_options(command: Callable[..., None]) -> Callable[..., None]:
-    """As `with_options`, of a command that measures what running low costs."""
+    """Decorator: `with_options` with the defaults of a search."""
     return with_options(command, SEARCH_DEFAULTS)
 
 
 def with_options(command: Callable[..., None], usual: Mapping[str, str] | None = None) -> Callable[..., None]:
-    """Give a command the options of a request, and hand them on as its parameter `options`. `usual`: defaults that are
-    the command's own.
+    """Decorator: add a request's options to a command, which gets them as its parameter `options`.
+
+    `usual` are defaults of the command's own.
     """
     placed = list(_place(inspect.signature(command).parameters, usual or {}))
-    shared = {each.name for each in placed} & _request().keys()
+    shared = {parameter.name for parameter in placed} & _request().keys()
 
     @functools.wraps(command)
-    def run(context: typer.Context, **given: Any) -> None:
-        values = {name: given.pop(name) for name in _request() if name in shared}
-        known = _request()
+    def run(context: typer.Context, **arguments: Any) -> None:
+        values = {name: arguments.pop(name) for name in _request() if name in shared}
+        by_name = _request()
         written = {
-            name: words.settle(known[name], _read(known[name], value))
+            name: words.settle(by_name[name], _read(by_name[name], value))
             for name, value in values.items()
             if _is_named(context, name)
         }
-        command(options=Options(written), **given)
+        command(options=Options(written), **arguments)
 
     placed.insert(0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
     run.__signature__ = inspect.Signature(placed)  # type: ignore[attr-defined]  # what Typer reads
-    run.__annotations__ = {each.name: each.annotation for each in placed}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in placed}
     return run
 
 

@@ -1,4 +1,4 @@
-"""The option --report FILE, which several commands share: one HTML page of what the command did."""
+"""The option `--report FILE`: one HTML page about a command's result."""
 
 import math
 import os
@@ -30,9 +30,10 @@ Report = Annotated[
 
 
 def check_report(report: Path | None, *models: Path, save_plan: Path | None = None, resume: Path | None = None) -> None:
-    """Refuse a report, and what else a command writes beside its models, before the work starts.
+    """Check the paths that a command writes besides its models, before the work starts.
 
-    Raises InputError: one cannot be written, two are one, or the report is a file that is none of mezzo's.
+    Raises InputError: one cannot be written, two are equal, or the report would replace another
+    file.
     """
     check_destinations({"--report": report, "--save-plan": save_plan, "--resume": resume}, models)
     if report is None:
@@ -56,9 +57,10 @@ def draw_report(
     draw: "Callable[[], Outline]",
     steps: Iterable[tuple[str, str]] = (),
 ) -> Document:
-    """Write the page, all of it or nothing, where one is asked for. Returns the account, with the graph if so.
+    """Write the HTML page atomically, if one is requested. Returns the account, then with its
+    graph.
 
-    Raises InputError: it cannot be written.
+    Raises InputError: the file cannot be written.
     """
     if report is None:
         return dict(account)
@@ -71,7 +73,7 @@ def draw_report(
 
 
 def tell_report(report: Path | None) -> None:
-    """Say where the report is, below what a command has printed."""
+    """Print where the report is."""
     if report is not None:
         size = format_size(report.stat().st_size)
         print_text(f"\nreport: {os.fspath(report)} ({size}), for any browser")
@@ -80,8 +82,9 @@ def tell_report(report: Path | None) -> None:
 def steps_to_the_beginning(
     reference: Path, model: Path, trust_external_paths: bool, comparison: "Comparison"
 ) -> list[tuple[str, str]]:
-    """Where two models differ: whom to ask why the value where the error begins is what it is. The model that was
-    judged is asked where it tells how it was made, else the reference.
+    """A command that explains the first layer with an excessive error, if two models differ.
+
+    It asks the compared model if its metadata has its decisions, else the reference.
     """
     from mezzo.conversion.results import decided_nodes
     from mezzo.report.text.measured.comparison import bounds_errors, find_beginning
@@ -91,11 +94,14 @@ def steps_to_the_beginning(
     begins = find_beginning(comparison.layers, comparison.verdict.budget if bounds_errors(comparison) else math.inf)
     if begins is None:
         return []
-    tells = model if decided_nodes(model, trust_external_paths=trust_external_paths) else reference
+    explained = model if decided_nodes(model, trust_external_paths=trust_external_paths) else reference
     words = " --trust-external-paths" if trust_external_paths else ""
     name = f"-- {quote(begins.name)}" if begins.name.startswith("-") else quote(begins.name)
     return [
-        (f"mezzo explain {_words(tells)}{words} {name}", "why what makes the first wrong value runs in what it does")
+        (
+            f"mezzo explain {_words(explained)}{words} {name}",
+            "why what makes the first wrong value runs in what it does",
+        )
     ]
 
 
@@ -103,7 +109,7 @@ def steps_after_comparison(
     reference: Path, model: Path, data: Path, labels: Sequence[str], batch: int | None, options: Options,
     comparison: "Comparison",
 ) -> list[tuple[str, str]]:  # fmt: skip
-    """What to look at once two models are compared."""
+    """Suggestions after a comparison."""
     names = _words(reference, model)
     shared = " ".join([_data_words(data, labels, batch), *options.words("compare")])
     steps = [(f"mezzo ranges {_words(reference)} {shared}", "what values hold, and what a format would lose")]
@@ -122,16 +128,16 @@ def steps_after_tuning(
     source: Path, result: Path, data: Path, held_out: Path | None, labels: Sequence[str], batch: int | None,
     options: Options,
 ) -> list[tuple[str, str]]:  # fmt: skip
-    """What to look at once a model is tuned."""
-    held = _data_words(held_out if held_out is not None else data, labels, batch)
-    judge = " ".join([held, *options.beside_a_plan().words("compare")])
+    """Suggestions after a search."""
+    check_data = _data_words(held_out if held_out is not None else data, labels, batch)
+    judge = " ".join([check_data, *options.beside_a_plan().words("compare")])
     to = options.word("to")
-    first, *others = ("",) if to is None else spell_formats(to).split(",")
-    asked = options.with_words("to", first) if others else options  # it tells of one format at a time
-    shared = " ".join([_data_words(data, labels, batch), *asked.words("sensitivity")])
-    judged = [(f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer")]
+    first_format, *others = ("",) if to is None else spell_formats(to).split(",")
+    sensitivity_options = options.with_words("to", first_format) if others else options  # sensitivity takes one format
+    shared = " ".join([_data_words(data, labels, batch), *sensitivity_options.words("sensitivity")])
+    compare_steps = [(f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer")]
     return [
-        *(() if source.samefile(result) else judged),
+        *(() if source.samefile(result) else compare_steps),
         (f"mezzo sensitivity {_words(source)} {shared}", "what each operator costs in error"),
     ]
 
@@ -146,9 +152,9 @@ def _words(*words: str | Path) -> str:
 
 
 @contextmanager
-def _telling(report: Path, what: str) -> Iterator[None]:
-    """Turn what the system refuses into an InputError."""
+def _telling(report: Path, action: str) -> Iterator[None]:
+    """Turn an OSError into an InputError."""
     try:
         yield
     except OSError as error:
-        raise InputError(f"cannot {what} the report {os.fspath(report)!r}: {error.strerror}") from error
+        raise InputError(f"cannot {action} the report {os.fspath(report)!r}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The option `--resume`, and what is said of it when somebody ends a command."""
+"""The option `--resume`, and its hint when a command is interrupted."""
 
 import glob
 import os
@@ -21,7 +21,7 @@ Resume = Annotated[
 
 @contextmanager
 def telling_how_to_go_on(resume: Path | None) -> Iterator[None]:
-    """Say on Ctrl-C where what was run is kept, if it is."""
+    """Print on Ctrl-C where the state of the run is saved, if it is."""
     try:
         yield
     except KeyboardInterrupt:
@@ -31,5 +31,5 @@ def telling_how_to_go_on(resume: Path | None) -> Iterator[None]:
 
 
 def _is_begun(resume: Path) -> bool:
-    """Whether anything is kept there, or in the files beside it."""
+    """Whether the file, or one of its .npz companions, exists."""
     return os.path.lexists(resume) or any(resume.parent.glob(f"{glob.escape(resume.name)}.*.npz"))

@@ -1,4 +1,4 @@
-"""Options as they are written, and what they are to the library: read by form, and spelled again."""
+"""Conversion of options between command-line words and library values."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -12,12 +12,12 @@ from mezzo.contracts.options.option import About, Form, about, spell_option
 from mezzo.formats.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, DType
 from mezzo.formats.format_words import read_format, spell_formats
 
-# What is written of an option: a word, several, or that it is there. None says nothing.
+# An option as written: a word, several words, or a flag; None if it is absent.
 Written = str | tuple[str, ...] | bool | None
 
 
 def read(option: Field[Any], written: Written) -> object:
-    """What is written of an option as the library spells it. Raises InputError: it is no such value."""
+    """The library's value of an option. Raises InputError: there is no such value."""
     match written:
         case bool() | None | str():
             return written
@@ -26,48 +26,48 @@ def read(option: Field[Any], written: Written) -> object:
 
 
 def settle(option: Field[Any], written: Written) -> Written:
-    """What is written once of an option as mezzo itself writes it. Raises InputError: it is no such value."""
-    said, word = about(option), spelled(option)
+    """The canonical form of an option's single word. Raises InputError: there is no such value."""
+    info, word = about(option), spelled(option)
     if not isinstance(written, str):
         return written
-    match said.form:
+    match info.form:
         case Form.FORMATS:
             return spell_formats(written)
         case Form.CHOICE:
-            return choices.settle_choice(word, written, said.choices)
+            return choices.settle_choice(word, written, info.choices)
         case Form.WORDS:
-            return ",".join(choices.settle_choice(word, one, said.choices) for one in written.split(","))
-        case Form.NAME if said.plug_in == "calibrator" and {*written} & {":", "="}:
-            return written  # a function, or a name with its setting, which is read with the data
-        case Form.NAME if not (said.is_file and written.endswith(".toml")):
-            assert said.plug_in is not None, f"{option.name} says which plug-ins it names"
-            return choices.settle_plug_in(said.plug_in, written, word)
+            return ",".join(choices.settle_choice(word, part, info.choices) for part in written.split(","))
+        case Form.NAME if info.plug_in == "calibrator" and {*written} & {":", "="}:
+            return written  # a function or a name with a parameter, resolved with the data
+        case Form.NAME if not (info.is_file and written.endswith(".toml")):
+            assert info.plug_in is not None, f"{option.name} says which plug-ins it names"
+            return choices.settle_plug_in(info.plug_in, written, word)
     return written
 
 
 def spelled(option: Field[Any]) -> str:
-    """An option as it is written on a command line."""
+    """An option's name on the command line."""
     return spell_option(option.name, about(option).form, option.default)
 
 
-def _read_parts(option: str, said: About, parts: tuple[str, ...]) -> object:
-    match said.form:
+def _read_parts(option: str, info: About, parts: tuple[str, ...]) -> object:
+    match info.form:
         case Form.PATTERNS | Form.PATHS:
             return parts
         case Form.PATH_DTYPES:
             return _read_dtypes(option, parts, LEVEL_DTYPES)
         case Form.PORT_DTYPES:
-            return _read_ports(option, parts, said.choices)
+            return _read_ports(option, parts, info.choices)
         case Form.PORT_ENDS:
             return _read_ends(option, parts)
         case Form.FORMATS | Form.CHOICE | Form.WORDS | Form.NAME | Form.FLAG:
             raise AssertionError(f"{option} is written once")
         case _:
-            assert_never(said.form)
+            assert_never(info.form)
 
 
 def _read_ports(option: str, words: tuple[str, ...], for_all: tuple[str, ...]) -> str | dict[str, str]:
-    """Read one word for all, or names with a dtype each."""
+    """One word for all ports, or names with a dtype each."""
     plain = [meant[0] for word in words if (meant := names_meant(word, dict.fromkeys(for_all, ())))]
     if plain and len(words) > 1:
         raise InputError(
@@ -79,7 +79,7 @@ def _read_ports(option: str, words: tuple[str, ...], for_all: tuple[str, ...]) -
 def _read_dtypes(
     option: str, words: tuple[str, ...], formats: Mapping[str, DType], others: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """Read NAME=DTYPE words: FP32 or one of the formats."""
+    """NAME=DTYPE words as a mapping: FP32 or one of the formats."""
     high = FORMATS[HIGH].words[0]
     valid = " or ".join((*others, *(f"NAME={choice}" for choice in (high, *formats))))
     return _read_named(
@@ -88,27 +88,27 @@ def _read_dtypes(
 
 
 def _read_ends(option: str, words: tuple[str, ...]) -> dict[str, str]:
-    """Read NAME=LO..HI words; the ends are read with the other options."""
+    """NAME=LO..HI words as a mapping; the ranges are parsed with the other options."""
     return _read_named(option, words, "ranges", "NAME=LO..HI, such as image=0..255", lambda name, ends: ends)
 
 
 def _read_named(
-    option: str, words: tuple[str, ...], things: str, valid: str, read_thing: Callable[[str, str], str]
+    option: str, words: tuple[str, ...], plural: str, valid: str, read_value: Callable[[str, str], str]
 ) -> dict[str, str]:
-    """Read words that give names something, each name one."""
-    named: dict[str, str] = {}
+    """NAME=VALUE words as a mapping. Raises InputError: a word has no value, or a name has two."""
+    values: dict[str, str] = {}
     for word in words:
         name, sign, text = word.rpartition("=")
         if not sign or not name:
             raise InputError(f"{option} {word!r} is not understood; give {valid}")
-        thing = read_thing(name, text)
-        if named.setdefault(name, thing) != thing:
-            raise InputError(f"{option} gives {name!r} two {things}, {named[name]} and {thing}; keep one")
-    return named
+        value = read_value(name, text)
+        if values.setdefault(name, value) != value:
+            raise InputError(f"{option} gives {name!r} two {plural}, {values[name]} and {value}; keep one")
+    return values
 
 
 def spell(options: Mapping[str, Field[Any]], written: Mapping[str, Written]) -> Iterator[str]:
-    """The words that say what is written of options: what is said once, then what is repeated, then flags."""
+    """The command-line words of options: single values, then repeated ones, then flags."""
     values = [(spelled(option), written[name]) for name, option in options.items()]
     for word, value in values:
         if isinstance(value, str):

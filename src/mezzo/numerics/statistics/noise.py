@@ -2,7 +2,8 @@
 last place.
 
 Another runtime, or another order of summation, changes FP32 outputs about as much, so smaller
-differences mean nothing."""
+differences mean nothing.
+"""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ class Shaker:
     place, up or down.
 
     That is half a unit on average. Integral and non-finite elements are unchanged, as masks,
-    padding, exponents and thresholds are exact."""
+    padding, exponents and thresholds are exact.
+    """
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(_SEED)
@@ -53,7 +55,8 @@ def measure_noise(meter: Meter) -> float:
     """The relative L2 change of a perturbed output; infinite if it broke, e.g. by NaN or another
     length.
 
-    Integers that a perturbation changes are not noise: they have to be equal."""
+    Integers that a perturbation changes are not noise: they have to be equal.
+    """
     if meter.is_exact:
         return 0.0
     return math.inf if meter.broken is not None else meter.result().relative_l2.estimate

@@ -1,5 +1,6 @@
 """Bias correction and SmoothQuant scales, as numbers. Neither always helps, so callers verify each
-on held-out data."""
+on held-out data.
+"""
 
 from typing import Any
 
@@ -16,7 +17,8 @@ def corrected_bias(
     operator.
 
     `bias` is None if the operator has none. Source: Nagel et al., "Data-Free Quantization Through
-    Weight Equalization and Bias Correction", 2019."""
+    Weight Equalization and Bias Correction", 2019.
+    """
     float_means, int8_means = np.asarray(wanted_means, np.float64), np.asarray(quantized_means, np.float64)
     assert float_means.shape == int8_means.shape, "each channel has both means"
     moved = float_means - int8_means
@@ -34,7 +36,8 @@ def smoothing_scales(data_largest: npt.NDArray[Any], weights_largest: npt.NDArra
     `alpha`: 1 equalizes the activation's channels, 0 the weights', 0.5 is halfway. A channel that
     is zero or not finite in either keeps scale 1. The median scale is 1.
     Source: Xiao et al., "SmoothQuant", 2023: largest activation ** alpha / largest weight ** (1 -
-    alpha)."""
+    alpha).
+    """
     assert 0 <= alpha <= 1, "a share"
     data, weights = np.asarray(data_largest, np.float64), np.asarray(weights_largest, np.float64)
     assert data.shape == weights.shape, "each channel has both"

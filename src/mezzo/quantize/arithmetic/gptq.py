@@ -7,7 +7,8 @@ becomes one of its two neighbouring integers: one bit says which, and no weight 
 step.
 
 Source: Frantar et al., "GPTQ", 2022; Nagel et al., "Up or Down? Adaptive Rounding", 2020, for the
-two neighbours."""
+two neighbours.
+"""
 
 import numpy as np
 
@@ -33,7 +34,8 @@ _PARTS = tuple(1 - number / 50 for number in range(21))
 def weighted_scales(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: Moments) -> Quantization:
     """Scales with the least squared rounding error, each weight's error weighted by the mean square
     of its input; the largest weights may be clipped. No slice has a larger error than with the
-    given scales."""
+    given scales.
+    """
     squares = _diagonal(moments, product.columns(weights).shape[1])[:, :, None]
     importance = product.weights(np.broadcast_to(squares, product.columns(weights).shape), weights.shape)
     scales = np.array(how.scales, np.float32)
@@ -71,7 +73,8 @@ def _best_parts(weights: Floats, scales: Floats, importance: Floats, grid: Grid)
 
 def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: Moments) -> bytes:
     """GPTQ rounding: the weights to round to the other neighbour, as bits for
-    `Quantization.turned`."""
+    `Quantization.turned`.
+    """
     steps = weights / laid(np.array(how.scales, np.float32), weights.ndim, how.axis)
     columns = product.columns(steps).astype(np.float64)
     exact = laid(np.array(how.scales, np.float64), weights.ndim, how.axis)

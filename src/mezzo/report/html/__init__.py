@@ -1,4 +1,4 @@
-"""HTML pages that need nothing else: `render` makes that of an account."""
+"""Self-contained HTML pages of accounts."""
 
 from mezzo.report.html.page import render
 

@@ -1,8 +1,8 @@
-"""Puts one page together: the account, packed, between the libraries and scripts that draw it. Nothing is loaded later.
+"""Self-contained HTML page of an account, with its libraries and scripts inline.
 
-The account travels as gzip in base64, which holds no character that HTML or a script could take for its own: what a
-name in a model says never meets a parser before the page puts it into a text node. The policy in the page's head lets
-the scripts run whose digests it lists, and forbids every request.
+The account is embedded as gzip in base64, whose characters have no meaning in HTML or JavaScript:
+names from a model reach the page as text nodes only. The Content-Security-Policy in the page's head
+allows the listed script digests, and forbids every request.
 """
 
 import base64
@@ -16,7 +16,7 @@ from importlib.resources import files
 
 from mezzo.report.layout.names import clean
 
-# The first line of every page, by which `--report` knows what it may replace.
+# The first line of every page; `--report` overwrites only files that start with it.
 MARK = "<!DOCTYPE html><!-- mezzo-report/1 -->"
 _LIBRARIES = ("cytoscape.min.js", "dagre.min.js", "tabulator.min.js", "uPlot.iife.min.js")
 _STYLES = ("vendor/tabulator.min.css", "vendor/uPlot.min.css", "style.css")
@@ -28,9 +28,10 @@ _SLOT = re.compile(r"<!--slot:(\w+)-->")
 
 
 def render(account: Mapping[str, object]) -> str:
-    """The page that shows an account. An account without a graph, as `--json` prints it, gives tables and no drawing.
+    """The HTML page of an account. Without a graph, as `--json` prints it, the page has tables
+    only.
 
-    Raises ValueError: it is no account, or holds NaN or an infinity, which JSON lacks.
+    Raises ValueError: it is no account, or has NaN or an infinity, which JSON lacks.
     """
     if account.get("format") != "mezzo-account/1":
         raise ValueError(f"format is {account.get('format')!r}, wanted 'mezzo-account/1'; give an account of mezzo's")
@@ -44,12 +45,12 @@ def render(account: Mapping[str, object]) -> str:
         "account": _pack(account),
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    # One pass over the template: what fills a slot is not searched for slots.
+    # One pass over the template: slot contents are not searched for slots.
     return MARK + _SLOT.sub(lambda slot: slots[slot[1]], _read("page.html"))
 
 
 def _policy(scripts: list[str]) -> str:
-    """The Content-Security-Policy: these scripts, styles in the page, images made by it, and no request at all."""
+    """The Content-Security-Policy: these scripts, inline styles, data images, and no request."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     return (
         "default-src 'none'; script-src " + " ".join(f"'sha256-{digest}'" for digest in digests) + "; "
@@ -58,7 +59,7 @@ def _policy(scripts: list[str]) -> str:
 
 
 def _pack(account: Mapping[str, object]) -> str:
-    """gzip in base64; the same account gives the same text."""
+    """The account as gzip in base64, deterministic."""
     text = json.dumps(account, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
 

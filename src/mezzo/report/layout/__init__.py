@@ -1,5 +1,4 @@
-"""Layout of texts: tables and colours, numbers as people read them, names of a model made safe to print.
+"""Text layout: tables and colours, number formats, and safe printing of names from models.
 
-Imports: `common`, `formats`.
-A new way to spell a number is a function of `numbers.py`.
+Imports: `common`, `formats`. A new number format is a function of `numbers.py`.
 """

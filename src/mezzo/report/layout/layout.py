@@ -1,4 +1,4 @@
-"""How a report looks: ruled and coloured in a terminal, plain columns in a pipe."""
+"""Report layout: rules and colours in a terminal, plain columns in a pipe."""
 
 import enum
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from rich.text import Text
 from mezzo.formats.dtypes import DType
 from mezzo.report.layout.names import clean, shorten
 
-# Low is what one looks for, so it stands out. Colours that both dark and light terminals show.
+# Low precisions stand out. All colours are legible on dark and light terminals.
 _DTYPE_STYLES = {
     "f16": "green", "bf16": "cyan", "f32": "yellow", "f64": "magenta",
     "int8": "blue", "f8e4m3fn": "blue", "f8e5m2": "blue", "f8e4m3fnuz": "blue", "f8e5m2fnuz": "blue",
@@ -24,13 +24,15 @@ _UNKNOWN_SHOWN = 8
 
 
 class Layout(enum.Enum):
-    """Where a report goes. PLAIN has no colour, no rules and no line breaks but its own."""
+    """Destination of a report. PLAIN has no colours, no rules and no automatic line breaks."""
 
     TERMINAL = "terminal"
     PLAIN = "plain"
 
     def make_table(self, *columns: RenderableType, right: Sequence[str] = (), fixed: Sequence[str] = ()) -> Table:
-        """Start a table. `right` columns align right; `fixed` ones keep their width while others wrap."""
+        """A new table. `right` columns align right; `fixed` ones keep their width while others
+        wrap.
+        """
         is_ruled = self is Layout.TERMINAL
         table = Table(
             box=box.SIMPLE_HEAD if is_ruled else None,
@@ -49,16 +51,14 @@ class Layout(enum.Enum):
         return table
 
     def spell_name(self, name: str, most: int = _LONGEST_NAME) -> str:
-        """A name for a column. Long ones lose their middle in a terminal, where a table has no room; a pipe has all."""
-        said = clean(name)
-        return shorten(said, most) if self is Layout.TERMINAL else said
+        """A name for a column: in a terminal long names lose their middle, a pipe gets all."""
+        cleaned = clean(name)
+        return shorten(cleaned, most) if self is Layout.TERMINAL else cleaned
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command to copy: its line is never broken, whatever the width. Text by itself would lose that where it is
-    printed; whoever prints says `crop=False`.
-    """
+    """A command to copy, whose line is never broken; print it with `crop=False`."""
 
     words: str
     depth: int = 2
@@ -68,7 +68,7 @@ class Command:
 
 
 def heading(text: str) -> Text:
-    """The title of one part of a report."""
+    """The title of a section of a report."""
     return Text(text, style="bold")
 
 
@@ -78,19 +78,19 @@ def blank() -> Text:
 
 
 def dtype_style(dtype: DType | str) -> str:
-    """The colour of a precision, the same wherever one is named."""
+    """The colour of a precision, the same in all reports."""
     return _DTYPE_STYLES.get(str(dtype), "")
 
 
 def report_unknown(unknown: "Sequence[str]") -> list[RenderableType]:
-    """Lay out what the data cannot tell, a line per reason."""
+    """Lines on what the data cannot show, one per reason."""
     lines = [indented(f"cannot tell: {clean(reason)}", style="yellow") for reason in unknown[:_UNKNOWN_SHOWN]]
     more = len(unknown) - len(lines)
     return [*lines, *([indented(f"and {more} more that it cannot tell", style="yellow")] if more else [])]
 
 
 def indented(text: str, style: str = "", depth: int = 2) -> RenderableType:
-    """A line under a heading, kept in its column where it wraps."""
+    """An indented line that keeps its indent when it wraps."""
     grid = Table.grid(padding=0)
     grid.add_column(width=depth, no_wrap=True)
     grid.add_column(overflow="fold")

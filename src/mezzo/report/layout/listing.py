@@ -1,4 +1,4 @@
-"""Colours the typed text of a model: precisions stand out, casts step back."""
+"""Colours for a model's typed listing: precisions stand out, casts are dimmed."""
 
 import re
 
@@ -12,13 +12,13 @@ _WORD = re.compile(r"^\s*(?:input|given|weight|sparse|output|yield|return|functi
 
 
 def colour(line: str) -> Text:
-    """One line of a listing, in colour. The text itself stays as it is."""
+    """One line of a listing in colour; the text is unchanged."""
     text = Text(line, no_wrap=True, overflow="ignore", end="")
     if _CAST.match(line):
         text.stylize("dim")
     word = _WORD.match(line)
     if word is not None:
         text.stylize("bold", *word.span())
-    for found in _DTYPE.finditer(line):
-        text.stylize(dtype_style(found.group()), *found.span())
+    for match in _DTYPE.finditer(line):
+        text.stylize(dtype_style(match.group()), *match.span())
     return text

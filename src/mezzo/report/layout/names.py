@@ -1,4 +1,4 @@
-"""Makes text that came from a model safe to show: names are the model's author's, not ours."""
+"""Safe printing of names from models: escapes, quoting, shortening."""
 
 import shlex
 import unicodedata
@@ -14,14 +14,14 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def clean(text: str) -> str:
-    """Escape what a terminal would act on instead of showing: `\\x1b`, `\\u202e`. Newlines and tabs count."""
+    """Escape control and invisible characters, newlines and tabs included: `\\x1b`, `\\u202e`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(sign) if unicodedata.category(sign) in _HIDDEN else sign for sign in text)
 
 
 def clean_lines(text: str) -> str:
-    """Escape as `clean` does, but keep the line breaks of a text of several lines."""
+    """Escape as `clean` does, but keep line breaks."""
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
@@ -30,41 +30,43 @@ def _escape(sign: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Spell a word so that a POSIX shell reads it as one word, hidden characters escaped."""
+    """A word as one word of a POSIX shell, hidden characters escaped."""
     return shlex.quote(clean(text))
 
 
 def join_some(names: Iterable[str], most: int) -> str:
     """List at most `most` names and count the others."""
-    every = [clean(name) for name in names]
-    shown = ", ".join(every[:most])
-    return shown if len(every) <= most else f"{shown} and {len(every) - most} more"
+    cleaned = [clean(name) for name in names]
+    shown = ", ".join(cleaned[:most])
+    return shown if len(cleaned) <= most else f"{shown} and {len(cleaned) - most} more"
 
 
 def join_or(names: Iterable[object]) -> str:
-    """List what may be any of several: "f16", "f16 or f8e4m3fn"."""
+    """A list of alternatives: "f16", "f16 or f8e4m3fn"."""
     return " or ".join(map(str, names))
 
 
 def shorten(text: str, most: int) -> str:
-    """Leave out the middle of a text that is longer than `most`: its ends say most. "/encoder/...layers/7/Gelu"."""
+    """Cut the middle of a text longer than `most`, as names differ in their ends:
+    "/enc...layers/7/Gelu".
+    """
     if len(text) <= most or most <= len(_CUT):
         return text
-    kept = most - len(_CUT)
-    head = kept // 3
-    return f"{text[:head]}{_CUT}{text[len(text) - (kept - head) :]}"
+    length = most - len(_CUT)
+    head = length // 3
+    return f"{text[:head]}{_CUT}{text[len(text) - (length - head) :]}"
 
 
 def shorten_path(path: str, most: int) -> str:
-    """A path with as many of its first words cut to a letter as it takes: "e.l.3.attention.output.dense"."""
+    """A path whose first parts are cut to a letter as needed: "e.l.3.attention.output.dense"."""
     parts = path.split(".")
-    for place, part in enumerate(parts[:-1]):
+    for position, part in enumerate(parts[:-1]):
         if len(".".join(parts)) <= most:
             break
-        parts[place] = part if part.isdecimal() else part[:1]
+        parts[position] = part if part.isdecimal() else part[:1]
     return shorten(".".join(parts), most)
 
 
 def spell_precision(precision: "Precision") -> str:
-    """One dtype where all three agree, else what is multiplied, summed up and handed on: "f16/f32/f32"."""
+    """One dtype if all three agree, else compute, accumulate and output types: "f16/f32/f32"."""
     return "/".join(map(str, precision if len(set(precision)) > 1 else precision[:1]))

@@ -1,4 +1,6 @@
-"""Spells numbers for people: errors, shares, intervals. Plain ASCII, and never more digits than mean something."""
+"""Number formats for people: errors, shares, intervals, durations, in ASCII and with significant
+digits only.
+"""
 
 import math
 from typing import TYPE_CHECKING
@@ -10,19 +12,19 @@ _LONG_S = 120
 
 
 def spell_error(error: float) -> str:
-    """Three digits of a relative error: 3.12e-04, 0.123, inf."""
+    """A relative error with three digits: 3.12e-04, 0.123, inf."""
     if error == 0 or not math.isfinite(error):
         return f"{error:g}"
     return f"{error:.2e}" if abs(error) < 0.01 or abs(error) >= 1000 else f"{error:.3g}"
 
 
 def spell_number(value: float) -> str:
-    """Four digits of any number: 65504, 1.234e+05, -0.001."""
+    """A number with four digits: 65504, 1.234e+05, -0.001."""
     return f"{value:.5g}" if value.is_integer() and abs(value) < 100_000 else f"{value:.4g}"
 
 
 def spell_share(share: float) -> str:
-    """A share as a percentage that tells few from none and nearly all from all: "12.3 %", "<0.01 %", ">99.99 %"."""
+    """A percentage that never rounds to none or all: "12.3 %", "<0.01 %", ">99.99 %"."""
     if not math.isfinite(share):
         return "nan"
     if 0 < share < 1e-4:
@@ -34,7 +36,7 @@ def spell_share(share: float) -> str:
 
 
 def spell_cosine(cosine: float) -> str:
-    """A cosine, cut and not rounded: only 1 is spelled "1"."""
+    """A cosine with seven digits, truncated: only 1 is "1"."""
     if not math.isfinite(cosine):
         return "nan"
     if cosine >= 1:
@@ -43,7 +45,7 @@ def spell_cosine(cosine: float) -> str:
 
 
 def spell_interval(interval: "Interval") -> str:
-    """Both ends of an interval of errors, two digits each."""
+    """Both ends of an error interval, two digits each."""
     return " .. ".join(
         f"{end:.1e}" if math.isfinite(end) and end else f"{end:g}" for end in (interval.low, interval.high)
     )
@@ -70,5 +72,5 @@ def spell_time(time_s: float) -> str:
 
 
 def spell_count(number: int, what: str) -> str:
-    """A number of things: "1 node", "12 nodes"."""
+    """A count with its noun: "1 node", "12 nodes"."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What was laid out for a terminal, as text."""
+"""Rendering of a report as plain text."""
 
 import io
 import shutil
@@ -10,12 +10,12 @@ _USUAL = (100, 24)
 
 
 def terminal_width() -> int:
-    """How many columns the terminal has."""
+    """The number of columns of the terminal."""
     return shutil.get_terminal_size(_USUAL).columns
 
 
 def as_text(parts: Sequence[RenderableType], width: int) -> str:
-    """Lay parts out in so many columns, without colours."""
+    """Render parts to text of this width, without colours."""
     console = Console(file=io.StringIO(), width=width, color_system=None, markup=False, highlight=False, emoji=False)
     for part in parts:
         console.print(part, crop=False)

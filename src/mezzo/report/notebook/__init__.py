@@ -1,5 +1,4 @@
-"""Results as notebooks and Python shells show them.
+"""Display of results in notebooks and Python shells.
 
-Imports: what `report` may.
-Add a function per kind of result to `notebook.py`.
+Imports: those of `report`. A new kind of result is a function in `notebook.py`.
 """

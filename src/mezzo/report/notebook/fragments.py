@@ -1,4 +1,4 @@
-"""Pieces of what a notebook is given: lines, tables, and bars as pictures. Every name is escaped here."""
+"""HTML fragments for notebooks: lines, tables, and bars as SVG. All names are escaped."""
 
 import html
 import math
@@ -7,22 +7,22 @@ from collections.abc import Iterable, Sequence
 from mezzo.report.layout.names import clean
 from mezzo.report.views.picture import Picture
 
-# Seen on white and on black alike.
+# Legible on white and on black.
 _COLOURS = {"f16": "#2e9e5b", "bf16": "#1f9bb5", "f32": "#c8962e", "f64": "#a05fc0", "int8": "#8a6fd1"}
 _OTHER = "#7a86a8"
-_WIDE = 420  # of a picture, in its own units
-TABLE = "border-collapse:collapse;color:inherit;font:inherit"  # which a page without a doctype does not
+_WIDE = 420  # width of a picture in SVG units
+TABLE = "border-collapse:collapse;color:inherit;font:inherit"  # pages without a doctype do not inherit these
 CELL = 'style="text-align:left;padding:2px 12px 2px 0;border-bottom:1px solid rgba(128,128,128,.35)"'
 
 
 def fragment(lines: Iterable[str], titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Lines above a table, all of which are escaped here."""
+    """Lines above a table, all escaped."""
     head = "".join(f"<div>{safe(line)}</div>" for line in lines)
     return frame(head + spell_table(titles, [[safe(cell) for cell in row] for row in rows]))
 
 
 def bars_of(picture: Picture) -> list[tuple[str, Sequence[tuple[str, int]]]]:
-    """What a picture says of nodes, weights, activations and multiply-adds, for `page_of`."""
+    """Nodes, weights, activations and multiply-adds by precision, for `page_of`."""
     return [
         ("nodes", [(str(share.dtype), share.nodes) for share in picture.shares]),
         ("weights", [(str(share.dtype), share.weights_bytes) for share in picture.shares]),
@@ -32,25 +32,25 @@ def bars_of(picture: Picture) -> list[tuple[str, Sequence[tuple[str, int]]]]:
 
 
 def safe(text: str) -> str:
-    """A name or a sentence as a page holds it."""
+    """Text escaped for HTML, hidden characters included."""
     return html.escape(clean(text))
 
 
 def frame(inner: str) -> str:
-    """What stands alone on a page."""
+    """HTML in a div of its own, with mezzo's style."""
     return f'<div class="mezzo" style="color:inherit;font-size:13px;line-height:1.5">{inner}</div>'
 
 
 def spell_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are safe already."""
+    """A table of escaped cells."""
     head = "".join(f"<th {CELL}>{safe(title)}</th>" for title in titles)
     body = "".join("<tr>" + "".join(f"<td {CELL}>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<table style="{TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def with_bars(rows: Iterable[tuple[str, str, float]], limit: float) -> list[tuple[str, str, str]]:
-    """Rows of a name, a number in words and the number, which becomes a bar as long as its share of the limit."""
-    return [(safe(name), safe(said), bar_of(number, limit)) for name, said, number in rows]
+    """Rows of name, text and number, with the number as a bar relative to `limit`."""
+    return [(safe(name), safe(text), bar_of(number, limit)) for name, text, number in rows]
 
 
 def bar_of(number: float, limit: float) -> str:
@@ -65,25 +65,25 @@ def bar_of(number: float, limit: float) -> str:
 
 
 def draw_bars(bars: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> str:
-    """One bar for each measure with a part for each precision, as long as its share, and what the colours mean."""
+    """An SVG with one bar per measure, split by precision, and a legend."""
     shown = [(name, parts) for name, parts in bars if sum(size for _, size in parts)]
     if not shown:
         return ""
     lines, dtypes = [], list(dict.fromkeys(dtype for _, parts in shown for dtype, size in parts if size))
-    for place, (name, parts) in enumerate(shown):
-        whole, left = sum(size for _, size in parts), 110.0
-        lines.append(f'<text x="0" y="{place * 18 + 12}" font-size="12" fill="currentColor">{safe(name)}</text>')
+    for row, (name, parts) in enumerate(shown):
+        total, x = sum(size for _, size in parts), 110.0
+        lines.append(f'<text x="0" y="{row * 18 + 12}" font-size="12" fill="currentColor">{safe(name)}</text>')
         for dtype, size in parts:
-            width = (_WIDE - 110) * size / whole
-            told = f"<title>{safe(f'{name}: {100 * size / whole:.1f} % in {dtype}')}</title>"
-            shape = f'x="{left:.1f}" y="{place * 18 + 2}" width="{width:.1f}" height="12" fill="{_colour(dtype)}"'
-            lines.append(f"<rect {shape}>{told}</rect>" if size else "")
-            left += width
+            width = (_WIDE - 110) * size / total
+            tooltip = f"<title>{safe(f'{name}: {100 * size / total:.1f} % in {dtype}')}</title>"
+            shape = f'x="{x:.1f}" y="{row * 18 + 2}" width="{width:.1f}" height="12" fill="{_colour(dtype)}"'
+            lines.append(f"<rect {shape}>{tooltip}</rect>" if size else "")
+            x += width
     top = len(shown) * 18
-    for place, dtype in enumerate(dtypes):
-        lines.append(f'<rect x="{110 + place * 70}" y="{top + 4}" width="10" height="10" fill="{_colour(dtype)}"/>')
+    for row, dtype in enumerate(dtypes):
+        lines.append(f'<rect x="{110 + row * 70}" y="{top + 4}" width="10" height="10" fill="{_colour(dtype)}"/>')
         lines.append(
-            f'<text x="{124 + place * 70}" y="{top + 13}" font-size="12" fill="currentColor">{safe(dtype)}</text>'
+            f'<text x="{124 + row * 70}" y="{top + 13}" font-size="12" fill="currentColor">{safe(dtype)}</text>'
         )
     box = f'width="{_WIDE}" height="{top + 18}" viewBox="0 0 {_WIDE} {top + 18}"'
     return f'<svg {box} role="img">{"".join(lines)}</svg>'

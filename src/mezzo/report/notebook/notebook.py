@@ -1,6 +1,7 @@
-"""Results as Python shows them: three lines in a shell; in a notebook a table and a picture, in light and in dark.
+"""Display of results in Python: three lines in a shell; a table and a picture in a notebook.
 
-What a notebook is given stands alone: no script, no file, no network, and every name is escaped.
+The HTML is self-contained: no script, no file, no network, all names escaped, for light and dark
+themes.
 """
 
 import math
@@ -73,7 +74,7 @@ from mezzo.report.text.training.layer_errors import (
 
 _WORST = 8
 _NAMED = 3
-# Of records that print as a table and are kept as JSON: what lays them out, so wide, and what tells them as data.
+# Renderers for records: as a table of a given width, and as JSON.
 _TABLED: Mapping[type, tuple[Callable[[Layout, Any, int], Sequence[RenderableType]], Callable[[Any], Document]]] = {
     GradientErrors: (report_gradient_errors, describe_gradient_errors),
     GradientRanges: (report_gradient_ranges, describe_gradient_ranges),
@@ -87,12 +88,12 @@ def to_text(record: object) -> str:
 
 
 def to_html(record: object) -> str:
-    """A record as a fragment of a page."""
+    """A record as an HTML fragment."""
     return _page(record)
 
 
 def to_table(record: object) -> str:
-    """A record as a table, as wide as the terminal."""
+    """A record as a table of the terminal's width."""
     width = terminal_width()
     assert type(record) in _TABLED, f"{type(record).__name__} has no table of its own"
     report, _ = _TABLED[type(record)]
@@ -100,7 +101,7 @@ def to_table(record: object) -> str:
 
 
 def to_document(record: object) -> Document:
-    """A record as plain data."""
+    """A record as JSON data."""
     assert type(record) in _TABLED, f"{type(record).__name__} is no document"
     _, describe = _TABLED[type(record)]
     return describe(record)
@@ -141,8 +142,8 @@ def _(comparison: Comparison) -> str:
     headline = head_comparison("the reference", "the model", comparison, find_machine())
     outputs = sorted(comparison.outputs, key=_badness, reverse=True)[:_WORST]
     layers = sorted(comparison.layers, key=_badness, reverse=True)[: _WORST - len(outputs)]
-    rows = [(f"output {clean(one.name)}", _error_of(one), one.relative_l2.estimate) for one in outputs]
-    rows += [(clean(one.name), _error_of(one), one.relative_l2.estimate) for one in layers]
+    rows = [(f"output {clean(value.name)}", _error_of(value), value.relative_l2.estimate) for value in outputs]
+    rows += [(clean(value.name), _error_of(value), value.relative_l2.estimate) for value in layers]
     table = spell_table(("", "relative L2 error", "of the bound"), with_bars(rows, comparison.verdict.budget))
     return frame(page_of(headline) + table)
 
@@ -209,59 +210,64 @@ def _(timings: Timings) -> str:
 
 
 @_lines.register
-def _(found: Calibrations) -> Sequence[str]:
-    about = f"Calibrations to {found.to} for {found.target}, judged on {clean(spell_data(found.judged))}"
+def _(table: Calibrations) -> Sequence[str]:
+    about = f"Calibrations to {table.to} for {table.target}, judged on {clean(spell_data(table.judged))}"
     best = (
         "no calibrator's answers are right"
-        if found.best is None
-        else f"best: {clean(found.best.calibrator)}, {spell_row(found.best)}"
+        if table.best is None
+        else f"best: {clean(table.best.calibrator)}, {spell_row(table.best)}"
     )
-    others = [f"{clean(row.calibrator)}: {spell_row(row)}" for row in found.rows if row is not found.best]
+    others = [f"{clean(row.calibrator)}: {spell_row(row)}" for row in table.rows if row is not table.best]
     return about, best, join_some(others, _NAMED) or "no other was asked for"
 
 
 @_page.register
-def _(found: Calibrations) -> str:
-    errors = [row.verdict.error.estimate for row in found.rows]
-    named = [(clean(row.calibrator), spell_row(row)) for row in found.rows]
+def _(table: Calibrations) -> str:
+    errors = [row.verdict.error.estimate for row in table.rows]
+    named = [(clean(row.calibrator), spell_row(row)) for row in table.rows]
     rows = [(*name, error) for name, error in zip(named, errors, strict=True)]
-    head = f"<div>{safe(_lines(found)[0])}</div>"
+    head = f"<div>{safe(_lines(table)[0])}</div>"
     return frame(head + spell_table(("calibrator", "", "error, of the largest"), with_bars(rows, max(errors))))
 
 
 @_lines.register
-def _(found: LayerErrors) -> Sequence[str]:
-    worst = found.outputs[0]
-    said = f"error {spell_error(worst.error)} from FP64, {spell_error(worst.eager)} is FP32's own"
-    layers = "; ".join(tell_where(found)) or "no layer was looked at"
-    return f"LayerErrors: output {clean(worst.name)}, {said}", layers, "print it for a table"
+def _(errors: LayerErrors) -> Sequence[str]:
+    worst = errors.outputs[0]
+    text = f"error {spell_error(worst.error)} from FP64, {spell_error(worst.eager)} is FP32's own"
+    layers = "; ".join(tell_where(errors)) or "no layer was looked at"
+    return f"LayerErrors: output {clean(worst.name)}, {text}", layers, "print it for a table"
 
 
 @_page.register
-def _(found: LayerErrors) -> str:
+def _(errors: LayerErrors) -> str:
     named: list[tuple[str, str, OutputError | LayerError]] = [
-        (f"output {one.name}", "", one) for one in found.outputs[:_WORST]
+        (f"output {entry.name}", "", entry) for entry in errors.outputs[:_WORST]
     ]
-    named += [(name_of(one, found), spell_layer(one), one) for one in worst_layers(found)]
-    largest = max(one.error for _, _, one in named)
-    rows = [(*map(safe, (name, told, *spell_errors(one))), bar_of(one.error, largest)) for name, told, one in named]
-    head = "".join(f"<div>{safe(line)}</div>" for line in (HOW, *tell_where(found), *found.notes))
+    named += [(name_of(entry, errors), spell_layer(entry), entry) for entry in worst_layers(errors)]
+    largest = max(entry.error for _, _, entry in named)
+    rows = [
+        (*map(safe, (name, runs_in, *spell_errors(entry))), bar_of(entry.error, largest))
+        for name, runs_in, entry in named
+    ]
+    head = "".join(f"<div>{safe(line)}</div>" for line in (HOW, *tell_where(errors), *errors.notes))
     return frame(head + spell_table(("", "runs in", *ERRORS, "of the largest"), rows))
 
 
 @_lines.register
-def _(found: GradientErrors) -> Sequence[str]:
-    worst = found.worst
-    first = f"GradientErrors: {tell_all(found)}, worst {clean(worst.name)} {spell_error(worst.error)}"
-    return first, "; ".join(tell_scale(found.ranges)), "print it for a table"
+def _(errors: GradientErrors) -> Sequence[str]:
+    worst = errors.worst
+    first = f"GradientErrors: {tell_all(errors)}, worst {clean(worst.name)} {spell_error(worst.error)}"
+    return first, "; ".join(tell_scale(errors.ranges)), "print it for a table"
 
 
 @_page.register
-def _(found: GradientErrors) -> str:
-    weights = worst_weights(found)
-    largest = max(one.error for one in weights)
-    rows = [(*map(safe, (one.name, *spell_weight(one, found))), bar_of(one.error, largest)) for one in weights]
-    head = "".join(f"<div>{safe(line)}</div>" for line in (tell_all(found), *tell_ranges(found.ranges), *found.notes))
+def _(errors: GradientErrors) -> str:
+    weights = worst_weights(errors)
+    largest = max(entry.error for entry in weights)
+    rows = [(*map(safe, (entry.name, *spell_weight(entry, errors))), bar_of(entry.error, largest)) for entry in weights]
+    head = "".join(
+        f"<div>{safe(line)}</div>" for line in (tell_all(errors), *tell_ranges(errors.ranges), *errors.notes)
+    )
     return frame(head + spell_table(("weight", *TITLES, "of the largest"), rows))
 
 
@@ -273,19 +279,19 @@ def _(ranges: GradientRanges) -> Sequence[str]:
 
 @_page.register
 def _(ranges: GradientRanges) -> str:
-    rows = [(name_of_gradient(one), *spell_gradient(one, ranges)) for one in worst_gradients(ranges)]
+    rows = [(name_of_gradient(entry), *spell_gradient(entry, ranges)) for entry in worst_gradients(ranges)]
     return fragment((tell_about(ranges), *tell_ranges(ranges)), ("gradient of", *RANGE_TITLES), rows)
 
 
 def lines_of(what: str, headline: Headline) -> Sequence[str]:
-    """A headline in three lines: what and whether it may be trusted; what worries and what is gained; what is next."""
+    """A headline in three lines: verdict; risk and gains; next step."""
     gains = "; ".join(headline.gains)
     first = f"{what}: {headline.title}; {headline.verdict}"
     return first, f"risk: {headline.risk}; {gains}", f"next: {_call(headline.aim)}"
 
 
 def page_of(headline: Headline, bars: Iterable[tuple[str, Sequence[tuple[str, int]]]] = ()) -> str:
-    """A headline as a table, with bars for what runs in which precision."""
+    """A headline as an HTML table, with bars for the precisions."""
     rows = [(label, safe(sentence)) for label, sentence in headline.rows()]
     rows.append(("next", f"<code>{safe(_call(headline.aim))}</code>"))
     cells = "".join(f"<tr><th {CELL}>{safe(label)}</th><td {CELL}>{cell}</td></tr>" for label, cell in rows)
@@ -294,7 +300,7 @@ def page_of(headline: Headline, bars: Iterable[tuple[str, Sequence[tuple[str, in
 
 
 def _call(aim: Aim) -> str:
-    """What to do next as Python."""
+    """The next step as a Python call."""
     words = "".join(f", {name}={value!r}" for name, value in aim.words.items())
     match aim.move:
         case Move.WRITE:
@@ -315,10 +321,10 @@ def _call(aim: Aim) -> str:
             return f"mezzo.explain(plan, {aim.words.get('node', 'NODE')!r})"
 
 
-def _badness(found: Deviation) -> float:
-    error = found.relative_l2.estimate
-    return math.inf if found.fault or math.isnan(error) else error
+def _badness(deviation: Deviation) -> float:
+    error = deviation.relative_l2.estimate
+    return math.inf if deviation.fault or math.isnan(error) else error
 
 
-def _error_of(found: Deviation) -> str:
-    return clean(found.fault) if found.fault else spell_error(found.relative_l2.estimate)
+def _error_of(deviation: Deviation) -> str:
+    return clean(deviation.fault) if deviation.fault else spell_error(deviation.relative_l2.estimate)

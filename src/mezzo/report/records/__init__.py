@@ -1,5 +1,5 @@
-"""Records that texts, pages and JSON are made from: account, headline, suggestions, with their JSON schemas.
+"""Records behind texts, pages and JSON: account, headline, suggestions, with their JSON schemas.
 
-Imports: what `report` may.
-A new field of an account is a section in `sections.py` and a line of its schema.
+Imports: those of `report`. A new field of an account is a section in `sections.py` and a line of
+its schema.
 """

@@ -1,7 +1,8 @@
-"""Accounts as plain data for `json.dumps`: what was decided, measured and found. Names stay as the model has them.
+"""Accounts: JSON documents on what a command decided, measured and found.
 
-Every command that measures or converts gives the same document, "mezzo-account/1": all sections are always there, null
-or empty where the command had no part in them. `account.schema.json` tells every field, and `schema` reads it.
+Every command that measures or converts gives the same document, "mezzo-account/1", with all
+sections: null or empty if the command does not fill them. Names are those of the model.
+`account.schema.json` describes every field, and `schema` reads it.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ Settings = Iterable[tuple[str, str]]
 
 
 class Summary(Protocol):
-    """What a report asks of a conversion's summary."""
+    """The fields of a conversion's summary that reports use."""
 
     @property
     def low_nodes(self) -> int: ...
@@ -52,8 +53,8 @@ class Summary(Protocol):
 def schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of accounts."""
     text = files("mezzo.report.records").joinpath("account.schema.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed
 
 
 def describe_conversion(
@@ -68,7 +69,9 @@ def describe_conversion(
     machine: "Machine | None" = None,
     headline: Headline | None = None,
 ) -> Document:
-    """Tell what a conversion did and, where it had data, what that showed. `settings` go beyond those of the plan."""
+    """Account of a conversion and its evaluation on data, if any. `settings` are added to the
+    plan's.
+    """
     content = _describe_decisions(source, result, plan, summary, settings)
     if measured is not None:
         content |= _describe_measured(measured, plan, accumulation)
@@ -88,7 +91,7 @@ def describe_tuning(
     machine: "Machine | None" = None,
     headline: Headline | None = None,
 ) -> Document:
-    """Tell what a search found, what it measured on the way, and what stopped it."""
+    """Account of a search: its result, its measurements, and the reason why it stopped."""
     content = _describe_decisions(source, result, plan, summary, settings)
     content |= _describe_measured(measured, plan, accumulation)
     content["summary"] = _describe_headline(headline)
@@ -107,8 +110,10 @@ def describe_comparison(
     decided: Iterable[PlannedNode] = (),
     headline: Headline | None = None,
 ) -> Document:
-    """Tell how a model's answers differ from a reference's. `formats`: those emulated; by default those of the ulps.
-    `decided`: what the model tells of its nodes.
+    """Account of the differences between a model's outputs and a reference's.
+
+    `formats` are the emulated formats, by default those of the ulps. `decided` are the nodes of the
+    model's own metadata.
     """
     if formats is None:
         formats = {d.ulp_format for d in (*comparison.outputs, *comparison.layers)} - {DType.FLOAT32, DType.FLOAT64}
@@ -126,7 +131,7 @@ def describe_comparison(
 def describe_ranges(
     model: str, ranges: "Ranges", *, settings: Settings = (), machine: "Machine | None" = None
 ) -> Document:
-    """Tell what the values of a model held on data."""
+    """Account of the ranges of a model's values on data."""
     content: Document = {
         "models": [sections.describe_model("model", model)],
         "settings": dict(settings),
@@ -144,7 +149,7 @@ def describe_sensitivity(
     notes: Iterable[str] = (),
     machine: "Machine | None" = None,
 ) -> Document:
-    """Tell what each part of a model costs in output error when it alone runs low."""
+    """Account of the output error of each unit of a model when it alone runs in low precision."""
     content: Document = {
         "models": [sections.describe_model("model", model)],
         "settings": dict(settings),
@@ -155,20 +160,22 @@ def describe_sensitivity(
 
 
 def describe_strategies(model: str, *, settings: Settings = (), machine: "Machine | None" = None) -> Document:
-    """Tell on what model strategies were tried; `with_graph` adds what each made of it."""
+    """Account of the strategies' model and settings; `with_graph` adds the plans."""
     content: Document = {"models": [sections.describe_model("model", model)], "settings": dict(settings)}
     return _account("strategies", content, machine)
 
 
 def with_graph(account: Document, outline: "Outline", steps: Iterable[tuple[str, str]] = ()) -> Document:
-    """The account with what a drawing needs: the graph, its plans, and commands worth trying, each with its reason."""
-    told = [{"command": command, "why": why} for command, why in steps]
-    return {**account, "graph": describe_graph(outline), "plans": describe_plans(outline), "next": told}
+    """The account with the content of a drawing: the graph, its plans, and suggested commands with
+    reasons.
+    """
+    suggestions = [{"command": command, "why": why} for command, why in steps]
+    return {**account, "graph": describe_graph(outline), "plans": describe_plans(outline), "next": suggestions}
 
 
 def _account(command: str, content: Mapping[str, object], machine: "Machine | None", *notes: Iterable[str]) -> Document:
-    """Put the sections of one command among those it has none of, always in the same order."""
-    every: Document = {
+    """A document with all sections in fixed order, of which `content` fills some."""
+    sections_by_name: Document = {
         "command": command,
         "summary": None,
         "versions": sections.describe_versions(machine),
@@ -190,13 +197,13 @@ def _account(command: str, content: Mapping[str, object], machine: "Machine | No
         "plans": [],
         "next": [],
     }
-    assert content.keys() <= every.keys(), "a section that the schema does not know"
-    said = list(dict.fromkeys(note for several in notes for note in several))
-    return document("account", {**every, **content, "notes": said})
+    assert content.keys() <= sections_by_name.keys(), "a section that the schema does not know"
+    unique_notes = list(dict.fromkeys(note for group in notes for note in group))
+    return document("account", {**sections_by_name, **content, "notes": unique_notes})
 
 
 def _describe_decisions(source: str, result: str, plan: Plan, summary: Summary, settings: Settings) -> Document:
-    """The sections that a plan and a written model give."""
+    """Sections from a plan and a written model."""
     return {
         "models": [
             sections.describe_model("source", source, summary.size_before_bytes, summary.opset_before),
@@ -217,24 +224,24 @@ def _describe_decisions(source: str, result: str, plan: Plan, summary: Summary, 
 
 
 def _describe_measured(measured: "Measured", plan: Plan, accumulation: Accumulation | None) -> Document:
-    """The sections that numerics give; those that were not asked for are left out."""
-    given: Document = {"data": sections.describe_data(measured.data)}
+    """Sections from measurements; those that were not requested are left out."""
+    content: Document = {"data": sections.describe_data(measured.data)}
     if measured.ranges is not None:
-        given["ranges"] = sections.describe_value_ranges(measured.ranges)
+        content["ranges"] = sections.describe_value_ranges(measured.ranges)
     if measured.comparison is not None:
         formats = {dtype for node in plan.nodes for dtype in node.precision} - {DType.FLOAT32, DType.FLOAT64}
-        given["errors"] = sections.describe_errors(measured.comparison, formats, accumulation)
+        content["errors"] = sections.describe_errors(measured.comparison, formats, accumulation)
     if measured.sensitivity is not None:
-        given["sensitivity"] = sections.describe_units(measured.sensitivity)
+        content["sensitivity"] = sections.describe_units(measured.sensitivity)
     if measured.costs is not None:
-        given["costs"] = sections.describe_costs(measured.costs)
+        content["costs"] = sections.describe_costs(measured.costs)
     if measured.search is not None:
-        given["search"] = sections.describe_search(measured.search)
+        content["search"] = sections.describe_search(measured.search)
     if measured.timing is not None:
-        given["timing"] = sections.describe_timing(measured.timing)
+        content["timing"] = sections.describe_timing(measured.timing)
     if measured.runtime is not None:
-        given["runtime"] = sections.describe_runtime(measured.runtime)
-    return {**given, "frontier": sections.describe_frontier(measured.frontier)}
+        content["runtime"] = sections.describe_runtime(measured.runtime)
+    return {**content, "frontier": sections.describe_frontier(measured.frontier)}
 
 
 def _notes(measured: "Measured") -> Iterable[str]:
@@ -246,19 +253,19 @@ def _describe_headline(headline: Headline | None) -> Document | None:
 
 
 def describe_chain(model: str, chain: Iterable[PlannedNode], unit: object = None) -> Document:
-    """Tell why a node has its precision: the node, the node that caused it, and so on; and the unit it is in."""
+    """The causes of a node's precision, from the node to the origin, and the node's fused unit."""
     content = {"model": model, "chain": [describe_node(node) for node in chain]}
     return document("explanation", {**content, "unit": spell(unit)})
 
 
 def describe_meant(model: str, word: str, known: str, nodes: Iterable[PlannedNode]) -> Document:
-    """Tell what each of several nodes runs in, and why, that a word stands for; `known` says as what."""
+    """Precision and reason of each node that a word refers to; `known` is the kind of name."""
     rows = [describe_node(node) for node in nodes]
     return document("explanation", {"model": model, "asked": word, "known": known, "nodes": rows})
 
 
 def describe_node(node: PlannedNode) -> Document:
-    """Spell one line of a plan as data."""
+    """One line of a plan as JSON data."""
     return {
         "name": node.name,
         "op": node.op,
@@ -279,7 +286,7 @@ def _stayed_high(plan: Plan) -> list[Document]:
 
 
 def spell(value: object) -> object:
-    """Turn a frozen row of a table into data: enums become their values, sets sorted lists, infinities words."""
+    """A table row as JSON data: enums become values, sets sorted lists, infinities strings."""
     if isinstance(value, float):
         return value if math.isfinite(value) else sections.number(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

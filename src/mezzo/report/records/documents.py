@@ -1,4 +1,6 @@
-"""Lays JSON documents out for people too: a section opens over lines, a row of a list takes one, so a diff shows it."""
+"""JSON documents in a layout that diffs well: sections on lines of their own, list entries on one
+line each.
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,12 +11,12 @@ _OPEN_LEVELS = 2  # the document and its sections
 
 
 def document(what: str, content: Mapping[str, object]) -> Document:
-    """Wrap content so that a reader can tell what it is: "format" comes first and ends with the version."""
+    """A document with the field "format" first: its kind and version."""
     return {"format": f"mezzo-{what}/{_VERSION}", **content}
 
 
 def to_json(document: Mapping[str, object]) -> str:
-    """Spell a document in ASCII. Raises ValueError: it holds NaN or an infinity, which JSON lacks."""
+    """A document as ASCII text. Raises ValueError: it has NaN or an infinity, which JSON lacks."""
     return _lay_out(document, 0)
 
 

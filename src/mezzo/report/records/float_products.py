@@ -1,4 +1,6 @@
-"""Products that were to be quantized and stay in floats: which, how many, and the first reason."""
+"""Matmuls and convolutions that a quantizing plan leaves in floats: operators, count, and main
+reason.
+"""
 
 import textwrap
 from collections import Counter
@@ -9,26 +11,28 @@ from mezzo.report.layout.names import clean
 from mezzo.report.records.groups import is_operator
 from mezzo.tables.facts import HEAVY
 
-# Operators that are named, the others being counted with them, and letters of the reason.
+# Number of operator types in the sentence, and the longest reason in characters.
 _MOST, _WIDTH = 3, 90
 
 
 def tell_float_products(plan: Plan) -> tuple[str, ...]:
-    """One sentence where the plan quantizes, and leaves some products of the model in floats; else nothing."""
+    """A sentence on matmuls and convolutions that a quantizing plan leaves in floats; else
+    empty.
+    """
     line = plan.line
     if line.quantized is None:
         return ()
     products = [node for node in plan.nodes if is_operator(node) and _multiplies(plan, node)]
     quantized = line.dtypes[line.quantized]
-    left = [node for node in products if node.precision.compute is not quantized and node.rule != "quantized-unit"]
-    if not left:
+    in_floats = [node for node in products if node.precision.compute is not quantized and node.rule != "quantized-unit"]
+    if not in_floats:
         return ()
-    counts = Counter(node.op for node in left).most_common()
-    named = ", ".join(f"{count} {clean(op)}" for op, count in counts[:_MOST])
+    counts = Counter(node.op for node in in_floats).most_common()
+    listed = ", ".join(f"{count} {clean(op)}" for op, count in counts[:_MOST])
     more = "" if len(counts) <= _MOST else ", ..."
-    (rule, because), _ = Counter((node.rule, node.because) for node in left).most_common(1)[0]
+    (rule, because), _ = Counter((node.rule, node.because) for node in in_floats).most_common(1)[0]
     why = textwrap.shorten(clean(because), _WIDTH, placeholder=" ...")
-    return (f"not in {quantized}: {len(left)} of {len(products)} products ({named}{more}); {rule}: {why}",)
+    return (f"not in {quantized}: {len(in_floats)} of {len(products)} products ({listed}{more}); {rule}: {why}",)
 
 
 def _multiplies(plan: Plan, node: PlannedNode) -> bool:

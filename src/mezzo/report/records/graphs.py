@@ -1,4 +1,6 @@
-"""The graph and its plans as plain data, for whoever draws them. Nodes, values and groups are named by position."""
+"""The graph and its plans as JSON data for drawings. Nodes, values and groups are referred to by
+position.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ Document = dict[str, object]
 
 
 def describe_graph(outline: "Outline") -> Document:
-    """The graph of the model as it came, without its weights."""
+    """The graph of the source model, without weights."""
     return {
         "groups": [{"name": group.name, "parent": group.parent, "kind": group.kind} for group in outline.groups],
         "nodes": [
@@ -41,7 +43,7 @@ def describe_graph(outline: "Outline") -> Document:
 
 
 def describe_plans(outline: "Outline") -> list[Document]:
-    """The plans for a graph, in the order they were made."""
+    """The plans for a graph, in order of creation."""
     return [_describe_plan(plan) for plan in outline.plans]
 
 

@@ -1,4 +1,4 @@
-"""Groups the nodes of a plan for people: how many run in which precision, and why some stayed high."""
+"""Counts of a plan's nodes by precision, and groups of nodes that stayed high by rule."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from mezzo.report.layout.numbers import spell_count
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that one rule kept high. `reasons` are the different sentences, in node order."""
+    """Nodes that one rule kept high. `reasons` are the distinct sentences, in node order."""
 
     rule: str
     nodes: tuple[PlannedNode, ...]
@@ -19,13 +19,13 @@ class Group:
 
 
 def is_operator(node: PlannedNode) -> bool:
-    """Tell operators from the plan's inputs, outputs, sources and ties."""
+    """Whether a node is an operator, and no input, output, source or tie."""
     return node.kind == "op"
 
 
 def count_precisions(plan: Plan) -> Mapping[DType, int]:
-    """Count the operators that run in each dtype: the levels beside the base, the base, and others the model came
-    with.
+    """Counts of operators by dtype: the low levels, the base, then other dtypes of the source
+    model.
     """
     counts = Counter(node.precision.compute for node in plan.nodes if is_operator(node))
     levels = (*plan.lows, plan.high)
@@ -34,7 +34,7 @@ def count_precisions(plan: Plan) -> Mapping[DType, int]:
 
 
 def spell_apart(plan: Plan) -> str:
-    """What a model computes in of which nothing is planned, and what to do about it."""
+    """A sentence on nodes in dtypes that the plan does not cover, with a remedy."""
     if not plan.apart:
         return "the model computes no floats"
     counts = " and ".join(f"{spell_count(count, 'node')} in {dtype}" for dtype, count in plan.apart)
@@ -42,7 +42,7 @@ def spell_apart(plan: Plan) -> str:
 
 
 def count_before(plan: Plan) -> Mapping[DType, int]:
-    """Count the operators that ran in each dtype before the plan, those of `count_precisions`."""
+    """Counts of operators by dtype before the plan, for the dtypes of `count_precisions`."""
     typed = Counter(node.precision.compute for node in plan.nodes if is_operator(node) and node.rule == "typed")
     before = dict(count_precisions(plan))
     for dtype in plan.lows:
@@ -52,12 +52,12 @@ def count_before(plan: Plan) -> Mapping[DType, int]:
 
 
 def count_casts(plan: Plan) -> int:
-    """Count the casts a plan makes."""
+    """The number of casts in a plan."""
     return sum(isinstance(edit, AddCast) for edit in plan.edits)
 
 
 def group_high_nodes(plan: Plan) -> tuple[Group, ...]:
-    """Group the operators that stay high by the rule that kept them, the largest group first."""
+    """Operators that stay high, grouped by rule, the largest group first."""
     by_rule: dict[str, list[PlannedNode]] = {}
     for node in plan.nodes:
         if is_operator(node) and node.precision.compute is plan.high:
@@ -70,7 +70,9 @@ def group_high_nodes(plan: Plan) -> tuple[Group, ...]:
 
 
 def choose_example(plan: Plan) -> PlannedNode | None:
-    """Pick the node most worth asking about: one that stays high because of another node, else any that does."""
+    """The node to suggest for `explain`: one that is high because of another node, else any high
+    node.
+    """
     groups = group_high_nodes(plan)
     for group in groups:
         for node in group.nodes:

@@ -1,7 +1,7 @@
-"""What a reader has to know first of what was made: may it be trusted, the worst worry, what it gains, what to do next.
+"""Headline record: verdict, largest risk, gains and the next command of a result.
 
-Data, and sentences made of it; a terminal, a page and a notebook lay the same record out. Nothing that is predicted is
-told as measured.
+A terminal, a page and a notebook lay out the same record. Predictions are never worded as
+measurements.
 """
 
 import enum
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class Standing(enum.Enum):
-    """Whether a result may be trusted."""
+    """The verdict on a result."""
 
     UNJUDGED = "not judged"
     RIGHT = "right"
-    UNREFUTED = "not refuted"  # right on inputs that show little, as random ones do
+    UNREFUTED = "not refuted"  # within bounds on random inputs, which prove little
     WRONG = "wrong"
     OPEN = "cannot tell"
 
 
 class Move(enum.Enum):
-    """What is worth doing next. Whoever speaks to people spells it in their words: a command, or a call."""
+    """Kind of next step; the command line and notebooks spell it as a command or a call."""
 
     WRITE = "write the model that was planned"
     JUDGE = "compare the result with its source"
@@ -42,7 +42,7 @@ class Move(enum.Enum):
 
 
 class Step(NamedTuple):
-    """A command, ready to copy, and what it is good for."""
+    """A command to copy, and its purpose."""
 
     command: str
     why: str
@@ -50,7 +50,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The one thing to do next; `words` are what it needs beside the models: a node, a target, a budget."""
+    """The suggested next step; `words` are its arguments beside the models: a node, a target, a
+    budget.
+    """
 
     move: Move
     words: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -58,10 +60,10 @@ class Aim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """What a reader has to know first. Each field is a sentence; those of `gains` are about size, then about speed.
+    """The summary of a result. Each field is a sentence; `gains` are about size, then about speed.
 
-    `is_faster`: whether the target runs the result faster: as measured, or not by its table; None where nobody knows.
-    `step` is `aim` in the reader's words, None until somebody spells it.
+    `is_faster`: whether the target runs the result faster, measured or (if False) by its table;
+    None if unknown. `step` is `aim` as a command, None until `with_step`.
     """
 
     title: str
@@ -74,17 +76,17 @@ class Headline:
     step: Step | None = None
 
     def with_step(self, step: Step | None) -> "Headline":
-        """The same with what to do next in words."""
+        """A copy with the next step as a command."""
         return replace(self, step=step)
 
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """The sentences by what they tell, in the order in which they are read; what is next apart."""
+        """The sentences with labels, in reading order, without the next step."""
         labels = ("gain", *("" for _ in self.gains[1:]))
         return ("verdict", self.verdict), ("risk", self.risk), *zip(labels, self.gains, strict=True)
 
 
 def describe_headline(headline: Headline) -> Document:
-    """Spell a headline as data, the "summary" of a document."""
+    """A headline as JSON data, the "summary" of a document."""
     step = headline.step
     return {
         "title": headline.title,
@@ -98,29 +100,31 @@ def describe_headline(headline: Headline) -> Document:
 
 
 def tell_sizes(before_bytes: int, after_bytes: int) -> str:
-    """What a result takes against its source: "size 399 KB -> 209 KB (52 %)"."""
+    """Sizes of source and result: "size 399 KB -> 209 KB (52 %)"."""
     share = f" ({100 * after_bytes / before_bytes:.0f} %)" if before_bytes else ""
     return f"size {format_size(before_bytes)} -> {format_size(after_bytes)}{share}"
 
 
 class Speed(NamedTuple):
-    """What is expected of the speed of a result, in a sentence and as yes, no or not known."""
+    """The expected speed of a result: a sentence, and yes, no or None for unknown."""
 
     sentence: str
     is_faster: bool | None
 
 
 def expect_speed(gain: Gain | None, target: str, machine: "Machine", why_not: str | None = None) -> Speed:
-    """What a target's table says of the speed of a format, where this machine is the one that runs it. `why_not`: why
-    a result was not checked. A gain that nobody has measured is expected, and not known.
+    """The speed that a target's table predicts for a format, if the result runs on this machine.
+
+    `why_not` is the reason why a result was not checked. A gain that was not measured is expected,
+    so `is_faster` is None.
     """
     if gain is None:
         return Speed(f"speed not known: no row of target {target} tells", None)
     if not gain.is_faster:
         return Speed(f"no speed gain: {gain.in_short}", False)
-    holds = gain.is_faster_on(machine)
-    if holds is False:
+    is_faster_here = gain.is_faster_on(machine)
+    if is_faster_here is False:
         return Speed(f"no speed gain on this machine: it lacks {' and '.join(gain.needs)}", False)
-    needed = "" if holds else f" with {' or '.join(gain.needs)}"
+    needed = "" if is_faster_here else f" with {' or '.join(gain.needs)}"
     checked = "not measured:" if why_not is None else f"not checked: {why_not};"
     return Speed(f"faster expected{needed}, {checked} {gain.in_short}", None)

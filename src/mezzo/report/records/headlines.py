@@ -1,4 +1,4 @@
-"""Headlines of plans, conversions, comparisons, searches and folders: which sentences their numbers come to."""
+"""Headlines of plans, conversions, comparisons, searches and folders, from their numbers."""
 
 import math
 from collections import Counter
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from mezzo.report.text.folder import File, Folder
 
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
-# Rules of what a model brings that a runtime computes on integers.
+# Rules of INT8 nodes that the source model already has.
 _KEPT_QUANTIZED = frozenset({"quantized-part", "quantized-unit", "quantized-weight"})
 _WORST_LAST = ("same", "undecided", "cannot tell", "different")
-Alternative = tuple[str, str]  # a target that is here and gains, and the word of the format it gains by
+Alternative = tuple[str, str]  # a faster target installed here, and the format that it is faster in
 
 
 def head_plan(source: str, plan: Plan, machine: "Machine", better: Alternative | None = None) -> Headline:
-    """The headline of a plan. `better`: what gains on this machine, if its own target does not."""
+    """The headline of a plan. `better`: a target that gains on this machine if its own does not."""
     speed = _speed_of(plan, machine)
     aim = Aim(Move.WRITE)
     if not _runs_low(plan):
@@ -58,7 +58,7 @@ def head_conversion(
     machine: "Machine",
     better: Alternative | None = None,
 ) -> Headline:
-    """The headline of a model that was written, and where there was data, judged."""
+    """The headline of a written model, with a verdict if it was compared on data."""
     speed = _measured_speed(measured, plan, machine) or _speed_of(plan, machine, _why_not(measured))
     comparison = None if measured is None else measured.comparison
     on_runtime = _wrong_on_runtime(measured)
@@ -106,13 +106,13 @@ def head_tuning(
     assert search is not None and comparison is not None, "a search ends with a check"
     speed = _measured_speed(measured, plan, machine) or _speed_of(plan, machine, _why_not(measured))
     standing, verdict = judge(comparison)
-    if standing is Standing.OPEN and search.is_within_budget:  # by the estimate, which is what a search is held to
+    if standing is Standing.OPEN and search.is_within_budget:  # a search's budget is on the estimate
         standing = Standing.RIGHT if comparison.data.seed is None else Standing.UNREFUTED
         error, bound = error_of(comparison), spell_bound(comparison.verdict)
         verdict = f"{standing.value}: {error} within bound {bound}{spell_samples(comparison)}"
     unseen = "" if search.held_out_error is None else ", which tuning never saw"
     risk = risk_on_data(comparison, plan, measured)
-    if search.unknown and standing is not Standing.WRONG:  # of the data that was tuned on, too
+    if search.unknown and standing is not Standing.WRONG:  # also of the search data
         standing, verdict, unseen = Standing.OPEN, f"cannot tell: {clean(search.unknown[0])}", ""
         risk = "nobody knows whether the budget holds: this data does not show it"
     if search.held_out_error is None and standing is Standing.RIGHT:
@@ -165,10 +165,10 @@ def head_comparison(reference: str, model: str, comparison: "Comparison", machin
 
 
 def _format_words(comparison: "Comparison") -> dict[str, str]:
-    """The format that most of a model's low values have, as an option says it; nothing where none is low."""
+    """The format of most low values of a model, as an option; empty if none is low."""
     words = {dtype: word for word, dtype in LOW_DTYPES.items()}
-    every = (value.ulp_format for value in (*comparison.layers, *comparison.outputs))
-    most = Counter(dtype for dtype in every if dtype in words).most_common(1)
+    formats = (value.ulp_format for value in (*comparison.layers, *comparison.outputs))
+    most = Counter(dtype for dtype in formats if dtype in words).most_common(1)
     return {"to": words[most[0][0]]} if most else {}
 
 
@@ -181,15 +181,15 @@ def _wanted(plan: Plan) -> str:
 
 
 def _count_nodes(plan: Plan) -> str:
-    """How many operators run in what: "80 of 82 nodes in f16, 2 in f32"."""
+    """Counts of operators by precision: "80 of 82 nodes in f16, 2 in f32"."""
     counts = count_precisions(plan)
-    every = sum(counts.values())
-    apart = [f"{count} in {dtype} as it came" for dtype, count in plan.apart]
-    if not every:
+    total = sum(counts.values())
+    uncovered = [f"{count} in {dtype} as it came" for dtype, count in plan.apart]
+    if not total:
         return spell_apart(plan)
-    lows = [f"{counts[dtype]} of {spell_count(every, 'node')} in {dtype}" for dtype in plan.lows]
+    lows = [f"{counts[dtype]} of {spell_count(total, 'node')} in {dtype}" for dtype in plan.lows]
     rest = [f"{count} in {dtype}" for dtype, count in counts.items() if dtype not in plan.lows and count]
-    return ", ".join([*lows, *rest, *apart])
+    return ", ".join([*lows, *rest, *uncovered])
 
 
 def _runs_low(plan: Plan) -> bool:
@@ -198,57 +198,57 @@ def _runs_low(plan: Plan) -> bool:
 
 
 def _why_not(measured: "Measured | None") -> str | None:
-    """Why a result was not checked on its runtime; None where it was, or nothing says so."""
+    """The reason why a result was not checked on its runtime; None if it was, or none is known."""
     return None if measured is None or measured.runtime is None else measured.runtime.why_not
 
 
 def _wrong_on_runtime(measured: "Measured | None") -> str | None:
-    """That the target's runtime does not run a result, or answers wrong, in a sentence; None where it does well."""
+    """A sentence on why the target's runtime fails or gives wrong outputs; None if it does not."""
     checked = None if measured is None else measured.runtime
     if checked is None or not checked.is_wrong:
         return None
-    because = checked.fault if checked.comparison is None else checked.comparison.verdict.because
-    return f"wrong on {clean(checked.runtime or checked.target)}: {clean(because or '')}"
+    reason = checked.fault if checked.comparison is None else checked.comparison.verdict.because
+    return f"wrong on {clean(checked.runtime or checked.target)}: {clean(reason or '')}"
 
 
 def _open_on_runtime(measured: "Measured") -> str | None:
-    """That the answers of the target's runtime leave open whether a result is right, in a sentence."""
+    """A sentence on why the runtime's outputs are undecided; None if they are not."""
     checked = measured.runtime
     if checked is None or checked.comparison is None or not checked.is_in_doubt:
         return None
-    ruling, because = checked.comparison.verdict.ruling.value, checked.comparison.verdict.because
-    return f"{ruling} on {clean(checked.runtime or checked.target)}: {clean(because)}"
+    ruling, reason = checked.comparison.verdict.ruling.value, checked.comparison.verdict.because
+    return f"{ruling} on {clean(checked.runtime or checked.target)}: {clean(reason)}"
 
 
 def _speed_of(plan: Plan, machine: "Machine", why_not: str | None = None) -> Speed:
     if not _runs_low(plan):
-        kept = sum(node.rule in _KEPT_QUANTIZED for node in plan.nodes)
-        if kept:
-            said = f"the model came quantized, and {spell_count(kept, 'node')} of its integer kernels stay as they are"
-            return Speed(f"no further speed gain: {said}", False)
+        count = sum(node.rule in _KEPT_QUANTIZED for node in plan.nodes)
+        if count:
+            why = f"the model came quantized, and {spell_count(count, 'node')} of its integer kernels stay as they are"
+            return Speed(f"no further speed gain: {why}", False)
         is_planned = sum(count_precisions(plan).values())
-        stays = f"every node stays in {plan.high}" if is_planned else f"no node computes in {plan.high}"
-        return Speed(f"no speed gain: {stays}", False)
+        status = f"every node stays in {plan.high}" if is_planned else f"no node computes in {plan.high}"
+        return Speed(f"no speed gain: {status}", False)
     target = dict(plan.settings).get("target", "")
     return expect_speed(plan.gain, clean(target), machine, why_not)
 
 
 def _measured_speed(measured: "Measured | None", plan: Plan, machine: "Machine") -> Speed | None:
-    """What was timed, where it was."""
+    """The measured speed, if the result was timed."""
     timed = None if measured is None else measured.timing
     if timed is None or not _runs_low(plan):
         return None
-    base, found = timed.models[:2]
-    if base.median_ns is None or found.median_ns is None or found.speed is None:
+    base, result = timed.models[:2]
+    if base.median_ns is None or result.median_ns is None or result.speed is None:
         return None
-    times = f"a run takes {found.median_ns / 1e6:.3g} ms, {base.median_ns / 1e6:.3g} ms in FP32"
+    times = f"a run takes {result.median_ns / 1e6:.3g} ms, {base.median_ns / 1e6:.3g} ms in FP32"
     features = [need for need in (() if plan.gain is None else plan.gain.needs) if machine.has(need)]
     needed = f" with {', '.join(features)}" if features else ""
-    said = f"measured on {clean(timed.runtime)}{needed}: {times}"
-    ends = f"{found.speed.low:.2f} to {found.speed.high:.2f}"
-    if found.speed.low <= 1.0 <= found.speed.high:
-        return Speed(f"{said}: not told apart from FP32 ({found.speed.estimate:.2f} times as fast, {ends})", None)
-    return Speed(f"{said}: {found.speed.estimate:.2f} times as fast ({ends})", found.speed.low > 1.0)
+    text = f"measured on {clean(timed.runtime)}{needed}: {times}"
+    ends = f"{result.speed.low:.2f} to {result.speed.high:.2f}"
+    if result.speed.low <= 1.0 <= result.speed.high:
+        return Speed(f"{text}: not told apart from FP32 ({result.speed.estimate:.2f} times as fast, {ends})", None)
+    return Speed(f"{text}: {result.speed.estimate:.2f} times as fast ({ends})", result.speed.low > 1.0)
 
 
 def _gains(plan: Plan, summary: "Summary", speed: Speed, better: Alternative | None) -> tuple[str, ...]:
@@ -264,12 +264,12 @@ def _gains(plan: Plan, summary: "Summary", speed: Speed, better: Alternative | N
 
 
 def _chosen(plan: Plan) -> tuple[str, ...]:
-    """Why the format is taken, where nobody has asked for it."""
+    """The reason for the format, if the user named none."""
     return () if plan.choice is None else (plan.choice,)
 
 
 def _held_back(plan: Plan) -> tuple[str, ...]:
-    """What keeps nodes high that a newer version would let run low."""
+    """The reason why nodes stay high that a newer opset would let run low."""
     return () if plan.obstacle is None else (clean(plan.obstacle),)
 
 
@@ -281,23 +281,23 @@ def _instead(speed: Speed, better: Alternative | None) -> tuple[str, ...]:
 
 
 def _retarget(better: Alternative | None) -> Aim:
-    """Take what gains in place of a target that does not, or look for what would."""
+    """Use the faster target, or look for one."""
     return Aim(Move.RETARGET) if better is None else Aim(Move.RETARGET, {"target": better[0], "to": better[1]})
 
 
 def _asked_for(plan: Plan) -> str | None:
-    """The worry that the user has asked for what rules may forbid, where that is so."""
-    asked = [node for node in plan.nodes if node.rule == "include" and node.precision.compute in plan.lows]
-    if not asked:
+    """A risk: nodes run low by --include against a rule; None if there are none."""
+    forced = [node for node in plan.nodes if node.rule == "include" and node.precision.compute in plan.lows]
+    if not forced:
         return None
-    runs = "node runs" if len(asked) == 1 else "nodes run"
-    return f"nothing was measured, and {len(asked)} {runs} low because --include says so"
+    runs = "node runs" if len(forced) == 1 else "nodes run"
+    return f"nothing was measured, and {len(forced)} {runs} low because --include says so"
 
 
 def _after_judging(
     standing: Standing, comparison: "Comparison", plan: Plan, speed: Speed, better: Alternative | None
 ) -> Aim:
-    """What to do with a result that was judged."""
+    """The next step for a result with a verdict."""
     if standing is Standing.WRONG:
         return Aim(Move.TUNE)
     if standing is Standing.OPEN:
@@ -318,14 +318,14 @@ def _explain(plan: Plan) -> Aim:
 
 
 def _allow_more(measured: "Measured") -> Aim | None:
-    """The least budget that lets something run low, by the frontier; None where that is not known."""
+    """The smallest budget with a low node on the frontier, as a next step; None if unknown."""
     comparison, search = measured.comparison, measured.search
     if comparison is None or search is None or (comparison.metric is not None and not bounds_errors(comparison)):
         return None
     errors = [point.predicted_error if point.error is None else point.error for point in measured.frontier
               if point.low_nodes]  # fmt: skip
-    least = min((error for error in errors if 0 < error < math.inf), default=None)
-    return None if least is None else Aim(Move.LOOSEN, {"max_error": _round(least * search.margin)})
+    smallest = min((error for error in errors if 0 < error < math.inf), default=None)
+    return None if smallest is None else Aim(Move.LOOSEN, {"max_error": _round(smallest * search.margin)})
 
 
 def _loosen(comparison: "Comparison", plan: Plan) -> Aim:
@@ -336,7 +336,7 @@ def _loosen(comparison: "Comparison", plan: Plan) -> Aim:
 
 
 def _round(error: float) -> str:
-    """Two digits, rounded up: what is said to be enough is enough."""
+    """Two digits, rounded up, so that the printed bound suffices."""
     if not 0 < error < math.inf:
         return "1e-3"
     power = math.floor(math.log10(error)) - 1
@@ -344,7 +344,7 @@ def _round(error: float) -> str:
 
 
 def find_told(folder: "Folder") -> "File":
-    """The file that a folder's headline speaks of: the worst of those that were judged, else the first."""
+    """The file of a folder's headline: the one with the worst verdict, else the first."""
 
     def rank(file: "File") -> int:
         measured = file.converted.measured
@@ -358,29 +358,29 @@ def find_told(folder: "Folder") -> "File":
 def head_folder(
     source: str, result: str, folder: "Folder", machine: "Machine", better: Alternative | None = None
 ) -> Headline:
-    """The headline of a folder: the worst of its checks, the sizes of all."""
-    every = tuple(file.converted for file in folder.files)
-    first = every[0]
-    wanted = _wanted(replace(first.plan, settings=folder.settings))
+    """The headline of a folder: the worst verdict and the total size."""
+    results = tuple(file.converted for file in folder.files)
+    first = results[0]
+    goal = _wanted(replace(first.plan, settings=folder.settings))
     checks = [(file.result, file.converted.measured.comparison) for file in folder.files
               if file.converted.measured is not None and file.converted.measured.comparison is not None]  # fmt: skip
     worst = max(checks, key=lambda check: _WORST_LAST.index(check[1].verdict.ruling.value), default=None)
-    speeds = [_speed_of(made.plan, machine) for made in every]
-    speed = next((one for one in speeds if one.is_faster is not False), speeds[0])
-    models = spell_count(len(every), "model")
+    speeds = [_speed_of(entry.plan, machine) for entry in results]
+    speed = next((candidate for candidate in speeds if candidate.is_faster is not False), speeds[0])
+    models = spell_count(len(results), "model")
     if worst is None:
         standing, verdict, risk = Standing.UNJUDGED, f"written, not judged: {models}", _UNMEASURED
         aim = Aim(Move.JUDGE)
     else:
-        standing, said = judge(worst[1])
-        verdict = said if len(every) == 1 else f"{said}, the worst of {len(checks)} checked: {clean(worst[0])}"
+        standing, text = judge(worst[1])
+        verdict = text if len(results) == 1 else f"{text}, the worst of {len(checks)} checked: {clean(worst[0])}"
         risk, aim = risk_of(worst[1]), Aim(Move.TUNE if standing is Standing.WRONG else Move.JUDGE)
-        if len(checks) < len(every):
-            risk = f"{len(every) - len(checks)} of {models} had no data and were not judged"
+        if len(checks) < len(results):
+            risk = f"{len(results) - len(checks)} of {models} had no data and were not judged"
     before, after = (sum(sizes) for sizes in zip(*((m.summary.size_before_bytes, m.summary.size_after_bytes)
-                                                   for m in every), strict=True))  # fmt: skip
+                                                   for m in results), strict=True))  # fmt: skip
     return Headline(
-        title=f"{clean(source)} -> {clean(result)}{wanted}",
+        title=f"{clean(source)} -> {clean(result)}{goal}",
         standing=standing,
         verdict=verdict,
         risk=risk,

@@ -1,6 +1,7 @@
-"""The sections of an account: what was measured, spelled as plain data for `json.dumps`. The schema says what is what.
+"""Sections of an account: measurements as JSON data. The schema describes each field.
 
-JSON has no infinities and no NaN: such a number is one of the strings "inf", "-inf", "nan". What is absent is null.
+JSON has no infinities and no NaN: they are the strings "inf", "-inf" and "nan". Absent values are
+null.
 """
 
 import math
@@ -37,22 +38,24 @@ _ORDER = {dtype: place for place, dtype in enumerate(DType)}
 
 
 def number(value: float) -> float | str:
-    """Spell a number with nine significant digits, which tell any two FP32 numbers apart; whole numbers exactly."""
-    found = float(value)
-    if math.isnan(found):
+    """A number with nine significant digits, enough to distinguish any FP32 numbers; integers
+    exactly.
+    """
+    converted = float(value)
+    if math.isnan(converted):
         return "nan"
-    if math.isinf(found):
-        return "inf" if found > 0 else "-inf"
-    return found if found.is_integer() else float(f"{found:.9g}")
+    if math.isinf(converted):
+        return "inf" if converted > 0 else "-inf"
+    return converted if converted.is_integer() else float(f"{converted:.9g}")
 
 
 def sort_dtypes(dtypes: Iterable[DType]) -> list[DType]:
-    """The different dtypes, in the order in which mezzo lists them."""
+    """The distinct dtypes, in the order of `DType`."""
     return sorted(set(dtypes), key=lambda dtype: _ORDER[dtype])
 
 
 def describe_versions(machine: "Machine | None") -> Document:
-    """What the numbers depend on: the versions at work and, where it is known, the machine."""
+    """Versions of the packages that numbers depend on, and the machine if it is known."""
     return {
         "mezzo": find_version("mezzo"),
         "python": python_version(),
@@ -67,12 +70,12 @@ def describe_versions(machine: "Machine | None") -> Document:
 
 
 def describe_model(role: str, path: str, size_bytes: int | None = None, opset: int | None = None) -> Document:
-    """A model, and what it is to the command."""
+    """A model and its role in the command."""
     return {"role": role, "path": path, "size_bytes": size_bytes, "opset": opset}
 
 
 def describe_data(data: "DataSource | None") -> Document | None:
-    """The data that something was measured on."""
+    """The data of a measurement."""
     return None if data is None else {
         "name": data.name, "batches": data.batches, "samples": data.samples, "seed": data.seed,
     }  # fmt: skip
@@ -80,7 +83,7 @@ def describe_data(data: "DataSource | None") -> Document | None:
 
 def describe_value_ranges(ranges: "Ranges") -> Document:
     """The ranges of a model's values, in graph order."""
-    from mezzo.formats.rounding import limits_of  # every command's start loads this file, and needs no numpy
+    from mezzo.formats.rounding import limits_of  # late: every command loads this file, most without numpy
 
     return {
         "data": describe_data(ranges.data),
@@ -123,9 +126,9 @@ def _describe_value(value: "ValueRange") -> Document:
 def describe_errors(
     comparison: "Comparison", formats: Iterable[DType], accumulation: "Accumulation | None"
 ) -> Document:
-    """How a model's answers differ from the reference's, value by value, and the verdict.
+    """Errors of a model's outputs and layers against the reference's, and the verdict.
 
-    `formats` are those whose rounding was emulated; `accumulation` how low precision summed, None for FP32 sums.
+    `formats` are the emulated formats; `accumulation` is the emulated accumulator, None for FP32.
     """
     verdict, metric = comparison.verdict, comparison.metric
     begins = where_error_begins(comparison)
@@ -202,7 +205,7 @@ def _describe_interval(interval: "Interval") -> Document:
 
 
 def describe_units(sensitivity: "Sensitivity") -> Document:
-    """What each unit costs in output error when it alone runs low."""
+    """The output error of each unit when it alone runs in low precision."""
     return {
         "data": describe_data(sensitivity.data),
         "all_low": number(sensitivity.all_low),
@@ -225,13 +228,13 @@ def describe_units(sensitivity: "Sensitivity") -> Document:
 
 
 def describe_costs(costs: "CostTable") -> Document:
-    """What each node costs in each precision."""
+    """The cost of each node in each precision."""
     nodes = [{"node": cost.node, "high": number(cost.high), "low": number(cost.low)} for cost in costs.nodes]
     return {"source": costs.source, "unit": costs.unit, "nodes": nodes}
 
 
 def describe_frontier(points: "Iterable[FrontierPoint]") -> list[Document]:
-    """The plans that a search found for one price of error each, in its order."""
+    """The plans of a search, one for each weight of the error, in the search's order."""
     return [
         {
             "weight": number(point.weight),
@@ -246,7 +249,7 @@ def describe_frontier(points: "Iterable[FrontierPoint]") -> list[Document]:
 
 
 def describe_search(search: "SearchRecord") -> Document:
-    """How a search went and what ended it."""
+    """Statistics of a search, and the reason why it stopped."""
     held_out, prediction = search.held_out_error, search.prediction
     return {
         "budget": number(search.budget),
@@ -273,7 +276,7 @@ def describe_search(search: "SearchRecord") -> Document:
 
 
 def describe_timing(timing: "Timing") -> Document:
-    """Whole models timed beside the first of them."""
+    """Times of models relative to the first of them."""
     models = [
         {
             "name": model.name,
@@ -291,7 +294,7 @@ def describe_timing(timing: "Timing") -> Document:
 
 
 def describe_runtime(check: "RuntimeCheck") -> Document:
-    """What the target's runtime made of a result."""
+    """The check of a result on the target's runtime."""
     comparison = check.comparison
     return {
         "target": check.target,
@@ -306,7 +309,7 @@ def describe_runtime(check: "RuntimeCheck") -> Document:
 
 
 def describe_memory(held: "Memory") -> Document | None:
-    """How memory was bounded; None where nobody bounded it and no model was cut."""
+    """The memory bound and its effect; None if there was no bound and the model was not split."""
     if not held.is_asked and not held.segments:
         return None
     bound_bytes = held.bound_bytes if held.is_asked else None

@@ -1,4 +1,6 @@
-"""What would let an island of operators run low: the options to add or to leave out, by the rule that kept it high."""
+"""Suggestions for running an island of operators in low precision: options to add or drop, by
+rule.
+"""
 
 import fnmatch
 from collections import Counter
@@ -16,7 +18,7 @@ _MOST_NAMES, _MOST_OPS = 3, 4
 _SHORTEST_PREFIX = 3
 _BOLDEST, _INCLUDE = "aggressive", "--include"
 _GLOB_SIGNS = frozenset("*?[")
-# Rules that are words of the user's, with the option that they came from.
+# Rules that come from the user's options.
 _ASKED = {"exclude": "--exclude", "keep-region": "--keep-region", "fix-region": "--fix-region"}
 
 Asked = tuple[str, str]  # an option as it is written, and its value
@@ -24,9 +26,9 @@ Asked = tuple[str, str]  # an option as it is written, and its value
 
 @dataclass(frozen=True, slots=True)
 class Freeing:
-    """Options to `add` to a conversion with a value each, or one to `drop`. Neither: none helps.
+    """Options with values to `add` to a conversion, or one to `drop`; neither if none helps.
 
-    `effect` says in words what that does, or why nothing does it.
+    `effect` is a sentence on what that does, or why nothing helps.
     """
 
     add: tuple[Asked, ...]
@@ -35,7 +37,7 @@ class Freeing:
 
 
 def free(island: Island, plan: Plan) -> Freeing:
-    """Say what would free an island, and those alike with it where one option does."""
+    """The options that let an island run low, with equal islands if one option covers them."""
     low = join_or(plan.lows)
     match island.rule:
         case "exclude" | "keep-region" | "fix-region":
@@ -66,31 +68,35 @@ def free(island: Island, plan: Plan) -> Freeing:
         return Freeing((("--policy", _BOLDEST),), None, "a bolder policy keeps fewer operators high")
     if not island.is_legal and dict(plan.settings).get("opset") == "keep":
         words = (*words, ("--opset", "auto"))
-    what = f"runs {_spell_asked(words, plan)} in {low} "
+    effect = f"runs {_spell_asked(words, plan)} in {low} "
     if island.rule in DATA_RULES:
-        return Freeing(words, None, f"{what}in spite of what the data showed")
-    return Freeing(words, None, f"{what}in spite of the rule; 'mezzo compare' tells whether that is safe")
+        return Freeing(words, None, f"{effect}in spite of what the data showed")
+    return Freeing(words, None, f"{effect}in spite of the rule; 'mezzo compare' tells whether that is safe")
 
 
 def _include(island: Island, plan: Plan) -> tuple[Asked, ...]:
-    """Patterns that ask for what holds the island high, and as little else as can be said in a few words."""
+    """Patterns that match the nodes that hold the island high, and few others."""
     high = [node for node in plan.nodes if is_operator(node) and node.precision.compute is plan.high]
     holders = {node.name: node for node in island.holders}
-    # What the same rule holds elsewhere may go with it: one word frees all of them.
+    # The pattern may also match nodes that the same rule keeps high elsewhere.
     others = [node for node in high if node.name not in holders and node.rule != island.rule]
     ops = sorted({node.op for node in holders.values()})
     is_one_of_many = len(holders) > 1 or any(node.op in ops and node.name not in holders for node in high)
     if is_one_of_many and len(ops) <= _MOST_OPS and not any(node.op in ops for node in others):
         return tuple((_INCLUDE, f"op:{op}") for op in ops)
-    own = [node for node in island.nodes if node.name in holders]
-    names = [node.name for node in own]
+    island_holders = [node for node in island.nodes if node.name in holders]
+    names = [node.name for node in island_holders]
     if len(names) <= _MOST_NAMES and not any(name.startswith("op:") for name in names):
         return tuple((_INCLUDE, name) for name in names)
     glob = _common_glob(names)
     inside = {node.name for node in island.nodes}
     if glob is not None and not any(fnmatch.fnmatchcase(n.name, glob) and n.name not in inside for n in high):
         return ((_INCLUDE, glob),)
-    return tuple((_INCLUDE, f"op:{op}") for op in sorted({n.op for n in own})) if _are_few(own) else ()
+    return (
+        tuple((_INCLUDE, f"op:{op}") for op in sorted({n.op for n in island_holders}))
+        if _are_few(island_holders)
+        else ()
+    )
 
 
 def _are_few(nodes: Sequence[PlannedNode]) -> bool:
@@ -98,9 +104,9 @@ def _are_few(nodes: Sequence[PlannedNode]) -> bool:
 
 
 def _common_glob(names: Sequence[str]) -> str | None:
-    """The longest beginning of the names, up to a border between scopes, as a glob."""
+    """The longest common prefix of the names, cut at a scope border, as a glob."""
     first, last = min(names), max(names)
-    length = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    length = next((position for position, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     prefix = first[:length]
     border = max(prefix.rfind("/"), prefix.rfind(".")) + 1
     prefix = prefix[:border]
@@ -108,17 +114,17 @@ def _common_glob(names: Sequence[str]) -> str | None:
 
 
 def _spell_asked(words: Sequence[Asked], plan: Plan) -> str:
-    """How many of the nodes that stay high the patterns ask for, by operator."""
+    """The number of high nodes that the patterns match, by operator."""
     patterns = [value for option, value in words if option == _INCLUDE]
-    asked = Counter(
+    matched = Counter(
         node.op
         for node in plan.nodes
         if is_operator(node) and node.precision.compute is plan.high and any(_matches(p, node) for p in patterns)
     )
-    if len(asked) == 1:
-        op, count = next(iter(asked.items()))
+    if len(matched) == 1:
+        op, count = next(iter(matched.items()))
         return f"{count} {clean(op)}" if count > 1 else f"this {clean(op)}"
-    return spell_count(sum(asked.values()), "node")
+    return spell_count(sum(matched.values()), "node")
 
 
 def _matches(pattern: str, node: PlannedNode) -> bool:

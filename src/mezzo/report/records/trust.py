@@ -1,4 +1,4 @@
-"""Whether answers may be trusted, and what worries most about them: the sentences that a comparison comes to."""
+"""Sentences on a comparison: the verdict and the largest remaining risk."""
 
 import math
 from typing import TYPE_CHECKING
@@ -14,37 +14,37 @@ from mezzo.report.text.measured.comparison import bounds_errors, find_beginning
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison, Measured, Verdict
 
-# Values that come within this factor of a format's limit on the data: other data may pass it.
+# Values within this factor of a format's limit on this data may exceed it on other data.
 _CLOSE = 8.0
-# A share of the budget past which another set of samples may well break it.
+# Above this share of the budget, other samples may well exceed it.
 _MUCH = 0.5
 _SHARED = "judged on the data that decided: other data may be worse"
 _RANDOM = "random inputs prove little: real ones are correlated and have outliers"
 
 
 def judge(comparison: "Comparison") -> tuple[Standing, str]:
-    """Whether answers are right, in a sentence with the numbers that say so."""
+    """The verdict of a comparison, and a sentence with its numbers."""
     verdict, is_random = comparison.verdict, comparison.data.seed is not None
-    error, bound, on = error_of(comparison), spell_bound(verdict), spell_samples(comparison)
+    error, bound, samples = error_of(comparison), spell_bound(verdict), spell_samples(comparison)
     match verdict.ruling.value:
         case "same" if is_random:
-            return Standing.UNREFUTED, f"not refuted: {error} within bound {bound}{on}"
+            return Standing.UNREFUTED, f"not refuted: {error} within bound {bound}{samples}"
         case "same":
-            return Standing.RIGHT, f"right: {error} within bound {bound}{on}"
+            return Standing.RIGHT, f"right: {error} within bound {bound}{samples}"
         case "different" if any(output.fault for output in comparison.outputs):
             return Standing.WRONG, f"wrong: {clean(verdict.because)}"
         case "different":
-            return Standing.WRONG, f"wrong: {error} past bound {bound}{on}"
+            return Standing.WRONG, f"wrong: {error} past bound {bound}{samples}"
         case "undecided":
             high = verdict.error.high
             more = f"but may be {spell_error(high)}" if math.isfinite(high) else "too few to tell of others"
-            return Standing.OPEN, f"undecided: {error} within bound {bound}{on}, {more}"
+            return Standing.OPEN, f"undecided: {error} within bound {bound}{samples}, {more}"
         case _:
             return Standing.OPEN, f"cannot tell: {clean(verdict.because)}"
 
 
 def risk_of(comparison: "Comparison") -> str:
-    """The most important worry that a comparison leaves."""
+    """The largest risk that a comparison leaves."""
     verdict, is_random = comparison.verdict, comparison.data.seed is not None
     ruling, bound = verdict.ruling.value, verdict.budget
     if ruling == "different":
@@ -60,15 +60,15 @@ def risk_of(comparison: "Comparison") -> str:
         return "nobody knows whether the answers are the same: this data shows nothing"
     if comparison.run == "native":
         return "run natively: what the runtime computes in FP32 was not rounded"
-    what = "error" if comparison.metric is None or bounds_errors(comparison) else "drop"
+    quantity = "error" if comparison.metric is None or bounds_errors(comparison) else "drop"
     share = max(0.0, verdict.error.estimate / bound) if bound else 0.0
     if share > _MUCH:
-        return f"the {what} takes {spell_share(share)} of the bound: other data may pass it"
-    return f"none seen on this data: the {what} takes {spell_share(share)} of the bound"
+        return f"the {quantity} takes {spell_share(share)} of the bound: other data may pass it"
+    return f"none seen on this data: the {quantity} takes {spell_share(share)} of the bound"
 
 
 def _where_wrong(comparison: "Comparison", *, is_random: bool) -> str:
-    """Where inside an error begins that is too large, if layers tell."""
+    """The layer at which an excessive error begins, if the comparison has layers."""
     budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
     begins = find_beginning(comparison.layers, budget)
     if begins is None:
@@ -81,7 +81,7 @@ def _where_wrong(comparison: "Comparison", *, is_random: bool) -> str:
 
 
 def risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> str:
-    """The most important worry about a result that was judged."""
+    """The largest risk of a result that was compared on data."""
     ruling, is_random = comparison.verdict.ruling.value, comparison.data.seed is not None
     if ruling == "different" and is_random:
         return "the result was written all the same; random inputs prove little"
@@ -94,33 +94,37 @@ def risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> 
 
 
 def _blind(measured: "Measured") -> str | None:
-    """What the data that decided could not show, if anything: the answers are judged on other samples."""
+    """What the calibration data could not show, if anything: the verdict is from other samples."""
     if measured.ranges is None or not measured.ranges.unknown:
         return None
     return f"the data that decided does not show all: {clean(measured.ranges.unknown[0])}"
 
 
 def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
-    """How many values of what runs low come near its largest number on the data, if any do."""
+    """The number of values of low nodes near the format's limit on the data; None if there are
+    none.
+    """
     if measured.ranges is None:
         return None
-    most = {
+    limits = {
         name: FORMATS[node.precision.output].max_finite
         for name, node in plan.by_name.items()
         if is_operator(node) and node.precision.output in plan.lows
     }
     close = [
-        value for value in measured.ranges.values if value.node in most and value.largest * _CLOSE > most[value.node]
+        value
+        for value in measured.ranges.values
+        if value.node in limits and value.largest * _CLOSE > limits[value.node]
     ]
     if not close:
         return None
-    worst = max(close, key=lambda value: value.largest / most[value.node])
-    come = "value comes" if len(close) == 1 else "values come"
-    return f"{len(close)} {come} close to overflow: {spell_number(worst.largest)} at {clean(worst.node)}"
+    worst = max(close, key=lambda value: value.largest / limits[value.node])
+    words = "value comes" if len(close) == 1 else "values come"
+    return f"{len(close)} {words} close to overflow: {spell_number(worst.largest)} at {clean(worst.node)}"
 
 
 def spell_bound(verdict: "Verdict") -> str:
-    """The budget; where FP32's own noise took its place, what was asked for too."""
+    """The budget; with the requested one if FP32's own noise replaced it."""
     bound = spell_error(verdict.budget)
     if verdict.budget_asked is None:
         return bound
@@ -128,7 +132,7 @@ def spell_bound(verdict: "Verdict") -> str:
 
 
 def error_of(comparison: "Comparison") -> str:
-    """What is bounded: the error, or the drop of the user's metric."""
+    """The bounded quantity: the error, or the drop of the user's metric."""
     estimate = comparison.verdict.error.estimate
     if comparison.metric is None or bounds_errors(comparison):
         return f"error {spell_error(estimate)}"

@@ -1,5 +1,4 @@
 """Texts of records for terminals and pipes, one file per record.
 
 Imports: `report/records`, `report/layout` and below.
-Add one file per record, laid out by `report/layout`.
 """

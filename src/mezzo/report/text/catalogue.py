@@ -1,4 +1,4 @@
-"""The tables of policies, strategies, targets and operators, for people."""
+"""Tables of policies, strategies, targets and operators for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -26,32 +26,32 @@ _OPS_SHOWN = 4
 
 
 def report_policies(layout: Layout, policies: Iterable[Policy], origins: Origins) -> list[RenderableType]:
-    """Lay out each preset with its rules in order."""
+    """Each preset with its rules in order."""
     lines: list[RenderableType] = []
     for policy in policies:
         table = layout.make_table("rule", "gives", "about", "why", fixed=("rule", "gives"))
         for rule in policy.rules:
             formats = f" ({', '.join(sorted(map(str, rule.formats)))})" if rule.formats else ""
-            given = f"{rule.category.value}{formats}"
-            table.add_row(Text(rule.name, style="cyan"), given, _spell_subject(rule), rule.because)
+            verdict = f"{rule.category.value}{formats}"
+            table.add_row(Text(rule.name, style="cyan"), verdict, _spell_subject(rule), rule.because)
         other = policy.otherwise.value
         table.add_row(Text("otherwise", style="cyan"), other, "the rest", "no rule above speaks of the operator")
-        found = ", ".join(rule.name for rule in rules_of(policy))
+        structure_rules = ", ".join(rule.name for rule in rules_of(policy))
         lines += [heading(policy.name), indented(policy.summary)]
         lines += [indented(clean(str(origins[policy.name])), style="dim"), blank(), table]
-        lines += [blank(), indented(f"and keeps high what these structure rules find: {found}"), blank()]
+        lines += [blank(), indented(f"and keeps high what these structure rules find: {structure_rules}"), blank()]
     return lines[:-1]
 
 
 def _spell_subject(rule: Rule) -> str:
-    """What a rule is about, in a few words."""
+    """The costs, risks, operators and conditions of a rule."""
     words = [word.value for word in sorted((*rule.costs, *rule.risks), key=lambda word: word.value)]
     words += [join_some(sorted(rule.ops), _OPS_SHOWN)] if rule.ops else []
     return ", ".join([*words, *map(str, rule.where)]) or "everything"
 
 
 def report_strategies(layout: Layout, strategies: Mapping[str, str], origins: Origins) -> list[RenderableType]:
-    """Lay out each strategy's name and summary."""
+    """Each strategy's name and summary."""
     table = layout.make_table("strategy", "how it decides", "from", fixed=("strategy",))
     for name, summary in strategies.items():
         table.add_row(Text(name, style="cyan"), summary, clean(str(origins[name])))
@@ -59,7 +59,7 @@ def report_strategies(layout: Layout, strategies: Mapping[str, str], origins: Or
 
 
 class StrategyRow(Protocol):
-    """What a report asks of a strategy's row."""
+    """The fields of a strategy's row that a report uses."""
 
     @property
     def strategy(self) -> str: ...
@@ -80,7 +80,9 @@ class StrategyRow(Protocol):
 
 
 def report_strategy_rows(layout: Layout, model: str, rows: Sequence[StrategyRow]) -> list[RenderableType]:
-    """Lay out what each strategy makes of a model: the nodes in each format, where there are several."""
+    """Counts of each strategy for a model, with the nodes by format if there are several
+    formats.
+    """
     formats = [*rows[0].by_format] if rows and len(rows[0].by_format) > 1 else []
     numbers = ("low nodes", *(f"in {dtype}" for dtype in formats), "casts", "bytes cast", "cost", "to least")
     table = layout.make_table("strategy", *numbers, right=numbers, fixed=("strategy",))
@@ -91,10 +93,12 @@ def report_strategy_rows(layout: Layout, model: str, rows: Sequence[StrategyRow]
             *(str(row.by_format[dtype]) for dtype in formats), str(row.casts),
             format_size(row.cast_bytes), f"{row.cost:.4g}", relation,
         )  # fmt: skip
-    told = ["cost: work forgone and casts made, in bytes moved, symbolic sizes nominal; mincut's is the least there is"]
+    captions = [
+        "cost: work forgone and casts made, in bytes moved, symbolic sizes nominal; mincut's is the least there is"
+    ]
     if rows and not QUANTIZED.isdisjoint(rows[0].by_format):
-        told.append("casts: Quantize and Dequantize count as such; what a kernel does itself does not")
-    notes = [indented(line, style="dim") for line in told]
+        captions.append("casts: Quantize and Dequantize count as such; what a kernel does itself does not")
+    notes = [indented(line, style="dim") for line in captions]
     return [heading(f"strategies on {clean(model)}"), blank(), table, blank(), *notes]
 
 
@@ -104,10 +108,10 @@ def _spell_newest(dialect: str, newest: int) -> str:
 
 
 def report_targets(layout: Layout, targets: Iterable[Target], origins: Origins) -> list[RenderableType]:
-    """Lay out each target: what it refuses, all that it runs in a dtype where it has a listing, and what that gains."""
+    """Each target: formats, speed, refusals, listed kernels and INT8 kernels."""
     lines: list[RenderableType] = []
     for target in targets:
-        newest = ", ".join(_spell_newest(*known) for known in target.newest.items()) or "any opset"
+        newest = ", ".join(_spell_newest(*entry) for entry in target.newest.items()) or "any opset"
         formats = ", ".join(str(dtype) for dtype in DType if target.speaks_of(dtype))
         lines += [heading(target.name), indented(f"{target.summary}; {newest}; in {formats or 'no format'}")]
         lines += [indented(clean(str(origins[target.name])), style="dim")]
@@ -130,22 +134,22 @@ def report_targets(layout: Layout, targets: Iterable[Target], origins: Origins) 
             lines += [blank(), indented(_spell_listing(listing))]
         if target.quantized:
             table = layout.make_table("runs quantized", "reads", "hands on", "takes in", "source", fixed=("hands on",))
-            for ops, *told in quantized_rows(target):
-                table.add_row(Text(ops, style="cyan"), *told)
+            for ops, *cells in quantized_rows(target):
+                table.add_row(Text(ops, style="cyan"), *cells)
             lines += [blank(), table]
         lines.append(blank())
     return lines[:-1]
 
 
 def _spell_place(row: Refusal) -> str:
-    """Where a row holds: versions, attributes, machines."""
+    """Conditions of a row: versions, attributes, machines."""
     return _spell_where(row.versions, row.attributes, row.needs)
 
 
 def _spell_where(versions: tuple[int, int], attributes: Mapping[str, object], needs: Sequence[str]) -> str:
     parts = [] if versions == EVERY_VERSION else [f"version {_spell_versions(versions)}"]
-    for name, wanted in attributes.items():
-        values = wanted if isinstance(wanted, frozenset) else frozenset({wanted})
+    for name, allowed in attributes.items():
+        values = allowed if isinstance(allowed, frozenset) else frozenset({allowed})
         spelled = sorted(str(value) for value in values if value is not None)
         parts.append(f"{name} {' or '.join([*spelled, *(['left out'] if None in values else [])])}")
     if needs:
@@ -154,18 +158,18 @@ def _spell_where(versions: tuple[int, int], attributes: Mapping[str, object], ne
 
 
 def quantized_rows(target: Target) -> list[tuple[str, str, str, str, str]]:
-    """What a target runs on quantized operands: operators of which the same is true, what they read, what they hand on,
-    what they take in, and who says so.
+    """A target's quantized kernels, equal ones in one row: operators, input types, output type,
+    fused followers, source.
     """
     names: dict[tuple[str, str, str, str], list[str]] = {}
     for kernel in target.quantized:
-        told = _spell_reads(kernel), kernel.hands.value, _spell_followers(kernel), _cite(kernel.source, kernel.since)
-        names.setdefault(told, []).append(kernel.op if kernel.dialect == "onnx" else f"{kernel.dialect}:{kernel.op}")
-    return [(", ".join(dict.fromkeys(ops)), *told) for told, ops in names.items()]
+        cells = _spell_reads(kernel), kernel.hands.value, _spell_followers(kernel), _cite(kernel.source, kernel.since)
+        names.setdefault(cells, []).append(kernel.op if kernel.dialect == "onnx" else f"{kernel.dialect}:{kernel.op}")
+    return [(", ".join(dict.fromkeys(ops)), *cells) for cells, ops in names.items()]
 
 
 def _spell_reads(kernel: QuantizedKernel) -> str:
-    """What a kernel reads quantized, and of which of its operators that is true."""
+    """The quantized input types of a kernel, with the conditions under which it exists."""
     parts = [_spell_operand(operand) for operand in kernel.operands] or ["floats"]
     parts += ["ranges found at run time"] if kernel.is_dynamic else []
     parts += ["bias i32"] if kernel.bias is Bias.INT32 else []
@@ -174,7 +178,9 @@ def _spell_reads(kernel: QuantizedKernel) -> str:
 
 
 def _spell_operand(operand: Operand) -> str:
-    stored = " or ".join(f"{one.dtype}{' around zero' if one.is_symmetric else ''}" for one in operand.storages)
+    stored = " or ".join(
+        f"{storage.dtype}{' around zero' if storage.is_symmetric else ''}" for storage in operand.storages
+    )
     stored += f", the first alone from {', '.join(sorted(operand.not_from))}" if operand.not_from else ""
     words = [f"{operand.position}{' and all behind' if operand.and_rest else ''}: {stored}"]
     words += ["weight"] if operand.is_weight else []
@@ -185,7 +191,7 @@ def _spell_operand(operand: Operand) -> str:
 
 
 def _spell_followers(kernel: QuantizedKernel) -> str:
-    """The operators that a kernel takes in behind its own."""
+    """The operators that a kernel fuses after its own."""
     names = ", ".join(sorted(kernel.followers, key=lambda name: (name.casefold(), name)))
     names += ", where Quantize cuts as they do" if kernel.is_cut and names else ""
     spoiling = ", ".join(sorted(kernel.not_before))
@@ -199,7 +205,7 @@ def _spell_listing(listing: Listing) -> str:
     for kernel in listing.kernels:
         versions = "" if kernel.versions == EVERY_VERSION else f" {_spell_versions(kernel.versions)}"
         by_dialect.setdefault(kernel.dialect, []).append(f"{kernel.op}{versions}")
-    names = "; ".join(f"{dialect}: {', '.join(sorted(found))}" for dialect, found in by_dialect.items()) or "nothing"
+    names = "; ".join(f"{dialect}: {', '.join(sorted(ops))}" for dialect, ops in by_dialect.items()) or "nothing"
     return f"runs in {listing.dtype} ({_cite(listing.source, listing.since)}) {names}"
 
 
@@ -217,11 +223,13 @@ def _join_needs(needs: Sequence[str]) -> str:
 
 
 def report_operators(layout: Layout, rows: Sequence[Row], policies: Sequence[Policy]) -> list[RenderableType]:
-    """Lay out operator facts by dialect; for a few operators also what each policy makes of them, and the source."""
+    """Operator facts by dialect; for a few operators also each policy's verdicts, and the
+    source.
+    """
     lines: list[RenderableType] = []
     for dialect in dict.fromkeys(dialect for dialect, _ in rows):
         table = layout.make_table("operator", "cost", "risks", "traits", fixed=("operator", "cost"))
-        members = [row for found, row in rows if found == dialect]
+        members = [row for row_dialect, row in rows if row_dialect == dialect]
         for row in members:
             risks = ", ".join(sorted(risk.value for risk in row.risks))
             table.add_row(Text(row.op, style="cyan"), row.cost.value, risks, ", ".join(_traits(row)))
@@ -244,4 +252,4 @@ def _report_verdicts(layout: Layout, dialect: str, row: OpFacts, policies: Seque
 
 
 def _traits(row: OpFacts) -> list[str]:
-    return [name for name, has in (("keeps values", row.keeps_values), ("bounded", row.is_bounded)) if has]
+    return [name for name, is_set in (("keeps values", row.keeps_values), ("bounded", row.is_bounded)) if is_set]

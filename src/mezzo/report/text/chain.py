@@ -1,4 +1,4 @@
-"""The answer to "why does this node have its precision?", in sentences, from the node to the one that caused it."""
+"""Explanation of a node's precision in sentences, from the node to the one that caused it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -26,7 +26,7 @@ _ASSUMED = " Estimated from what inputs are taken to hold, which 'mezzo plan' no
 
 
 class Unit(Protocol):
-    """What an answer asks of the unit that a node is in."""
+    """The fields of a fused unit that an explanation uses."""
 
     @property
     def pattern(self) -> str: ...
@@ -43,10 +43,10 @@ def report_chain(
     target: str = "",
     precisions: Mapping[str, DType] | None = None,
 ) -> list[RenderableType]:
-    """Lay out the answer: one sentence, then how the precision came about, from the node to the one that caused it.
+    """The explanation: one sentence, then the chain of causes.
 
-    `lows`: the plan's levels beside the base. `unit`: what `target` runs as one kernel with the node, if anything;
-    `precisions` are those of the plan, by name.
+    `lows` are the plan's low levels. `unit` is the kernel in which `target` fuses the node, if any;
+    `precisions` are the plan's, by node name.
     """
     node, root = chain[0], chain[-1]
     lines: list[RenderableType] = [
@@ -57,22 +57,24 @@ def report_chain(
     ]
     if len(chain) > 1:
         lines += [blank(), heading("how it came about")]
-        for place, (step, before) in enumerate(zip(chain, (None, *chain), strict=False), 1):
-            lines += _step(place, step, before)
+        for position, (step, previous) in enumerate(zip(chain, (None, *chain), strict=False), 1):
+            lines += _step(position, step, previous)
     if root.cause is not None:
         lines += [blank(), Text(f"It goes back to {clean(root.cause)}, which is told above or not in the plan.")]
     return lines
 
 
 def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[Asked, str] | None:
-    """Name the option that would change a node's precision, and what it does. None where no option would."""
+    """The option that would change a node's precision, with its value, and its effect. None if
+    there is none.
+    """
     name, low = clean(node.name), join_or(lows)
     is_low = node.precision.compute in lows
     if node.kind in ("input", "output"):
         port = node.name.removeprefix(f"{node.kind} ")
-        words = {dtype: word for word, dtype in LOW_DTYPES.items()}
-        wanted = "fp32" if is_low else words.get(lows[0], str(lows[0]))
-        return ("--io", f"{port}={wanted}"), f"changes the dtype of {clean(port)!r}"
+        word_of = {dtype: key for key, dtype in LOW_DTYPES.items()}
+        word = "fp32" if is_low else word_of.get(lows[0], str(lows[0]))
+        return ("--io", f"{port}={word}"), f"changes the dtype of {clean(port)!r}"
     if node.kind != "op":
         return None
     if is_low:
@@ -91,31 +93,31 @@ def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[Asked, str
 
 
 def _answer(node: PlannedNode, root: PlannedNode) -> Text:
-    """One sentence: what the node runs in, and the reason that stands at the end of the chain."""
+    """One sentence: the node's precision, and the reason at the end of the chain."""
     dtype = node.precision.compute
     parts: list[str | tuple[str, str]] = [
         (clean(node.name), "bold"), f" ({_kind(node)}) runs in ", (str(dtype), f"bold {dtype_style(dtype)}"),
     ]  # fmt: skip
     if root is not node and root.because != node.because:
-        does = "does" if root.precision.compute is dtype else f"runs in {root.precision.compute}"
-        parts += [" because ", (clean(root.name), "bold"), f" ({_kind(root)}) {does}"]
+        verb = "does" if root.precision.compute is dtype else f"runs in {root.precision.compute}"
+        parts += [" because ", (clean(root.name), "bold"), f" ({_kind(root)}) {verb}"]
     return Text.assemble(*parts, f": {_ended(root.because)}")
 
 
-def _step(place: int, node: PlannedNode, before: PlannedNode | None) -> list[RenderableType]:
-    """One node of the chain: its name and precision, then its reason unless the node before it had the same."""
+def _step(position: int, node: PlannedNode, previous: PlannedNode | None) -> list[RenderableType]:
+    """A node of the chain: name and precision, and its reason unless it is the previous node's."""
     dtype = node.precision.compute
     title = Text.assemble(
-        f"  {place}. ", (clean(node.name), "bold"), f" ({_kind(node)}), ", (str(dtype), dtype_style(dtype))
+        f"  {position}. ", (clean(node.name), "bold"), f" ({_kind(node)}), ", (str(dtype), dtype_style(dtype))
     )
-    if before is not None and (before.rule, before.because) == (node.rule, node.because):
+    if previous is not None and (previous.rule, previous.because) == (node.rule, node.because):
         return [title, indented("for the same reason", depth=5)]
     return [title, indented(f"{clean(node.because).strip()} (rule {clean(node.rule)})", depth=5)]
 
 
 def _spell_rule(node: PlannedNode, lows: Sequence[DType]) -> str:
     from mezzo.analysis.structure.estimated import (
-        ESTIMATED,  # every command's start loads this file, and needs no estimates
+        ESTIMATED,  # late: every command loads this file, and most need no estimates
     )
 
     is_low = node.precision.compute in lows
@@ -129,7 +131,7 @@ def _kind(node: PlannedNode) -> str:
 
 
 def _sums(node: PlannedNode) -> list[RenderableType]:
-    """What a node that runs low sums up and hands on in, where the policy says more than one dtype."""
+    """Accumulation and output types of a node, if they differ from its compute type."""
     precision = node.precision
     if len(set(precision)) == 1:
         return []
@@ -140,7 +142,7 @@ def _sums(node: PlannedNode) -> list[RenderableType]:
 
 
 def _kernel(node: PlannedNode, unit: Unit | None, target: str, precisions: Mapping[str, DType]) -> list[RenderableType]:
-    """What a target runs in one kernel with a node, and whether the plan leaves it one type there."""
+    """The nodes that a target fuses with a node, and whether their precisions prevent that."""
     others = [] if unit is None else [name for name, _ in unit.nodes if name != node.name]
     if unit is None or not others:
         return []
@@ -167,5 +169,5 @@ def _wish(category: Category, low: str, is_low: bool) -> str:
         case Category.CLEAR:
             return "clear, it only moves values and follows its neighbours"
         case Category.DENY:
-            does = "the policy alone would keep it high" if is_low else "high whatever its neighbours run in"
-            return f"deny, {does}"
+            text = "the policy alone would keep it high" if is_low else "high whatever its neighbours run in"
+            return f"deny, {text}"

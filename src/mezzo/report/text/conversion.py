@@ -1,4 +1,6 @@
-"""The report of a conversion or a plan, for people: counts, what stayed high and why, notes, what to try next."""
+"""Report of a conversion or a plan: counts, nodes that stay high by rule, measurements and
+notes.
+"""
 
 import json
 from collections.abc import Sequence
@@ -33,14 +35,14 @@ if TYPE_CHECKING:
 
 _NAMES_SHOWN = 3
 _REASONS_SHOWN = 2
-# Settings that go without saying.
+# Settings at their defaults, which are not printed.
 _UNSAID = {(name, usual) for name, usual in usual_settings().items() if usual is not None}
 
 
 def report_conversion(
     layout: Layout, source: str, result: str, plan: Plan, summary: Summary, measured: "Measured | None" = None
 ) -> list[RenderableType]:
-    """Lay out what a conversion did and, where it had data, what that showed; what to try next apart."""
+    """A conversion with its evaluation on data, if there was any; without next steps."""
     title = heading(f"{clean(source)} -> {clean(result)}")
     parts = [title, settings_line(plan), blank(), report_counts(layout, plan, summary)]
     parts += report_high_nodes(layout, plan)
@@ -52,7 +54,7 @@ def report_conversion(
 
 
 def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableType:
-    """Lay out a model before and after in numbers."""
+    """Numbers of a model before and after."""
     table = layout.make_table("", "before", "after", right=("before", "after"))
     before = count_before(plan)
     for dtype, count in count_precisions(plan).items():
@@ -67,27 +69,29 @@ def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableTyp
 
 
 def _count_quantized(plan: Plan) -> int:
-    """Values and weights that get a Quantize and Dequantize, or are stored as integers."""
+    """The number of tensors with a Quantize and Dequantize pair, or stored as integers."""
     return len({edit.value for edit in plan.edits if isinstance(edit, Quantize)})
 
 
 def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[RenderableType]:
-    """Lay out what the data protected, and whether the result gives the right answers on it."""
+    """The nodes that the data protected, and the verdict on the result's outputs."""
     parts: list[RenderableType] = []
     if measured.data is not None:
-        kept = [group for group in group_high_nodes(plan) if group.rule in DATA_RULES]
-        nodes = sum(len(group.nodes) for group in kept)
+        groups = [group for group in group_high_nodes(plan) if group.rule in DATA_RULES]
+        nodes = sum(len(group.nodes) for group in groups)
         values = 0 if measured.ranges is None else len(measured.ranges.values)
-        found = f"protects {spell_count(nodes, 'node')}: see {' and '.join(clean(group.rule) for group in kept)} above"
+        summary = (
+            f"protects {spell_count(nodes, 'node')}: see {' and '.join(clean(group.rule) for group in groups)} above"
+        )
         unknown = () if measured.ranges is None else measured.ranges.unknown
         lows = join_or(plan.lows)
         if not nodes:
-            found = f"found nothing that {lows} cannot hold"
+            summary = f"found nothing that {lows} cannot hold"
         if unknown:
-            found = f"cannot tell all that {lows} cannot hold" if nodes else f"cannot tell what {lows} can hold"
-        seen = f" in {spell_count(values, 'value')}" if values else ""
+            summary = f"cannot tell all that {lows} cannot hold" if nodes else f"cannot tell what {lows} can hold"
+        measured_values = f" in {spell_count(values, 'value')}" if values else ""
         parts += [blank(), heading("what the data showed"), indented(clean(spell_data(measured.data)), style="dim")]
-        parts += [indented(f"the data {found}{seen if not nodes else ''}")]
+        parts += [indented(f"the data {summary}{measured_values if not nodes else ''}")]
         parts += report_unknown(unknown)
     if measured.comparison is not None:
         outputs = report_outputs(layout, measured.comparison)
@@ -99,7 +103,7 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
 
 
 def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]:
-    """Lay out what a plan decides, what to try next apart."""
+    """A plan's decisions, without next steps."""
     table = layout.make_table("", "planned", right=("planned",))
     for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(count))
@@ -113,7 +117,7 @@ def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]
 
 
 def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
-    """Lay out every node of a plan: its name, operator, precision and rule."""
+    """All nodes of a plan: name, operator, precision and rule."""
     table = layout.make_table("node", "operator", "in", "rule", fixed=("in",))
     for node in plan.nodes:
         op = node.op if is_operator(node) else node.kind
@@ -122,7 +126,9 @@ def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
 
 
 def report_next_steps(steps: Sequence[tuple[str, str]], title: str = "try next") -> list[RenderableType]:
-    """Lay out commands to try next, each with what it is good for. Commands are never wrapped: they are copied."""
+    """Suggested commands with their effects. Commands are never wrapped, so that they can be
+    copied.
+    """
     lines: list[RenderableType] = [blank(), heading(title)]
     for command, effect in steps:
         lines.append(Command(command))
@@ -131,7 +137,7 @@ def report_next_steps(steps: Sequence[tuple[str, str]], title: str = "try next")
 
 
 def report_aside(line: str, title: str) -> list[RenderableType]:
-    """Lay out a line that tells what to do where no command does it."""
+    """Advice that is not a command."""
     return [blank(), heading(title), indented(line)]
 
 
@@ -140,33 +146,35 @@ def _format_version(version: int | None) -> str:
 
 
 def settings_line(plan: Plan) -> Text:
-    """The settings a reader needs to make the same plan again."""
-    said = [(name, _plain(value)) for name, value in plan.settings if value and (name, value) not in _UNSAID]
-    return Text(", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in said), style="dim")
+    """The settings that differ from the defaults, enough to make the same plan again."""
+    shown = [(name, _plain(value)) for name, value in plan.settings if value and (name, value) not in _UNSAID]
+    return Text(", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in shown), style="dim")
 
 
 def _plain(value: str) -> str:
-    """A setting that is a list, without its brackets and quotes."""
+    """A setting, and if it is a list, without brackets and quotes."""
     return " ".join(json.loads(value)) if value.startswith("[") else value
 
 
 def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
-    """Lay out the operators that stay high, by the rule that kept them."""
+    """The operators that stay high, by rule."""
     groups = group_high_nodes(plan)
     total = sum(count_precisions(plan).values())
     if not groups:
-        found = f"no node stays in {plan.high}" if total else spell_apart(plan)
-        return [blank(), Text(found)]
-    kept = sum(len(group.nodes) for group in groups)
-    verb = "stays" if kept == 1 else "stay"
+        text = f"no node stays in {plan.high}" if total else spell_apart(plan)
+        return [blank(), Text(text)]
+    count = sum(len(group.nodes) for group in groups)
+    verb = "stays" if count == 1 else "stay"
     table = layout.make_table("rule", "nodes", "why, and which", right=("nodes",), fixed=("rule",))
     for group in groups:
         table.add_row(Text(clean(group.rule), style="cyan"), str(len(group.nodes)), _explain_group(group))
-    return [blank(), heading(f"{kept} of {total} nodes {verb} in {plan.high}"), table]
+    return [blank(), heading(f"{count} of {total} nodes {verb} in {plan.high}"), table]
 
 
 def _explain_group(group: Group) -> Stack:
-    """One reason and a few names where all nodes share the reason, else a few nodes each with its own."""
+    """One reason and a few names if all nodes share the reason, else a few nodes with their
+    reasons.
+    """
     if len(group.reasons) == 1:
         names = join_some((node.name for node in group.nodes), _NAMES_SHOWN)
         return Stack(Text(clean(group.reasons[0])), Text(names, style="dim"))

@@ -1,4 +1,4 @@
-"""The report of a look at an installation: what is here, what can be checked, and what to do about the rest."""
+"""Report of an installation: packages, possible checks, speed on this CPU, and remedies."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ _STYLES = {"works": "green", "missing": "yellow", "broken": "red", "unsupported"
 def report_diagnosis(
     layout: Layout, version: str, diagnosis: "Diagnosis", targets: Mapping[str, Target]
 ) -> list[RenderableType]:
-    """Lay out a diagnosis. `version`: mezzo's; `targets`: those whose speed depends on this CPU."""
+    """A diagnosis. `version` is mezzo's; `targets` are those whose speed depends on this CPU."""
     parts: list[RenderableType] = [
         heading(f"mezzo {version}, {diagnosis.python}"),
         indented(clean(diagnosis.executable)),
@@ -53,7 +53,7 @@ def report_diagnosis(
 
 
 def describe_diagnosis(version: str, diagnosis: "Diagnosis") -> Document:
-    """Tell a diagnosis as data."""
+    """A diagnosis as JSON data."""
     memory = diagnosis.memory_bytes
     return document(
         "doctor",
@@ -70,8 +70,8 @@ def describe_diagnosis(version: str, diagnosis: "Diagnosis") -> Document:
                 "free_memory_bytes": None if memory is None else memory[1],
                 "gpus": list(diagnosis.gpus),
             },
-            "base": [_describe_found(found) for found in diagnosis.base],
-            "optional": [_describe_found(found) for found in diagnosis.optional],
+            "base": [_describe_found(package) for package in diagnosis.base],
+            "optional": [_describe_found(package) for package in diagnosis.optional],
             "checks": [
                 {
                     "name": check.name,
@@ -110,10 +110,10 @@ def _tabulate_packages(layout: Layout, packages: "Sequence[Found]") -> Renderabl
         state = package.state.value
         version = package.version or "-"
         words = [word for word in (package.reason, package.remedy) if word is not None]
-        if package.version is None:  # its state says the reason
+        if package.version is None:  # the state column has the reason
             words = [package.purpose, *words[1:]]
-        said = ": ".join(words) or ", ".join(package.details) or package.purpose
-        table.add_row(Text(package.name, style="cyan"), clean(version), Text(state, style=_STYLES[state]), clean(said))
+        text = ": ".join(words) or ", ".join(package.details) or package.purpose
+        table.add_row(Text(package.name, style="cyan"), clean(version), Text(state, style=_STYLES[state]), clean(text))
     return table
 
 
@@ -121,20 +121,20 @@ def _tabulate_checks(layout: Layout, checks: "Sequence[Check]") -> RenderableTyp
     table = layout.make_table("", "what", "for, or how to come by it", fixed=("",))
     for check in checks:
         mark = Text("yes", style="green") if check.can else Text("no", style="yellow")
-        said = check.purpose if check.can else ": ".join(filter(None, (check.reason, check.remedy)))
-        table.add_row(mark, check.name, clean(said))
+        text = check.purpose if check.can else ": ".join(filter(None, (check.reason, check.remedy)))
+        table.add_row(mark, check.name, clean(text))
     return table
 
 
-def _describe_found(found: "Found") -> Document:
+def _describe_found(package: "Found") -> Document:
     return {
-        "name": found.name,
-        "version": found.version,
-        "state": found.state.value,
-        "wanted": found.wanted,
-        "details": list(found.details),
-        "reason": found.reason,
-        "remedy": found.remedy,
+        "name": package.name,
+        "version": package.version,
+        "state": package.state.value,
+        "wanted": package.wanted,
+        "details": list(package.details),
+        "reason": package.reason,
+        "remedy": package.remedy,
     }
 
 

@@ -1,4 +1,6 @@
-"""Why the nodes of a program run in what they run in, by module and line: as text, and for notebooks."""
+"""Precision of a program's nodes with reasons, by module and source line, as text and for
+notebooks.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,8 +24,9 @@ _GAPS = 2 + 2 + 2 + 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A node with the chain of causes behind it, itself first; where it stands in the program, and how it is run where
-    that is not told by its precision.
+    """A node with its chain of causes, itself first, and its module and source line.
+
+    `run` says how it runs if its precision does not tell.
     """
 
     chain: tuple[PlannedNode, ...]
@@ -37,57 +40,60 @@ class Explained:
 
     @property
     def root(self) -> PlannedNode:
-        """The node that it goes back to."""
+        """The node at the end of the chain."""
         return self.chain[-1]
 
 
 def report_explained(word: str, nodes: Sequence[Explained], width: int) -> list[RenderableType]:
-    """Lay out nodes: one with its chain, several by module with each rule told once below them."""
+    """One node with its chain, or several nodes by module with a legend of rules."""
     if len(nodes) == 1:
         return list(_chain(nodes[0]))
     by_module: dict[str, list[Explained]] = {}
-    for one in nodes:
-        by_module.setdefault(one.module, []).append(one)
-    names = min(_LONGEST_NAME, max(len(_name(one)) for one in nodes))
-    lines = max(len(spell_line(one.line)) for one in nodes)
-    dtypes = max(len(_precision(one.node)) for one in nodes)
+    for entry in nodes:
+        by_module.setdefault(entry.module, []).append(entry)
+    names = min(_LONGEST_NAME, max(len(_name(entry)) for entry in nodes))
+    lines = max(len(spell_line(entry.line)) for entry in nodes)
+    dtypes = max(len(_precision(entry.node)) for entry in nodes)
     rules = min(
-        max(len(_rule(one, word)) for one in nodes), max(width - names - dtypes - lines - _GAPS, _SHORTEST_RULE)
+        max(len(_rule(entry, word)) for entry in nodes), max(width - names - dtypes - lines - _GAPS, _SHORTEST_RULE)
     )
     parts: list[RenderableType] = [heading(f"{clean(word)}: {_count(nodes)}")]
-    for module, several in by_module.items():
+    for module, members in by_module.items():
         parts.append(Text(clean(module) or "the model", style="bold"))
-        for one in several:
-            name, rule = shorten(_name(one), names), _rule(one, word, rules)
-            cells = f"{name:<{names}}  {_precision(one.node):<{dtypes}}  {rule:<{rules}}  {spell_line(one.line)}"
+        for entry in members:
+            name, rule = shorten(_name(entry), names), _rule(entry, word, rules)
+            cells = f"{name:<{names}}  {_precision(entry.node):<{dtypes}}  {rule:<{rules}}  {spell_line(entry.line)}"
             parts.append(Text(f"  {cells}".rstrip()))
     return [*parts, blank(), heading("rules"), *(indented(line) for line in _rules(nodes))]
 
 
 def draw_explained(word: str, nodes: Sequence[Explained]) -> str:
-    """The same as a fragment of a page."""
-    rows = [(one.node.name, _precision(one.node), _rule(one), _because(one), spell_line(one.line)) for one in nodes]
+    """The same as an HTML fragment."""
+    rows = [
+        (entry.node.name, _precision(entry.node), _rule(entry), _because(entry), spell_line(entry.line))
+        for entry in nodes
+    ]
     return fragment([f"{word}: {_count(nodes)}"], ("node", "in", "rule", "because", "line"), rows)
 
 
-def _chain(one: Explained) -> Iterator[RenderableType]:
-    for depth, node in enumerate(one.chain):
-        said = f"{clean(node.name)}  {clean(node.op)}  {_precision(node)}  {node.rule}: {clean(node.because)}"
-        yield indented(said, depth=2 * depth) if depth else Text(said)
-    if one.run:
-        yield indented(f"it {one.run}")
-    if one.line is not None:
-        code = f"  {clean(one.line.code)}" if one.line.code else ""
-        yield indented(f"{spell_line(one.line)}{code}", style="dim")
+def _chain(entry: Explained) -> Iterator[RenderableType]:
+    for depth, node in enumerate(entry.chain):
+        text = f"{clean(node.name)}  {clean(node.op)}  {_precision(node)}  {node.rule}: {clean(node.because)}"
+        yield indented(text, depth=2 * depth) if depth else Text(text)
+    if entry.run:
+        yield indented(f"it {entry.run}")
+    if entry.line is not None:
+        code = f"  {clean(entry.line.code)}" if entry.line.code else ""
+        yield indented(f"{spell_line(entry.line)}{code}", style="dim")
 
 
-def _because(one: Explained) -> str:
-    """The reason of a node, and how it is run."""
-    return f"{one.node.because}; it {one.run}" if one.run else one.node.because
+def _because(entry: Explained) -> str:
+    """A node's reason, and how it runs."""
+    return f"{entry.node.because}; it {entry.run}" if entry.run else entry.node.because
 
 
 def _count(nodes: Sequence[Explained]) -> str:
-    counts = Counter(str(one.node.precision.compute) for one in nodes)
+    counts = Counter(str(entry.node.precision.compute) for entry in nodes)
     return f"{spell_count(len(nodes), 'node')}, {', '.join(f'{count} in {dtype}' for dtype, count in counts.items())}"
 
 
@@ -95,35 +101,35 @@ def _precision(node: PlannedNode) -> str:
     return spell_precision(node.precision)
 
 
-def _name(one: Explained) -> str:
-    """A node's name below its module's."""
-    return clean(_below(one.node.name, one.module))
+def _name(entry: Explained) -> str:
+    """A node's name relative to its module."""
+    return clean(_below(entry.node.name, entry.module))
 
 
 def _below(name: str, module: str) -> str:
-    """A name without the path of a module that it is inside of."""
-    inside = name.startswith((f"{module}/", f"{module}.")) if module else False
-    return name[len(module) + 1 :] if inside else name
+    """A name relative to a module, if it is inside."""
+    is_inside = name.startswith((f"{module}/", f"{module}.")) if module else False
+    return name[len(module) + 1 :] if is_inside else name
 
 
-def _rule(one: Explained, word: str = "", most: int = _ANY) -> str:
-    """The rule, and whom a node follows in the end; that loses its middle where there is no room for it."""
-    rule = one.node.rule
-    if one.root is one.node:
+def _rule(entry: Explained, word: str = "", most: int = _ANY) -> str:
+    """A node's rule and its root's name, whose middle is cut if there is not enough room."""
+    rule = entry.node.rule
+    if entry.root is entry.node:
         return rule
-    followed = clean(_below(_below(one.root.name, one.module), word))
-    return f"{rule} {shorten(followed, most - len(rule) - 1)}"
+    root_name = clean(_below(_below(entry.root.name, entry.module), word))
+    return f"{rule} {shorten(root_name, most - len(rule) - 1)}"
 
 
 def _rules(nodes: Sequence[Explained]) -> Iterator[str]:
-    """What each rule says, of the first node that it holds for."""
+    """Lines with the reason of each rule, from the first node with that rule."""
     reasons: dict[str, dict[str, PlannedNode]] = {}
-    for one in nodes:
-        reasons.setdefault(one.root.rule, {}).setdefault(one.root.because, one.root)
-    for run in dict.fromkeys(one.run for one in nodes if one.run):
-        count = sum(one.run == run for one in nodes)
+    for entry in nodes:
+        reasons.setdefault(entry.root.rule, {}).setdefault(entry.root.because, entry.root)
+    for run in dict.fromkeys(entry.run for entry in nodes if entry.run):
+        count = sum(entry.run == run for entry in nodes)
         yield f"{spell_count(count, 'node')}: each {run}"
-    for rule, several in reasons.items():
-        because, node = next(iter(several.items()))
-        about = f", of {clean(node.name)}; each has its own" if len(several) > 1 else ""
+    for rule, by_reason in reasons.items():
+        because, node = next(iter(by_reason.items()))
+        about = f", of {clean(node.name)}; each has its own" if len(by_reason) > 1 else ""
         yield f"{rule}{about}: {clean(because)}"

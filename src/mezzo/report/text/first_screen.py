@@ -1,4 +1,4 @@
-"""A headline in a terminal: some eight lines, in a pipe the same without colour, broken at 80 columns."""
+"""First screen: a headline in about eight lines; without colour and at 80 columns in a pipe."""
 
 import textwrap
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from rich.text import Text
 from mezzo.report.layout.layout import heading
 from mezzo.report.records.headline import Headline, Standing
 
-_WIDTH = 80  # where nobody looks: in a pipe
+_WIDTH = 80  # in a pipe
 _WIDEST = 100  # longer lines are hard to read
 _MARGIN = 8
 _STYLES = {
@@ -23,7 +23,7 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A label and a sentence beside it, which is broken between words and stays in its column."""
+    """A label and a sentence, which wraps between words inside its column."""
 
     label: str
     sentence: str
@@ -33,14 +33,14 @@ class _Row:
         width = options.max_width if console.is_terminal else _WIDTH
         room = max(20, min(width, _WIDEST) - _MARGIN)
         lines = textwrap.wrap(self.sentence, room, break_long_words=False, break_on_hyphens=False) or [""]
-        for place, line in enumerate(lines):
-            label = f"{self.label if place == 0 else '':{_MARGIN}}"
+        for number, line in enumerate(lines):
+            label = f"{self.label if number == 0 else '':{_MARGIN}}"
             yield Text.assemble((label, "dim"), (line, self.style), no_wrap=True, overflow="ignore")
 
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """A command to copy behind its label: never broken, as whoever prints it says `crop=False`."""
+    """A command to copy after its label; never broken if it is printed with `crop=False`."""
 
     command: str
 
@@ -50,7 +50,7 @@ class _Next:
 
 
 def report_headline(headline: Headline, more: str = "") -> list[RenderableType]:
-    """Lay out what a reader has to know first. `more`: how to see the rest."""
+    """A headline for the terminal. `more`: how to see the full report."""
     parts: list[RenderableType] = [heading(headline.title)]
     for label, sentence in headline.rows():
         parts.append(_Row(label, sentence, _STYLES[headline.standing] if label == "verdict" else ""))

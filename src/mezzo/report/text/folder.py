@@ -1,4 +1,4 @@
-"""A folder of converted models: the account of all of them as one document, and a report for people."""
+"""Account and report of a converted folder."""
 
 import json
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ _SHOWN = 3
 
 
 class Converted(Protocol):
-    """What a report asks of one conversion."""
+    """The fields of a conversion that a report uses."""
 
     @property
     def plan(self) -> Plan: ...
@@ -40,7 +40,7 @@ class Converted(Protocol):
 
 
 class File(Protocol):
-    """What a report asks of one model of a folder."""
+    """The fields of a model in a folder that a report uses."""
 
     @property
     def source(self) -> str: ...
@@ -51,7 +51,7 @@ class File(Protocol):
 
 
 class Tie(Protocol):
-    """What a report asks of inputs and outputs that share a type."""
+    """The fields of a tie that a report uses: ports that share a type."""
 
     @property
     def name(self) -> str: ...
@@ -71,7 +71,7 @@ class TypedTie(Protocol):
 
 
 class Folder(Protocol):
-    """What a report asks of a converted folder."""
+    """The fields of a converted folder that a report uses."""
 
     @property
     def layout(self) -> str: ...
@@ -92,17 +92,17 @@ class Folder(Protocol):
 
 
 def folder_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a folder's account, that of accounts in it."""
+    """The JSON Schema (2020-12) of a folder's account, with that of accounts inside."""
     text = files("mezzo.report.records").joinpath("folder.schema.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    found["$defs"]["account"] = {**account_schema(), "$id": "account.schema.json"}
-    return found
+    schema: dict[str, Any] = json.loads(text)
+    schema["$defs"]["account"] = {**account_schema(), "$id": "account.schema.json"}
+    return schema
 
 
 def describe_folder(
     source: str, result: str, folder: Folder, *, machine: "Machine | None" = None, headline: Headline | None = None
 ) -> Document:
-    """Tell what the conversion of a folder did: one account per model, and what holds for all."""
+    """Account of a folder conversion: one account per model, and what applies to all."""
     accounts = [
         {
             "source": file.source,
@@ -124,9 +124,9 @@ def describe_folder(
             "settings": dict(folder.settings),
             "files": accounts,
             "ties": [_describe_tie(typed) for typed in folder.ties],
-            "skipped": [{"name": name, "because": because} for name, because in folder.skipped],
+            "skipped": [{"name": name, "because": reason} for name, reason in folder.skipped],
             "copied": list(folder.copied),
-            "left_out": [{"name": name, "because": because} for name, because in folder.left_out],
+            "left_out": [{"name": name, "because": reason} for name, reason in folder.left_out],
             "notes": list(folder.notes),
         },
     )
@@ -142,17 +142,17 @@ def _describe_tie(typed: TypedTie) -> Document:
 
 
 def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> list[RenderableType]:
-    """Lay out what the conversion of a folder did, a line per model."""
-    every = tuple(folder.files)
-    plan = every[0].converted.plan
+    """A folder conversion, one line per model."""
+    all_files = tuple(folder.files)
+    plan = all_files[0].converted.plan
     levels = (*plan.lows, plan.high)
     columns = (*map(str, levels), "casts", "size")
     table = layout.make_table("result", *columns, right=columns)
-    for file in every:
-        made, counts = file.converted.summary, count_precisions(file.converted.plan)
-        sizes = f"{format_size(made.size_before_bytes)} -> {format_size(made.size_after_bytes)}"
+    for file in all_files:
+        summary, counts = file.converted.summary, count_precisions(file.converted.plan)
+        sizes = f"{format_size(summary.size_before_bytes)} -> {format_size(summary.size_after_bytes)}"
         nodes = (str(counts.get(dtype, 0)) for dtype in levels)
-        table.add_row(clean(file.result), *nodes, str(made.casts), sizes)
+        table.add_row(clean(file.result), *nodes, str(summary.casts), sizes)
     parts: list[RenderableType] = [
         heading(f"{clean(source)} -> {clean(result)}"),
         _settings(folder, plan),
@@ -160,18 +160,18 @@ def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> l
         table,
     ]
     parts += _report_ties(folder)
-    parts += _report_checks(every)
+    parts += _report_checks(all_files)
     for title, rows in (("not converted", folder.skipped), ("left out", folder.left_out)):
         if rows:
             parts += [blank(), heading(title), *(indented(f"{clean(name)}: {clean(why)}") for name, why in rows)]
     if folder.copied:
         parts += [blank(), indented(f"copied: {join_some(folder.copied, _SHOWN)}")]
-    notes = [*folder.notes, *(note for file in every for note in file.converted.summary.notes)]
+    notes = [*folder.notes, *(note for file in all_files for note in file.converted.summary.notes)]
     return parts + report_notes(tuple(dict.fromkeys(notes)))
 
 
 def _settings(folder: Folder, plan: Plan) -> RenderableType:
-    """The settings as given; those of one file name the types of its inputs and outputs one by one."""
+    """The settings as given; those of single files would list every port's type."""
     return settings_line(replace(plan, settings=folder.settings))
 
 
@@ -192,14 +192,14 @@ def _it(names: list[str]) -> str:
     return "it" if len(names) == 1 else "them"
 
 
-def _report_checks(every: tuple[File, ...]) -> list[RenderableType]:
-    """One line per model that was checked on data."""
+def _report_checks(all_files: tuple[File, ...]) -> list[RenderableType]:
+    """One line per model that was compared on data."""
     lines = []
-    for file in every:
+    for file in all_files:
         measured = file.converted.measured
         if measured is not None and measured.comparison is not None:
             verdict = measured.comparison.verdict
             word = RULINGS[verdict.ruling.value][0]
-            seen = spell_count(measured.comparison.data.samples, "sample")
-            lines.append(indented(f"{clean(file.result)}: {word} on {seen}; {clean(verdict.because)}"))
+            samples = spell_count(measured.comparison.data.samples, "sample")
+            lines.append(indented(f"{clean(file.result)}: {word} on {samples}; {clean(verdict.because)}"))
     return [blank(), heading("the check"), *lines] if lines else []

@@ -1,4 +1,4 @@
-"""What a word stands for in a plan: several nodes as a table by reason, one node in a line."""
+"""The nodes that a word refers to: a table by reason for several, a line for one."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,16 @@ from mezzo.report.layout.layout import Layout, blank, dtype_style, heading
 from mezzo.report.layout.names import clean, join_some
 
 _NAMES_SHOWN = 3
-# As what nodes may have been asked for, where the report says it in other words.
+# Kinds of names (api.explain.Known) that the report words differently.
 _NODE, _MADE, _READ = "node", "value made", "value read"
 _KNOWN = {_MADE: "value", _READ: "value"}
 _READ_BY = "stored, or of no floats, and read by "
 
 
 def report_meant(layout: Layout, word: str, known: str, nodes: Sequence[PlannedNode]) -> list[RenderableType]:
-    """Lay out several nodes by what decided about them, the largest group first. `known`: as what the word is known."""
+    """Several nodes by rule, the largest group first. `known` is the kind of name that the word
+    is.
+    """
     groups: dict[tuple[str, str], list[PlannedNode]] = {}
     for node in nodes:
         groups.setdefault((str(node.precision.compute), node.rule), []).append(node)
@@ -28,12 +30,12 @@ def report_meant(layout: Layout, word: str, known: str, nodes: Sequence[PlannedN
         why = next(iter(reasons)) + (f" ({len(reasons) - 1} more reasons)" if len(reasons) > 2 else "")
         table.add_row(Text(dtype, style=style), clean(rule), str(len(members)), why)
         table.add_row("", "", "", Text(join_some([node.name for node in members], _NAMES_SHOWN), style="dim"))
-    said = _READ_BY if known == _READ else ""
-    return [heading(f"{_KNOWN.get(known, known)} {clean(word)}: {said}{len(nodes)} nodes"), blank(), table]
+    link = _READ_BY if known == _READ else ""
+    return [heading(f"{_KNOWN.get(known, known)} {clean(word)}: {link}{len(nodes)} nodes"), blank(), table]
 
 
 def report_origin(word: str, known: str, node: PlannedNode) -> list[RenderableType]:
-    """Lay out which node it is that was asked for by another name; nothing where it was asked for by its own."""
+    """The node that another name refers to; empty if the word is its own name."""
     if known == _NODE:
         return []
     link = {_MADE: "made by ", _READ: _READ_BY}.get(known, "")

@@ -1,4 +1,6 @@
-"""How a target splits a model, for people: units by pattern, the largest, what stays alone."""
+"""Report of a target's fused kernels in a model: units by pattern, the largest, unfused
+operators.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ _ALONE_SHOWN = 10
 
 
 class Node(Protocol):
-    """What a report asks of a node."""
+    """The fields of a node that a report uses."""
 
     @property
     def name(self) -> str: ...
@@ -27,7 +29,7 @@ class Node(Protocol):
 
 
 class Unit(Protocol):
-    """What a report asks of a unit."""
+    """The fields of a unit that a report uses."""
 
     @property
     def number(self) -> int: ...
@@ -42,7 +44,7 @@ class Unit(Protocol):
 
 
 class Split(Protocol):
-    """What a report asks of a partition."""
+    """The fields of a partition that a report uses."""
 
     @property
     def target(self) -> str: ...
@@ -57,7 +59,7 @@ class Split(Protocol):
 
 
 class Extracted(Protocol):
-    """What a report asks of a part that was written."""
+    """The fields of an extracted part that a report uses."""
 
     @property
     def path(self) -> object: ...
@@ -72,15 +74,15 @@ class Extracted(Protocol):
 
 
 def report_partition(layout: Layout, model: str, split: Split) -> list[RenderableType]:
-    """Lay out what a target fuses."""
-    inside = sum(len(unit.nodes) for unit in split.units)
+    """The kernels that a target fuses."""
+    fused = sum(len(unit.nodes) for unit in split.units)
     kernels = spell_count(len(split.units) + len(split.alone), "kernel")
-    counted = f"{spell_count(inside + len(split.alone), 'operator')} in {kernels}"
+    counted = f"{spell_count(fused + len(split.alone), 'operator')} in {kernels}"
     folded = f", {spell_count(len(split.folded), 'operator')} folded before it runs" if split.folded else ""
-    like = f", which fuses as {clean(split.fuses_as)}" if split.fuses_as not in (None, split.target) else ""
+    substitute = f", which fuses as {clean(split.fuses_as)}" if split.fuses_as not in (None, split.target) else ""
     parts: list[RenderableType] = [
         heading(f"{clean(model)} on {clean(split.target)}"),
-        indented(f"{counted}{folded}{like}", style="dim"),
+        indented(f"{counted}{folded}{substitute}", style="dim"),
     ]
     if split.fuses_as is None:
         why = (
@@ -96,19 +98,19 @@ def report_partition(layout: Layout, model: str, split: Split) -> list[Renderabl
 
 
 def report_nodes(layout: Layout, split: Split) -> list[RenderableType]:
-    """Lay out every operator with its unit."""
+    """Every operator with its unit."""
     table = layout.make_table("unit", "pattern", "operator", "node", right=("unit",), fixed=("pattern", "operator"))
     for unit in split.units:
         for node in unit.nodes:
             table.add_row(str(unit.number), unit.pattern, clean(node.op), layout.spell_name(node.name))
-    for nodes, place in ((split.alone, "alone"), (split.folded, "folded")):
+    for nodes, status in ((split.alone, "alone"), (split.folded, "folded")):
         for node in nodes:
-            table.add_row("", place, clean(node.op), layout.spell_name(node.name))
+            table.add_row("", status, clean(node.op), layout.spell_name(node.name))
     return [blank(), heading("every operator"), table]
 
 
 def report_extracted(part: Extracted, what: str) -> list[RenderableType]:
-    """Say what was written."""
+    """The file and the ports of an extracted part."""
     nodes = f"{spell_count(part.nodes, 'node')}, {format_size(part.size_bytes)}"
     ports = f"reads {join_some(part.inputs, _OPS_SHOWN) or 'nothing'}; gives {join_some(part.outputs, _OPS_SHOWN)}"
     return [heading(f"{clean(what)} -> {clean(str(part.path))}"), indented(nodes), indented(ports)]
@@ -119,12 +121,12 @@ def _patterns(layout: Layout, units: Sequence[Unit]) -> RenderableType:
         "pattern", "units", "operators", "as", "who says so", right=("units", "operators"), fixed=("pattern",)
     )
     for pattern, count in sorted(Counter(unit.pattern for unit in units).items(), key=lambda row: (-row[1], row[0])):
-        of_it = [unit for unit in units if unit.pattern == pattern]
-        shape = Counter(tuple(node.op for node in unit.nodes) for unit in of_it).most_common(1)[0][0]
-        operators = sum(len(unit.nodes) for unit in of_it)
-        spelled = join_some(shape, _OPS_SHOWN)
-        said = f"{of_it[0].source} ({of_it[0].since})"
-        table.add_row(Text(pattern, style="cyan"), str(count), str(operators), spelled, said)
+        matching = [unit for unit in units if unit.pattern == pattern]
+        shape = Counter(tuple(node.op for node in unit.nodes) for unit in matching).most_common(1)[0][0]
+        operators = sum(len(unit.nodes) for unit in matching)
+        ops = join_some(shape, _OPS_SHOWN)
+        source = f"{matching[0].source} ({matching[0].since})"
+        table.add_row(Text(pattern, style="cyan"), str(count), str(operators), ops, source)
     return table
 
 

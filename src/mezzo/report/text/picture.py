@@ -1,4 +1,4 @@
-"""A picture in text of what runs in which precision: bars, and the largest islands that stayed high."""
+"""Text picture of precisions: bars by measure, and the largest islands that stayed high."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,17 +19,17 @@ from mezzo.report.views.picture import NOMINAL_DIM, Island, Picture, Share
 _ISLANDS_SHOWN = 3
 _OPS_SHOWN = 3
 _BAR = 30
-# For the levels beside the base, the base, and others the model came with.
+# Signs of the low levels, the base, and other dtypes of the source model.
 _LOW_SIGNS, _HIGH_SIGN, _OTHER_SIGN = "█▓▚", "░", "▒"
 _ASCII_LOW_SIGNS, _ASCII_HIGH_SIGN, _ASCII_OTHER_SIGN = "#=*", ".", "+"
 _THOUSANDS = ("", " K", " M", " G", " T", " P")
-# What frees an island: a command to copy, or None where there is none, and what it does in words.
+# What lets an island run low: a command to copy, or None, and its effect in words.
 Remedy = tuple[str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar with a part for each precision, as long as its share; the first `levels` of them are the plan's."""
+    """A bar split by precision; the first `levels` parts are the plan's."""
 
     parts: tuple[tuple[DType, int], ...]
     is_plain: bool
@@ -39,8 +39,8 @@ class Bar:
         is_ascii = self.is_plain or options.ascii_only
         yield Text.assemble(
             *(
-                (_sign(place, self.levels, is_ascii) * length, dtype_style(dtype))
-                for place, (length, (dtype, _)) in enumerate(zip(self._lengths(), self.parts, strict=True))
+                (_sign(position, self.levels, is_ascii) * length, dtype_style(dtype))
+                for position, (length, (dtype, _)) in enumerate(zip(self._lengths(), self.parts, strict=True))
             ),
             no_wrap=True,
         )
@@ -49,22 +49,22 @@ class Bar:
         return Measurement(_BAR, _BAR)
 
     def _lengths(self) -> list[int]:
-        """Signs per part. What there is shows, if little: nobody may take a rest for nothing."""
-        whole = sum(size for _, size in self.parts)
-        if whole <= 0:
+        """Characters per part; at least one for every part that is not 0."""
+        total = sum(size for _, size in self.parts)
+        if total <= 0:
             return [0 for _ in self.parts]
-        lengths = [max(int(size > 0), round(_BAR * size / whole)) for _, size in self.parts]
+        lengths = [max(int(size > 0), round(_BAR * size / total)) for _, size in self.parts]
         widest = max(range(len(lengths)), key=lengths.__getitem__)
         lengths[widest] += _BAR - sum(lengths)
         return lengths
 
 
 def report_picture(layout: Layout, picture: Picture) -> list[RenderableType]:
-    """Lay out how much of a model runs in which precision, a bar for each measure."""
+    """The share of each precision in a model, one bar per measure."""
     shares = [
         share
-        for place, share in enumerate(picture.shares)
-        if place < picture.levels or share.nodes or share.weights_bytes
+        for position, share in enumerate(picture.shares)
+        if position < picture.levels or share.nodes or share.weights_bytes
     ]
     if not sum(share.nodes for share in shares):
         return []
@@ -81,15 +81,15 @@ def report_picture(layout: Layout, picture: Picture) -> list[RenderableType]:
     ]
     for name, size, spell in rows:
         parts = tuple((share.dtype, size(share)) for share in shares)
-        if any(held for _, held in parts):
-            table.add_row(name, Bar(parts, is_plain, picture.levels), *(spell(held) for _, held in parts))
+        if any(amount for _, amount in parts):
+            table.add_row(name, Bar(parts, is_plain, picture.levels), *(spell(amount) for _, amount in parts))
     lines: list[RenderableType] = [blank(), heading("what runs in which precision"), table]
     return [*lines, *(indented(line, style="dim") for line in _caveats(picture))]
 
 
 @dataclass(frozen=True, slots=True)
 class _Legend:
-    """Which sign of the bars stands for which precision."""
+    """The legend of the bars."""
 
     dtypes: tuple[DType, ...]
     is_plain: bool
@@ -98,8 +98,8 @@ class _Legend:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         is_ascii = self.is_plain or options.ascii_only
         parts = [
-            (f"{_sign(place, self.levels, is_ascii)} {dtype}", dtype_style(dtype))
-            for place, dtype in enumerate(self.dtypes)
+            (f"{_sign(position, self.levels, is_ascii)} {dtype}", dtype_style(dtype))
+            for position, dtype in enumerate(self.dtypes)
         ]
         yield Text("  ").join(Text(text, style=style) for text, style in parts)
 
@@ -107,12 +107,12 @@ class _Legend:
         return Measurement(_BAR, _BAR)
 
 
-def _sign(place: int, levels: int, is_ascii: bool) -> str:
-    """What the part at a place is drawn with. Levels past the signs there are share the last one."""
-    if place < levels - 1:
+def _sign(position: int, levels: int, is_ascii: bool) -> str:
+    """The sign of a bar's part. Low levels beyond the available signs share the last one."""
+    if position < levels - 1:
         signs = _ASCII_LOW_SIGNS if is_ascii else _LOW_SIGNS
-        return signs[min(place, len(signs) - 1)]
-    if place == levels - 1:
+        return signs[min(position, len(signs) - 1)]
+    if position == levels - 1:
         return _ASCII_HIGH_SIGN if is_ascii else _HIGH_SIGN
     return _ASCII_OTHER_SIGN if is_ascii else _OTHER_SIGN
 
@@ -130,7 +130,7 @@ def _caveats(picture: Picture) -> list[str]:
 
 
 def _spell_large(number: int) -> str:
-    """Spell a count with three digits: 812, 1.52 M."""
+    """A count with three digits: 812, 1.52 M."""
     size, power = float(number), 0
     while size >= 999.5 and power < len(_THOUSANDS) - 1:
         size, power = size / 1000, power + 1
@@ -140,19 +140,21 @@ def _spell_large(number: int) -> str:
 
 
 def shown_islands(picture: Picture) -> tuple[Island, ...]:
-    """The islands that a report tells of."""
+    """The islands that a report shows."""
     return picture.islands[:_ISLANDS_SHOWN]
 
 
 def report_islands(layout: Layout, picture: Picture, high: DType, remedies: Sequence[Remedy]) -> list[RenderableType]:
-    """Lay out the largest islands: what they are, why they stayed high, and the command that would free each."""
+    """The largest islands, the reason why they stayed high, and a command that lets each run
+    low.
+    """
     shown = shown_islands(picture)
     if not shown:
         return []
-    every, kinds = sum(island.alike for island in picture.islands), len(picture.islands)
-    order = ", the largest first" if every > 1 else ""
+    total, kinds = sum(island.alike for island in picture.islands), len(picture.islands)
+    order = ", the largest first" if total > 1 else ""
     more = f", {len(shown)} kinds of {kinds}" if kinds > len(shown) else ""
-    parts: list[RenderableType] = [blank(), heading(f"{spell_count(every, f'{high} island')}{order}{more}")]
+    parts: list[RenderableType] = [blank(), heading(f"{spell_count(total, f'{high} island')}{order}{more}")]
     for island, (command, effect) in zip(shown, remedies, strict=True):
         parts.append(indented(_spell_island(layout, island), style="bold"))
         parts.append(indented(f"{clean(island.rule)}: {clean(island.because)}", depth=6))
@@ -170,14 +172,14 @@ def _spell_island(layout: Layout, island: Island) -> str:
     alike = f", and {island.alike - 1} alike" if island.alike > 1 else ""
     if len(island.nodes) == 1:
         return f"{clean(island.nodes[0].op)} {first}{alike}"
-    said = ", ".join(f"{count} {clean(op)}" if count > 1 else clean(op) for op, count in ops[:_OPS_SHOWN])
+    listed = ", ".join(f"{count} {clean(op)}" if count > 1 else clean(op) for op, count in ops[:_OPS_SHOWN])
     rest = len(ops) - _OPS_SHOWN
-    said += f" and {rest} more kinds" if rest > 1 else f" and {clean(ops[-1][0])}" if rest == 1 else ""
-    return f"{len(island.nodes)} nodes around {first}: {said}{alike}"
+    listed += f" and {rest} more kinds" if rest > 1 else f" and {clean(ops[-1][0])}" if rest == 1 else ""
+    return f"{len(island.nodes)} nodes around {first}: {listed}{alike}"
 
 
 def report_whole_picture(
     layout: Layout, plan: Plan, picture: Picture, remedies: Sequence[Remedy]
 ) -> Sequence[RenderableType]:
-    """Lay out the bars and, below them, the islands."""
+    """The bars and, below them, the islands."""
     return [*report_picture(layout, picture), *report_islands(layout, picture, plan.high, remedies)]

@@ -1,4 +1,4 @@
-"""The report of what differs between two plans, and the same as data."""
+"""Report of the difference of two plans, as text and as JSON data."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _NONE = "-"
 def report_difference(
     layout: Layout, names: tuple[str, str], plans: tuple[Plan, Plan], found: PlanDifference, limit: int
 ) -> list[RenderableType]:
-    """Lay out what differs, at most `limit` nodes of a kind."""
+    """The differences, at most `limit` nodes of each kind."""
     parts: list[RenderableType] = [heading(f"{clean(names[0])} <-> {clean(names[1])}"), _verdict(found), blank()]
     if found.is_same:
         return parts[:-1]
@@ -37,45 +37,45 @@ def report_difference(
     parts += _report_precisions(layout, found.nodes, limit)
     parts += _report_reasons(layout, found.nodes, limit)
     for change, title in ((Change.ONLY_FIRST, names[0]), (Change.ONLY_SECOND, names[1])):
-        isolated = [node.name for node in found.nodes if node.change is change]
-        parts += _report_names(f"{spell_count(len(isolated), 'node')} only in {clean(title)}", isolated, limit)
+        unmatched = [node.name for node in found.nodes if node.change is change]
+        parts += _report_names(f"{spell_count(len(unmatched), 'node')} only in {clean(title)}", unmatched, limit)
     if found.limits:
         parts += [blank(), heading("constants stored within bounds"), _settings_table(layout, found.limits)]
     if found.casts is not None:
         for title, casts in zip(names, (found.casts.only_first, found.casts.only_second), strict=True):
-            said = [f"{value} to {dtype}" for value, dtype in casts]
-            parts += _report_names(f"{spell_count(len(said), 'cast')} only in {clean(title)}", said, limit)
+            listed = [f"{value} to {dtype}" for value, dtype in casts]
+            parts += _report_names(f"{spell_count(len(listed), 'cast')} only in {clean(title)}", listed, limit)
     return parts
 
 
-def _verdict(found: PlanDifference) -> Text:
+def _verdict(difference: PlanDifference) -> Text:
     """One sentence: whether they differ, and in what."""
-    if found.is_same:
+    if difference.is_same:
         return Text.assemble(("the same", "bold green"), ": every node, reason and setting")
-    changes = Counter(node.change for node in found.nodes)
-    said = [] if found.is_same_model else ["they are of models whose structures differ"]
+    changes = Counter(node.change for node in difference.nodes)
+    parts = [] if difference.is_same_model else ["they are of models whose structures differ"]
     if count := changes[Change.PRECISION]:
-        said.append(f"{spell_count(count, 'node')} in another precision")
+        parts.append(f"{spell_count(count, 'node')} in another precision")
     if count := changes[Change.REASON]:
-        said.append(f"{spell_count(count, 'node')} for another reason")
+        parts.append(f"{spell_count(count, 'node')} for another reason")
     if count := changes[Change.ONLY_FIRST] + changes[Change.ONLY_SECOND]:
-        said.append(f"{spell_count(count, 'node')} in one of them only")
-    if found.settings:
-        said.append(spell_count(len(found.settings), "setting"))
-    if found.limits:
-        said.append(spell_count(len(found.limits), "stored bound"))
-    if found.casts is not None and (count := len(found.casts.only_first) + len(found.casts.only_second)):
-        said.append(spell_count(count, "cast"))
-    return Text.assemble(("different", "bold yellow"), f": {', '.join(said)}")
+        parts.append(f"{spell_count(count, 'node')} in one of them only")
+    if difference.settings:
+        parts.append(spell_count(len(difference.settings), "setting"))
+    if difference.limits:
+        parts.append(spell_count(len(difference.limits), "stored bound"))
+    if difference.casts is not None and (count := len(difference.casts.only_first) + len(difference.casts.only_second)):
+        parts.append(spell_count(count, "cast"))
+    return Text.assemble(("different", "bold yellow"), f": {', '.join(parts)}")
 
 
-def _counts(layout: Layout, plans: tuple[Plan, Plan], found: PlanDifference) -> RenderableType:
+def _counts(layout: Layout, plans: tuple[Plan, Plan], difference: PlanDifference) -> RenderableType:
     table = layout.make_table("", "first", "second", right=("first", "second"))
     counts = [count_precisions(plan) for plan in plans]
-    for dtype in dict.fromkeys(dtype for each in counts for dtype in each):
-        table.add_row(f"nodes in {dtype}", *(str(each.get(dtype, 0)) for each in counts))
-    if found.casts is not None:
-        table.add_row("casts added", str(found.casts.first), str(found.casts.second))
+    for dtype in dict.fromkeys(dtype for by_dtype in counts for dtype in by_dtype):
+        table.add_row(f"nodes in {dtype}", *(str(by_dtype.get(dtype, 0)) for by_dtype in counts))
+    if difference.casts is not None:
+        table.add_row("casts added", str(difference.casts.first), str(difference.casts.second))
     return table
 
 
@@ -88,15 +88,15 @@ def _settings_table(layout: Layout, settings: Sequence[SettingDifference]) -> Re
 
 
 def _report_precisions(layout: Layout, nodes: Sequence[NodeDifference], limit: int) -> list[RenderableType]:
-    """Nodes by what they change to and by which rule each plan decided."""
+    """Nodes with different precisions, with both plans' rules."""
     changed = [node for node in nodes if node.change is Change.PRECISION]
     if not changed:
         return []
     table = layout.make_table("node", "operator", "first", "second", fixed=("operator",))
     for node in changed[:limit]:
         assert node.first is not None and node.second is not None, "both plans have it"
-        what = node.first.op if node.first.kind == "op" else node.first.kind
-        table.add_row(Text(clean(node.name), style="cyan"), clean(what), _decision(node.first), _decision(node.second))
+        op = node.first.op if node.first.kind == "op" else node.first.kind
+        table.add_row(Text(clean(node.name), style="cyan"), clean(op), _decision(node.first), _decision(node.second))
     title = f"{spell_count(len(changed), 'node')} in another precision"
     return [blank(), heading(title), table, *_rest(len(changed), limit)]
 
@@ -107,7 +107,7 @@ def _decision(node: PlannedNode) -> Text:
 
 
 def _report_reasons(layout: Layout, nodes: Sequence[NodeDifference], limit: int) -> list[RenderableType]:
-    """Nodes that stay as they are for another reason, counted by the two rules."""
+    """Nodes with equal precision and different reasons, counted by pair of rules."""
     changed = [node for node in nodes if node.change is Change.REASON]
     if not changed:
         return []
@@ -139,7 +139,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def describe_difference(names: tuple[str, str], found: PlanDifference) -> Document:
-    """Tell the same as data."""
+    """The difference as JSON data."""
     return document(
         "plan-diff",
         {

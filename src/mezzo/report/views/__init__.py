@@ -1,5 +1,5 @@
-"""A plan as data for pictures: numbers, islands, an outline by modules, the difference to another plan.
+"""Views of a plan for drawings: numbers, islands, an outline by modules, the difference to another
+plan.
 
-Imports: `contracts` and below.
-Add one file per view.
+Imports: `contracts` and below. A new view is one file.
 """

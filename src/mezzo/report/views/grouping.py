@@ -1,4 +1,6 @@
-"""Groups the nodes of a graph for a picture: by body, by the path in their names or of their modules, by repetition."""
+"""Hierarchical grouping of a graph's nodes for drawings: by subgraph, by module path, by
+repetition.
+"""
 
 import itertools
 import re
@@ -11,9 +13,9 @@ import numpy.typing as npt
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 
-# Names are the model's author's: one of ten thousand slashes makes no ten thousand boxes.
+# Limit of nesting: names are untrusted, and one may have thousands of slashes.
 _DEEPEST = 16
-# So many nodes side by side are looked through for a repeated block of this many operators.
+# Groups of at least this many nodes are searched for repeated blocks.
 _MANY = 40
 _WITHOUT_A_SCOPE = frozenset({Kind.SOURCE, Kind.INPUT, Kind.OUTPUT})
 _SHORTEST, _LONGEST = 3, 600
@@ -22,8 +24,10 @@ _Codes = npt.NDArray[np.int64]
 
 
 class Group(NamedTuple):
-    """A box of nodes. `parent` is a position, None for the whole graph. `kind`: "graph", "body", "scope" (a path in
-    names, or a module) or "block" (operators that repeat).
+    """A box of nodes. `parent` is a position in the groups, None for the whole graph.
+
+    `kind` is "graph", "body" (a subgraph), "scope" (a path in names, or a module) or "block"
+    (repeated operators).
     """
 
     name: str
@@ -32,7 +36,7 @@ class Group(NamedTuple):
 
 
 def group_nodes(graph: Graph) -> tuple[tuple[Group, ...], list[int]]:
-    """The groups, parents first, and the group of every node. Time grows linearly with the graph."""
+    """The groups, parents first, and the group of every node. The time is linear in the graph."""
     return _Grouping(graph).find()
 
 
@@ -51,7 +55,7 @@ class _Grouping:
         if len(self.groups) > 1:
             self._place_lost([node for node in self.graph.nodes if self._is_lost(node)])
         self._find_blocks()
-        for node in reversed(self.graph.nodes):  # a weight stands with its first reader
+        for node in reversed(self.graph.nodes):  # a weight is in the group of its first reader
             for value in node.inputs if node.kind is not Kind.SOURCE else ():
                 producer = None if value is None else self.graph.values[value].producer
                 if producer is not None and self.graph.nodes[producer].kind is Kind.SOURCE:
@@ -64,7 +68,7 @@ class _Grouping:
         name = node.name.removeprefix(prefix) if prefix else node.name
         parts = [part for part in name.split("/") if part][:-1]
         module = self.graph.modules.get(node.id, "")
-        if not parts or parts == [module]:  # a name that says the module's path as one word
+        if not parts or parts == [module]:  # a name with the module's path as one part
             parts = _split_module(module)
         for part in parts[:_DEEPEST]:
             group = self._child(group, part, "scope")
@@ -76,11 +80,11 @@ class _Grouping:
             chain.append(scope)
             scope = self.graph.scopes[scope].parent or 0
         for inner in reversed(chain):
-            found = self.graph.scopes[inner]
-            # A body stands in the box of the node that owns it, which stands before or after it in the list.
-            outside = self.of_scope[found.parent or 0]
-            name = found.path.rstrip("/").rpartition("/")[2] or found.path
-            owner = "" if found.owner is None else f"{self.graph.nodes[found.owner].op} "
+            record = self.graph.scopes[inner]
+            # A subgraph is inside the box of its owner, which may come before or after it in the list.
+            outside = self.of_scope[record.parent or 0]
+            name = record.path.rstrip("/").rpartition("/")[2] or record.path
+            owner = "" if record.owner is None else f"{self.graph.nodes[record.owner].op} "
             self.of_scope[inner] = self._child(outside, f"{owner}{name}", "body", key=f"\0{inner}")
         return self.of_scope[chain[0]] if chain else self.of_scope[scope]
 
@@ -92,26 +96,28 @@ class _Grouping:
         return child
 
     def _is_lost(self, node: Node) -> bool:
-        """Whether neither a node's name nor its exporter tells its scope. Of names that are paths, "/Add" is outside
-        all.
+        """Whether neither a node's name nor its exporter gives its scope ("/Add" is outside all
+        scopes).
         """
         if node.kind not in (Kind.OP, Kind.CAST) or node.id in self.graph.modules:
             return False
         return "/" not in node.name.removeprefix(self.graph.scopes[node.scope].path)
 
-    def _place_lost(self, lost: Sequence[Node]) -> None:
-        """Give nodes that tell no scope that of what they serve: the innermost around all their readers. A cast, as
-        another converter adds them, goes to what it reads where that is further inside.
+    def _place_lost(self, nodes: Sequence[Node]) -> None:
+        """Move nodes without a scope into the innermost group around all their readers.
+
+        A cast, as other converters add them, moves to its producer's group if that is further
+        inside.
         """
         values, uses = self.graph.values, self.graph.uses
-        for node in reversed(lost):  # what serves another of them follows it
+        for node in reversed(nodes):  # readers before the nodes they read
             self._move_inside(node, [use.node for value in node.outputs if value is not None for use in uses[value]])
-        for node in (node for node in lost if node.kind is Kind.CAST):
+        for node in (node for node in nodes if node.kind is Kind.CAST):
             self._move_inside(node, [values[value].producer for value in node.inputs if value is not None])
 
     def _move_inside(self, node: Node, neighbours: Iterable[int]) -> None:
-        """Move a node into the innermost group around all neighbours that have one, if that is further inside. It stays
-        in the body that it is of, and in no other.
+        """Move a node into the innermost group around its placed neighbours, if that is further
+        inside and in the same subgraph.
         """
         nodes = self.graph.nodes
         home = self._around(self._of_scope(node.scope))
@@ -142,26 +148,28 @@ class _Grouping:
             names: dict[str, int] = {}
             codes = np.array([names.setdefault(self.graph.nodes[node].op, len(names)) for node in nodes], np.int64)
             for begin, period, count in find_repeats(codes):
-                for turn in range(count):
+                for repetition in range(count):
                     block = len(self.groups)
-                    self.groups.append(Group(f"block {turn + 1} of {count}", group, "block"))
-                    first = begin + turn * period
-                    for number in nodes[first : first + period]:
+                    self.groups.append(Group(f"block {repetition + 1} of {count}", group, "block"))
+                    start = begin + repetition * period
+                    for number in nodes[start : start + period]:
                         self.of_node[number] = block
 
 
 def find_module(graph: Graph, node: Node) -> str | None:
-    """The path of the module that an operator was exported from, as PyTorch spells it ("encoder.layer.0.attention");
-    "" for the model itself. None where neither its exporter nor its name tells.
+    """The exporter's module path of an operator ("encoder.layer.0.attention"); "" for the model
+    itself.
+
+    None if neither the exporter nor the name gives it.
     """
-    noted = graph.modules.get(node.id)
-    if noted is not None:
-        return noted
+    recorded = graph.modules.get(node.id)
+    if recorded is not None:
+        return recorded
     name = node.name.removeprefix(graph.scopes[node.scope].path)
     if node.kind not in (Kind.OP, Kind.CAST) or not name.startswith("/"):
         return None
     parts: list[str] = []
-    for part in name.split("/")[1:-1]:  # TorchScript calls an item of a list by the list: layer, layer.0
+    for part in name.split("/")[1:-1]:  # TorchScript names list items with the list: layer, layer.0
         if parts and part.startswith(f"{parts[-1]}."):
             parts.pop()
         parts.append(part)
@@ -169,42 +177,46 @@ def find_module(graph: Graph, node: Node) -> str | None:
 
 
 def _shared_beginning(chains: Sequence[Sequence[int]]) -> list[int]:
-    """What all of several chains begin with."""
+    """The common prefix of several chains."""
     return [step[0] for step in itertools.takewhile(lambda step: len(set(step)) == 1, zip(*chains, strict=False))]
 
 
 def find_repeats(codes: _Codes) -> list[tuple[int, int, int]]:
-    """Stretches in which a pattern repeats, in order: where it begins, how long it is, how often it comes."""
+    """Stretches with a repeated pattern, in order: start, period, count."""
     repeats: list[tuple[int, int, int]] = []
-    waiting = [(0, len(codes))]
-    while waiting:
-        begin, end = waiting.pop()
+    pending = [(0, len(codes))]
+    while pending:
+        begin, end = pending.pop()
         best = _longest_repeat(codes[begin:end])
         if best is None:
             continue
         offset, period, count = best
         repeats.append((begin + offset, period, count))
-        waiting += [(begin, begin + offset), (begin + offset + period * count, end)]
+        pending += [(begin, begin + offset), (begin + offset + period * count, end)]
     return sorted(repeats)
 
 
 def _longest_repeat(codes: _Codes) -> tuple[int, int, int] | None:
-    """The repetition that covers most; the shortest pattern among equals. A run of one operator is none."""
+    """The repetition that covers most nodes, the shortest period among equals; no runs of one
+    operator.
+    """
     best: tuple[int, int, int] | None = None
     most = max(_MANY // 2, 2 * _SHORTEST) - 1
     for period in range(_SHORTEST, min(_LONGEST, len(codes) // 2) + 1):
         differs = np.flatnonzero(codes[:-period] != codes[period:])
         edges = np.concatenate(([-1], differs, [len(codes) - period]))
         gaps = np.diff(edges) - 1
-        place = int(gaps.argmax())
-        count = (int(gaps[place]) + period) // period
-        begin = int(edges[place]) + 1
+        position = int(gaps.argmax())
+        count = (int(gaps[position]) + period) // period
+        begin = int(edges[position]) + 1
         if count >= 2 and count * period > most and len(np.unique(codes[begin : begin + period])) > 1:
             best, most = (begin, period, count), count * period
     return best
 
 
 def _split_module(path: str) -> list[str]:
-    """Parts of a module's path; a number belongs to the name before it: encoder, layer.0, attention."""
+    """Parts of a module's path; a number belongs to the name before it: encoder, layer.0,
+    attention.
+    """
     parts: list[str] = re.findall(r"[^./]+(?:\.\d+(?![^./]))*", path)
     return parts

@@ -1,4 +1,4 @@
-"""Several graphs of one program as one outline, each in a box of its own."""
+"""Joined outline of several graphs of one program, each in its own box."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,8 +8,9 @@ from mezzo.report.views.outline import Outline, OutlinedNode, OutlinedPlan, Outl
 
 
 def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
-    """Put outlines of one plan each beside each other: `name` is the plan's, the keys are those of the graphs. Nodes of
-    all but the first are called "GRAPH: NODE".
+    """Join outlines of one plan each: `name` is the plan's, the keys are the graphs' names.
+
+    Nodes of all graphs but the first are named "GRAPH: NODE".
     """
     if len(outlines) == 1:
         (only,) = outlines.values()
@@ -20,7 +21,7 @@ def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
     precisions: dict[DType, list[int]] = {}
     retyped: dict[DType, list[int]] = {}
     casts: list[PlacedCast] = []
-    for place, (graph, one) in enumerate(outlines.items()):
+    for position, (graph, part) in enumerate(outlines.items()):
         box, first, base = len(groups), len(nodes), len(values)
         groups += [
             Group(
@@ -28,22 +29,22 @@ def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
                 0 if group.parent is None else box + group.parent,
                 "scope" if group.parent is None else group.kind,
             )
-            for group in one.groups
+            for group in part.groups
         ]
         nodes += [
             node._replace(
-                name=node_name(graph, node.name, place),
+                name=node_name(graph, node.name, position),
                 group=box + node.group,
                 inputs=_moved(node.inputs, base),
                 outputs=_moved(node.outputs, base),
             )
-            for node in one.nodes
+            for node in part.nodes
         ]
-        values += [value._replace(producer=value.producer + first) for value in one.values]
-        (plan,) = one.plans
-        for into, found, offset in ((precisions, plan.precisions, first), (retyped, plan.retyped, base)):
-            for dtype, numbers in found.items():
-                into.setdefault(dtype, []).extend(number + offset for number in numbers)
+        values += [value._replace(producer=value.producer + first) for value in part.values]
+        (plan,) = part.plans
+        for target, ids, offset in ((precisions, plan.precisions, first), (retyped, plan.retyped, base)):
+            for dtype, numbers in ids.items():
+                target.setdefault(dtype, []).extend(number + offset for number in numbers)
         casts += [
             cast._replace(value=cast.value + base, users=tuple(user + first for user in cast.users))
             for cast in plan.casts
@@ -53,7 +54,7 @@ def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
 
 
 def node_name(graph: str, name: str, place: int) -> str:
-    """What a node of the graph at a place is called among those of all."""
+    """The name of a node of the graph at a position, among the nodes of all graphs."""
     return f"{graph}: {name}" if place else name
 
 
@@ -62,4 +63,4 @@ def _moved(values: Sequence[int | None], base: int) -> tuple[int | None, ...]:
 
 
 def _settled(numbers: Mapping[DType, Sequence[int]]) -> Mapping[DType, tuple[int, ...]]:
-    return {dtype: tuple(several) for dtype, several in numbers.items()}
+    return {dtype: tuple(ids) for dtype, ids in numbers.items()}

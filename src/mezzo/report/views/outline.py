@@ -1,4 +1,4 @@
-"""What a picture of a graph needs: names, edges, scopes and the casts of plans, never the weights."""
+"""Graph outline for drawings: names, edges, scopes and the casts of plans, without weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ from mezzo.report.views.grouping import Group, find_module, group_nodes
 
 
 class OutlinedNode(NamedTuple):
-    """A node of the graph, by its position. `group` and the values are positions too; `dtype` is what it holds in the
-    model as it came, None where it computes no floats. `module` and `line`: what it was exported from, None where
-    that is not known.
+    """A node of the graph. `group`, inputs and outputs are positions in the outline.
+
+    `dtype` is the compute dtype in the source model, None without floats. `module` and `line` are
+    its origin in the exported program, None if unknown.
     """
 
     name: str
@@ -29,7 +30,7 @@ class OutlinedNode(NamedTuple):
 
 
 class OutlinedValue(NamedTuple):
-    """A tensor of the model as it came. `elements` is nominal where shapes are symbolic."""
+    """A tensor of the source model. `elements` is nominal for symbolic shapes."""
 
     name: str
     dtype: DType | None
@@ -38,7 +39,9 @@ class OutlinedValue(NamedTuple):
 
 
 class PlacedCast(NamedTuple):
-    """A further form of a value: a Cast, or where `is_copy` a weight that is stored again. `users` are nodes."""
+    """Another form of a value: a Cast, or with `is_copy` a second stored weight. `users` are
+    nodes.
+    """
 
     value: int
     dtype: DType
@@ -47,7 +50,7 @@ class PlacedCast(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What one strategy makes of a model, as `mezzo strategies` counts it."""
+    """Counts of one strategy's plan, as of `mezzo strategies`."""
 
     low_nodes: int
     nodes: int
@@ -58,8 +61,8 @@ class Counts(NamedTuple):
 
 
 class OutlinedPlan(NamedTuple):
-    """One way to run the graph. `precisions` are the nodes by what they compute in; `retyped` the values that hold
-    another dtype than in the model as it came.
+    """One plan for the graph. `precisions` are the nodes by compute dtype; `retyped` the values
+    whose dtype differs from the source model's.
     """
 
     name: str
@@ -80,7 +83,7 @@ class Outline:
 
 
 def outline(graph: Graph, plans: Iterable[OutlinedPlan]) -> Outline:
-    """Take from a graph what a picture needs."""
+    """The outline of a graph with plans."""
     groups, group_of = group_nodes(graph)
     nodes = tuple(
         OutlinedNode(
@@ -101,11 +104,11 @@ def outline(graph: Graph, plans: Iterable[OutlinedPlan]) -> Outline:
 
 
 def outline_plan(graph: Graph, name: str, plan: Plan) -> OutlinedPlan:
-    """One plan over the graph that it was made for."""
+    """The outline of a plan for its graph."""
     by_dtype: dict[DType, list[int]] = {}
     for node in plan.nodes:
         number = graph.by_name.get(node.name)
-        # What computes no floats, as an input of integers does, has no precision: it holds what its values hold.
+        # Nodes without floats, such as integer inputs, have no precision.
         if number is not None and graph.nodes[number].signature.dtype is not None:
             by_dtype.setdefault(node.precision.compute, []).append(number)
     return outline_edits(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, plan.edits)
@@ -114,7 +117,7 @@ def outline_plan(graph: Graph, name: str, plan: Plan) -> OutlinedPlan:
 def outline_edits(
     name: str, precisions: Mapping[DType, tuple[int, ...]], edits: Sequence[Edit], counts: Counts | None = None
 ) -> OutlinedPlan:
-    """An assignment, with what its edits do to values."""
+    """The outline of an assignment and its edits."""
     retyped: dict[DType, list[int]] = {}
     users: dict[tuple[int, DType], dict[int, None]] = {}
     is_copy: dict[tuple[int, DType], bool] = {}
@@ -134,7 +137,9 @@ def outline_edits(
 
 
 def outline_as_it_is(graph: Graph, name: str) -> OutlinedPlan:
-    """A model as it came: what its nodes hold, and the casts that only widen, which are no nodes."""
+    """The outline of a source model: its dtypes, and its widening casts, which are no nodes of the
+    graph.
+    """
     by_dtype: dict[DType, list[int]] = {}
     for node in graph.nodes:
         if node.signature.dtype is not None:
@@ -149,11 +154,11 @@ def outline_as_it_is(graph: Graph, name: str) -> OutlinedPlan:
 
 
 def outline_matching(graph: Graph, name: str, other: Graph) -> OutlinedPlan:
-    """Another model over this graph: what its nodes of the same names hold."""
+    """The outline of another model over this graph: dtypes of its nodes with the same names."""
     by_dtype: dict[DType, list[int]] = {}
     for node in graph.nodes:
-        twin = other.by_name.get(node.name)
-        dtype = None if twin is None else other.nodes[twin].signature.dtype
+        match = other.by_name.get(node.name)
+        dtype = None if match is None else other.nodes[match].signature.dtype
         if dtype is not None:
             by_dtype.setdefault(dtype, []).append(node.id)
     return OutlinedPlan(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, ())

@@ -1,6 +1,7 @@
-"""What runs in which precision, in numbers, and the islands that stayed high: what a report draws after a conversion.
+"""Numbers of a plan for reports: nodes, bytes and multiply-adds by precision, and islands that stay
+high.
 
-Sizes are those the planner weighs casts with: a dimension that the model leaves open counts as `NOMINAL_DIM`.
+Sizes are those of the planner's casts: an open dimension counts as `NOMINAL_DIM`.
 """
 
 from collections import Counter
@@ -15,8 +16,8 @@ from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import HEAVY
 
 NOMINAL_DIM = 16
-# Operators whose products can be counted from shapes: which contract the last axis of their first operand, and which
-# slide a weight over their input or their output.
+# Operators whose multiply-adds follow from shapes: contractions of the last axis, convolutions, and
+# transposed convolutions.
 _MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "FusedGemm", "Gemm"}) | frozenset(
     {"addmm", "baddbmm", "bmm", "linear", "matmul", "mm"}
 )
@@ -29,7 +30,9 @@ _FOLLOWS = "follows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one precision has of a model. Activations and products are of one run; loops count nominally."""
+    """The share of one precision in a model. Activations and multiply-adds are of one run; loops
+    count nominally.
+    """
 
     dtype: DType
     nodes: int
@@ -40,11 +43,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Island:
-    """Operators that stayed high and hang together, and why most of them did.
+    """Connected operators that stay high, and the most frequent reason.
 
-    `holders` are the nodes that were decided high themselves, those of islands alike included; the others follow.
-    `alike` is how many islands have the same operators for the same reason, this one included. `is_legal`: the schema
-    at this opset lets all of them run low.
+    `holders` are the nodes that were decided high themselves, over all equal islands; the others
+    follow them. `alike` is the number of islands with the same operators and rule, including this
+    one. `is_legal`: the schema at this opset lets all of them run low.
     """
 
     nodes: tuple[PlannedNode, ...]
@@ -60,10 +63,11 @@ class Island:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A planned model in numbers. `shares`: the levels beside the base and the base, `levels` of them, then others the
-    model came with. The largest island is first.
+    """Numbers of a planned model. `shares`: `levels` entries for the low levels and the base, then
+    other dtypes of the source model. The largest island is first.
 
-    `uncounted` heavy operators have products that the shapes do not tell. `is_nominal`: some dimensions are open.
+    `uncounted` is the number of heavy operators whose shapes do not give their multiply-adds.
+    `is_nominal`: some dimensions are open.
     """
 
     shares: tuple[Share, ...]
@@ -76,9 +80,9 @@ class Picture:
 
 
 def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
-    """Count what a plan gives each precision, and find what stays high together."""
+    """Counts of a plan by precision, and the islands that stay high."""
     graph, line, is_absent = problem.graph, problem.line, problem.is_absent.tolist()
-    moved = _activations(problem, levels)
+    activations = _activations(problem, levels)
     products, uncounted = _products(problem)
     runs_in = {
         node.id: plan.by_name[node.name].precision.compute
@@ -92,7 +96,9 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     shares = tuple(
         Share(
             dtype=dtype, nodes=nodes[dtype], weights_bytes=weights[dtype],
-            activations_bytes=sum(bytes_ for number, held in moved.items() for made, bytes_ in held if made is dtype),
+            activations_bytes=sum(
+                bytes_ for number, writes in activations.items() for written, bytes_ in writes if written is dtype
+            ),
             multiply_adds=sum(count for number, count in products.items() if runs_in.get(number) is dtype),
         )
         for dtype in (*planned, *others)
@@ -104,7 +110,7 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
         for cast, cast_bits in zip(casts, _cast_bits(graph, plan, casts), strict=True)
     )
     high = [number for number, dtype in runs_in.items() if dtype is line.base_dtype]
-    islands = _islands(graph, plan, high, {n: sum(b for _, b in held) for n, held in moved.items()}, products)
+    islands = _islands(graph, plan, high, {n: sum(b for _, b in writes) for n, writes in activations.items()}, products)
     return Picture(
         shares=shares,
         casts=len(casts),
@@ -117,7 +123,7 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
 
 
 def _cast_bits(graph: Graph, plan: Plan, casts: Sequence[AddCast]) -> Iterator[int]:
-    """Bits of one element that each cast reads in one form and writes in the other."""
+    """Bits per element that each cast reads and writes."""
     retyped = {edit.value: edit.dtype for edit in plan.edits if isinstance(edit, Retype)}
     for cast in casts:
         read = cast.reads or retyped.get(cast.value) or graph.values[cast.value].dtype
@@ -126,7 +132,7 @@ def _cast_bits(graph: Graph, plan: Plan, casts: Sequence[AddCast]) -> Iterator[i
 
 
 def _activations(problem: Problem, levels: Sequence[int]) -> Mapping[int, list[tuple[DType, int]]]:
-    """What each operator writes in one run: the dtype and the bytes of each floating result."""
+    """Dtype and bytes of each float output in one run, by node id."""
     from mezzo.ir.columns import FIXED, GROUP
 
     columns, line, is_absent = problem.graph.columns, problem.line, problem.is_absent.tolist()
@@ -136,8 +142,8 @@ def _activations(problem: Problem, levels: Sequence[int]) -> Mapping[int, list[t
         if value.dtype is None or node.kind is not Kind.OP or is_absent[node.id]:
             continue
         role = int(columns.value_role[number])
-        is_beside = role == GROUP and levels[node.id] != line.base
-        dtype = line.dtypes[levels[node.id]] if is_beside else value.dtype
+        is_low = role == GROUP and levels[node.id] != line.base
+        dtype = line.dtypes[levels[node.id]] if is_low else value.dtype
         if role == FIXED and value.dtype not in line.dtypes:
             continue  # indices and masks have no precision
         bytes_ = value.elements * int(columns.value_repeats[number]) * size_bits(dtype) // 8
@@ -146,7 +152,7 @@ def _activations(problem: Problem, levels: Sequence[int]) -> Mapping[int, list[t
 
 
 def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
-    """Bytes of the floating constants as the result stores them, by dtype."""
+    """Bytes of the float constants in the result, by dtype."""
     stored: dict[int, set[DType]] = {}
     for number in graph.constants:
         dtype = graph.values[number].dtype
@@ -170,7 +176,7 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
                 stored[weight].add(DType.QUANTIZED8)
                 quantized[weight] += 1
     for number, count in quantized.items():
-        if number in stored and count == len(graph.uses[number]):  # nobody is left to read the floats
+        if number in stored and count == len(graph.uses[number]):  # no reader of the floats is left
             stored[number] &= QUANTIZED
     bytes_by_dtype: Counter[DType] = Counter()
     for number, dtypes in stored.items():
@@ -180,7 +186,7 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
 
 
 def _products(problem: Problem) -> tuple[Mapping[int, int], int]:
-    """Multiply-adds of one run by node id, and how many heavy operators they could not be counted of."""
+    """Multiply-adds of one run by node id, and the number of heavy operators without a count."""
     graph = problem.graph
     repeats = graph.columns.node_repeats
     by_node: dict[int, int] = {}
@@ -197,7 +203,7 @@ def _products(problem: Problem) -> tuple[Mapping[int, int], int]:
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int | None:
-    """Products that one operator sums up; None where its shapes do not tell."""
+    """Multiply-adds of one operator; None if its shapes do not give them."""
     result = node.outputs[0] if node.outputs else None
     operands = [None if value is None else _shape(graph, value) for value in node.inputs[:2]]
     if result is None or len(operands) < 2:
@@ -214,8 +220,8 @@ def _multiply_adds(graph: Graph, node: Node) -> int | None:
     elif node.op in _CONVOLUTIONS and second and not node.attributes.get("transposed"):
         return results * _product(second[1:])
     elif (node.op in _TURNED or node.attributes.get("transposed")) and second:
-        read = node.inputs[0]
-        return None if read is None else graph.values[read].elements * _product(second[1:])
+        source = node.inputs[0]
+        return None if source is None else graph.values[source].elements * _product(second[1:])
     elif node.op in ("LSTM", "GRU", "RNN") and first and len(node.inputs) > 2:
         weights = sum(graph.values[value].elements for value in node.inputs[1:3] if value is not None)
         return _product(first[:-1]) * weights
@@ -241,9 +247,9 @@ def _is_nominal(graph: Graph) -> bool:
 
 
 def _islands(
-    graph: Graph, plan: Plan, high: Sequence[int], moved: Mapping[int, int], products: Mapping[int, int]
+    graph: Graph, plan: Plan, high: Sequence[int], activations: Mapping[int, int], products: Mapping[int, int]
 ) -> tuple[Island, ...]:
-    """Connected operators that stayed high, those alike told once, the largest first."""
+    """Connected operators that stay high, equal islands once, the largest first."""
     groups: dict[object, list[tuple[list[int], PlannedNode]]] = {}
     decided: dict[str, PlannedNode] = {}
     for members in _connected(graph, high):
@@ -256,45 +262,47 @@ def _islands(
         root = next((line for line in roots if line.cause is None), roots[0])
         kind = (tuple(line.op for line in lines), rule)
         groups.setdefault(kind, []).append((members, root))
-    found = []
+    result = []
     for islands in groups.values():
         first, root = islands[0]
-        every = [plan.by_name[graph.nodes[number].name] for members, _ in islands for number in members]
-        found.append(
+        all_lines = [plan.by_name[graph.nodes[number].name] for members, _ in islands for number in members]
+        result.append(
             Island(
                 nodes=tuple(plan.by_name[graph.nodes[number].name] for number in first),
                 alike=len(islands),
                 rule=root.rule,
                 because=root.because,
                 decided_by=root,
-                holders=tuple(line for line in every if line.rule != _FOLLOWS),
+                holders=tuple(line for line in all_lines if line.rule != _FOLLOWS),
                 is_legal=all(
                     not graph.nodes[number].signature.legal.isdisjoint(plan.lows)
                     for members, _ in islands
                     for number in members
                 ),
-                activations_bytes=sum(moved.get(number, 0) for number in first),
+                activations_bytes=sum(activations.get(number, 0) for number in first),
                 multiply_adds=sum(products.get(number, 0) for number in first),
             )
         )
-    return tuple(sorted(found, key=lambda island: (-len(island.nodes), -island.activations_bytes, -island.alike)))
+    return tuple(sorted(result, key=lambda island: (-len(island.nodes), -island.activations_bytes, -island.alike)))
 
 
-def _decider(plan: Plan, line: PlannedNode, known: dict[str, PlannedNode]) -> PlannedNode:
-    """The node that a node follows in the end: the first on its chain that was decided for itself."""
-    passed: list[str] = []
-    seen = set[str]()
-    while line.name not in known and line.rule == _FOLLOWS and line.cause in plan.by_name and line.name not in seen:
-        passed.append(line.name)
-        seen.add(line.name)
+def _decider(plan: Plan, line: PlannedNode, root_of: dict[str, PlannedNode]) -> PlannedNode:
+    """The first node on a node's chain of causes that was decided by itself."""
+    path: list[str] = []
+    visited = set[str]()
+    while (
+        line.name not in root_of and line.rule == _FOLLOWS and line.cause in plan.by_name and line.name not in visited
+    ):
+        path.append(line.name)
+        visited.add(line.name)
         line = plan.by_name[line.cause]
-    root = known.get(line.name, line)
-    known.update(dict.fromkeys(passed, root))
+    root = root_of.get(line.name, line)
+    root_of.update(dict.fromkeys(path, root))
     return root
 
 
 def _connected(graph: Graph, members: Sequence[int]) -> list[list[int]]:
-    """Parts of the members that floats flow between, ties of bodies passed; each in node order."""
+    """Connected components of the members along float values and ties; each in node order."""
     from mezzo.ir.columns import GROUP
 
     chosen = set(members)
@@ -311,9 +319,9 @@ def _connected(graph: Graph, members: Sequence[int]) -> list[list[int]]:
     is_group = columns.use_role == GROUP
     pairs = zip(columns.use_value[is_group].tolist(), columns.use_node[is_group].tolist(), strict=True)
     for value, reader in pairs:
-        maker = graph.values[value].producer
-        if maker in parent and reader in parent:
-            first, second = sorted((find(maker), find(reader)))
+        producer = graph.values[value].producer
+        if producer in parent and reader in parent:
+            first, second = sorted((find(producer), find(reader)))
             parent[second] = first
     groups: dict[int, list[int]] = {}
     for number in sorted(chosen):

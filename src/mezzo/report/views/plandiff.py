@@ -1,4 +1,6 @@
-"""What differs between two plans: settings, nodes by precision and reason, and casts where the model is at hand."""
+"""Difference of two plans: settings, nodes by precision and reason, and casts if the model is
+given.
+"""
 
 import enum
 from collections.abc import Iterable
@@ -9,7 +11,7 @@ from mezzo.formats.dtypes import DType
 
 
 class Change(enum.Enum):
-    """In what a node differs, the most telling first."""
+    """Kind of difference of a node, the most important first."""
 
     PRECISION = "precision"
     REASON = "reason"  # the same precision by another rule or evidence
@@ -21,7 +23,7 @@ class Change(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeDifference:
-    """One node that differs; None where a plan does not have it."""
+    """A node that differs; a side is None if its plan lacks the node."""
 
     name: str
     change: Change
@@ -31,20 +33,20 @@ class NodeDifference:
 
 @dataclass(frozen=True, slots=True)
 class SettingDifference:
-    """A setting by name, as each plan spells it; None where one does not have it."""
+    """A setting that differs, as text; None if a plan lacks it."""
 
     name: str
     first: str | None
     second: str | None
 
 
-# A cast of a plan: the value's name and the dtype it makes.
+# A cast of a plan: the value's name and the target dtype.
 NamedCast = tuple[str, DType]
 
 
 @dataclass(frozen=True, slots=True)
 class CastsDifference:
-    """Casts that only one of the plans makes, and how many each makes."""
+    """Casts in only one of the plans, and the number of casts in each."""
 
     first: int
     second: int
@@ -54,7 +56,9 @@ class CastsDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDifference:
-    """Everything in which two plans differ, in the order of the first. `casts` is None where nobody asked a model."""
+    """All differences of two plans, in the first plan's order. `casts` is None if no model was
+    given.
+    """
 
     is_same_model: bool
     settings: tuple[SettingDifference, ...]
@@ -64,7 +68,7 @@ class PlanDifference:
 
     @property
     def is_same(self) -> bool:
-        """Whether the two plans decide the same for the same model, for the same reasons."""
+        """Whether both plans decide the same for the same model, for the same reasons."""
         casts = self.casts
         differ_casts = casts is not None and bool(casts.only_first or casts.only_second)
         return self.is_same_model and not (self.settings or self.nodes or self.limits or differ_casts)
@@ -73,7 +77,9 @@ class PlanDifference:
 def compare_plans(
     first: Plan, second: Plan, casts: tuple[Iterable[NamedCast], Iterable[NamedCast]] | None = None
 ) -> PlanDifference:
-    """Say what differs between two plans. `casts` are those that each makes of its model, which a plan does not say."""
+    """The differences between two plans. `casts` are each plan's casts, as plans do not list
+    them.
+    """
     return PlanDifference(
         is_same_model=first.fingerprint == second.fingerprint,
         settings=_named_differences((*_general(first), *first.settings), (*_general(second), *second.settings)),
@@ -84,9 +90,7 @@ def compare_plans(
 
 
 def _general(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """What a plan has beside its settings and may differ: the low precision, or its levels, its model's dialect and the
-    version that it needs of it.
-    """
+    """Properties outside the settings: low precision or levels, dialect, and raised version."""
     is_pair = len(plan.lows) == 1
     line = ("low precision", str(plan.low)) if is_pair else ("levels", ", ".join(map(str, plan.line.dtypes)))
     raised = () if plan.version is None else (("raised version", str(plan.version)),)
@@ -109,19 +113,19 @@ def _named_differences(
 
 
 def _node_differences(first: Plan, second: Plan) -> tuple[NodeDifference, ...]:
-    found = []
+    differences = []
     for node in first.nodes:
         other = second.by_name.get(node.name)
         if other is None:
-            found.append(NodeDifference(node.name, Change.ONLY_FIRST, node, None))
+            differences.append(NodeDifference(node.name, Change.ONLY_FIRST, node, None))
         elif other.precision != node.precision:
-            found.append(NodeDifference(node.name, Change.PRECISION, node, other))
+            differences.append(NodeDifference(node.name, Change.PRECISION, node, other))
         elif other != node:
-            found.append(NodeDifference(node.name, Change.REASON, node, other))
+            differences.append(NodeDifference(node.name, Change.REASON, node, other))
     for node in second.nodes:
         if node.name not in first.by_name:
-            found.append(NodeDifference(node.name, Change.ONLY_SECOND, None, node))
-    return tuple(found)
+            differences.append(NodeDifference(node.name, Change.ONLY_SECOND, None, node))
+    return tuple(differences)
 
 
 def _casts_difference(first: Iterable[NamedCast], second: Iterable[NamedCast]) -> CastsDifference:

@@ -2,7 +2,8 @@
 convolutions return to floats.
 
 No later layer averages their errors, and an output may hold elements of several units, such as
-boxes and scores."""
+boxes and scores.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -21,7 +22,8 @@ _SHARES = (16, 8, 4, 2)
 def without_last(decided: "Decided", options: Options, because: str) -> Iterator[tuple[tuple[str, ...], Options]]:
     """Yield the names of the last units, in graph order, and options that keep them in floats,
     fewest first; nothing if no unit is quantized. `because`: the fault that their quantization
-    causes."""
+    causes.
+    """
     nodes, quantized = decided.reading.graph.nodes, decided.problem.line.quantized_format
     if quantized is None:
         return

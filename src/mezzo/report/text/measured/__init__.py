@@ -1,5 +1,4 @@
-"""Texts of what was measured: comparisons, ranges, sensitivity, the frontier, timings.
+"""Texts of measurements: comparisons, ranges, sensitivity, the frontier, timings.
 
-Imports: what `report/text` may.
-Add one file per record.
+Imports: those of `report/text`. A new record is one file.
 """

@@ -1,4 +1,6 @@
-"""What each calibrator makes of a model, for people and as data: a row for FP32 and one for each."""
+"""Report of a comparison of calibrators, as text and as JSON data: a row for FP32 and one per
+calibrator.
+"""
 
 import json
 from collections.abc import Sequence
@@ -27,14 +29,14 @@ _SHORTEST_S = 1e-3
 
 
 def calibrations_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of what `quantize-report` tells as data."""
+    """The JSON Schema (2020-12) of the document of `quantize-report`."""
     text = files("mezzo.report.records").joinpath("quantize-report.schema.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    schema: dict[str, Any] = json.loads(text)
+    return schema
 
 
 def report_calibrations(layout: Layout, model: str, found: "Calibrations") -> list[RenderableType]:
-    """Lay out what each calibrator makes of a model, and what that can and cannot tell."""
+    """The result of each calibrator for a model, and the limits of the evaluation."""
     parts: list[RenderableType] = [heading(f"{clean(model)} to {found.to} for {found.target}, by each calibrator")]
     parts += [indented(f"judged on {clean(spell_data(found.judged))}; values collected once, in "
                        f"{_spell_seconds(found.collecting_s)}")]  # fmt: skip
@@ -45,34 +47,34 @@ def report_calibrations(layout: Layout, model: str, found: "Calibrations") -> li
                  style=_STYLES[row.verdict.ruling])
         for row in found.rows if row.verdict.ruling is not Ruling.SAME
     ]  # fmt: skip
-    told = ["in int8: products with weights or of two values that run on integers, of all", *tell_chance(found)]
-    told += [] if any(row.quantized for row in found.rows) else ["none does here: 'mezzo explain' says of each why"]
-    return [*parts, blank(), *(indented(line, style="dim") for line in told)]
+    captions = ["in int8: products with weights or of two values that run on integers, of all", *tell_chance(found)]
+    captions += [] if any(row.quantized for row in found.rows) else ["none does here: 'mezzo explain' says of each why"]
+    return [*parts, blank(), *(indented(line, style="dim") for line in captions)]
 
 
 def tell_chance(found: "Calibrations") -> list[str]:
-    """How fine the metrics tell, and which drops samples as few as these cannot tell from none."""
-    told: dict[str, list[str]] = {}
+    """The resolution of the metrics, and drops that are not statistically significant."""
+    metrics_by_line: dict[str, list[str]] = {}
     for name, _ in found.scores:
         scores = [(row, score) for row in found.rows for score in row.scores if score.name == name]
         unsure = [clean(row.calibrator) for row, score in scores if score.drop.low <= 0]
         if unsure:
-            one = f" (one is {100 / found.judged.samples:.2g} points)" if scores[0][1].is_share else ""
-            whose = "no drop can" if len(unsure) == len(scores) else f"the drop of {join_some(unsure, _NAMED)} cannot"
-            line = f"on {spell_count(found.judged.samples, 'sample')}{one} {whose} be told from chance"
-            told.setdefault(line, []).append(clean(name))
-    return [f"{' and '.join(names)}: {line}" for line, names in told.items()]
+            resolution = f" (one is {100 / found.judged.samples:.2g} points)" if scores[0][1].is_share else ""
+            subject = "no drop can" if len(unsure) == len(scores) else f"the drop of {join_some(unsure, _NAMED)} cannot"
+            line = f"on {spell_count(found.judged.samples, 'sample')}{resolution} {subject} be told from chance"
+            metrics_by_line.setdefault(line, []).append(clean(name))
+    return [f"{' and '.join(names)}: {line}" for line, names in metrics_by_line.items()]
 
 
 def spell_row(row: "CalibratorRow") -> str:
     """One calibrator in a line: "error 0.0109, top-1 98.5 %, 17 of 21 products on integers"."""
     scores = [f"{clean(score.name)} {_spell_score(score.value, score.is_share)}" for score in row.scores]
-    told = ", ".join([f"error {spell_error(row.verdict.error.estimate)}", *scores])
-    return f"{told}, {row.quantized} of {row.products} products on integers"
+    numbers = ", ".join([f"error {spell_error(row.verdict.error.estimate)}", *scores])
+    return f"{numbers}, {row.quantized} of {row.products} products on integers"
 
 
 def describe_calibrations(model: str, found: "Calibrations", machine: Machine) -> Document:
-    """Tell it as data."""
+    """The comparison of calibrators as JSON data."""
     return document(
         "quantize-report",
         {
@@ -95,18 +97,18 @@ def describe_calibrations(model: str, found: "Calibrations", machine: Machine) -
     )  # fmt: skip
 
 
-def _report_table(layout: Layout, found: "Calibrations") -> RenderableType:
-    """Without a metric, how often the first class is FP32's stands in its place."""
-    has_agreement = not found.scores and any(row.agreement is not None for row in found.rows)
-    headers = [title for name, _ in found.scores for title in (clean(name), "drop")]
+def _report_table(layout: Layout, calibrations: "Calibrations") -> RenderableType:
+    """The table of calibrators. Without a metric it has the top-1 agreement with FP32."""
+    has_agreement = not calibrations.scores and any(row.agreement is not None for row in calibrations.rows)
+    headers = [title for name, _ in calibrations.scores for title in (clean(name), "drop")]
     headers += ["as FP32"] if has_agreement else []
     right = [*headers, "error", "size", "in int8", "chosen in"]
     table = layout.make_table("calibrator", *right, right=right, fixed=("calibrator",))
-    are_shares = all(score.is_share for row in found.rows for score in row.scores)
-    scores = [cell for _, value in found.scores for cell in (_spell_score(value, are_shares), "-")]
+    are_shares = all(score.is_share for row in calibrations.rows for score in row.scores)
+    scores = [cell for _, value in calibrations.scores for cell in (_spell_score(value, are_shares), "-")]
     blanks = ["-"] if has_agreement else []
-    table.add_row(_REFERENCE, *scores, *blanks, "-", format_size(found.size_bytes), "-", "-")
-    for row in found.rows:
+    table.add_row(_REFERENCE, *scores, *blanks, "-", format_size(calibrations.size_bytes), "-", "-")
+    for row in calibrations.rows:
         verdict = row.verdict
         error = Text(spell_error(verdict.error.estimate), style=_STYLES.get(verdict.ruling, ""))
         cells = [cell for score in row.scores for cell in _spell_score_cells(score)]
@@ -154,8 +156,8 @@ def _describe_row(row: "CalibratorRow") -> Document:
     }
 
 
-def _describe_interval(found: Interval) -> Document:
+def _describe_interval(interval: Interval) -> Document:
     return {
-        "estimate": number(found.estimate), "low": number(found.low), "high": number(found.high),
-        "confidence": found.confidence,
+        "estimate": number(interval.estimate), "low": number(interval.low), "high": number(interval.high),
+        "confidence": interval.confidence,
     }  # fmt: skip

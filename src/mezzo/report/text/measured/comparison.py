@@ -1,4 +1,6 @@
-"""The report of a comparison: the verdict in one sentence, the outputs, and where inside the error begins."""
+"""Report of a comparison: the verdict, the outputs' errors, and the layer where the error
+begins.
+"""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from mezzo.numerics.metrics.figures import Figure
 
 _WORST = 10
-# A ruling in words, and how it looks.
+# Words and style of each ruling.
 RULINGS = {
     "same": ("the same", "bold green"), "different": ("not the same", "bold red"),
     "undecided": ("undecided", "bold yellow"), "cannot tell": ("cannot tell", "bold yellow"),
@@ -39,7 +41,7 @@ _RUNS = {
 
 
 def report_comparison(layout: Layout, reference: str, model: str, comparison: "Comparison") -> list[RenderableType]:
-    """Lay out a verdict and what it stands on."""
+    """The verdict of a comparison, with outputs, metric and layers."""
     how = f"{spell_data(comparison.data)}; {_RUNS.get(comparison.run, comparison.run)}"
     parts: list[RenderableType] = [
         heading(f"{clean(reference)} <-> {clean(model)}"),
@@ -55,7 +57,7 @@ def report_comparison(layout: Layout, reference: str, model: str, comparison: "C
 
 
 def report_verdict(comparison: "Comparison") -> list[RenderableType]:
-    """Lay out the verdict: one sentence, then the numbers behind it."""
+    """The verdict in one sentence, then the numbers behind it."""
     verdict = comparison.verdict
     word, style = RULINGS[verdict.ruling.value]
     is_faulty = any(output.fault for output in comparison.outputs)
@@ -76,7 +78,7 @@ def report_verdict(comparison: "Comparison") -> list[RenderableType]:
 
 
 def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableType]:
-    """Lay out how the outputs differ, and what is wrong with them whatever the error."""
+    """Errors of the outputs, and faults that no error measures."""
     outputs = comparison.outputs
     if not outputs:
         return [Text("no output computes floats" if comparison.data.samples else "no output was computed")]
@@ -105,7 +107,7 @@ def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableT
 
 
 def _report_budgets(outputs: "Sequence[Deviation]") -> list[RenderableType]:
-    """Lay out the budgets where outputs have different ones, and so are judged differently."""
+    """The budgets of the outputs, if they differ."""
     by_budget: dict[tuple[float, str], list[str]] = {}
     for output in outputs:
         if output.budget is not None and output.budget_source is not None:
@@ -135,7 +137,7 @@ def _report_metric(metric: "MetricResult | None") -> list[RenderableType]:
 
 
 def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableType]:
-    """Lay out the worst layers, and the first in the order of the graph that no longer keeps the budget."""
+    """The layers with the largest errors, and the first layer in graph order past the budget."""
     layers = comparison.layers
     if not layers:
         return []
@@ -150,26 +152,26 @@ def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableT
     if begins is not None:
         before = spell_count(layers.index(begins), "layer")
         why = clean(begins.fault) if begins.fault else f"error {spell_error(begins.relative_l2.estimate)}"
-        said = f"the error begins at {clean(begins.name)}: {why}; the {before} before it keep the budget"
-        parts += [blank(), Text(said if before[0] != "0" else f"the error begins at {clean(begins.name)}: {why}")]
+        sentence = f"the error begins at {clean(begins.name)}: {why}; the {before} before it keep the budget"
+        parts += [blank(), Text(sentence if before[0] != "0" else f"the error begins at {clean(begins.name)}: {why}")]
     return parts
 
 
 def bounds_errors(comparison: "Comparison") -> bool:
-    """Tell a verdict on errors of outputs from one on how much worse a metric became."""
-    # By their texts, in which NaN equals NaN.
+    """Whether a verdict is on output errors, and not on the drop of a metric."""
+    # Compared as text, in which NaN equals NaN.
     return any(str(output.relative_l2) == str(comparison.verdict.error) for output in comparison.outputs)
 
 
 def where_error_begins(comparison: "Comparison") -> "Deviation | None":
-    """The first layer, in the order of the graph, that does not keep the comparison's budget."""
-    # Where a metric is what must hold, the budget is none of an error; any error past all bounds is still a beginning.
+    """The first layer in graph order that exceeds the comparison's budget."""
+    # A metric's budget does not bound errors: then only a faulty or infinite error counts.
     budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
     return find_beginning(comparison.layers, budget)
 
 
 def find_beginning(layers: "Sequence[Deviation]", budget: float) -> "Deviation | None":
-    """Find the first layer, in the order of the graph, that is wrong or past the budget."""
+    """The first layer in graph order that has a fault or an error past the budget."""
     return next((layer for layer in layers if layer.fault or not layer.relative_l2.estimate <= budget), None)
 
 
@@ -178,31 +180,37 @@ def _badness(layer: "Deviation") -> tuple[bool, float]:
     return layer.fault is not None, math.inf if math.isnan(error) else error
 
 
-def _spell_name(layout: Layout, found: "Deviation") -> Text:
-    return Text(layout.spell_name(found.name, _LONGEST_NAME), style="red" if found.fault else "cyan")
+def _spell_name(layout: Layout, deviation: "Deviation") -> Text:
+    return Text(layout.spell_name(deviation.name, _LONGEST_NAME), style="red" if deviation.fault else "cyan")
 
 
 def _titled() -> "tuple[Figure, ...]":
-    from mezzo.numerics.metrics.figures import figures  # every command's start loads this file, and needs no numpy
+    from mezzo.numerics.metrics.figures import figures  # late: needs numpy
 
     return tuple(figure for figure in figures() if figure.title is not None)
 
 
 def _titles() -> tuple[str, ...]:
-    """What a table tells beside the error itself."""
+    """The columns of a table after the error."""
     return ("cosine", "SQNR dB", "ulp", *(figure.title for figure in _titled() if figure.title is not None))
 
 
-def _spell_figures(found: "Deviation") -> list[str]:
-    """The error, then what `_titles` names. Those of a faulty value mean nothing: they leave out what is no number."""
-    if found.fault:
+def _spell_figures(deviation: "Deviation") -> list[str]:
+    """The error and the cells of `_titles`; dashes for a faulty value."""
+    if deviation.fault:
         return [_NONE] * (1 + len(_titles()))
-    ulps = f"{found.largest_ulp:.3g} {found.ulp_format}"
-    more = [f"{found.figures.get(figure.name, math.nan):.4g}" for figure in _titled()]
-    return [spell_error(found.relative_l2.estimate), spell_cosine(found.cosine), f"{found.sqnr_db:.1f}", ulps, *more]
+    ulps = f"{deviation.largest_ulp:.3g} {deviation.ulp_format}"
+    more = [f"{deviation.figures.get(figure.name, math.nan):.4g}" for figure in _titled()]
+    return [
+        spell_error(deviation.relative_l2.estimate),
+        spell_cosine(deviation.cosine),
+        f"{deviation.sqnr_db:.1f}",
+        ulps,
+        *more,
+    ]
 
 
 def report_notes(notes: Sequence[str]) -> list[RenderableType]:
-    """Lay out what a reader has to know besides."""
+    """Notes for the reader."""
     lines = [indented(clean(note)) for note in notes]
     return [blank(), heading("notes"), *lines] if lines else []

@@ -1,4 +1,4 @@
-"""The frontier between speed and error: a plot in plain ASCII, which every pipe and terminal shows, and its table."""
+"""Frontier between cost and error: an ASCII plot for any terminal or pipe, and its table."""
 
 import math
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT = 60, 12
 _ROWS = 16
-# Costs are rounded to whole units, node by node.
+# Tolerance for costs, which are rounded to whole units per node.
 _SAME_COST = 1e-3
 _CHOSEN, _MEASURED, _PREDICTED, _BUDGET, _ABOVE, _BELOW = "@", "o", ".", "-", "^", "v"
 _STYLES = {_CHOSEN: "bold green", _MEASURED: "cyan", _PREDICTED: "dim", _BUDGET: "red"}
-# What a later sign of the plot covers: the chosen plan is always seen.
+# Drawing order: later signs cover earlier ones, so the chosen plan is always visible.
 _SIGNS = {
     _ABOVE: "not finite", _BELOW: "no error", _PREDICTED: "predicted", _MEASURED: "measured",
     _CHOSEN: "chosen",
@@ -32,22 +32,24 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class CostScale:
-    """What costs are measured against: `high`, the cost of all in FP32. `is_whole`: costs are of whole models;
-    otherwise of what a plan forgoes by running high and pays for casts, so that all low with free casts costs nothing.
+    """The reference of costs: `high` is the cost of all nodes in FP32.
+
+    `is_whole`: costs are of whole models. Otherwise they are the gain that FP32 nodes forgo plus
+    the casts, so that all low with free casts costs 0.
     """
 
     high: float
     is_whole: bool
 
     def spell(self, cost: float) -> str:
-        """Say a plan's cost for people who know the model in FP32."""
+        """A plan's cost relative to the model in FP32."""
         if self.is_whole:
             return f"{spell_share(cost / self.high)} of all in FP32"
         return f"{cost / self.high:.3g}, where all in FP32 is 1 and all low with free casts 0"
 
 
 def scale_of(points: "Sequence[FrontierPoint]", costs: "CostTable | None") -> CostScale | None:
-    """Find the scale from the plan that runs nothing low; None where there is no such plan."""
+    """The scale, from the plan without low nodes; None if there is no such plan."""
     high = next((point.cost for point in points if point.low_nodes == 0 and point.cost > 0), None)
     if high is None:
         return None
@@ -62,41 +64,41 @@ def report_frontier(
     costs: "CostTable | None",
     prediction: "Prediction | None" = None,
 ) -> list[RenderableType]:
-    """Lay out the plot and the table, the cheapest plan first."""
-    known = sorted((p for p in points if math.isfinite(p.cost)), key=lambda p: (p.cost, -p.predicted_error))
-    if not known:
+    """The plot and the table, the cheapest plan first."""
+    finite = sorted((p for p in points if math.isfinite(p.cost)), key=lambda p: (p.cost, -p.predicted_error))
+    if not finite:
         return []
-    scale = scale_of(known, costs)
+    scale = scale_of(finite, costs)
     high = None if scale is None else scale.high
     unit = "cost" if costs is None else clean(costs.unit)
-    lines = plot_frontier(known, budget, high)
+    lines = plot_frontier(finite, budget, high)
     table = layout.make_table(
         "", f"cost{'' if high is None else ' to FP32'}", unit, "low nodes", "predicted", "measured",
         right=(f"cost{'' if high is None else ' to FP32'}", unit, "low nodes", "predicted", "measured"),
     )  # fmt: skip
-    for point in _thin(known):
+    for point in _thin(finite):
         relation = f"{point.cost:.4g}" if high is None else f"{point.cost / high:.3f}"
         table.add_row(
             Text("chosen" if point.is_chosen else "", style="bold green"), relation, _spell_cost(point.cost, costs),
             str(point.low_nodes), spell_error(point.predicted_error),
             "" if point.error is None else spell_error(point.error),
         )  # fmt: skip
-    told = [] if costs is None else [f"costs: {clean(costs.source)}"]
-    told.append(spell_prediction(prediction))
+    captions = [] if costs is None else [f"costs: {clean(costs.source)}"]
+    captions.append(spell_prediction(prediction))
     if scale is not None and not scale.is_whole:
-        told.insert(0, "cost: what FP32 nodes forgo and what casts take; all low with free casts costs nothing")
-    return [*lines, Text(""), table, *(indented(line, style="dim") for line in told)]
+        captions.insert(0, "cost: what FP32 nodes forgo and what casts take; all low with free casts costs nothing")
+    return [*lines, Text(""), table, *(indented(line, style="dim") for line in captions)]
 
 
 def spell_prediction(prediction: "Prediction | None") -> str:
-    """What predicted errors are worth."""
-    said = "each plan is the cheapest for one price of predicted error; that error is an estimate"
+    """A sentence on the accuracy of predicted errors."""
+    caption = "each plan is the cheapest for one price of predicted error; that error is an estimate"
     if prediction is None:
-        return said
+        return caption
     count = prediction.points
     spread = f"{prediction.low:.2g} to {prediction.high:.2g} times its prediction"
-    on = "the one plan that was measured" if count == 1 else f"the {count} plans that were measured"
-    return f"{said}, fitted to {on}" + (f", whose errors are {spread}" if count > 1 else "")
+    sample = "the one plan that was measured" if count == 1 else f"the {count} plans that were measured"
+    return f"{caption}, fitted to {sample}" + (f", whose errors are {spread}" if count > 1 else "")
 
 
 def _spell_cost(cost: float, costs: "CostTable | None") -> str:
@@ -107,22 +109,22 @@ def _spell_cost(cost: float, costs: "CostTable | None") -> str:
 
 
 def plot_frontier(points: "Sequence[FrontierPoint]", budget: float, high: float | None) -> list[Text]:
-    """Draw errors over costs: a line of text per row, errors on a logarithmic axis, the largest on top."""
+    """A plot of error over cost, one line of text per row; the error axis is logarithmic."""
     errors = [_error(point) for point in points]
     axis = _axis_of(errors, budget)
-    most = max(point.cost for point in points) or 1.0
-    scale = high or most
-    right = max(most / scale, 1.0)
+    largest = max(point.cost for point in points) or 1.0
+    scale = high or largest
+    right = max(largest / scale, 1.0)
     left = min(point.cost for point in points) / scale
     left = 0.0 if right - left > 0.6 * right else math.floor(left * 20) / 20
     left = left if left < right else 0.0
     grid = [[" "] * (_WIDTH + 1) for _ in range(_HEIGHT + 1)]
     if budget > 0 and math.isfinite(budget):
-        grid[axis.row(budget)] = [_BUDGET if place % 2 == 0 else " " for place in range(_WIDTH + 1)]
+        grid[axis.row(budget)] = [_BUDGET if column % 2 == 0 else " " for column in range(_WIDTH + 1)]
     order = sorted(zip(points, errors, strict=True), key=lambda pair: list(_SIGNS).index(_sign(pair[0])))
     for point, error in order:
-        place = round((point.cost / scale - left) / (right - left) * _WIDTH)
-        grid[axis.row(error)][min(max(place, 0), _WIDTH)] = _sign(point)
+        column = round((point.cost / scale - left) / (right - left) * _WIDTH)
+        grid[axis.row(error)][min(max(column, 0), _WIDTH)] = _sign(point)
     lines = [Text("  error", style="dim")]
     for number, row in enumerate(grid):
         label = f"{budget:.1e}" if _BUDGET in row else axis.label(number)
@@ -130,8 +132,8 @@ def plot_frontier(points: "Sequence[FrontierPoint]", budget: float, high: float 
     unit = "cost, all in FP32 = 1" if high is not None else "cost, the largest = 1"
     ticks = f"{left:<10.3g}{(left + right) / 2:^{_WIDTH - 19}.3g}{right:>10.3g}"
     lines += [Text(f"{'':8} +{'-' * (_WIDTH + 1)}", style="dim"), Text(f"{'':9} {ticks}", style="dim")]
-    said = {_sign(point) for point in points}
-    legend = [f"{sign} {word}" for sign, word in reversed(_SIGNS.items()) if sign in said]
+    used = {_sign(point) for point in points}
+    legend = [f"{sign} {word}" for sign, word in reversed(_SIGNS.items()) if sign in used]
     if budget > 0 and math.isfinite(budget):
         legend.append("- - budget")
     return [*lines, Text(f"{'':9} {unit}", style="dim"), Text(f"{'':9} {', '.join(legend)}", style="dim")]
@@ -153,7 +155,9 @@ def _sign(point: "FrontierPoint") -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Errors from 10 ** `low` on row `bottom` to 10 ** `high` on row `top`; infinities and zeros have rows outside."""
+    """A logarithmic axis: 10 ** `low` on row `bottom`, 10 ** `high` on row `top`, infinity and 0
+    outside.
+    """
 
     low: int
     high: int
@@ -169,7 +173,7 @@ class _Axis:
         return self.bottom - round(min(max(share, 0.0), 1.0) * (self.bottom - self.top))
 
     def label(self, row: int) -> str:
-        """The power of ten that lies on a row, if one does."""
+        """The power of ten on a row, if there is one."""
         if row < self.top or row > self.bottom:
             return "inf" if row < self.top else "0"
         powers = (power for power in range(self.low, self.high + 1) if self.row(10.0**power) == row)
@@ -177,7 +181,7 @@ class _Axis:
 
 
 def _axis_of(errors: Sequence[float], budget: float) -> _Axis:
-    """The powers of ten between which errors and budget lie."""
+    """The axis whose powers of ten enclose errors and budget."""
     exponents = [math.log10(error) for error in (*errors, budget) if error > 0 and math.isfinite(error)] or [-4.0, -2.0]
     low, high = math.floor(min(exponents)), math.ceil(max(exponents))
     top = int(any(not math.isfinite(error) for error in errors))
@@ -193,9 +197,9 @@ def _styled(label: str, row: Sequence[str]) -> Text:
 
 
 def _thin(points: "Sequence[FrontierPoint]") -> "Sequence[FrontierPoint]":
-    """At most `_ROWS` points spread evenly, the ends and the chosen among them."""
+    """At most `_ROWS` points spread evenly, with the ends and the chosen one."""
     if len(points) <= _ROWS:
         return points
     step = (len(points) - 1) / (_ROWS - 1)
-    kept = {round(number * step) for number in range(_ROWS)}
-    return [point for number, point in enumerate(points) if number in kept or point.is_chosen]
+    numbers = {round(number * step) for number in range(_ROWS)}
+    return [point for number, point in enumerate(points) if number in numbers or point.is_chosen]

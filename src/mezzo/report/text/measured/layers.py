@@ -1,4 +1,6 @@
-"""What a runtime spends a model's time on, for people and as data: by type, by kind, and the longest layers."""
+"""Report of a runtime profile, as text and as JSON data: time by type, by kind, and the longest
+layers.
+"""
 
 from collections.abc import Sequence
 
@@ -18,7 +20,9 @@ _UNKNOWN = "not told"
 
 
 def report_layers(layout: Layout, files: Sequence[tuple[str, Layers]], top: int) -> list[RenderableType]:
-    """Lay out the layers of several files: the shares of types side by side, then each file's own."""
+    """The layers of several files: shares of types side by side, then each file's kinds and
+    layers.
+    """
     parts: list[RenderableType] = [blank(), heading("share of the time by type, as the runtime tells it")]
     dtypes = sort_dtypes(layer.dtype for _, layers in files for layer in layers if layer.dtype is not None)
     has_unknown = any(layer.dtype is None for _, layers in files for layer in layers)
@@ -39,22 +43,22 @@ def report_layers(layout: Layout, files: Sequence[tuple[str, Layers]], top: int)
 
 
 def shares_of(layers: Layers) -> dict[DType | None, float]:
-    """Each type's share of the time; None is that of layers whose type the runtime does not tell."""
-    whole = sum(layer.time_ns for layer in layers)
+    """Each type's share of the time; None is for layers of unknown type."""
+    total_ns = sum(layer.time_ns for layer in layers)
     shares: dict[DType | None, float] = {}
     for layer in layers:
-        shares[layer.dtype] = shares.get(layer.dtype, 0.0) + (layer.time_ns / whole if whole else 0.0)
+        shares[layer.dtype] = shares.get(layer.dtype, 0.0) + (layer.time_ns / total_ns if total_ns else 0.0)
     return shares
 
 
 def share_of_conversions(layers: Layers) -> float:
-    """What share of the time only changes a type or a layout, whatever the type."""
-    whole = sum(layer.time_ns for layer in layers)
-    return sum(layer.time_ns for layer in layers if layer.is_conversion) / whole if whole else 0.0
+    """The share of the time in layers that only convert a type or a layout."""
+    total_ns = sum(layer.time_ns for layer in layers)
+    return sum(layer.time_ns for layer in layers if layer.is_conversion) / total_ns if total_ns else 0.0
 
 
 def describe_layers(layers: Layers) -> Document:
-    """Tell layers as data, in the runtime's order."""
+    """Layers as JSON data, in the runtime's order."""
     return {
         "types": [
             {"dtype": None if dtype is None else str(dtype), "share": number(share)}
@@ -76,25 +80,25 @@ def describe_layers(layers: Layers) -> Document:
 
 
 def _report_kinds(layout: Layout, layers: Layers, top: int) -> RenderableType:
-    whole = sum(layer.time_ns for layer in layers)
+    total_ns = sum(layer.time_ns for layer in layers)
     kinds: dict[tuple[str, DType | None], list[Layer]] = {}
     for layer in layers:
         kinds.setdefault((layer.op, layer.dtype), []).append(layer)
-    times = {kind: sum(layer.time_ns for layer in held) for kind, held in kinds.items()}
+    times = {kind: sum(layer.time_ns for layer in members) for kind, members in kinds.items()}
     table = layout.make_table("kind", "type", "kernels", "ms", "share", right=("kernels", "ms", "share"))
     for kind in sorted(kinds, key=lambda kind: -times[kind])[:top]:
         op, dtype = kind
-        share = _spell(times[kind] / whole if whole else 0.0)
+        share = _spell(times[kind] / total_ns if total_ns else 0.0)
         table.add_row(Text(clean(op) or _UNKNOWN, style="cyan"), _spell_dtype(dtype), str(len(kinds[kind])),
                       _spell_ms(times[kind]), share)  # fmt: skip
     return table
 
 
 def _report_longest(layout: Layout, layers: Layers, top: int) -> RenderableType:
-    whole = sum(layer.time_ns for layer in layers)
+    total_ns = sum(layer.time_ns for layer in layers)
     table = layout.make_table("kernel", "kind", "type", "ms", "share", right=("ms", "share"))
     for layer in sorted(layers, key=lambda layer: -layer.time_ns)[:top]:
-        share = _spell(layer.time_ns / whole if whole else 0.0)
+        share = _spell(layer.time_ns / total_ns if total_ns else 0.0)
         table.add_row(layout.spell_name(layer.name), Text(clean(layer.op), style="cyan"), _spell_dtype(layer.dtype),
                       _spell_ms(layer.time_ns), share)  # fmt: skip
     return table
@@ -109,4 +113,4 @@ def _spell_ms(time_ns: float) -> str:
 
 
 def _spell(share: float) -> str:
-    return "-" if share == 0 else spell_share(round(share, 6))  # a sum of shares may fall short of 1 by an eps
+    return "-" if share == 0 else spell_share(round(share, 6))  # rounding: a sum of shares may be 1 - eps

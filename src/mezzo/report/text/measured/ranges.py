@@ -1,4 +1,6 @@
-"""The report of ranges: values that a format cannot hold first, then those that come near, then those that vanish."""
+"""Report of ranges: values past a format's range, values near its limit, and values that
+underflow.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,18 +17,20 @@ from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, sp
 if TYPE_CHECKING:
     from mezzo.numerics.measures import FormatRange, Ranges, ValueRange
 
-# The largest finite number, and the smallest magnitude that does not round to one. Source: OCP FP8 1.0.
+# Largest finite number, and the smallest magnitude that overflows. Source: OCP FP8 1.0.
 _SMALL_FORMATS = {
-    DType.FLOAT8E4M3FN: (448.0, math.nextafter(464.0, math.inf)),  # the tie itself rounds down, to an even mantissa
+    DType.FLOAT8E4M3FN: (448.0, math.nextafter(464.0, math.inf)),  # 464 itself rounds to even, which is 448
     DType.FLOAT8E5M2: (57344.0, 61440.0),
 }
-# Other data may be larger than what was seen: a value within this factor of the limit is worth a look.
+# Values within this factor of the limit are reported, as other data may exceed it.
 _NEAR = 4.0
 _LONGEST_NAME = 24
 
 
 def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, limit: int) -> list[RenderableType]:
-    """Lay out what a format would do to a model's values, the worst first, at most `limit` values of each kind."""
+    """The effect of a format on a model's values, the worst first, at most `limit` values per
+    section.
+    """
     beyond = sorted(
         (v for v in ranges.values if _is_beyond(v, format)), key=lambda v: (_share(v, format).beyond, v.largest)
     )
@@ -44,28 +48,28 @@ def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, l
         (near[::-1], f"come within a factor {_NEAR:g} of {format}'s limit", _table_of_large),
         (lost[::-1], f"vanish in part in {format}", _table_of_small),
     )
-    for values, what, table in sections:
+    for values, description, table in sections:
         if values:
-            some = f", {limit} shown" if len(values) > limit else ""
-            title = f"{spell_count(len(values), 'value')} {_agree(what, len(values))}{some}"
+            suffix = f", {limit} shown" if len(values) > limit else ""
+            title = f"{spell_count(len(values), 'value')} {_agree(description, len(values))}{suffix}"
             parts += [blank(), heading(title), table(layout, values[:limit], format)]
     if ranges.unknown:
         parts += [blank(), *report_unknown(ranges.unknown)]
     elif ranges.values and not (beyond or near or lost):
-        odd = any(value.has_nan or value.has_infinity for value in ranges.values)
-        every = "every finite number" if odd else "every value"
-        parts += [blank(), Text(f"{every} fits {format}: none passes its range, comes near it or vanishes")]
+        has_odd = any(value.has_nan or value.has_infinity for value in ranges.values)
+        subject = "every finite number" if has_odd else "every value"
+        parts += [blank(), Text(f"{subject} fits {format}: none passes its range, comes near it or vanishes")]
         top_value = max(ranges.values, key=lambda value: value.largest)
         most = f"the largest magnitude is {spell_number(top_value.largest)}, of {clean(top_value.value)}"
         parts.append(indented(f"{most} in {clean(top_value.largest_at)}", style="dim"))
     return [*parts, *_report_odd(ranges.values, limit), *_report_skipped(ranges.skipped, limit)]
 
 
-def _agree(what: str, number: int) -> str:
-    """The verb in singular where there is one value."""
-    verb, rest = what.split(" ", 1)
-    one = {"pass": "passes", "come": "comes", "vanish": "vanishes"}
-    return f"{one[verb] if number == 1 else verb} {rest}"
+def _agree(phrase: str, number: int) -> str:
+    """The phrase with its verb in the singular for one value."""
+    verb, rest = phrase.split(" ", 1)
+    singular = {"pass": "passes", "come": "comes", "vanish": "vanishes"}
+    return f"{singular[verb] if number == 1 else verb} {rest}"
 
 
 def _table_of_large(layout: Layout, values: "Sequence[ValueRange]", format: DType) -> RenderableType:
@@ -94,13 +98,13 @@ def _table_of_small(layout: Layout, values: "Sequence[ValueRange]", format: DTyp
 
 
 def _maker(value: "ValueRange") -> str:
-    """The node that makes the value, and its operator unless it says so itself."""
-    said = clean(value.node)
-    return said if clean(value.op) in said else f"{said} ({clean(value.op)})"
+    """The value's node, and its operator unless the node's name has it."""
+    name = clean(value.node)
+    return name if clean(value.op) in name else f"{name} ({clean(value.op)})"
 
 
 def _report_odd(values: "Sequence[ValueRange]", limit: int) -> list[RenderableType]:
-    """Values that are no numbers already in the precision they were measured in."""
+    """Values that have NaN or infinities before any rounding."""
     odd = [value for value in values if value.has_nan or value.has_infinity]
     if not odd:
         return []
@@ -120,9 +124,9 @@ def _report_skipped(skipped: Sequence[str], limit: int) -> list[RenderableType]:
 
 
 def _share(value: "ValueRange", format: DType) -> "FormatRange":
-    held = value.formats.get(format)
-    assert held is not None, f"{value.value} was not measured for {format}"
-    return held
+    range = value.formats.get(format)
+    assert range is not None, f"{value.value} was not measured for {format}"
+    return range
 
 
 def _lost(value: "ValueRange", format: DType) -> float:
@@ -130,7 +134,9 @@ def _lost(value: "ValueRange", format: DType) -> float:
 
 
 def _limits(format: DType) -> tuple[float, float] | None:
-    """The largest finite number of a format, and the smallest magnitude that does not round to one; None: not known."""
+    """A format's largest finite number and the smallest magnitude that overflows; None if
+    unknown.
+    """
     if format in FORMATS:
         return FORMATS[format].max_finite, FORMATS[format].overflow_from
     return _SMALL_FORMATS.get(format)

@@ -1,4 +1,4 @@
-"""The report of a sensitivity: what each part of a model costs in output error, measured alone or shared out."""
+"""Report of a sensitivity analysis: the output error of each unit, measured alone or as a share."""
 
 import math
 from typing import TYPE_CHECKING
@@ -17,7 +17,9 @@ _NODES_SHOWN = 3
 
 
 def report_sensitivity(layout: Layout, model: str, sensitivity: "Sensitivity", limit: int) -> list[RenderableType]:
-    """Lay out the `limit` most costly units. Squares of errors add, so shares are of the sum of squares."""
+    """The `limit` units with the largest errors. Squared errors add up, so shares are of their
+    sum.
+    """
     runs = f"{spell_count(sensitivity.runs, 'run')} on {spell_data(sensitivity.data)}"
     all_low = f"with everything low that may be, the output error is {spell_error(sensitivity.all_low)}"
     parts: list[RenderableType] = [
@@ -30,49 +32,49 @@ def report_sensitivity(layout: Layout, model: str, sensitivity: "Sensitivity", l
     if not units:
         return [*parts[:-2], Text("no node may run low, so none costs anything")]
     shown = units[:limit]
-    some = f", the {len(shown)} most costly" if len(shown) < len(units) else ", the most costly first"
+    suffix = f", the {len(shown)} most costly" if len(shown) < len(units) else ", the most costly first"
     holds_several = any(_spell_nodes(unit) for unit in shown)
     is_shared = any(not unit.is_measured for unit in shown)
     columns = ("unit", "error", *(("may be",) if is_shared else ()), "of all", "found by",
                *(("nodes",) if holds_several else ()))  # fmt: skip
     table = layout.make_table(*columns, right=("error", "may be", "of all"), fixed=("found by",))
-    whole = sum(unit.error**2 for unit in units if math.isfinite(unit.error))
+    total = sum(unit.error**2 for unit in units if math.isfinite(unit.error))
     for unit in shown:
         table.add_row(
             Text(layout.spell_name(unit.name), style="red" if unit.fault else "cyan"), spell_error(unit.error),
             *((_spell_reach(unit),) if is_shared else ()),
-            _spell_part(unit, whole), _spell_source(unit),
+            _spell_part(unit, total), _spell_source(unit),
             *((_spell_nodes(unit),) if holds_several else ()),
         )  # fmt: skip
     faults = [indented(f"{clean(unit.name)}: {clean(unit.fault)}", style="red") for unit in shown if unit.fault]
-    parts += [heading(f"{spell_count(len(units), 'unit')}{some}"), table, *faults]
+    parts += [heading(f"{spell_count(len(units), 'unit')}{suffix}"), table, *faults]
     if is_shared:
-        told = "a share was not measured alone: it is a unit's part of what several cost when they ran low together"
-        parts.append(indented(told, style="dim"))
+        caption = "a share was not measured alone: it is a unit's part of what several cost when they ran low together"
+        parts.append(indented(caption, style="dim"))
     if len(shown) < len(units):
         rest = [unit.error**2 for unit in units[limit:] if math.isfinite(unit.error)]
-        part = f", {spell_share(sum(rest) / whole)} of the squared error" if whole else ""
+        part = f", {spell_share(sum(rest) / total)} of the squared error" if total else ""
         parts.append(indented(f"and {spell_count(len(units) - len(shown), 'unit')} more{part}", style="dim"))
     return parts
 
 
-def _spell_part(unit: "UnitError", whole: float) -> str:
-    """The unit's part of the sum of all squared errors."""
+def _spell_part(unit: "UnitError", total: float) -> str:
+    """The unit's share of the sum of squared errors."""
     if not math.isfinite(unit.error):
         return "breaks"
-    return spell_share(unit.error**2 / whole) if whole else "0 %"
+    return spell_share(unit.error**2 / total) if total else "0 %"
 
 
 def _spell_source(unit: "UnitError") -> str:
-    """Where the error comes from: a run of the unit alone, or of several."""
+    """The error's source: a run of the unit alone, or of several units."""
     return "a run alone" if unit.is_measured else f"share of {unit.together}"
 
 
 def _spell_reach(unit: "UnitError") -> str:
-    """Between what the error lies, where it was not measured."""
+    """The interval of an error that was not measured alone."""
     return "" if unit.low is None or unit.high is None else f"{spell_error(unit.low)} .. {spell_error(unit.high)}"
 
 
 def _spell_nodes(unit: "UnitError") -> str:
-    """The nodes of a unit, unless its name says them."""
+    """The nodes of a unit, unless its name is the only one."""
     return "" if unit.nodes == (unit.name,) else join_some(unit.nodes, _NODES_SHOWN)

@@ -1,4 +1,4 @@
-"""Files timed side by side, for people and as data: what was run how, how long it took, and what is more than noise."""
+"""Report of a benchmark, as text and as JSON data: settings, times, and significant differences."""
 
 import json
 import math
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from mezzo.numerics.timings import FileTimes, Timings
 
 _STYLES = {Difference.FASTER: "green", Difference.SLOWER: "red", Difference.UNKNOWN: "yellow"}
-_BUSY = 0.5  # of the cores at work before anything was timed
-_MANY = 100  # times as fast, of which nobody needs a fraction
+_BUSY = 0.5  # load per core before the benchmark
+_MANY = 100  # speeds from here on are printed without decimals
 
 
 def bench_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of what `bench` tells as data."""
+    """The JSON Schema (2020-12) of the document of `bench`."""
     text = files("mezzo.report.records").joinpath("bench.schema.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    schema: dict[str, Any] = json.loads(text)
+    return schema
 
 
 def report_timings(layout: Layout, timings: "Timings", top: int) -> list[RenderableType]:
-    """Lay out times side by side, and the layers where files were profiled."""
+    """Times side by side, and the layers of profiled files."""
     parts: list[RenderableType] = [*_report_setting(timings), blank(), _report_table(layout, timings.files)]
     parts += [
         indented(f"{clean(file.name)}: {file.fault}", style="red") for file in timings.files if file.fault is not None
     ]
-    parts += [indented(said, style="red") for file in timings.files if (said := _tell_wrong(file, timings))]
+    parts += [indented(line, style="red") for file in timings.files if (line := _tell_wrong(file, timings))]
     if timings.files[0].times is None and len(timings.files) > 1:
         parts.append(indented("the reference does not run, so nothing is compared with it", style="yellow"))
     profiled = [(file.name, file.layers) for file in timings.files if file.layers]
@@ -51,17 +51,19 @@ def report_timings(layout: Layout, timings: "Timings", top: int) -> list[Rendera
 
 
 def report_profiles(layout: Layout, profiles: "Sequence[RuntimeProfile]", top: int) -> list[RenderableType]:
-    """Lay out what profiles of runtimes say."""
+    """Imported profiles of runtimes."""
     parts: list[RenderableType] = []
     for profile in profiles:
-        whole = sum(layer.time_ns for layer in profile.layers) / 1e6
-        said = f"{profile.tool}, {spell_count(profile.runs, 'run')}, {whole:.3f} ms in kernels per run"
-        parts.append(heading(f"{clean(profile.name)}: {said}"))
+        total_ms = sum(layer.time_ns for layer in profile.layers) / 1e6
+        summary = f"{profile.tool}, {spell_count(profile.runs, 'run')}, {total_ms:.3f} ms in kernels per run"
+        parts.append(heading(f"{clean(profile.name)}: {summary}"))
     return [*parts, *report_layers(layout, [(profile.name, profile.layers) for profile in profiles], top)]
 
 
 def spell_file(file: "FileTimes") -> str:
-    """What one file took, and how that stands beside the reference: "4.300 ms, 2.79x (2.71 .. 2.85) faster"."""
+    """A file's time and its speed relative to the reference: "4.300 ms, 2.79x (2.71 .. 2.85)
+    faster".
+    """
     if file.times is None:
         return "does not run"
     median = _spell_ms(file.times.median_ns)
@@ -72,7 +74,7 @@ def spell_file(file: "FileTimes") -> str:
 
 
 def describe_timings(timings: "Timings") -> Document:
-    """Tell times as data."""
+    """Times as JSON data."""
     return document(
         "bench",
         {
@@ -93,7 +95,7 @@ def describe_timings(timings: "Timings") -> Document:
 
 
 def describe_profiles(profiles: "Sequence[RuntimeProfile]") -> Document:
-    """Tell what profiles say as data: the same document, where what was not run is null."""
+    """Profiles in the same document as times, with null for what was not measured."""
     unknown = ("target", "runtime", "cores", "threads", "types", "data", "batch", "pause_s", "load")
     rows = [
         {**_untimed(profile.name), "runs": profile.runs, "tool": profile.tool, **describe_layers(profile.layers)}
@@ -105,7 +107,7 @@ def describe_profiles(profiles: "Sequence[RuntimeProfile]") -> Document:
 
 
 def _report_setting(timings: "Timings") -> list[RenderableType]:
-    """What was run, on what, and with which care."""
+    """The settings of a benchmark: machine, load, inputs and repetitions."""
     types = "types of the files" if timings.keeps_types else "types of the runtime's choice"
     threads = "as many as the runtime likes" if timings.threads is None else str(timings.threads)
     load = ""
@@ -134,27 +136,27 @@ def _spell_machine(machine: Machine) -> str:
 
 
 def _spell_inputs(rows: "Sequence[FileTimes]") -> str:
-    """The first file's inputs: the others' are the same, or a note says so."""
+    """The first file's inputs; the others' are the same, or a note says so."""
     return ", ".join(f"{clean(name)} {kind}" for name, kind in rows[0].inputs.items()) or "it has no inputs"
 
 
 def _spell_care(timings: "Timings") -> str:
-    ran = next((file for file in timings.files if file.fault is None), None)
-    if ran is None:
+    file = next((candidate for candidate in timings.files if candidate.fault is None), None)
+    if file is None:
         return "nothing ran"
-    turns = sum(map(len, ran.turns_ns))
+    turns = sum(map(len, file.turns_ns))
     return (
-        f"{spell_count(turns, 'turn')} each, loaded {spell_count(len(ran.turns_ns), 'time')}; before each turn a rest "
+        f"{spell_count(turns, 'turn')} each, loaded {spell_count(len(file.turns_ns), 'time')}; before each turn a rest "
         f"of {timings.pause_s * 1e3:.0f} ms and a call that is not timed"
     )
 
 
 def _tell_wrong(file: "FileTimes", timings: "Timings") -> str | None:
-    """That a file answers otherwise than the reference, where the runtime runs both."""
+    """A sentence if a file's outputs differ from the reference's on the runtime; else None."""
     if file.answers is None or not file.answers.is_wrong:
         return None
-    because = clean(file.answers.verdict.because)
-    return f"{clean(file.name)}: other answers than {clean(timings.files[0].name)} on {timings.runtime}: {because}"
+    reason = clean(file.answers.verdict.because)
+    return f"{clean(file.name)}: other answers than {clean(timings.files[0].name)} on {timings.runtime}: {reason}"
 
 
 def _spell_answers(file: "FileTimes") -> str:
@@ -179,17 +181,17 @@ def _spell_times(times: Spread | None) -> tuple[str, str, str]:
 
 
 def _spell_ms(time_ns: float) -> str:
-    """Four digits of a time: 0.1234 ms, 1.234 ms, 12.34 ms."""
+    """A time with four digits: 0.1234 ms, 1.234 ms, 12.34 ms."""
     time_ms = time_ns / 1e6
     whole = len(str(int(time_ms))) if time_ms >= 1 else 0
     return f"{time_ms:.{max(0, 4 - whole)}f} ms"
 
 
-def _spell_speed(found: Interval | None) -> tuple[str, str]:
-    if found is None:
+def _spell_speed(interval: Interval | None) -> tuple[str, str]:
+    if interval is None:
         return "-", "-"
-    ends = [_spell_end(end) for end in (found.low, found.high)]
-    return f"{_spell_end(found.estimate)}x", " .. ".join(ends)
+    ends = [_spell_end(end) for end in (interval.low, interval.high)]
+    return f"{_spell_end(interval.estimate)}x", " .. ".join(ends)
 
 
 def _spell_end(end: float) -> str:
@@ -207,7 +209,7 @@ def _spell_difference(row: "FileTimes") -> Text:
 
 
 def _untimed(name: str) -> Document:
-    """A file of which no times are known."""
+    """The row of a file without times."""
     absent = ("size_bytes", "is_reference", "fault", "calls", "times", "speed", "difference", "answers", "runs", "tool")
     return {"name": name, **dict.fromkeys(absent), "turns_ns": [], "inputs": {}}
 
@@ -245,8 +247,8 @@ def _describe_spread(times: Spread) -> Mapping[str, object]:
     }  # fmt: skip
 
 
-def _describe_interval(found: Interval) -> Mapping[str, object]:
+def _describe_interval(interval: Interval) -> Mapping[str, object]:
     return {
-        "estimate": number(found.estimate), "low": number(found.low), "high": number(found.high),
-        "confidence": found.confidence,
+        "estimate": number(interval.estimate), "low": number(interval.low), "high": number(interval.high),
+        "confidence": interval.confidence,
     }  # fmt: skip

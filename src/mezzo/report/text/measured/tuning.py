@@ -1,4 +1,4 @@
-"""The report of a search for the cheapest plan within a budget: what was found, what stopped it, and the frontier."""
+"""Report of a precision search: the result, the reason why it stopped, the frontier and advice."""
 
 import math
 from typing import TYPE_CHECKING
@@ -18,14 +18,14 @@ from mezzo.report.text.measured.frontier import report_frontier, scale_of
 if TYPE_CHECKING:
     from mezzo.numerics.measures import FrontierPoint, Measured, MetricResult, SearchRecord, Timing, UnitError
 
-# What a plan may at most cost against the chosen one to be worth naming.
+# Largest relative cost of a plan that is suggested as cheaper than the chosen one.
 _CLEARLY_CHEAPER = 0.95
 
 
 def report_tuning(
     layout: Layout, source: str, result: str, plan: Plan, summary: Summary, measured: "Measured"
 ) -> list[RenderableType]:
-    """Lay out what a search found, commands to try next apart."""
+    """The result of a search, without next steps."""
     parts: list[RenderableType] = [heading(f"{clean(source)} -> {clean(result)}"), settings_line(plan)]
     if measured.data is not None:
         parts.append(Text(clean(f"tuned on {spell_data(measured.data)}"), style="dim"))
@@ -35,7 +35,7 @@ def report_tuning(
     if measured.timing is not None:
         parts += [blank(), *_report_timing(layout, measured.timing)]
     if measured.frontier:
-        # A budget of a metric's drop is no error, so the plot of errors has no line for it.
+        # A metric's budget is no error, so the plot has no line for it.
         budget = math.nan if measured.search is None or _metric_of(measured) else measured.search.budget
         prediction = None if measured.search is None else measured.search.prediction
         frontier = report_frontier(layout, measured.frontier, budget, measured.costs, prediction)
@@ -51,32 +51,36 @@ def report_tuning(
 
 
 def _metric_of(measured: "Measured") -> "MetricResult | None":
-    """The user's metric, where it is what the search had to hold."""
+    """The user's metric, if the budget is on its drop."""
     comparison = measured.comparison
     return None if comparison is None or bounds_errors(comparison) else comparison.metric
 
 
 def report_outcome(measured: "Measured") -> list[RenderableType]:
-    """Lay out whether the result keeps the budget, and what ended the search."""
+    """Whether the result is within the budget, and the reason why the search stopped."""
     search = measured.search
     assert search is not None, "asked for a search"
     word, style = ("inside the budget", "bold green") if search.is_within_budget else ("over the budget", "bold red")
     if search.unknown and not is_wrong(measured):
         word, style = "cannot tell", "bold yellow"
-    held, metric = search.held_out_error, _metric_of(measured)
+    held_out_error, metric = search.held_out_error, _metric_of(measured)
     if metric is None:
-        said = f": error {spell_error(search.error)} where {spell_error(search.budget)} is allowed"
-        where = ", all data was used to tune" if held is None else f", {spell_error(held)} on data it never saw"
+        summary = f": error {spell_error(search.error)} where {spell_error(search.budget)} is allowed"
+        data_note = (
+            ", all data was used to tune"
+            if held_out_error is None
+            else f", {spell_error(held_out_error)} on data it never saw"
+        )
     else:
         allowed = f"{metric.drop:.3g} where {spell_error(search.budget)} is allowed"
-        said = f": {clean(metric.name)} drops by {allowed}"
-        where = ", on the data it was tuned on" if held is None else ", on data it never saw"
-    told = [Text.assemble((word, style), said, where), indented(f"stopped by: {clean(search.stopped_by)}")]
-    return [*told, *report_unknown(search.unknown)]
+        summary = f": {clean(metric.name)} drops by {allowed}"
+        data_note = ", on the data it was tuned on" if held_out_error is None else ", on data it never saw"
+    lines = [Text.assemble((word, style), summary, data_note), indented(f"stopped by: {clean(search.stopped_by)}")]
+    return [*lines, *report_unknown(search.unknown)]
 
 
 def is_wrong(measured: "Measured") -> bool:
-    """Whether a result is known to break its budget, whatever else the data cannot tell."""
+    """Whether an output is known to exceed its budget."""
     comparison = measured.comparison
     return comparison is not None and any(output.ruling is not None and output.ruling.value == "different"
                                      for output in comparison.outputs)  # fmt: skip
@@ -102,7 +106,7 @@ def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
 
 
 def _report_timing(layout: Layout, timing: "Timing") -> list[RenderableType]:
-    """Lay out what the result takes beside FP32 and what convert alone gives."""
+    """Times of the result, the model in FP32 and the result of convert alone."""
     right = ("median", "least", "speed", "95 % interval")
     table = layout.make_table("timed", *right, right=right, fixed=("timed",))
     for model in timing.models:
@@ -138,7 +142,7 @@ def _spell_unit(unit: "UnitError | None") -> str:
 
 
 def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
-    """What to change for a better result, in words; empty where there is nothing to say."""
+    """Advice for a better result; empty if there is none."""
     advice: list[str] = []
     metric = _metric_of(measured)
     if search.unknown:
@@ -159,23 +163,27 @@ def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
 
 
 def _cheaper_point(measured: "Measured", search: "SearchRecord") -> tuple[float, str] | None:
-    """The budget that the next cheaper plan of the frontier needs, its margin included, and what that plan costs."""
+    """The budget for the next cheaper plan of the frontier, margin included, and that plan's
+    cost.
+    """
     scale, chosen = scale_of(measured.frontier, measured.costs), _chosen_point(measured)
     if scale is None or chosen is None:
         return None
-    known = [(point.predicted_error if point.error is None else point.error, point.cost) for point in measured.frontier]
-    past = [
+    points = [
+        (point.predicted_error if point.error is None else point.error, point.cost) for point in measured.frontier
+    ]
+    candidates = [
         (error * search.margin, cost)
-        for error, cost in known
+        for error, cost in points
         if cost < _CLEARLY_CHEAPER * chosen.cost and search.budget < error * search.margin < math.inf
     ]
-    if not past:
+    if not candidates:
         return None
-    needed, cost = max(past, key=lambda pair: pair[1])
+    needed, cost = max(candidates, key=lambda pair: pair[1])
     return needed, scale.spell(cost)
 
 
 def _round_up(error: float) -> str:
-    """Two digits, rounded up: what is said to be enough is enough."""
+    """Two digits, rounded up, so that the printed bound suffices."""
     power = math.floor(math.log10(error)) - 1
     return f"{math.ceil(error / 10.0**power) * 10.0**power:.2g}"

@@ -1,5 +1,4 @@
-"""Texts about training: gradients, their ranges, layers of compiled programs.
+"""Texts about training: gradient errors, gradient ranges, layers of compiled programs.
 
-Imports: what `report/text` may.
-Add one file per record.
+Imports: those of `report/text`. A new record is one file.
 """

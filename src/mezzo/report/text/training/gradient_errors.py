@@ -1,4 +1,4 @@
-"""The report of the errors of gradients: all together, the worst weights, and what FP16 would lose."""
+"""Report of gradient errors: all gradients together, the worst weights, and losses in FP16."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ _FIGURES = 60
 
 
 def report_gradient_errors(layout: Layout, found: "GradientErrors", width: int) -> list[RenderableType]:
-    """Lay out the weights whose gradients err most, in the order of the model, and what there is to say of all."""
+    """The weights with the largest gradient errors, in model order, and totals."""
     shown = worst_weights(found)
     batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
     count = spell_count(len(found.weights), "weight")
@@ -39,16 +39,16 @@ def report_gradient_errors(layout: Layout, found: "GradientErrors", width: int) 
 
 
 def worst_weights(found: "GradientErrors") -> "Sequence[GradientError]":
-    """Those with the largest errors, in the order of the model."""
-    places = sorted(range(len(found.weights)), key=lambda place: -found.weights[place].error)[:MOST_WEIGHTS]
-    return [found.weights[place] for place in sorted(places)]
+    """The weights with the largest errors, in model order."""
+    positions = sorted(range(len(found.weights)), key=lambda position: -found.weights[position].error)[:MOST_WEIGHTS]
+    return [found.weights[position] for position in sorted(positions)]
 
 
 def spell_weight(weight: "GradientError", found: "GradientErrors") -> tuple[str, ...]:
-    """What `TITLES` names."""
-    held = next(one for one in found.ranges.weights if one.name == weight.name)
+    """The cells of `TITLES` for a weight."""
+    weight_range = next(candidate for candidate in found.ranges.weights if candidate.name == weight.name)
     errors = spell_error(weight.error), spell_error(weight.beside_fp32), spell_error(weight.eager)
-    return *errors, f"{held.largest:.1e}", spell_share(held.below_smallest)
+    return *errors, f"{weight_range.largest:.1e}", spell_share(weight_range.below_smallest)
 
 
 def tell_all(found: "GradientErrors") -> str:
@@ -57,7 +57,7 @@ def tell_all(found: "GradientErrors") -> str:
 
 
 def describe_gradient_errors(found: "GradientErrors") -> Document:
-    """Tell errors as data."""
+    """Gradient errors as JSON data."""
     return document(
         "gradient-errors",
         {

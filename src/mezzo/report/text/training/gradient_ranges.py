@@ -1,4 +1,6 @@
-"""The report of the ranges of gradients: which lose numbers in a format, and the scale of the loss that keeps them."""
+"""Report of gradient ranges: underflow and overflow in a format, and the loss scale that avoids
+them.
+"""
 
 import math
 from collections.abc import Sequence
@@ -24,28 +26,30 @@ _ODD = "not finite in FP64 itself, which no scale mends"
 
 
 def report_gradient_ranges(layout: Layout, ranges: "GradientRanges", width: int) -> list[RenderableType]:
-    """Lay out the gradients that lose most, activations before weights, and the scale that keeps them."""
+    """The gradients with the largest losses, activations before weights, and the loss scale."""
     shown = worst_gradients(ranges)
     title = spell_count(len(ranges.every), "gradient")
     if len(shown) < len(ranges.every):
         title = f"the worst {len(shown)} of {title}"
     table = layout.make_table("gradient of", *RANGE_TITLES, right=RANGE_TITLES)
-    for one in shown:
-        name = shorten_path(name_of_gradient(one), max(width - _FIGURES, _SHORTEST_NAME))
-        table.add_row(name, *spell_gradient(one, ranges))
+    for gradient in shown:
+        name = shorten_path(name_of_gradient(gradient), max(width - _FIGURES, _SHORTEST_NAME))
+        table.add_row(name, *spell_gradient(gradient, ranges))
     parts: list[RenderableType] = [heading(tell_about(ranges)), blank(), heading(title), table]
     return [*parts, *(Text(line) for line in tell_ranges(ranges))]
 
 
 def worst_gradients(ranges: "GradientRanges") -> "Sequence[GradientRange]":
-    """Those that lose most at the scale of the loss, in their order."""
-    every = ranges.every
-    places = sorted(range(len(every)), key=lambda place: every[place].badness(), reverse=True)[:MOST_GRADIENTS]
-    return [every[place] for place in sorted(places)]
+    """The gradients with the largest losses at the loss scale, in their order."""
+    gradients = ranges.every
+    positions = sorted(range(len(gradients)), key=lambda position: gradients[position].badness(), reverse=True)[
+        :MOST_GRADIENTS
+    ]
+    return [gradients[position] for position in sorted(positions)]
 
 
 def name_of_gradient(one: "GradientRange") -> str:
-    """What has the gradient: a weight by its name, what a module hands on or a function makes in it by the module's."""
+    """The name of a gradient: its weight, or the module output or function result in a module."""
     if one.is_weight:
         return clean(one.name)
     if one.op:
@@ -54,75 +58,77 @@ def name_of_gradient(one: "GradientRange") -> str:
 
 
 def spell_gradient(one: "GradientRange", ranges: "GradientRanges") -> tuple[str, ...]:
-    """What `RANGE_TITLES` names."""
+    """The cells of `RANGE_TITLES` for a gradient."""
     power = one.keeps_from(ranges.dtype)
     shares = (spell_share(share) for share in (one.below_normal, one.below_smallest, one.beyond))
     return f"{one.largest:.1e}", *shares, "-" if power is None else f"2^{power}"
 
 
 def tell_about(ranges: "GradientRanges") -> str:
-    """What was looked at."""
+    """The data, format and loss scale of the measurement."""
     batches = spell_count(ranges.batches, "batch") if ranges.batches == 1 else f"{ranges.batches} batches"
     return f"gradients over {batches} in {ranges.dtype}, the loss times {spell_scale(ranges.scale)}"
 
 
 def tell_ranges(ranges: "GradientRanges") -> list[str]:
-    """What is lost, what scale of the loss would keep it, and what no scale mends."""
-    said = [*_lost(ranges), *tell_scale(ranges)]
-    odd = [one for one in ranges.every if not one.is_finite]
-    if odd:
-        said.append(f"{spell_count(len(odd), 'gradient')}, {name_of_gradient(odd[0])} first: {_ODD}")
-    return [*said, *(f"note: {clean(note)}" for note in ranges.notes)]
+    """Sentences on lost gradients, the loss scale that keeps them, and gradients that are not
+    finite.
+    """
+    lines = [*_lost(ranges), *tell_scale(ranges)]
+    not_finite = [gradient for gradient in ranges.every if not gradient.is_finite]
+    if not_finite:
+        lines.append(f"{spell_count(len(not_finite), 'gradient')}, {name_of_gradient(not_finite[0])} first: {_ODD}")
+    return [*lines, *(f"note: {clean(note)}" for note in ranges.notes)]
 
 
 def _lost(ranges: "GradientRanges") -> list[str]:
-    smaller = [one for one in ranges.every if one.below_smallest]
-    larger = [one for one in ranges.every if one.beyond]
-    said = []
+    smaller = [gradient for gradient in ranges.every if gradient.below_smallest]
+    larger = [gradient for gradient in ranges.every if gradient.beyond]
+    lines = []
     if smaller:
-        most = max(smaller, key=lambda one: one.below_smallest)
-        said.append(
+        most = max(smaller, key=lambda gradient: gradient.below_smallest)
+        lines.append(
             f"{spell_count(len(smaller), 'gradient')} {'has' if len(smaller) == 1 else 'have'} numbers that "
             f"{ranges.dtype} has none for: {spell_share(most.below_smallest)} of {name_of_gradient(most)}"
         )
     if larger:
-        most = max(larger, key=lambda one: one.beyond)
-        said.append(
+        most = max(larger, key=lambda gradient: gradient.beyond)
+        lines.append(
             f"{spell_count(len(larger), 'gradient')} {'overflows' if len(larger) == 1 else 'overflow'}: "
             f"{spell_share(most.beyond)} of {name_of_gradient(most)}"
         )
-    return said
+    return lines
 
 
 def tell_scale(ranges: "GradientRanges") -> list[str]:
-    """The scale of the loss that keeps the gradients, and how near it comes to losing and to overflowing."""
+    """The loss scale that keeps the gradients, and its distance to underflow and overflow."""
     least, most, dtype = ranges.least_power, ranges.most_power, ranges.dtype
     if ranges.is_kept:
         return [f"{dtype} keeps them with the loss times {spell_scale(ranges.scale)}"]
-    told = f"scale the loss by {spell_scale(ranges.proposed)} (torch.amp.GradScaler)"
+    advice = f"scale the loss by {spell_scale(ranges.proposed)} (torch.amp.GradScaler)"
     if least <= most:
-        return [told, f"2^{least} to 2^{most} keep all but 0.1 % of each, with room for twice the largest"]
-    hard = max(ranges.every, key=lambda one: -math.inf if (power := one.keeps_from(dtype)) is None else power)
-    large = max(ranges.every, key=lambda one: one.largest)
+        return [advice, f"2^{least} to 2^{most} keep all but 0.1 % of each, with room for twice the largest"]
+    hard = max(ranges.every, key=lambda gradient: -math.inf if (power := gradient.keeps_from(dtype)) is None else power)
+    large = max(ranges.every, key=lambda gradient: gradient.largest)
     return [
-        f"{told}, and keep {name_of_gradient(hard)} in FP32",
+        f"{advice}, and keep {name_of_gradient(hard)} in FP32",
         f"{dtype} keeps that from 2^{least} on alone, and {name_of_gradient(large)} has no room above 2^{most}",
     ]
 
 
 def spell_scale(scale: float) -> str:
-    """A scale as a power of two where it is one: "2^16"."""
+    """A loss scale, as a power of two if it is one: "2^16"."""
     mantissa, exponent = math.frexp(scale)
     return f"2^{exponent - 1}" if mantissa == 0.5 and exponent != 1 else f"{scale:g}"
 
 
 def describe_gradient_ranges(ranges: "GradientRanges") -> Document:
-    """Tell ranges as data."""
+    """Gradient ranges as JSON data."""
     return document("gradient-ranges", ranges_section(ranges))
 
 
 def ranges_section(ranges: "GradientRanges") -> dict[str, object]:
-    """Ranges as a part of a document."""
+    """Gradient ranges as a section of a document."""
     return {
         "batches": ranges.batches,
         "dtype": str(ranges.dtype),
@@ -131,22 +137,22 @@ def ranges_section(ranges: "GradientRanges") -> dict[str, object]:
         "proposed_scale": number(ranges.proposed),
         "keeps_from_power": ranges.least_power,
         "overflows_above_power": ranges.most_power,
-        "activations": [_describe(one, ranges) for one in ranges.activations],
-        "weights": [_describe(one, ranges) for one in ranges.weights],
+        "activations": [_describe(gradient, ranges) for gradient in ranges.activations],
+        "weights": [_describe(gradient, ranges) for gradient in ranges.weights],
         "notes": list(ranges.notes),
     }
 
 
-def _describe(one: "GradientRange", ranges: "GradientRanges") -> dict[str, object]:
+def _describe(gradient: "GradientRange", ranges: "GradientRanges") -> dict[str, object]:
     return {
-        "name": one.name,
-        "op": one.op,
-        "count": one.count,
-        "largest": number(one.largest),
-        "below_normal": number(one.below_normal),
-        "below_smallest": number(one.below_smallest),
-        "beyond": number(one.beyond),
-        "is_finite": one.is_finite,
-        "keeps_from_power": one.keeps_from(ranges.dtype),
-        "octaves": [list(octave) for octave in one.octaves],
+        "name": gradient.name,
+        "op": gradient.op,
+        "count": gradient.count,
+        "largest": number(gradient.largest),
+        "below_normal": number(gradient.below_normal),
+        "below_smallest": number(gradient.below_smallest),
+        "beyond": number(gradient.beyond),
+        "is_finite": gradient.is_finite,
+        "keeps_from_power": gradient.keeps_from(ranges.dtype),
+        "octaves": [list(octave) for octave in gradient.octaves],
     }

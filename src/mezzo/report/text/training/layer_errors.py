@@ -1,4 +1,4 @@
-"""The report of a compiled program's errors: outputs, then layers in the order in which they run."""
+"""Report of a compiled program's errors: outputs, then layers in execution order."""
 
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 MOST_LAYERS = 16
 HOW = "outputs: as it ran here; layers: emulated as planned, generated code may round less"
 _SHORTEST_NAME = 24
-# What stands beside a name: the figures, and from a width on the line.
+# Columns beside the name: the figures; and with the source line, from a total width on.
 _FIGURES, _LINED, _WIDE = 47, 74, 110
 ERRORS = ("from FP64", "from FP32", "FP32's own")
 
 
 def report_layer_errors(layout: Layout, found: "LayerErrors", width: int) -> list[RenderableType]:
-    """Lay out outputs, the worst layers in the order in which they ran, and where the error begins and grows. Names
-    lose their middle where `width` has no room for them.
+    """Errors of outputs, the worst layers in execution order, and where the error begins and grows.
+
+    Names are shortened to fit `width`.
     """
     batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
     parts: list[RenderableType] = [heading(f"relative L2 error over {batches}"), Text(HOW, style="dim"), blank()]
@@ -40,75 +41,77 @@ def report_layer_errors(layout: Layout, found: "LayerErrors", width: int) -> lis
     return [*parts, *(Text(f"note: {clean(note)}") for note in found.notes)]
 
 
-def _layers(layout: Layout, found: "LayerErrors", width: int) -> list[RenderableType]:
-    shown = worst_layers(found)
-    what = "operator" if found.is_by_operator else "module"
-    count = spell_count(len(found.layers), what)
-    title = f"{count}, as they ran" if len(shown) == len(found.layers) else f"the worst {len(shown)} of {count}"
+def _layers(layout: Layout, errors: "LayerErrors", width: int) -> list[RenderableType]:
+    shown = worst_layers(errors)
+    kind = "operator" if errors.is_by_operator else "module"
+    count = spell_count(len(errors.layers), kind)
+    title = f"{count}, as they ran" if len(shown) == len(errors.layers) else f"the worst {len(shown)} of {count}"
     has_lines = width >= _WIDE and any(layer.line is not None for layer in shown)
     lines = ("line",) if has_lines else ()
-    table = layout.make_table(what, "runs in", *ERRORS, *lines, right=ERRORS, fixed=("runs in", *lines))
+    table = layout.make_table(kind, "runs in", *ERRORS, *lines, right=ERRORS, fixed=("runs in", *lines))
     room = max(width - (_LINED if has_lines else _FIGURES), _SHORTEST_NAME)
     for layer in shown:
         line = [spell_line(layer.line)] if has_lines else []
-        table.add_row(shorten_path(name_of(layer, found), room), spell_precisions(layer), *spell_errors(layer), *line)
-    return [heading(title), table, *[Text(line) for line in tell_where(found)]]
+        table.add_row(shorten_path(name_of(layer, errors), room), spell_precisions(layer), *spell_errors(layer), *line)
+    return [heading(title), table, *[Text(line) for line in tell_where(errors)]]
 
 
 def worst_layers(found: "LayerErrors") -> "Sequence[LayerError]":
-    """Those with the largest errors, in the order in which they ran. Who hands on what came in is left out."""
+    """The layers with the largest errors, in execution order, without layers that only pass a value
+    on.
+    """
     layers = [
         layer
-        for before, layer in zip((None, *found.layers), found.layers, strict=False)
-        if before is None or (before.error, before.eager) != (layer.error, layer.eager)
+        for previous, layer in zip((None, *found.layers), found.layers, strict=False)
+        if previous is None or (previous.error, previous.eager) != (layer.error, layer.eager)
     ]
-    places = sorted(range(len(layers)), key=lambda place: -layers[place].error)[:MOST_LAYERS]
-    return [layers[place] for place in sorted(places)]
+    positions = sorted(range(len(layers)), key=lambda position: -layers[position].error)[:MOST_LAYERS]
+    return [layers[position] for position in sorted(positions)]
 
 
 def tell_where(found: "LayerErrors") -> list[str]:
-    """Where the error begins and where it grows most, a sentence each."""
+    """Sentences on where the error begins and where it grows most."""
     begins, grows = found.begins, found.grows
     if begins is None or grows is None:
         return ["no layer errs by more than FP32 does"] if found.layers else []
-    said = [f"the error begins at {_placed(begins, found)}: {spell_error(begins.error)}"]
+    sentences = [f"the error begins at {_placed(begins, found)}: {spell_error(begins.error)}"]
     if grows is not begins:
-        said.append(f"it grows most at {_placed(grows, found)}, to {spell_error(grows.error)}")
-    return said
+        sentences.append(f"it grows most at {_placed(grows, found)}, to {spell_error(grows.error)}")
+    return sentences
 
 
 def name_of(layer: "LayerError", found: "LayerErrors") -> str:
-    """What a layer is called."""
+    """The name of a layer."""
     return clean(layer.node if found.is_by_operator else layer.module)
 
 
-def _placed(layer: "LayerError", found: "LayerErrors") -> str:
-    where = spell_line(layer.line)
-    return f"{name_of(layer, found)}{f' ({where})' if where else ''}"
+def _placed(layer: "LayerError", errors: "LayerErrors") -> str:
+    line = spell_line(layer.line)
+    return f"{name_of(layer, errors)}{f' ({line})' if line else ''}"
 
 
 def spell_precisions(layer: "LayerError") -> str:
-    """What the operators of a layer run in: "bf16", or "bf16, f32"."""
+    """The precisions of a layer's operators: "bf16", or "bf16, f32"."""
     return ", ".join(dtype for dtype, _ in layer.precisions)
 
 
 def spell_layer(layer: "LayerError") -> str:
-    """What a layer runs in, and its line."""
+    """A layer's precisions and its source line."""
     return f"{spell_precisions(layer)}  {spell_line(layer.line)}".rstrip()
 
 
 def spell_line(line: SourceLine | None) -> str:
-    """A line of a program by its file's own name: "model.py:12"."""
+    """A source line by its file's base name: "model.py:12"."""
     return "" if line is None else clean(f"{PurePath(line.file).name}:{line.line}")
 
 
 def spell_errors(found: "LayerError | OutputError") -> tuple[str, str, str]:
-    """What `ERRORS` names."""
+    """The cells of `ERRORS`."""
     return spell_error(found.error), spell_error(found.beside_fp32), spell_error(found.eager)
 
 
 def describe_layer_errors(found: "LayerErrors") -> Document:
-    """Tell errors as data."""
+    """Layer errors as JSON data."""
     begins, grows = found.begins, found.grows
     return document(
         "layer-errors",
@@ -117,7 +120,7 @@ def describe_layer_errors(found: "LayerErrors") -> Document:
             "outputs_run": "compiled",
             "layers_run": "emulated",
             "layers_are": "operators" if found.is_by_operator else "modules",
-            "outputs": [{"name": one.name, **_numbers(one)} for one in found.outputs],
+            "outputs": [{"name": output.name, **_numbers(output)} for output in found.outputs],
             "layers": [
                 {
                     "module": layer.module,
@@ -136,9 +139,9 @@ def describe_layer_errors(found: "LayerErrors") -> Document:
     )
 
 
-def _numbers(found: "LayerError | OutputError") -> dict[str, object]:
+def _numbers(errors: "LayerError | OutputError") -> dict[str, object]:
     return {
-        "error": number(found.error),
-        "beside_fp32": number(found.beside_fp32),
-        "fp32": number(found.eager),
+        "error": number(errors.error),
+        "beside_fp32": number(errors.beside_fp32),
+        "fp32": number(errors.eager),
     }
