@@ -110,11 +110,11 @@ def _describe(error: Exception, context: object, words: Sequence[str]) -> str:
     commands = list(getattr(command, "commands", {}))
     if word is not None and commands:
         return _no_command(word, commands)
-    message = _message(error).rstrip(".")
-    _, has_extra, extra = message.partition("unexpected extra argument(s) (")
+    text = _message(error).rstrip(".")
+    _, has_extra, extra = text.partition("unexpected extra argument(s) (")
     if has_extra and command is not None:
         return _too_many(extra.rstrip(")").split()[0], str(command.name), parameters)
-    return message[:1].lower() + message[1:]
+    return text[:1].lower() + text[1:]
 
 
 def _unknown_option(option: str, command: str, parameters: Sequence[_Parameter]) -> str:
