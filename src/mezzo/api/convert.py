@@ -1,6 +1,4 @@
-"""Mixed-precision conversion of a model, and its plan without conversion: mezzo.convert,
-mezzo.plan.
-"""
+"""Mixed-precision conversion of a model, and its plan alone: mezzo.convert, mezzo.plan."""
 
 import os
 from collections.abc import Sequence
@@ -42,8 +40,7 @@ def convert(
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> Converted:
-    """Convert an FP32 ONNX model to mixed precision with explicit types. The source is never
-    changed.
+    """Convert an FP32 ONNX model to mixed precision with explicit types; the source is unchanged.
 
     Args:
         to: "fp16", "bf16" or "int8", or "int8" with one of the floats, as "int8,bf16" or as a
@@ -166,9 +163,8 @@ def plan(
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> Plan:
-    """Decide the precision of every node without converting. Options and errors are those of
-    `convert`.
-    """
+    """Decide every node's precision without converting. Options and errors are those of
+    `convert`."""
     from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import asks_for_more, recall
 

@@ -1,4 +1,4 @@
-"""Emulation of a model in true precision: as typed, or an FP32 model under a plan.
+"""Emulation in true precision, of a typed model or an FP32 model under a plan.
 
 Limits of the emulation: docs/explanation/emulation.md.
 """
@@ -32,8 +32,7 @@ def emulate(
     tile: int | None = None,
     trust_external_paths: bool = False,
 ) -> dict[str, Any]:
-    """Compute a model's outputs by name, rounded after every operator as hardware of its types
-    rounds.
+    """Compute a model's outputs by name, rounded after every operator as its types require.
 
     Args:
         plan: run the FP32 model under this plan; lines are matched by node name, nodes without a
@@ -69,9 +68,7 @@ def emulate(
 
 
 def _bind(graph: Graph, plan: Plan, formats: Collection[DType]) -> dict[int, Precision]:
-    """Precisions by node id. Raises InputError: a line has no node, or a format without
-    emulation.
-    """
+    """Precisions by node id. Raises InputError: no such node, or a format without emulation."""
     precisions = {}
     for line in plan.nodes:
         number = graph.by_name.get(line.name)

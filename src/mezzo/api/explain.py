@@ -57,8 +57,7 @@ def find_meant(of: Plan, word: str) -> Meant:
 
 
 def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
-    """The chain of causes of a node's precision: the node, the node that caused its precision, and
-    so on.
+    """The chain of causes of a node's precision: the node, the node that caused it, and so on.
 
     `node` may also be the name of a value, an operator, a path of scopes or modules, or a glob, if
     it matches one node.
@@ -71,12 +70,12 @@ def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
             f"{type(of).__name__} is no plan, and a plan is explained; results have one as .plan, and "
             "'mezzo.plan(model)' makes one"
         )
-    meant = find_meant(of, node)
-    if len(meant.nodes) > 1:
-        names = [repr(match.name) for match in meant.nodes[:_SHOWN]]
-        more = f" and {len(meant.nodes) - _SHOWN} more" if len(meant.nodes) > _SHOWN else ""
-        raise InputError(f"{node!r} is {len(meant.nodes)} nodes, {', '.join(names)}{more}; ask for one of them")
-    return chain_of(of, meant.nodes[0])
+    lookup = find_meant(of, node)
+    if len(lookup.nodes) > 1:
+        names = [repr(match.name) for match in lookup.nodes[:_SHOWN]]
+        more = f" and {len(lookup.nodes) - _SHOWN} more" if len(lookup.nodes) > _SHOWN else ""
+        raise InputError(f"{node!r} is {len(lookup.nodes)} nodes, {', '.join(names)}{more}; ask for one of them")
+    return chain_of(of, lookup.nodes[0])
 
 
 def chain_of(of: Plan, node: PlannedNode) -> tuple[PlannedNode, ...]:
@@ -91,9 +90,7 @@ def chain_of(of: Plan, node: PlannedNode) -> tuple[PlannedNode, ...]:
 
 
 def _readings(of: Plan, word: str) -> Iterator[tuple[Known, frozenset[str]]]:
-    """Possible meanings of a word, the most specific first: kind of name and names of matching
-    nodes.
-    """
+    """Meanings of a word, the most specific first: kind of name, names of matching nodes."""
     operators = [node for node in of.nodes if node.kind == "op"]
     yield Known.NODE, frozenset({word} & of.by_name.keys())
     if word.startswith(_OPERATOR):
@@ -101,14 +98,14 @@ def _readings(of: Plan, word: str) -> Iterator[tuple[Known, frozenset[str]]]:
         yield Known.OPERATOR, frozenset(n.name for n in operators if fnmatch.fnmatchcase(n.op.lower(), pattern))
     yield Known.MADE, frozenset(of.names.makers.get(word, ())) & of.by_name.keys()
     yield Known.READ, frozenset(of.names.readers.get(word, ())) & of.by_name.keys()
-    yield Known.NODE, frozenset({f"{side} {word}" for side in ("input", "output")} & of.by_name.keys())
+    yield Known.NODE, frozenset({f"{port_kind} {word}" for port_kind in ("input", "output")} & of.by_name.keys())
     yield Known.OPERATOR, frozenset(node.name for node in operators if fold(node.op) == fold(word))
     if any(sign in word for sign in _GLOB):
         matching = frozenset(node.name for node in of.nodes if fnmatch.fnmatchcase(node.name, word))
         yield Known.PATTERN, matching & {node.name for node in operators} or matching
     if word.strip("/."):
         paths = {node.name: (node.name, of.names.modules.get(node.name, node.name)) for node in operators}
-        yield Known.REGION, frozenset(name for name, several in paths.items() if is_in_region(word, several))
+        yield Known.REGION, frozenset(name for name, known_names in paths.items() if is_in_region(word, known_names))
 
 
 def _near(of: Plan, word: str) -> tuple[str, ...]:

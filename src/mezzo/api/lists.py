@@ -49,8 +49,7 @@ def convert_lists(
     overwrite: bool = False,
     progress: "Progress | None" = None,
 ) -> "Converted":
-    """Convert by lists of operators, as MXNet's AMP does. Other options and the result are those of
-    `mezzo.convert`.
+    """Convert by lists of operators, as MXNet's AMP does; other options as of `mezzo.convert`.
 
     Inputs and outputs keep FP32. An operator in no list runs in low precision if one of its
     operands is in low precision already.
@@ -142,9 +141,7 @@ def _check_operators(
     conditions: Iterable[Condition],
     excluded_names: Sequence[str],
 ) -> None:
-    """Raise ListError for attributes that an operator lacks; warn of unknown operators and node
-    names.
-    """
+    """Raise ListError for attributes that an operator lacks; warn of unknown names."""
     from mezzo.tables.ops import known_operators
 
     known_ops = known_operators() | {op for _, op in opened.operators()}
@@ -208,9 +205,7 @@ def _make_policy(
 
 
 def _without(default: Rule, mentioned: set[str], replaced: set[Category], has_conditions: bool) -> Rule | None:
-    """A default rule without the operators that the caller's lists mention; None if none is
-    left.
-    """
+    """A default rule without operators of the caller's lists; None if none is left."""
     if default.tier is Tier.ATTRIBUTE:
         return None if has_conditions or default.ops & mentioned else default
     if default.tier is not Tier.TYPE or default.category in replaced:

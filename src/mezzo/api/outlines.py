@@ -1,6 +1,4 @@
-"""Graph outlines for HTML reports: a model as typed, two models side by side, and all
-strategies.
-"""
+"""Graph outlines for HTML reports: one model as typed, two models, and all strategies."""
 
 import os
 from typing import TYPE_CHECKING, Unpack
@@ -36,9 +34,7 @@ def outline_model(src: str | os.PathLike[str], *, trust_external_paths: bool = F
 def outline_pair(
     reference: str | os.PathLike[str], model: str | os.PathLike[str], *, trust_external_paths: bool = False
 ) -> Outline:
-    """The graph of `model`, with its own precisions and those of equally named nodes in
-    `reference`.
-    """
+    """The graph of `model`, with its precisions and those of equal names in `reference`."""
     graph = _read(model, trust_external_paths)
     other = _read(reference, trust_external_paths)
     names = os.fspath(model), os.fspath(reference)
@@ -48,9 +44,7 @@ def outline_pair(
 def outline_strategies(
     src: str | os.PathLike[str], *, progress: Progress | None = None, **options: Unpack[PlanOptions]
 ) -> tuple[tuple[StrategyRow, ...], Outline]:
-    """Counts of every strategy for a model, as `compare_strategies` gives them, and an outline of
-    the plans.
-    """
+    """Every strategy's counts, as of `compare_strategies`, and an outline of the plans."""
     judged = judged_without_data(src, options, progress)
     results = try_strategies(judged.problem, progress)
     plans = [_outline_row(judged, row, levels) for row, levels in results]

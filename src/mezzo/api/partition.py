@@ -1,6 +1,4 @@
-"""Fused kernels of a target in a model, and extraction of a part: mezzo.partition,
-mezzo.extract.
-"""
+"""Fused kernels of a target in a model, and extraction of parts: mezzo.partition, mezzo.extract."""
 
 import os
 from collections.abc import Sequence
@@ -71,8 +69,7 @@ class FusedUnit:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """A model split by a target: every operator is in one unit, alone, or folded before the model
-    runs.
+    """A model split by a target: operators are in a unit, alone, or folded before the model runs.
 
     `fuses_as`: the target whose fusion patterns were used; None if no pattern is known for it.
     """

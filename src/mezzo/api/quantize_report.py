@@ -1,6 +1,4 @@
-"""Comparison of calibrators on a model: error, accuracy, size and share of INT8 matmuls and
-convolutions.
-"""
+"""Comparison of calibrators: error, accuracy, size, share of INT8 matmuls and convolutions."""
 
 import math
 import os
@@ -165,9 +163,7 @@ def _spell_notes(calibrators_of: Mapping[str, Sequence[str]], total: int) -> lis
 
 
 def _calibrator_words(calibrators: str | Sequence[str], options: PlanOptions) -> list[str]:
-    """The names of calibrators as written; empty for all. Raises InputError: two options name
-    some.
-    """
+    """Names of calibrators as written; empty for all. Raises InputError: two options have some."""
     words = [word.strip() for word in (calibrators.split(",") if isinstance(calibrators, str) else calibrators)]
     single = options.pop("calibrator", None)
     if single is not None and words:
@@ -196,9 +192,7 @@ def _name_calibrators(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parted:
-    """The conversion's whole data, the part for calibration, the part for evaluation, and a note on
-    both.
-    """
+    """The conversion's whole data, its parts for calibration and evaluation, and a note on both."""
 
     whole: Dataset
     seen: Dataset
@@ -211,21 +205,23 @@ def _part(
     model: "Model", data: "Data", held_out: "Data | None", labels: Sequence[str], batch_size: int | None
 ) -> _Parted:
     if held_out is None:
-        whole = open_model_data(model, data, labels=labels, batch_size=batch_size)
-        seen, unseen, note = split_for_scales(model, whole)
-        return _Parted(whole=whole, seen=seen, judging=unseen or seen, is_unseen=unseen is not None, note=note)
-    whole = open_model_data(model, data, batch_size=batch_size, others=True)
+        all_data = open_model_data(model, data, labels=labels, batch_size=batch_size)
+        scale_data, unseen, note = split_for_scales(model, all_data)
+        return _Parted(
+            whole=all_data, seen=scale_data, judging=unseen or scale_data, is_unseen=unseen is not None, note=note
+        )
+    all_data = open_model_data(model, data, batch_size=batch_size, others=True)
     judging = open_model_data(model, held_out, labels=labels, batch_size=batch_size)
     if not any(batch.samples for batch in judging):
         raise InputError(f"{judging.name}: has no sample, and {option('held_out')} judges the answers; give some")
-    note = f"scales are from {whole.name}, and {judging.name} judged the answers"
-    return _Parted(whole=whole, seen=whole, judging=judging, is_unseen=True, note=note)
+    note = f"scales are from {all_data.name}, and {judging.name} judged the answers"
+    return _Parted(whole=all_data, seen=all_data, judging=judging, is_unseen=True, note=note)
 
 
 def _metrics_of(
     model: "Model", judging: Dataset, metric: str | Metric | None
 ) -> tuple[dict[str, str | Metric], list[str]]:
-    """Metrics beside the errors, by name, and notes if the labels give no classes."""
+    """Metrics by name, and notes if the labels give no classes."""
     if metric is not None:
         return {name_metric(metric): metric}, []
     batch = next((candidate for candidate in judging if candidate.samples), None)
@@ -254,17 +250,15 @@ class _Trials:
 
     def in_time(self) -> "_Trials":
         """A copy whose passes over data raise OutOfTime after the time limit."""
-        seen, judging = (in_time(data, self.has_time) for data in (self.parted.seen, self.parted.judging))
-        return replace(self, parted=replace(self.parted, seen=seen, judging=judging))
+        scale_data, judging = (in_time(data, self.has_time) for data in (self.parted.seen, self.parted.judging))
+        return replace(self, parted=replace(self.parted, seen=scale_data, judging=judging))
 
     def run(
         self, word: str, calibrator: "Calibrator | None", references: dict[str, float]
     ) -> tuple[Attempt, CalibratorRow]:
-        """Convert with a calibrator and evaluate; the reference's scores are added to
-        `references`.
-        """
+        """Convert with a calibrator and evaluate; adds the reference's scores to `references`."""
         begin = time.monotonic()
-        model, ranges, judging, seen = self.model, self.ranges, self.parted.judging, None
+        model, ranges, judging, scale_data = self.model, self.ranges, self.parted.judging, None
         if calibrator is None:
             assert self.late is not None, "options of what is asked for"
             options = with_parameters(model, self.late, judging, NO_CALIBRATOR)
@@ -272,8 +266,8 @@ class _Trials:
             options = choose_parameters(model, self.options, self.watched, calibrator)
         choosing_s = time.monotonic() - begin
         if calibrator is not None:
-            seen, unseen = self.parted.seen, judging if self.parted.is_unseen else None
-            model, options = correct_parameters(model, options, seen, unseen, word, self.has_time)
+            scale_data, unseen = self.parted.seen, judging if self.parted.is_unseen else None
+            model, options = correct_parameters(model, options, scale_data, unseen, word, self.has_time)
             if model is not self.model:
                 ranges = measure_ranges(model, self.parted.whole, may_go_on=self.has_time)
         is_cut = calibrator is not None and options.steps and not self.has_time()
@@ -281,8 +275,8 @@ class _Trials:
             options = replace(options, steps=())
         settings = tuple((name, word if name == "calibrator" else value) for name, value in options.settings)
         options = replace(options, settings=settings)
-        seen = seen if self.parted.is_unseen else None
-        attempt = attempt_on(model, options, judging, ranges, seen, Memory(None, {}))
+        scale_data = scale_data if self.parted.is_unseen else None
+        attempt = attempt_on(model, options, judging, ranges, scale_data, Memory(None, {}))
         if is_cut:
             attempt = replace(attempt, measured=replace(attempt.measured, notes=(*attempt.measured.notes, _CUT)))
         scores = []

@@ -51,9 +51,7 @@ def compare_strategies(
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> tuple[StrategyRow, ...]:
-    """Plan a model with every strategy, the cheapest first. Options and errors are those of
-    `mezzo.plan`.
-    """
+    """Plan a model with every strategy, the cheapest first. Arguments as of `mezzo.plan`."""
     judged = judged_without_data(src, options, progress)
     return tuple(row for row, _ in try_strategies(judged.problem, progress))
 
@@ -67,10 +65,7 @@ def judged_without_data(
 
 
 def try_strategies(problem: Problem, progress: Progress | None = None) -> list[tuple[StrategyRow, Sequence[int]]]:
-    """Every strategy's row and levels for a problem, the cheapest first.
-
-    A level is an index into the dtypes of the problem's precision line.
-    """
+    """Every strategy's row and levels (indices into the line's dtypes), the cheapest first."""
     from mezzo.plugins.discovery import strategies
 
     results: list[tuple[StrategyRow, Sequence[int]]] = []
@@ -82,8 +77,8 @@ def try_strategies(problem: Problem, progress: Progress | None = None) -> list[t
             progress(f"strategy {name}", number, len(table))
         levels = table[name].assign(problem)
         results.append((_measure(problem, name, levels), levels))
-    least = min(row.cost for row, _ in results)
-    related = [(_relate(row, least), levels) for row, levels in results]
+    lowest_cost = min(row.cost for row, _ in results)
+    related = [(_relate(row, lowest_cost), levels) for row, levels in results]
     return sorted(related, key=lambda entry: (entry[0].cost, entry[0].casts, entry[0].strategy))
 
 
@@ -109,5 +104,5 @@ def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
     )
 
 
-def _relate(row: StrategyRow, least: int) -> StrategyRow:
-    return replace(row, to_least=row.cost / least if least else 1.0 if not row.cost else None)
+def _relate(row: StrategyRow, lowest_cost: int) -> StrategyRow:
+    return replace(row, to_least=row.cost / lowest_cost if lowest_cost else 1.0 if not row.cost else None)

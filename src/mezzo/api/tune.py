@@ -1,6 +1,4 @@
-"""Precision search: the fastest model whose output error on the user's data stays within a
-budget.
-"""
+"""Precision search: the fastest model with an output error within a budget on the user's data."""
 
 import math
 import os
@@ -152,7 +150,7 @@ def tune(
         return time.monotonic() < deadline
 
     model, chosen = _calibrated(model, chosen, search_data, request.calibrator, state_files["calibration"], has_time)
-    # A resumed run has another model if the time limit cut corrections short: do not keep its ranges.
+    # If the time limit cut corrections short, a resumed run has another model: keep no ranges.
     chosen, ranges = protect(model, chosen, search_data, state_files["ranges"] if has_time() else None, has_time)
     problem = judge_model(model, chosen)[1].problem
     can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
@@ -160,7 +158,7 @@ def tune(
         measure_target(model, chosen, next(iter(search_data)).feeds) if can_measure else _read_table(problem, chosen)
     )
     chosen = replace(chosen, planning=replace(chosen.planning, measured=prices.costs))
-    # If the time limit cut calibration short, no run follows: every score in memory has full scales.
+    # If the time limit cut calibration short, no run follows: saved scores have full scales.
     tuner = Tuner(model, chosen, goal, search_data, Limits(deadline), memory, prices.table, progress)
 
     def convert_alone(path: Path | None) -> Converted:
@@ -191,14 +189,14 @@ class _Finish:
         model: "Model",
         tuner: Tuner,
         goal: Goal,
-        seen: "Dataset",
+        search_data: "Dataset",
         unseen: "Dataset | None",
         ranges: Ranges,
         prices: Measurement | _Table,
         convert_alone: Callable[[Path | None], Converted],
         begin: float,
     ) -> None:
-        self.model, self.tuner, self.goal, self.seen, self.unseen = model, tuner, goal, seen, unseen
+        self.model, self.tuner, self.goal, self.seen, self.unseen = model, tuner, goal, search_data, unseen
         self.ranges, self.prices, self.convert_alone, self.begin = ranges, prices, convert_alone, begin
         self.checks = 0
 
@@ -228,13 +226,13 @@ class _Finish:
                 comparison = self._verify(result)
                 excess = self._excess(comparison)
         if isinstance(self.prices, Measurement) and choosing.chosen.low_nodes:
-            ran = self._race(result)
-            notes += ran.notes
-            timing = ran.timing
-            if ran.fault is not None or (ran.speed is not None and ran.speed.estimate <= 1.0):
+            benchmark = self._race(result)
+            notes += benchmark.notes
+            timing = benchmark.timing
+            if benchmark.fault is not None or (benchmark.speed is not None and benchmark.speed.estimate <= 1.0):
                 timing = None
                 words = "nothing that holds the budget is faster than FP32 here"
-                choosing = self.tuner.give_up(words if ran.fault is None else f"{_NOT_RUN}: {ran.fault}")
+                choosing = self.tuner.give_up(words if benchmark.fault is None else f"{_NOT_RUN}: {benchmark.fault}")
                 decided, result = convert_model(self.model, choosing.options, None)
                 comparison, excess = self._verify(result), 0.0
         measured = replace(self._account(choosing, comparison, excess, notes), timing=timing, runtime=runtime)

@@ -15,15 +15,14 @@ __all__ = ["main"]
 
 INTERRUPTED = 130
 _SIGNALLED = 128
-# Threshold of the garbage collector's youngest generation. Imports create many objects and no garbage:
-# at the default of 700, collections take a tenth of a short command's time.
+# Threshold of the garbage collector's youngest generation. Imports create many objects and no
+# garbage: at the default of 700, collections take a tenth of a short command's time.
 _OBJECTS_BETWEEN_LOOKS = 200_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input,
-    130 interrupted.
-    """
+    """Run the command line; exit code 0 done, 1 refused by a contract, 2 bad input, 130
+    interrupted."""
     try:
         _open_closed_streams()
         if arguments is None:  # the process is the command's own

@@ -99,7 +99,7 @@ def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None
     size = shutil.get_terminal_size()
     rows = sum(max(1, -(-len(line) // size.columns)) for line in lines)
     if sys.stdin.isatty() and rows > size.lines - _PAGER_MARGIN:
-        # Options of less: exit if one screen suffices, show colours, keep the text on the screen; as git does.
+        # less, as set by git: exit if one screen suffices, show colours, keep the text on the screen.
         os.environ.setdefault("LESS", "FRX")
         pydoc.pager(captured.get())
     else:
@@ -107,9 +107,7 @@ def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None
 
 
 def print_help(text: str) -> None:
-    """Print help after a usage error to stderr. In a terminal it is empty, as rich has printed
-    it.
-    """
+    """Print help after a usage error to stderr; empty in a terminal, as rich has printed it."""
     if text.strip():
         print(text, file=sys.stderr)
 

@@ -51,8 +51,7 @@ def convert_models(
     quiet: bool,
     unfit: dict[str, object],
 ) -> None:
-    """Convert a folder and print the report. `unfit` are options, by name, that folders do not
-    accept.
+    """Convert a folder and print the report. `unfit` are options that folders do not accept.
 
     Raises:
         InputError: one of `unfit` was given; and as `mezzo.convert_folder`.

@@ -31,7 +31,7 @@ class Patience:
 
     def __init__(self, patience_s: float | None = None) -> None:
         self._lock = threading.Lock()
-        # Processor time approximates the time since the process started, as a start computes all the time.
+        # Processor time approximates the time since the process started: startup never waits.
         left_s = max(0.0, _PATIENCE_S - time.process_time()) if patience_s is None else patience_s
         self._timer = threading.Timer(left_s, self._show)
         self._timer.daemon = True

@@ -20,13 +20,12 @@ from mezzo.common.telemetry import opt_out_of_telemetry
 REFUSED = 1
 BAD_INPUT = 2
 
-# Base class of usage errors: typer exports only a subclass, and its module changed between versions.
+# Base class of usage errors. Typer exports only a subclass; the base's module depends on the version.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
-    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input,
-    3 cannot tell.
+    """Run the command line; exit code 0 done, 1 refused by a contract, 2 bad input, 3 cannot tell.
 
     Errors are printed in one line; the caller prints interrupts.
     """
@@ -55,9 +54,7 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
 
 
 def _tell(error: Exception, words: Sequence[str]) -> int | None:
-    """Print an error that a user can cause, and return the exit code; None for an internal
-    error.
-    """
+    """Print an error that a user can cause, and return the exit code; None for internal errors."""
     match error:
         case _ if isinstance(error, _USAGE_ERROR):
             return explain_usage(error, words)

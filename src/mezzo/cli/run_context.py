@@ -1,6 +1,4 @@
-"""Context of commands that run a model: progress, memory bound, cluster, and --resume hint on
-Ctrl-C.
-"""
+"""Context of commands that run a model: progress, memory bound, cluster, --resume hint."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +16,7 @@ if TYPE_CHECKING:
 def at_work(
     memory: str | None, cluster: str | None, workers: int | None, resume: Path | None = None
 ) -> "Iterator[tuple[Patience, Memory]]":
-    """Yield the progress callback and the memory bound. Errors are those of `bounded` and
-    `spread`.
-    """
+    """Yield progress callback and memory bound. Errors are those of `bounded` and `spread`."""
     from mezzo.cli.progress import Patience
 
     with (

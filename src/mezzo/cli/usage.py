@@ -73,9 +73,7 @@ def explain_usage(error: Exception, words: Sequence[str]) -> int:
 
 
 def check_said_once(parameters: Iterable[_Parameter], words: Sequence[str]) -> None:
-    """Raises InputError: a single-valued option has two values, of which the parser would drop
-    one.
-    """
+    """Raises InputError: a single-valued option has two values; the parser would drop one."""
     by_option = {word: parameter for parameter in parameters for word in parameter.opts if word.startswith("--")}
     values: dict[str, str] = {}
     remaining = iter(words)

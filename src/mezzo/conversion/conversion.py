@@ -96,8 +96,7 @@ def _collector_paused() -> Iterator[None]:
 
 
 def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
-    """Plan, apply and verify, and plan again without nodes that the checker refuses in low
-    precision.
+    """Plan, apply and verify; plan again without low nodes that the checker refuses.
 
     After `_REPAIRS` failures the model is returned unchanged, with the reason. A given plan is
     replayed on the same normal form that it was made of. Errors are those of `convert_model`.
@@ -197,7 +196,7 @@ def _recorder(
     if not options.is_recorded or options.planning.policy.name == "off":  # leaves the model unchanged
         return None
     if judged.problem.line.quantized is not None:
-        # Dynamically quantized nodes have other operators and names in the file: no record could find them.
+        # Dynamically quantized nodes have other names in the file: no record could find them.
         if plan.dynamic:
             return None
         return spell_replay(model, reading, plan, options.digests)
@@ -273,16 +272,16 @@ def _make_plan(
 
 
 def _apart(graph: Graph, line: PrecisionLine) -> tuple[tuple[DType, int], ...]:
-    """Counts of operators that read and write the same float outside the line's dtypes, by that
-    float.
-    """
+    """Counts of operators that read and write the same float outside the line, by that float."""
     counts: Counter[DType] = Counter()
     for node in graph.nodes:
         if node.kind is Kind.OP and node.signature.dtype is None:
-            read, written = (
+            input_dtypes, output_dtypes = (
                 {graph.values[v].dtype for v in ports if v is not None} for ports in (node.inputs, node.outputs)
             )
-            counts.update(dtype for dtype in read & written if dtype in FLOATING and dtype not in line.dtypes)
+            counts.update(
+                dtype for dtype in input_dtypes & output_dtypes if dtype in FLOATING and dtype not in line.dtypes
+            )
     return tuple(sorted(counts.items(), key=lambda item: str(item[0])))
 
 

@@ -1,4 +1,4 @@
-"""How a conversion or a search shows itself in a shell and in a notebook."""
+"""Display of a conversion or a search in a shell and in a notebook."""
 
 import os
 from pathlib import Path

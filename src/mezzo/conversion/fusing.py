@@ -23,13 +23,11 @@ _WIDENED = "integer kernels read and make f32: the model, of lower floats, is wi
 
 
 def fuse(model: Model, options: Options) -> tuple[Model, Options]:
-    """The model to plan, in normal form, and its options; both unchanged if the options ask for no
-    fusion.
+    """The normal form to plan, and its options; both unchanged if the options ask for no fusion.
 
     Integer kernels read and write FP32, so a model in lower floats is cast to FP32 first.
 
-    Raises InputError: the model is in lower floats, and the target has no quantized kernel for any
-    of its nodes.
+    Raises InputError: the model is in lower floats, and the target can quantize none of its nodes.
     """
     if options.planning.line.quantized is None:
         return _fuse(model, options)
@@ -73,7 +71,7 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
 
 
 def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) -> Model:
-    """The normal form that a plan was made of: nodes with a line in the plan are not folded.
+    """The normal form that a plan was made of: nodes that it lists with the same operator stay.
 
     `respellings` are those of the plan's target.
     """
@@ -134,8 +132,5 @@ def _counted(words: Sequence[str]) -> str:
 
 
 def _still_asked(patterns: Iterable[str], before: Graph, after: Graph) -> Iterable[str]:
-    """Include patterns without those that match only folded nodes.
-
-    A pattern that matches nothing in either graph stays, so that the planner reports it.
-    """
+    """Include patterns without those that match only folded nodes; invalid ones stay."""
     return (pattern for pattern in patterns if matched(after, pattern) or not matched(before, pattern))

@@ -14,9 +14,7 @@ from mezzo.tables.policy import Category
 
 
 def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
-    """Read a model and judge its nodes, at the smallest version that helps if `options` allow
-    steps.
-    """
+    """Read a model at the smallest version that helps, and assign verdicts to its nodes."""
     planning = options.planning
     reading, judged = judge_at(model, options, None)
     limit = planning.target.newest.get(reading.dialect)
@@ -29,7 +27,7 @@ def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
 
 
 def judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:
-    """Read a model at a version (None: its own) and judge its nodes."""
+    """Read a model at a version (None: its own) and assign verdicts to its nodes."""
     reading = model.read(options.planning.low, version)
     return reading, judge(reading.graph, options.planning)
 

@@ -1,6 +1,4 @@
-"""Names by which users may refer to planned nodes: the values they output and their source
-modules.
-"""
+"""Names by which users refer to planned nodes: output values and source modules."""
 
 from collections.abc import Mapping
 
@@ -11,10 +9,9 @@ from mezzo.ir.nodes import Kind, Node
 
 
 def names_in(graph: Graph) -> Names:
-    """Index the planned nodes by value name, and give the exporter's module path of each node.
+    """Planned nodes by value name, and module paths of nodes.
 
-    Constants and values that are not floats have no precision: their names refer to the nodes that
-    read them.
+    Constants and values without floats have no precision: their names refer to the readers.
     """
     producers: dict[str, dict[str, None]] = {}
     consumers: dict[str, dict[str, None]] = {}

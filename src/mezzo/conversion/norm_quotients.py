@@ -1,6 +1,4 @@
-"""Norms written with Div instead of a product with a reciprocal, the form that runtimes fuse in
-FP16.
-"""
+"""Norms rewritten from x * (1 / root) to x / root (Div), the form that runtimes fuse in FP16."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,8 +21,7 @@ from mezzo.report.layout.numbers import spell_count
 def with_norm_quotients(model: Model, options: Options, decided: Decided, result: Artifact) -> tuple[Decided, Artifact]:
     """Rewrite norms in low floats to the form that the target fuses, and add a note.
 
-    The target's `norm_quotients` rows list the dtypes. The result is unchanged if no norm matches,
-    fusion is off, or the checker refuses the rewritten model.
+    Unchanged if no norm matches, fusion is off, or the checker refuses the rewritten model.
     """
     target, line = options.planning.target, decided.plan.line
     dtypes = {dtype for row in target.norm_quotients for dtype in row.dtypes} & {*line.dtypes}

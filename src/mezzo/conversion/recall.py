@@ -175,8 +175,8 @@ def tell_record(model: Model) -> tuple[str, ...]:
     count = next(iter(counts.values()))
     running = f"{count} operator{' runs' if count == 1 else 's run'} in {low}"
     running += "".join(f", {number} in {dtype}" for dtype, number in counts.items() if dtype is not low)
-    does = "does" if high.total() == 1 else "do"
-    lines.append(f"{running}, {high.total()} {does} not{f': {rules}' if rules else ''}")
+    verb = "does" if high.total() == 1 else "do"
+    lines.append(f"{running}, {high.total()} {verb} not{f': {rules}' if rules else ''}")
     return tuple(lines)
 
 

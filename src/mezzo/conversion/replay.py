@@ -112,9 +112,7 @@ def _levels_of(plan: Plan, problem: Problem) -> tuple[list[int], Problem]:
             base_outputs.add(number)
 
     def open_up(level: int, level_choices: LevelChoices) -> Iterator[Choice]:
-        """Free every node but those that are low in the source model; no change to the quantized
-        level.
-        """
+        """Free all nodes but those low in the source model; keep the quantized level."""
         if level == line.quantized:
             yield from level_choices.choices
             return
@@ -135,8 +133,8 @@ def _check_precision(entry: PlannedNode, plan: Plan) -> None:
             f"{' and '.join(map(str, dtypes))}"
         )
     if entry.precision.compute is base and entry.precision != uniform(base):
-        others = " or ".join(str(dtype) for dtype in dtypes if dtype is not base)
+        low_dtypes = " or ".join(str(dtype) for dtype in dtypes if dtype is not base)
         raise InputError(
             f"node {entry.name!r}: the plan asks for products in {base} and less after them; write "
-            f"{str(base)!r}, or {others} for the products too"
+            f"{str(base)!r}, or {low_dtypes} for the products too"
         )

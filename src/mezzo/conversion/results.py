@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Counts of a conversion: operators with a floating compute group; sizes include external
-    data.
-    """
+    """Counts of a conversion: operators that compute floats; sizes include external data."""
 
     low_nodes: int
     high_nodes: int
@@ -76,9 +74,7 @@ class Converted:
 
     @cached_property
     def picture(self) -> "Picture":
-        """Operators by precision, and groups that stayed FP32 together; computed on first
-        access.
-        """
+        """Operators by precision, and groups that stayed FP32; computed on first access."""
         from mezzo.report.views.picture import draw
 
         assert self._decided is not None, "a conversion knows what it decided"
@@ -169,9 +165,7 @@ def read_plan_options(src: object, given: PlanOptions) -> tuple[Options, bool]:
 def decided_nodes(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
 ) -> tuple[PlannedNode, ...]:
-    """The precision of each node and its reason, from a model's metadata; empty without
-    metadata.
-    """
+    """Each node's precision and reason, from a model's metadata; empty without metadata."""
     from mezzo.conversion.recall import read_record
 
     recalled = read_record(open_source(src, trust_external_paths, None))[0]

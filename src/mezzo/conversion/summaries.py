@@ -20,7 +20,7 @@ def summarise_plan(source: str, plan: Plan) -> Headline:
 
 
 def summarise_result(source: str, result: str, converted: "Converted") -> Headline:
-    """The headline of a conversion, or of a search where one made it."""
+    """The headline of a conversion, or of a search if the result comes from one."""
     machine, plan, measured = find_machine(), converted.plan, converted.measured
     better = find_better(plan.gain, machine)
     if measured is not None and measured.search is not None:

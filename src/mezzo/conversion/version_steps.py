@@ -72,9 +72,7 @@ def _nodes_beside(planned: Planned) -> dict[DType, list[int]]:
 
 
 def _are_legal(reading: Reading, before: Graph, nodes: Mapping[DType, Sequence[int]]) -> bool:
-    """Whether the schema allows the nodes these dtypes; nodes that a version step replaced do not
-    count.
-    """
+    """Whether the schema allows the nodes these dtypes; replaced nodes do not count."""
     graph = reading.graph
     present = [(dtype, graph.by_name.get(before.nodes[number].name)) for dtype in nodes for number in nodes[dtype]]
     return all(dtype in graph.nodes[number].signature.legal for dtype, number in present if number is not None)
@@ -89,7 +87,7 @@ def _plan_again(planned: Planned, reading: Reading, judged: Judged, strategy: St
     if planned.judged.problem.measured is None:
         return assign(reading, judged, strategy)
     before, after = planned.reading.graph, reading.graph
-    if any(before.nodes[n].name not in after.by_name for level_of in _nodes_beside(planned).values() for n in level_of):
+    if any(before.nodes[n].name not in after.by_name for ids in _nodes_beside(planned).values() for n in ids):
         return None
     level_of = {node.name: planned.levels[node.id] for node in before.nodes}
     levels = [level_of.get(node.name, judged.problem.line.base) for node in after.nodes]

@@ -1,5 +1,4 @@
-"""Output for people: records (`records/`), texts (`text/`), HTML pages (`html/`), graph views
-(`views/`). Writes no files.
+"""Output for people: records, texts, HTML pages and graph views. Writes no files.
 
 Imports: `numerics`, `planner` and below. A new record is one file of `records/`; its text is one
 file of `text/`.

@@ -1,5 +1,4 @@
-"""Folders of models, as model hubs keep them: every model converted together, the folder kept whole.
+"""Conversion of folders of models in the layouts of model hubs.
 
-Imports: what `api` may.
-A new kind of folder is one file next to `genai.py`.
+Imports: those of `api`. A new kind of folder is one file next to `genai.py`.
 """

@@ -1,6 +1,4 @@
-"""Checks of a folder before and after conversion: paths, models already low, types of tied
-ports.
-"""
+"""Checks of a folder before and after conversion: paths, low models, types of tied ports."""
 
 import os
 from pathlib import Path
@@ -34,7 +32,7 @@ def check_places(source: Path, destination: Path) -> None:
 
 
 def why_low(model: Model) -> str | None:
-    """The reason why a model is already low or quantized; None if it is to be converted."""
+    """Why a model is already low or quantized; None if it is to be converted."""
     own = model.frontend.dialect
     for dialect, op in sorted(model.operators(), key=lambda entry: (entry[0] != own, entry)):
         row = op_facts(dialect).get(op)
@@ -45,10 +43,7 @@ def why_low(model: Model) -> str | None:
 
 
 def check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
-    """The ties of the results with their types.
-
-    Raises ContractError: a tie has several types and had one before.
-    """
+    """Ties of the results with types. Raises ContractError: one has several types and had one."""
     ties = find_ties(before)
     for tie, dtypes in split_ties(ties, before, after):
         members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])

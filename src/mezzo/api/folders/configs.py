@@ -23,8 +23,7 @@ def find_config(result: str, names: Iterable[str]) -> str | None:
 
 
 def update_config(path: Path, external: Iterable[str], cache_key: str | None, models: Iterable[str] = ()) -> str | None:
-    """The text of a config.json with these external data files and, under `cache_key`, a cache in
-    FP16.
+    """The text of a config.json with external data files and, under `cache_key`, an FP16 cache.
 
     None if the text would not change, or the file is not JSON.
     """
@@ -38,12 +37,12 @@ def update_config(path: Path, external: Iterable[str], cache_key: str | None, mo
         return None
     before = json.dumps(config)
     section = config.setdefault(_SECTION, {})
-    listed = section.get(_EXTERNAL)
+    data_files = section.get(_EXTERNAL)
     file_names = [PurePosixPath(name).name for name in external]
-    if isinstance(listed, int) and listed > 1:  # applies to all files; results have one data file each
-        listed = dict.fromkeys((PurePosixPath(name).name for name in models), listed)
-    if file_names and (isinstance(listed, dict) or not listed):
-        section[_EXTERNAL] = {**(listed or {}), **dict.fromkeys(file_names, 1)}
+    if isinstance(data_files, int) and data_files > 1:  # applies to all files; results have one data file each
+        data_files = dict.fromkeys((PurePosixPath(name).name for name in models), data_files)
+    if file_names and (isinstance(data_files, dict) or not data_files):
+        section[_EXTERNAL] = {**(data_files or {}), **dict.fromkeys(file_names, 1)}
     caches = section.get(_CACHE)
     if cache_key is not None and caches != "float16":
         section[_CACHE] = {**(caches if isinstance(caches, dict) else {}), cache_key: "float16"}

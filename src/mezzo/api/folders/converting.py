@@ -41,9 +41,7 @@ _LFS = b"version https://git-lfs"
 
 @dataclass(frozen=True, slots=True)
 class ConvertedFile:
-    """One model of a folder: its path in the source folder, the path of its result, and the
-    result.
-    """
+    """One model of a folder: its path in it, the path of its result, and the result."""
 
     source: str
     result: str
@@ -52,8 +50,7 @@ class ConvertedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConvertedFolder:
-    """The result of a folder conversion. All names are paths in a folder, with "/" between the
-    parts.
+    """The result of a folder conversion. Names are paths in a folder, with "/" between parts.
 
     `skipped` are models that were not converted, with the reason; `left_out` are files neither
     converted nor copied; `ties` are inputs and outputs that share a type across files. `settings`
@@ -94,8 +91,7 @@ def convert_folder(
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> ConvertedFolder:
-    """Convert every FP32 model of a folder, such as a Hugging Face export, and copy the other
-    files.
+    """Convert every FP32 model of a folder, such as a Hugging Face export; copy other files.
 
     Models that are low or quantized already are copied. All files appear at the end, or none. Ports
     that pass tensors from one model to another, or back to the same one, share one type: FP32 if
@@ -159,9 +155,7 @@ class _Folder:
         self._data_of: dict[str, frozenset[str]] = {}  # external data files of every readable model
 
     def choose(self) -> None:
-        """Choose the models to convert. Raises InputError: there are none, or a model or config is
-        unreadable.
-        """
+        """Choose the models to convert. Raises InputError: none, or one is unreadable."""
         for config in self.genai_configs:
             genai.check_config(self.source, config)
         models, skipped = [], []
@@ -202,9 +196,9 @@ class _Folder:
 
     def refuse_existing(self) -> None:
         """Raises InputError: a result or a copy has the name of an existing file."""
-        listed = frozenset(self.listing.names)
+        existing = frozenset(self.listing.names)
         for name in self.results:
-            is_original = self.layout is Placing.BESIDE and name in listed
+            is_original = self.layout is Placing.BESIDE and name in existing
             folder = self.source if is_original else self.destination
             if is_original or os.path.lexists(folder / name):
                 raise InputError(
@@ -240,14 +234,12 @@ class _Folder:
 
     @property
     def replaced(self) -> frozenset[str]:
-        """Originals that the results replace, with their external data unless other models use
-        it.
-        """
+        """Originals that results replace, with external data unless other models use it."""
         if self.layout is Placing.BESIDE:
             return frozenset()
         own = frozenset().union(*(self._data_of[name] for name in self.models), self.models)
-        others = [data_files for name, data_files in self._data_of.items() if name not in self.models]
-        return own.difference(*others)
+        shared = [data_files for name, data_files in self._data_of.items() if name not in self.models]
+        return own.difference(*shared)
 
     @property
     def copies(self) -> tuple[str, ...]:
@@ -315,8 +307,11 @@ class _Folder:
         """Update each config.json for transformers.js. Returns notes."""
         key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[self.layout]  # transformers.js's key of the file
         is_low_cache = self.to == "fp16" and any(
-            typed.tie.outputs and typed.tie.inputs and typed.dtype.value == "f16" and "past" in typed.tie.name
-            for typed in ties
+            typed_tie.tie.outputs
+            and typed_tie.tie.inputs
+            and typed_tie.dtype.value == "f16"
+            and "past" in typed_tie.tie.name
+            for typed_tie in ties
         )
         external: dict[str, list[str]] = {}
         for result in results:

@@ -65,9 +65,7 @@ def _find_files(folder: Path, stems: Mapping[str, str], models: Sequence[str]) -
 
 
 def _stems(models: Sequence[str]) -> dict[str, str]:
-    """Models by the names of their data: the path without suffix, and the last part if it is
-    unique.
-    """
+    """Models by the names of their data: path without suffix, and last part if unique."""
     paths = {str(PurePosixPath(model).with_suffix("")): model for model in models}
     by_stem: dict[str, list[str]] = {}
     for model in models:

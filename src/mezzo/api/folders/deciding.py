@@ -46,9 +46,7 @@ def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Re
 
 
 def check_data(requests: Requests, given: Collection[str]) -> None:
-    """Raises InputError: a model is to be quantized and has no data for its scales. Run before
-    conversions.
-    """
+    """Raises InputError: before any conversion, a model to be quantized has no data for scales."""
     for name, request in requests.items():
         if name not in given:
             try:
@@ -158,8 +156,8 @@ def _agree(fitted: Requests, request: Request, to: str, ports: Ports, open_named
             _ask_all(tie, ports, low_names)
     while True:
         ports_of = {name: _low_only(dict.fromkeys(sorted(low_names[name]), to)) for name in fitted}
-        asked = {name: replace(fitted[name], io=ports_of[name]) for name in fitted}
-        planned = _planned_ports(asked, open_named)
+        requests = {name: replace(fitted[name], io=ports_of[name]) for name in fitted}
+        planned = _planned_ports(requests, open_named)
         disagreeing = [tie for tie in ties if len(dtypes_in(tie, planned)) > 1 and _is_asked(tie, low_names)]
         if not disagreeing:
             return {name: replace(fit, io=ports_of[name]) for name, fit in asked_for.items()}

@@ -1,4 +1,4 @@
-"""Listing of a folder's files, without links out of it unless they are trusted."""
+"""Listing of a folder's files; links out of it are refused unless trusted."""
 
 import os
 from dataclasses import dataclass
@@ -13,9 +13,7 @@ _LEFT_OUT = frozenset({".git", ".cache"})
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a folder by their path in it, with "/" between the parts, and left-out files
-    with reasons.
-    """
+    """Files of a folder by path, with "/" between the parts, and left-out files with reasons."""
 
     root: Path
     names: tuple[str, ...]
@@ -58,10 +56,7 @@ def _refuse_unreadable(error: OSError) -> None:
 
 
 def _is_readable(path: str, name: str, root: str, *, trust: bool) -> bool:
-    """Whether a path is a regular file that may be read.
-
-    Raises InputError: it is a broken link, or an untrusted link out of the folder.
-    """
+    """Whether a path is a regular file. Raises InputError: broken or untrusted link."""
     if not os.path.islink(path):
         return os.path.isfile(path)
     if not os.path.exists(path):

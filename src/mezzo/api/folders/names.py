@@ -10,7 +10,7 @@ import enum
 import re
 from pathlib import PurePosixPath
 
-# Suffix of external data files: transformers.js fetches only "model.onnx_data", which Optimum writes.
+# Suffix of external data: transformers.js fetches only "model.onnx_data", as Optimum writes it.
 DATA_SUFFIX = "_data"
 _LOW = re.compile(
     r"[_.-](fp16|float16|half|bf16|bfloat16|fp8|fp4|u?int(4|8)|q[1248](f16)?|bnb4|quantized|qu?int8(_.*)?|O4)$",
@@ -19,7 +19,7 @@ _LOW = re.compile(
 
 
 class Placing(enum.Enum):
-    """Destination of converted files: next to the originals under a new name, or in their place."""
+    """Destination of converted files: next to the originals, or in their place."""
 
     BESIDE = "beside"
     INSTEAD = "instead"
@@ -32,9 +32,6 @@ def find_low_suffix(name: str) -> str | None:
 
 
 def name_result(name: str, to: str, layout: Placing) -> str:
-    """The name of a converted model: "model_fp16.onnx" or "model_int8_bf16.onnx" for "model.onnx".
-
-    With `Placing.INSTEAD` it is the original's name.
-    """
+    """The name of a converted model: "model_fp16.onnx" for "model.onnx"."""
     path, word = PurePosixPath(name), to.replace(",", "_")
     return name if layout is Placing.INSTEAD else str(path.with_name(f"{path.stem}_{word}{path.suffix}"))

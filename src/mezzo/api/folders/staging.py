@@ -1,6 +1,4 @@
-"""Atomic creation of several files in a folder: written to a staging folder, and moved at the
-end.
-"""
+"""Atomic creation of several files in a folder: written to a staging folder, then moved."""
 
 import os
 import secrets

@@ -15,8 +15,8 @@ from mezzo.formats.dtypes import DType
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Port
 
-# Input names for an output's name; the first that is an input of some file counts. Cache names are
-# from transformers.js 4.3.1, getPastKeyValues in src/models/modeling_utils.js, and Optimum's older exports.
+# Input names for an output's name; the first that is an input of some file counts. Sources:
+# transformers.js 4.3.1, getPastKeyValues in src/models/modeling_utils.js; Optimum's older exports.
 _RENAMES = (
     (re.compile(r"\bpresents?(?=[._]|$)"), ("past_key_values", "past")),
     (re.compile(r"\bpresent_key_values\b"), ("past_key_values",)),
@@ -29,9 +29,7 @@ Ports = Mapping[str, "tuple[Port, ...]"]  # by file of a folder
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Inputs and outputs that must have one type. `name` is the input's; members are (file, port
-    name).
-    """
+    """Ports that must have one type. `name` is the input's; members are (file, port name)."""
 
     name: str
     outputs: tuple[tuple[str, str], ...]

@@ -127,7 +127,7 @@ def _find_teller(
 
 
 def _tell(
-    asked: "Given",
+    context: "Given",
     converted: "Converted",
     memory_bound: "Bound",
     teller: Path | None,
@@ -141,9 +141,9 @@ def _tell(
     from mezzo.cli.hints.suggestions import with_step
     from mezzo.conversion.summaries import summarise_result
 
-    source, options, plan_file = asked.source, asked.options, asked.saved
-    names = os.fspath(source), os.fspath(asked.result)
-    headline = with_step(summarise_result(*names, converted), asked)
+    source, options, plan_file = context.source, context.options, context.saved
+    names = os.fspath(source), os.fspath(context.result)
+    headline = with_step(summarise_result(*names, converted), context)
     if not (verbose or as_json or report is not None):
         print_first_screen(headline, (), output_layout(), has_all=False, more=MORE_OR_DRAWN)
         return

@@ -55,17 +55,17 @@ def explain(
         plan = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
     if is_saved and (settings := named_settings(chosen)):  # options must equal those of the plan
         replay_options(settings, plan)
-    meant = find_meant(plan, node)
-    if len(meant.nodes) > 1:
+    match = find_meant(plan, node)
+    if len(match.nodes) > 1:
         if as_json:
-            print_document(describe_meant(os.fspath(model), meant.word, meant.known.value, meant.nodes))
+            print_document(describe_meant(os.fspath(model), match.word, match.known.value, match.nodes))
             return
         layout = output_layout()
-        parts = report_meant(layout, meant.word, meant.known.value, meant.nodes) + report_notes(plan.origin)
-        steps = steps_to_single_nodes(model, meant.nodes, given.Options() if is_saved else options)
+        parts = report_meant(layout, match.word, match.known.value, match.nodes) + report_notes(plan.origin)
+        steps = steps_to_single_nodes(model, match.nodes, given.Options() if is_saved else options)
         print_report(parts + report_next_steps(steps), layout)
         return
-    chain = chain_of(plan, meant.nodes[0])
+    chain = chain_of(plan, match.nodes[0])
     unit = None if is_saved else find_unit(model, chain[0].name, chosen)
     if as_json:
         print_document(describe_chain(os.fspath(model), chain, unit))
@@ -74,7 +74,7 @@ def explain(
     target = dict(plan.settings).get("target", "")
     precisions = {entry.name: entry.precision.compute for entry in plan.nodes}
     parts = report_chain(chain, plan.lows, unit, target, precisions) + report_notes(plan.origin)
-    parts = report_origin(meant.word, meant.known.value, chain[0]) + parts
+    parts = report_origin(match.word, match.known.value, chain[0]) + parts
     changes = "what would change it"
     parts += report_next_steps(steps, changes) if steps else []
     parts += report_aside(tell_of_a_plan(model, chain[0]), changes) if is_saved else []

@@ -49,13 +49,13 @@ def policies(name: PolicyName = None, as_json: AsJson = False) -> None:
     from mezzo.report.text.catalogue import report_policies
 
     table = _chosen(discovery.policies(), "policy", name)
-    rows_by_name = [table[key] for key in sorted(table)]
+    selected = [table[key] for key in sorted(table)]
     if as_json:
-        rows = [spell(policy) for policy in rows_by_name]
+        rows = [spell(policy) for policy in selected]
         print_document(document("policies", {"policies": _with_origins(table, rows), "broken": list(table.broken)}))
     else:
         layout = output_layout()
-        print_report(report_policies(layout, rows_by_name, table.origins), layout)
+        print_report(report_policies(layout, selected, table.origins), layout)
     _tell_broken(table)
 
 
@@ -90,8 +90,8 @@ def strategies(
         return
     table = _chosen(discovery.strategies(), "strategy", name)
     if as_json:
-        listed = [{"name": key, "summary": table[key].summary} for key in sorted(table)]
-        content = {"strategies": _with_origins(table, listed), "broken": list(table.broken)}
+        rows_json = [{"name": key, "summary": table[key].summary} for key in sorted(table)]
+        content = {"strategies": _with_origins(table, rows_json), "broken": list(table.broken)}
         print_document(document("strategies", content))
     else:
         summaries = {key: table[key].summary for key in sorted(table)}
@@ -132,13 +132,13 @@ def targets(name: TargetName = None, as_json: AsJson = False) -> None:
     from mezzo.report.text.catalogue import report_targets
 
     table = _chosen(discovery.targets(), "target", name)
-    listed = [table[key] for key in sorted(table)]
+    selected = [table[key] for key in sorted(table)]
     if as_json:
-        rows = [spell(target) for target in listed]
+        rows = [spell(target) for target in selected]
         print_document(document("targets", {"targets": _with_origins(table, rows), "broken": list(table.broken)}))
     else:
         layout = output_layout()
-        print_report(report_targets(layout, listed, table.origins), layout)
+        print_report(report_targets(layout, selected, table.origins), layout)
     _tell_broken(table)
 
 
@@ -162,8 +162,8 @@ def _strategy_of(word: str) -> str | None:
 
 def _with_origins(table: "Table[T]", rows: Sequence[object]) -> list[dict[str, object]]:
     """JSON rows with their origins."""
-    spelled = map(_as_mapping, rows)
-    return [{**row, "origin": str(table.origins[str(row["name"])])} for row in spelled]
+    mappings = map(_as_mapping, rows)
+    return [{**row, "origin": str(table.origins[str(row["name"])])} for row in mappings]
 
 
 def _tell_broken(table: "Table[T]") -> None:
@@ -191,8 +191,8 @@ def ops(
 
     rows = _match(pattern)
     if as_json:
-        spelled = [{"dialect": dialect, **_as_mapping(spell(row))} for dialect, row in rows]
-        print_document(document("ops", {"ops": spelled}))
+        rows_json = [{"dialect": dialect, **_as_mapping(spell(row))} for dialect, row in rows]
+        print_document(document("ops", {"ops": rows_json}))
         return
     layout = output_layout()
     presets = [policy for _, policy in sorted(discovery.policies().items())]

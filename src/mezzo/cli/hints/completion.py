@@ -56,10 +56,10 @@ def complete_pattern(ctx: typer.Context, incomplete: str) -> list[str]:
     """Nodes of the model by name, and operators as "op:Softmax": the model's, or all known ones."""
     names = _names_of(ctx)
     operators = names.operators or tuple(_known_operators())
-    offered = [f"{_OPERATOR}{op}" for op in operators]
+    patterns = [f"{_OPERATOR}{op}" for op in operators]
     if not incomplete:
         return _matching((*names.nodes, _OPERATOR), "")
-    return _matching((*offered, *names.nodes), incomplete)
+    return _matching((*patterns, *names.nodes), incomplete)
 
 
 def complete_operator(incomplete: str) -> list[str]:
@@ -68,9 +68,7 @@ def complete_operator(incomplete: str) -> list[str]:
 
 
 def completing_ports(for_all: Iterable[str]) -> Callable[[typer.Context, str], list[str]]:
-    """A completion function for the words that apply to all ports, or a port's name with a
-    dtype.
-    """
+    """A completion function for the words for all ports, or a port's name with a dtype."""
     words_for_all = tuple(for_all)
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -105,16 +103,14 @@ def _model_among_words() -> str | None:
 
     The parser stops at an option without its value, before it reads the arguments.
     """
-    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    words = typed.split("\n" if "\n" in typed else " ")
+    command_line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = command_line.split("\n" if "\n" in command_line else " ")
     files = (word for word in words[2:] if word.lower().endswith((".onnx", ".json")))
     return next((word for word in files if Path(word).expanduser().is_file()), None)
 
 
 def names_in(path: Path) -> Names:
-    """The names of a model or a saved plan, cached until the file changes. Errors are those of
-    reading.
-    """
+    """The names of a model or saved plan, cached until the file changes. Errors: as for reading."""
     from mezzo.io.planfile import load_plan
 
     if path.suffix.lower() == ".json":
@@ -151,9 +147,7 @@ def _cache_folder() -> Path:
 
 
 def _read_kept(path: Path, state: dict[str, object]) -> Names | None:
-    """Cached names of a file in this state; None if there are none, or the cache file is
-    invalid.
-    """
+    """Cached names of a file in this state; None without a valid cache file."""
     try:
         data = read_file(path, _LARGEST_KEPT_BYTES)
         if data is None:
@@ -200,12 +194,10 @@ def answer_bash(environment: MutableMapping[str, str], answer: Callable[[], Any]
 
 
 def join_words(environment: MutableMapping[str, str]) -> str:
-    """Join words that bash split, and return the part of the last word that bash will not
-    replace.
-    """
-    typed = environment["COMP_WORDS"]
-    separator = "\n" if "\n" in typed else " "
-    words, current = typed.split(separator), int(environment.get("COMP_CWORD", "0"))
+    """Join words that bash split; return the part of the last word that bash will not replace."""
+    command_line = environment["COMP_WORDS"]
+    separator = "\n" if "\n" in command_line else " "
+    words, current = command_line.split(separator), int(environment.get("COMP_CWORD", "0"))
     joined: list[str] = []
     is_open = False
     for number, word in enumerate(words[: current + 1]):

@@ -1,5 +1,4 @@
-"""Examples in the help. A command's examples run as written, in order, in a folder with model.onnx
-and data.npz.
+"""Examples in the help; they run as written, in order, in a folder with model.onnx and data.npz.
 
 Node names are those of examples/digits/digits.onnx.
 """

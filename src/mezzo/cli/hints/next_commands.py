@@ -47,9 +47,7 @@ def steps_after_conversion(
 def steps_to_free(
     source: Path, picture: Picture, plan: Plan, options: Options, replayed: Path | None = None
 ) -> list[Remedy]:
-    """For each island in the report, the command that plans without its cause; None if there is
-    none.
-    """
+    """The command that plans without an island's cause, per island; None if there is none."""
     remedies: list[Remedy] = []
     for island in shown_islands(picture):
         if replayed is not None:

@@ -1,5 +1,4 @@
-"""Options of commands: those of a request, derived from its fields, and those that several commands
-share.
+"""Options of commands: those derived from a request's fields, and shared ones.
 
 Imports: everything but `torch`. An option of every conversion is a field of
 `contracts/options/request.py`; others are here.

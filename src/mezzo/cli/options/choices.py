@@ -17,10 +17,10 @@ def list_plug_ins(kind: str) -> list[str]:
 
 def completing(words: Iterable[str]) -> Callable[[str], list[str]]:
     """A completion function for these words."""
-    offered = tuple(words)
+    candidates = tuple(words)
 
     def complete(incomplete: str) -> list[str]:
-        return _complete(offered, incomplete)
+        return _complete(candidates, incomplete)
 
     return complete
 
@@ -35,9 +35,7 @@ def completing_plug_ins(kind: str) -> Callable[[str], list[str]]:
 
 
 def complete_formats(incomplete: str) -> list[str]:
-    """Complete one format, or after a comma the second: a float with a quantized format, either
-    first.
-    """
+    """Complete a format, or after a comma its partner: a float with a quantized format."""
     *before, last = incomplete.split(",")
     words: Iterable[str] = LEVEL_DTYPES
     if before:

@@ -42,9 +42,7 @@ def check_spread(cluster: str | None, workers: int | None, data: Path | None) ->
 
 @contextmanager
 def spread(cluster: str | None, workers: int | None) -> Iterator[None]:
-    """Run on a cluster while this context is open, if one is requested; its messages go to
-    stderr.
-    """
+    """Run on a cluster, if one is requested, in this context; its messages go to stderr."""
     if cluster is None:
         yield
         return

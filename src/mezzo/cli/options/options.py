@@ -1,6 +1,4 @@
-"""Options of commands: those derived from a request's fields, and others that several commands
-share.
-"""
+"""Options of commands: those derived from a request's fields, and shared ones."""
 
 import functools
 import inspect
@@ -50,9 +48,7 @@ _BEFORE_RESULTS = "overwrite"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a request that the user gave, by name, as written; others have their
-    defaults.
-    """
+    """The options of a request that the user gave, by name, as written."""
 
     written: Mapping[str, Written] = field(default_factory=dict)
 
@@ -80,16 +76,12 @@ class Options:
         return self.without(*(name for name, option in _request().items() if about(option).is_setting))
 
     def to_library(self) -> "PlanOptions":
-        """The options of a plan as Python keywords. Raises InputError: an option has no such
-        value.
-        """
+        """A plan's options as Python keywords. Raises InputError: an option has no such value."""
         of_result = (name for name, option in _request().items() if about(option).is_of_result)
         return self.without(*of_result).to_writing()
 
     def to_writing(self) -> "ConvertOptions":
-        """The options of a plan and a result as Python keywords. Errors are those of
-        `to_library`.
-        """
+        """Options of plan and result as Python keywords. Errors are those of `to_library`."""
         by_name = _request()
         keywords = {name: words.read(by_name[name], value) for name, value in self.written.items()}
         return keywords  # type: ignore[return-value]  # the fields of a request by name

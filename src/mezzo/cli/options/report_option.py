@@ -57,8 +57,7 @@ def draw_report(
     draw: "Callable[[], Outline]",
     steps: Iterable[tuple[str, str]] = (),
 ) -> Document:
-    """Write the HTML page atomically, if one is requested. Returns the account, then with its
-    graph.
+    """Write the HTML page atomically, if requested. Returns the account, then with its graph.
 
     Raises InputError: the file cannot be written.
     """
@@ -129,12 +128,12 @@ def steps_after_tuning(
     options: Options,
 ) -> list[tuple[str, str]]:  # fmt: skip
     """Suggestions after a search."""
-    check_data = _data_words(held_out if held_out is not None else data, labels, batch)
-    judge = " ".join([check_data, *options.beside_a_plan().words("compare")])
+    data_words = _data_words(held_out if held_out is not None else data, labels, batch)
+    judge = " ".join([data_words, *options.beside_a_plan().words("compare")])
     to = options.word("to")
-    first_format, *others = ("",) if to is None else spell_formats(to).split(",")
-    sensitivity_options = options.with_words("to", first_format) if others else options  # sensitivity takes one format
-    shared = " ".join([_data_words(data, labels, batch), *sensitivity_options.words("sensitivity")])
+    first_format, *tail = ("",) if to is None else spell_formats(to).split(",")
+    narrowed = options.with_words("to", first_format) if tail else options  # sensitivity takes one format
+    shared = " ".join([_data_words(data, labels, batch), *narrowed.words("sensitivity")])
     compare_steps = [(f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer")]
     return [
         *(() if source.samefile(result) else compare_steps),

@@ -68,7 +68,7 @@ def _read_parts(option: str, info: About, parts: tuple[str, ...]) -> object:
 
 def _read_ports(option: str, words: tuple[str, ...], for_all: tuple[str, ...]) -> str | dict[str, str]:
     """One word for all ports, or names with a dtype each."""
-    plain = [meant[0] for word in words if (meant := names_meant(word, dict.fromkeys(for_all, ())))]
+    plain = [matches[0] for word in words if (matches := names_meant(word, dict.fromkeys(for_all, ())))]
     if plain and len(words) > 1:
         raise InputError(
             f"{option} {plain[0]!r} cannot be combined with another {option}; give names with a dtype each, or one word"
@@ -77,11 +77,11 @@ def _read_ports(option: str, words: tuple[str, ...], for_all: tuple[str, ...]) -
 
 
 def _read_dtypes(
-    option: str, words: tuple[str, ...], formats: Mapping[str, DType], others: tuple[str, ...] = ()
+    option: str, words: tuple[str, ...], formats: Mapping[str, DType], extra_choices: tuple[str, ...] = ()
 ) -> dict[str, str]:
     """NAME=DTYPE words as a mapping: FP32 or one of the formats."""
     high = FORMATS[HIGH].words[0]
-    valid = " or ".join((*others, *(f"NAME={choice}" for choice in (high, *formats))))
+    valid = " or ".join((*extra_choices, *(f"NAME={choice}" for choice in (high, *formats))))
     return _read_named(
         option, words, "dtypes", valid, lambda name, text: read_format(text, f"{option} {name!r}", (high,), formats)
     )

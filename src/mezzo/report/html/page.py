@@ -28,8 +28,7 @@ _SLOT = re.compile(r"<!--slot:(\w+)-->")
 
 
 def render(account: Mapping[str, object]) -> str:
-    """The HTML page of an account. Without a graph, as `--json` prints it, the page has tables
-    only.
+    """The HTML page of an account; without a graph, as `--json` prints it, a page of tables.
 
     Raises ValueError: it is no account, or has NaN or an infinity, which JSON lacks.
     """

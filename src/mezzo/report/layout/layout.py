@@ -30,9 +30,7 @@ class Layout(enum.Enum):
     PLAIN = "plain"
 
     def make_table(self, *columns: RenderableType, right: Sequence[str] = (), fixed: Sequence[str] = ()) -> Table:
-        """A new table. `right` columns align right; `fixed` ones keep their width while others
-        wrap.
-        """
+        """A new table: `right` columns align right, `fixed` ones never wrap."""
         is_ruled = self is Layout.TERMINAL
         table = Table(
             box=box.SIMPLE_HEAD if is_ruled else None,

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from mezzo.formats.precision_line import Precision
 
 _CUT = "..."
-# Control, format (bidi marks, zero-width signs), surrogate, private and unassigned signs; line and paragraph breaks.
+# Unicode categories: control, format (bidi marks, zero width), surrogate, private use, unassigned,
+# line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
@@ -37,8 +38,8 @@ def quote(text: str) -> str:
 def join_some(names: Iterable[str], most: int) -> str:
     """List at most `most` names and count the others."""
     cleaned = [clean(name) for name in names]
-    shown = ", ".join(cleaned[:most])
-    return shown if len(cleaned) <= most else f"{shown} and {len(cleaned) - most} more"
+    text = ", ".join(cleaned[:most])
+    return text if len(cleaned) <= most else f"{text} and {len(cleaned) - most} more"
 
 
 def join_or(names: Iterable[object]) -> str:
@@ -47,9 +48,8 @@ def join_or(names: Iterable[object]) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Cut the middle of a text longer than `most`, as names differ in their ends:
-    "/enc...layers/7/Gelu".
-    """
+    """Cut the middle of a text longer than `most`, as names differ at the ends:
+    "/enc...rs/7/Gelu"."""
     if len(text) <= most or most <= len(_CUT):
         return text
     length = most - len(_CUT)

@@ -1,6 +1,4 @@
-"""Number formats for people: errors, shares, intervals, durations, in ASCII and with significant
-digits only.
-"""
+"""Number formats for people: errors, shares, intervals and durations, in ASCII."""
 
 import math
 from typing import TYPE_CHECKING

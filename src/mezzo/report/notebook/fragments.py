@@ -66,24 +66,24 @@ def bar_of(number: float, limit: float) -> str:
 
 def draw_bars(bars: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> str:
     """An SVG with one bar per measure, split by precision, and a legend."""
-    shown = [(name, parts) for name, parts in bars if sum(size for _, size in parts)]
-    if not shown:
+    nonempty = [(name, parts) for name, parts in bars if sum(size for _, size in parts)]
+    if not nonempty:
         return ""
-    lines, dtypes = [], list(dict.fromkeys(dtype for _, parts in shown for dtype, size in parts if size))
-    for row, (name, parts) in enumerate(shown):
+    lines, dtypes = [], list(dict.fromkeys(dtype for _, parts in nonempty for dtype, size in parts if size))
+    for position, (name, parts) in enumerate(nonempty):
         total, x = sum(size for _, size in parts), 110.0
-        lines.append(f'<text x="0" y="{row * 18 + 12}" font-size="12" fill="currentColor">{safe(name)}</text>')
+        lines.append(f'<text x="0" y="{position * 18 + 12}" font-size="12" fill="currentColor">{safe(name)}</text>')
         for dtype, size in parts:
             width = (_WIDE - 110) * size / total
             tooltip = f"<title>{safe(f'{name}: {100 * size / total:.1f} % in {dtype}')}</title>"
-            shape = f'x="{x:.1f}" y="{row * 18 + 2}" width="{width:.1f}" height="12" fill="{_colour(dtype)}"'
+            shape = f'x="{x:.1f}" y="{position * 18 + 2}" width="{width:.1f}" height="12" fill="{_colour(dtype)}"'
             lines.append(f"<rect {shape}>{tooltip}</rect>" if size else "")
             x += width
-    top = len(shown) * 18
-    for row, dtype in enumerate(dtypes):
-        lines.append(f'<rect x="{110 + row * 70}" y="{top + 4}" width="10" height="10" fill="{_colour(dtype)}"/>')
+    top = len(nonempty) * 18
+    for position, dtype in enumerate(dtypes):
+        lines.append(f'<rect x="{110 + position * 70}" y="{top + 4}" width="10" height="10" fill="{_colour(dtype)}"/>')
         lines.append(
-            f'<text x="{124 + row * 70}" y="{top + 13}" font-size="12" fill="currentColor">{safe(dtype)}</text>'
+            f'<text x="{124 + position * 70}" y="{top + 13}" font-size="12" fill="currentColor">{safe(dtype)}</text>'
         )
     box = f'width="{_WIDE}" height="{top + 18}" viewBox="0 0 {_WIDE} {top + 18}"'
     return f'<svg {box} role="img">{"".join(lines)}</svg>'

@@ -176,13 +176,13 @@ def _pass(ranges: Ranges) -> str:
 
 @_lines.register
 def _(sensitivity: Sensitivity) -> Sequence[str]:
-    units, whole, worst = sensitivity.units, "nothing was run", "no unit was judged"
+    units, all_low, worst = sensitivity.units, "nothing was run", "no unit was judged"
     if units:
         worst = f"costliest: {clean(units[0].name)}, error {spell_error(units[0].error)} when it alone runs low"
     if not math.isnan(sensitivity.all_low):
-        whole = f"all low: error {spell_error(sensitivity.all_low)}"
+        all_low = f"all low: error {spell_error(sensitivity.all_low)}"
     about = f"Sensitivity of {spell_count(len(units), 'unit')} in {spell_count(sensitivity.runs, 'run')}"
-    return f"{about} on {clean(spell_data(sensitivity.data))}", worst, whole
+    return f"{about} on {clean(spell_data(sensitivity.data))}", worst, all_low
 
 
 @_page.register

@@ -69,9 +69,7 @@ def describe_conversion(
     machine: "Machine | None" = None,
     headline: Headline | None = None,
 ) -> Document:
-    """Account of a conversion and its evaluation on data, if any. `settings` are added to the
-    plan's.
-    """
+    """Account of a conversion and its evaluation on data. `settings` extend the plan's."""
     content = _describe_decisions(source, result, plan, summary, settings)
     if measured is not None:
         content |= _describe_measured(measured, plan, accumulation)
@@ -166,9 +164,7 @@ def describe_strategies(model: str, *, settings: Settings = (), machine: "Machin
 
 
 def with_graph(account: Document, outline: "Outline", steps: Iterable[tuple[str, str]] = ()) -> Document:
-    """The account with the content of a drawing: the graph, its plans, and suggested commands with
-    reasons.
-    """
+    """The account with a drawing's content: graph, plans, and suggested commands with reasons."""
     suggestions = [{"command": command, "why": why} for command, why in steps]
     return {**account, "graph": describe_graph(outline), "plans": describe_plans(outline), "next": suggestions}
 

@@ -1,6 +1,4 @@
-"""JSON documents in a layout that diffs well: sections on lines of their own, list entries on one
-line each.
-"""
+"""JSON documents in a layout that diffs well: sections on own lines, list entries on one."""
 
 import json
 from collections.abc import Mapping

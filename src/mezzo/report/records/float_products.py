@@ -1,6 +1,4 @@
-"""Matmuls and convolutions that a quantizing plan leaves in floats: operators, count, and main
-reason.
-"""
+"""Matmuls and convolutions that a quantizing plan leaves in floats: counts and main reason."""
 
 import textwrap
 from collections import Counter
@@ -16,9 +14,7 @@ _MOST, _WIDTH = 3, 90
 
 
 def tell_float_products(plan: Plan) -> tuple[str, ...]:
-    """A sentence on matmuls and convolutions that a quantizing plan leaves in floats; else
-    empty.
-    """
+    """A sentence on matmuls and convolutions that a quantizing plan leaves in floats, if any."""
     line = plan.line
     if line.quantized is None:
         return ()
@@ -28,11 +24,11 @@ def tell_float_products(plan: Plan) -> tuple[str, ...]:
     if not in_floats:
         return ()
     counts = Counter(node.op for node in in_floats).most_common()
-    listed = ", ".join(f"{count} {clean(op)}" for op, count in counts[:_MOST])
+    op_counts = ", ".join(f"{count} {clean(op)}" for op, count in counts[:_MOST])
     more = "" if len(counts) <= _MOST else ", ..."
     (rule, because), _ = Counter((node.rule, node.because) for node in in_floats).most_common(1)[0]
     why = textwrap.shorten(clean(because), _WIDTH, placeholder=" ...")
-    return (f"not in {quantized}: {len(in_floats)} of {len(products)} products ({listed}{more}); {rule}: {why}",)
+    return (f"not in {quantized}: {len(in_floats)} of {len(products)} products ({op_counts}{more}); {rule}: {why}",)
 
 
 def _multiplies(plan: Plan, node: PlannedNode) -> bool:

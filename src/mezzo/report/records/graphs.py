@@ -1,6 +1,4 @@
-"""The graph and its plans as JSON data for drawings. Nodes, values and groups are referred to by
-position.
-"""
+"""The graph and its plans as JSON data for drawings; references are positions in the lists."""
 
 from typing import TYPE_CHECKING
 

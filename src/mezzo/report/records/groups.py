@@ -24,9 +24,7 @@ def is_operator(node: PlannedNode) -> bool:
 
 
 def count_precisions(plan: Plan) -> Mapping[DType, int]:
-    """Counts of operators by dtype: the low levels, the base, then other dtypes of the source
-    model.
-    """
+    """Counts of operators by dtype: low levels, base, then others of the source model."""
     counts = Counter(node.precision.compute for node in plan.nodes if is_operator(node))
     levels = (*plan.lows, plan.high)
     others = sorted((dtype for dtype in counts if dtype not in levels), key=str)
@@ -43,11 +41,11 @@ def spell_apart(plan: Plan) -> str:
 
 def count_before(plan: Plan) -> Mapping[DType, int]:
     """Counts of operators by dtype before the plan, for the dtypes of `count_precisions`."""
-    typed = Counter(node.precision.compute for node in plan.nodes if is_operator(node) and node.rule == "typed")
+    already_low = Counter(node.precision.compute for node in plan.nodes if is_operator(node) and node.rule == "typed")
     before = dict(count_precisions(plan))
     for dtype in plan.lows:
-        before[plan.high] += before[dtype] - typed[dtype]
-        before[dtype] = typed[dtype]
+        before[plan.high] += before[dtype] - already_low[dtype]
+        before[dtype] = already_low[dtype]
     return before
 
 
@@ -70,9 +68,7 @@ def group_high_nodes(plan: Plan) -> tuple[Group, ...]:
 
 
 def choose_example(plan: Plan) -> PlannedNode | None:
-    """The node to suggest for `explain`: one that is high because of another node, else any high
-    node.
-    """
+    """The node to suggest for `explain`: high because of another node, else any high node."""
     groups = group_high_nodes(plan)
     for group in groups:
         for node in group.nodes:

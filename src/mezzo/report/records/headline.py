@@ -50,9 +50,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The suggested next step; `words` are its arguments beside the models: a node, a target, a
-    budget.
-    """
+    """The suggested next step; `words` are its arguments: a node, a target, a budget."""
 
     move: Move
     words: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

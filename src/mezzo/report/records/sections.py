@@ -38,9 +38,7 @@ _ORDER = {dtype: place for place, dtype in enumerate(DType)}
 
 
 def number(value: float) -> float | str:
-    """A number with nine significant digits, enough to distinguish any FP32 numbers; integers
-    exactly.
-    """
+    """A number with nine significant digits, enough for any FP32 number; integers exactly."""
     converted = float(value)
     if math.isnan(converted):
         return "nan"

@@ -1,6 +1,4 @@
-"""Suggestions for running an island of operators in low precision: options to add or drop, by
-rule.
-"""
+"""Suggestions for running an island of operators low: options to add or drop, by rule."""
 
 import fnmatch
 from collections import Counter

@@ -101,9 +101,7 @@ def _blind(measured: "Measured") -> str | None:
 
 
 def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
-    """The number of values of low nodes near the format's limit on the data; None if there are
-    none.
-    """
+    """A sentence on values of low nodes near the format's limit; None if there are none."""
     if measured.ranges is None:
         return None
     limits = {

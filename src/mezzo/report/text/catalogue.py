@@ -34,8 +34,8 @@ def report_policies(layout: Layout, policies: Iterable[Policy], origins: Origins
             formats = f" ({', '.join(sorted(map(str, rule.formats)))})" if rule.formats else ""
             verdict = f"{rule.category.value}{formats}"
             table.add_row(Text(rule.name, style="cyan"), verdict, _spell_subject(rule), rule.because)
-        other = policy.otherwise.value
-        table.add_row(Text("otherwise", style="cyan"), other, "the rest", "no rule above speaks of the operator")
+        fallback = policy.otherwise.value
+        table.add_row(Text("otherwise", style="cyan"), fallback, "the rest", "no rule above speaks of the operator")
         structure_rules = ", ".join(rule.name for rule in rules_of(policy))
         lines += [heading(policy.name), indented(policy.summary)]
         lines += [indented(clean(str(origins[policy.name])), style="dim"), blank(), table]
@@ -80,9 +80,7 @@ class StrategyRow(Protocol):
 
 
 def report_strategy_rows(layout: Layout, model: str, rows: Sequence[StrategyRow]) -> list[RenderableType]:
-    """Counts of each strategy for a model, with the nodes by format if there are several
-    formats.
-    """
+    """Counts of each strategy for a model, by format if there are several."""
     formats = [*rows[0].by_format] if rows and len(rows[0].by_format) > 1 else []
     numbers = ("low nodes", *(f"in {dtype}" for dtype in formats), "casts", "bytes cast", "cost", "to least")
     table = layout.make_table("strategy", *numbers, right=numbers, fixed=("strategy",))
@@ -150,17 +148,15 @@ def _spell_where(versions: tuple[int, int], attributes: Mapping[str, object], ne
     parts = [] if versions == EVERY_VERSION else [f"version {_spell_versions(versions)}"]
     for name, allowed in attributes.items():
         values = allowed if isinstance(allowed, frozenset) else frozenset({allowed})
-        spelled = sorted(str(value) for value in values if value is not None)
-        parts.append(f"{name} {' or '.join([*spelled, *(['left out'] if None in values else [])])}")
+        texts = sorted(str(value) for value in values if value is not None)
+        parts.append(f"{name} {' or '.join([*texts, *(['left out'] if None in values else [])])}")
     if needs:
         parts.append(f"with {_join_needs(needs)}")
     return ", ".join(parts)
 
 
 def quantized_rows(target: Target) -> list[tuple[str, str, str, str, str]]:
-    """A target's quantized kernels, equal ones in one row: operators, input types, output type,
-    fused followers, source.
-    """
+    """Quantized kernels by (operators, input types, output type, fused followers, source)."""
     names: dict[tuple[str, str, str, str], list[str]] = {}
     for kernel in target.quantized:
         cells = _spell_reads(kernel), kernel.hands.value, _spell_followers(kernel), _cite(kernel.source, kernel.since)
@@ -173,8 +169,8 @@ def _spell_reads(kernel: QuantizedKernel) -> str:
     parts = [_spell_operand(operand) for operand in kernel.operands] or ["floats"]
     parts += ["ranges found at run time"] if kernel.is_dynamic else []
     parts += ["bias i32"] if kernel.bias is Bias.INT32 else []
-    place = _spell_where(kernel.versions, kernel.attributes, ())
-    return "; ".join([*parts, *([f"where {place}"] if place else [])])
+    condition = _spell_where(kernel.versions, kernel.attributes, ())
+    return "; ".join([*parts, *([f"where {condition}"] if condition else [])])
 
 
 def _spell_operand(operand: Operand) -> str:
@@ -223,9 +219,7 @@ def _join_needs(needs: Sequence[str]) -> str:
 
 
 def report_operators(layout: Layout, rows: Sequence[Row], policies: Sequence[Policy]) -> list[RenderableType]:
-    """Operator facts by dialect; for a few operators also each policy's verdicts, and the
-    source.
-    """
+    """Operator facts by dialect; for a few operators also each policy's verdicts and sources."""
     lines: list[RenderableType] = []
     for dialect in dict.fromkeys(dialect for dialect, _ in rows):
         table = layout.make_table("operator", "cost", "risks", "traits", fixed=("operator", "cost"))

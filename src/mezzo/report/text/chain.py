@@ -65,9 +65,8 @@ def report_chain(
 
 
 def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[Asked, str] | None:
-    """The option that would change a node's precision, with its value, and its effect. None if
-    there is none.
-    """
+    """The option and value that change a node's precision, and the effect; None if there is
+    none."""
     name, low = clean(node.name), join_or(lows)
     is_low = node.precision.compute in lows
     if node.kind in ("input", "output"):
@@ -143,11 +142,13 @@ def _sums(node: PlannedNode) -> list[RenderableType]:
 
 def _kernel(node: PlannedNode, unit: Unit | None, target: str, precisions: Mapping[str, DType]) -> list[RenderableType]:
     """The nodes that a target fuses with a node, and whether their precisions prevent that."""
-    others = [] if unit is None else [name for name, _ in unit.nodes if name != node.name]
-    if unit is None or not others:
+    fused_with = [] if unit is None else [name for name, _ in unit.nodes if name != node.name]
+    if unit is None or not fused_with:
         return []
-    text = f"Inside one kernel with {join_some(others, _OTHERS_SHOWN)} on {clean(target)} (pattern {unit.pattern})"
-    differing = [name for name in others if precisions.get(name, node.precision.compute) is not node.precision.compute]
+    text = f"Inside one kernel with {join_some(fused_with, _OTHERS_SHOWN)} on {clean(target)} (pattern {unit.pattern})"
+    differing = [
+        name for name in fused_with if precisions.get(name, node.precision.compute) is not node.precision.compute
+    ]
     if unit.inside == "fp32":
         text += ", which computes in FP32 whatever its inputs are"
     elif differing:

@@ -1,6 +1,4 @@
-"""Report of a conversion or a plan: counts, nodes that stay high by rule, measurements and
-notes.
-"""
+"""Report of a conversion or a plan: counts, high nodes by rule, measurements and notes."""
 
 import json
 from collections.abc import Sequence
@@ -126,9 +124,7 @@ def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
 
 
 def report_next_steps(steps: Sequence[tuple[str, str]], title: str = "try next") -> list[RenderableType]:
-    """Suggested commands with their effects. Commands are never wrapped, so that they can be
-    copied.
-    """
+    """Suggested commands with their effects; commands are never wrapped, for copying."""
     lines: list[RenderableType] = [blank(), heading(title)]
     for command, effect in steps:
         lines.append(Command(command))
@@ -147,8 +143,8 @@ def _format_version(version: int | None) -> str:
 
 def settings_line(plan: Plan) -> Text:
     """The settings that differ from the defaults, enough to make the same plan again."""
-    shown = [(name, _plain(value)) for name, value in plan.settings if value and (name, value) not in _UNSAID]
-    return Text(", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in shown), style="dim")
+    settings = [(name, _plain(value)) for name, value in plan.settings if value and (name, value) not in _UNSAID]
+    return Text(", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in settings), style="dim")
 
 
 def _plain(value: str) -> str:
@@ -172,9 +168,7 @@ def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
 
 
 def _explain_group(group: Group) -> Stack:
-    """One reason and a few names if all nodes share the reason, else a few nodes with their
-    reasons.
-    """
+    """One reason and a few names if all nodes share it, else a few nodes with their reasons."""
     if len(group.reasons) == 1:
         names = join_some((node.name for node in group.nodes), _NAMES_SHOWN)
         return Stack(Text(clean(group.reasons[0])), Text(names, style="dim"))

@@ -1,6 +1,4 @@
-"""Precision of a program's nodes with reasons, by module and source line, as text and for
-notebooks.
-"""
+"""Precisions of a program's nodes with reasons, by module and source line, as text and HTML."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +24,7 @@ _GAPS = 2 + 2 + 2 + 2
 class Explained:
     """A node with its chain of causes, itself first, and its module and source line.
 
-    `run` says how it runs if its precision does not tell.
+    `run` says how it runs if its precision does not show that.
     """
 
     chain: tuple[PlannedNode, ...]

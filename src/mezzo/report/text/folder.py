@@ -123,7 +123,7 @@ def describe_folder(
             "layout": folder.layout,
             "settings": dict(folder.settings),
             "files": accounts,
-            "ties": [_describe_tie(typed) for typed in folder.ties],
+            "ties": [_describe_tie(typed_tie) for typed_tie in folder.ties],
             "skipped": [{"name": name, "because": reason} for name, reason in folder.skipped],
             "copied": list(folder.copied),
             "left_out": [{"name": name, "because": reason} for name, reason in folder.left_out],
@@ -177,8 +177,8 @@ def _settings(folder: Folder, plan: Plan) -> RenderableType:
 
 def _report_ties(folder: Folder) -> list[RenderableType]:
     by_dtype: dict[DType, list[str]] = {}
-    for typed in folder.ties:
-        by_dtype.setdefault(typed.dtype, []).append(typed.tie.name)
+    for typed_tie in folder.ties:
+        by_dtype.setdefault(typed_tie.dtype, []).append(typed_tie.tie.name)
     if not by_dtype:
         return []
     lines = [

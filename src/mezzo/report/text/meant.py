@@ -17,9 +17,7 @@ _READ_BY = "stored, or of no floats, and read by "
 
 
 def report_meant(layout: Layout, word: str, known: str, nodes: Sequence[PlannedNode]) -> list[RenderableType]:
-    """Several nodes by rule, the largest group first. `known` is the kind of name that the word
-    is.
-    """
+    """Several nodes by rule, the largest group first. `known` is the word's kind of name."""
     groups: dict[tuple[str, str], list[PlannedNode]] = {}
     for node in nodes:
         groups.setdefault((str(node.precision.compute), node.rule), []).append(node)

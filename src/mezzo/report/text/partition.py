@@ -1,6 +1,4 @@
-"""Report of a target's fused kernels in a model: units by pattern, the largest, unfused
-operators.
-"""
+"""Report of a target's fused kernels in a model: units by pattern, largest units, the rest."""
 
 from collections import Counter
 from collections.abc import Sequence

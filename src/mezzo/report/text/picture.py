@@ -145,17 +145,15 @@ def shown_islands(picture: Picture) -> tuple[Island, ...]:
 
 
 def report_islands(layout: Layout, picture: Picture, high: DType, remedies: Sequence[Remedy]) -> list[RenderableType]:
-    """The largest islands, the reason why they stayed high, and a command that lets each run
-    low.
-    """
-    shown = shown_islands(picture)
-    if not shown:
+    """The largest islands, why they stayed high, and a command that lets each run low."""
+    islands = shown_islands(picture)
+    if not islands:
         return []
     total, kinds = sum(island.alike for island in picture.islands), len(picture.islands)
     order = ", the largest first" if total > 1 else ""
-    more = f", {len(shown)} kinds of {kinds}" if kinds > len(shown) else ""
+    more = f", {len(islands)} kinds of {kinds}" if kinds > len(islands) else ""
     parts: list[RenderableType] = [blank(), heading(f"{spell_count(total, f'{high} island')}{order}{more}")]
-    for island, (command, effect) in zip(shown, remedies, strict=True):
+    for island, (command, effect) in zip(islands, remedies, strict=True):
         parts.append(indented(_spell_island(layout, island), style="bold"))
         parts.append(indented(f"{clean(island.rule)}: {clean(island.because)}", depth=6))
         if command is None:
@@ -172,10 +170,10 @@ def _spell_island(layout: Layout, island: Island) -> str:
     alike = f", and {island.alike - 1} alike" if island.alike > 1 else ""
     if len(island.nodes) == 1:
         return f"{clean(island.nodes[0].op)} {first}{alike}"
-    listed = ", ".join(f"{count} {clean(op)}" if count > 1 else clean(op) for op, count in ops[:_OPS_SHOWN])
+    ops_text = ", ".join(f"{count} {clean(op)}" if count > 1 else clean(op) for op, count in ops[:_OPS_SHOWN])
     rest = len(ops) - _OPS_SHOWN
-    listed += f" and {rest} more kinds" if rest > 1 else f" and {clean(ops[-1][0])}" if rest == 1 else ""
-    return f"{len(island.nodes)} nodes around {first}: {listed}{alike}"
+    ops_text += f" and {rest} more kinds" if rest > 1 else f" and {clean(ops[-1][0])}" if rest == 1 else ""
+    return f"{len(island.nodes)} nodes around {first}: {ops_text}{alike}"
 
 
 def report_whole_picture(

@@ -43,8 +43,8 @@ def report_difference(
         parts += [blank(), heading("constants stored within bounds"), _settings_table(layout, found.limits)]
     if found.casts is not None:
         for title, casts in zip(names, (found.casts.only_first, found.casts.only_second), strict=True):
-            listed = [f"{value} to {dtype}" for value, dtype in casts]
-            parts += _report_names(f"{spell_count(len(listed), 'cast')} only in {clean(title)}", listed, limit)
+            cast_names = [f"{value} to {dtype}" for value, dtype in casts]
+            parts += _report_names(f"{spell_count(len(cast_names), 'cast')} only in {clean(title)}", cast_names, limit)
     return parts
 
 
@@ -134,8 +134,8 @@ def _rest(count: int, limit: int) -> list[RenderableType]:
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(clean(name) for name in names[:2])
-    return shown if len(names) <= 2 else f"{shown} and {len(names) - 2} more"
+    text = ", ".join(clean(name) for name in names[:2])
+    return text if len(names) <= 2 else f"{text} and {len(names) - 2} more"
 
 
 def describe_difference(names: tuple[str, str], found: PlanDifference) -> Document:

@@ -1,5 +1,4 @@
-"""Views of a plan for drawings: numbers, islands, an outline by modules, the difference to another
-plan.
+"""Views of a plan for drawings: numbers, islands, module outline, difference of two plans.
 
 Imports: `contracts` and below. A new view is one file.
 """

@@ -1,6 +1,4 @@
-"""Hierarchical grouping of a graph's nodes for drawings: by subgraph, by module path, by
-repetition.
-"""
+"""Hierarchical grouping of a graph's nodes by subgraph, module path and repetition."""
 
 import itertools
 import re
@@ -81,7 +79,7 @@ class _Grouping:
             scope = self.graph.scopes[scope].parent or 0
         for inner in reversed(chain):
             record = self.graph.scopes[inner]
-            # A subgraph is inside the box of its owner, which may come before or after it in the list.
+            # A subgraph is inside its owner's box, which may come later in the list.
             outside = self.of_scope[record.parent or 0]
             name = record.path.rstrip("/").rpartition("/")[2] or record.path
             owner = "" if record.owner is None else f"{self.graph.nodes[record.owner].op} "
@@ -96,9 +94,7 @@ class _Grouping:
         return child
 
     def _is_lost(self, node: Node) -> bool:
-        """Whether neither a node's name nor its exporter gives its scope ("/Add" is outside all
-        scopes).
-        """
+        """Whether neither name nor exporter gives a node's scope ("/Add" is outside all)."""
         if node.kind not in (Kind.OP, Kind.CAST) or node.id in self.graph.modules:
             return False
         return "/" not in node.name.removeprefix(self.graph.scopes[node.scope].path)
@@ -116,12 +112,10 @@ class _Grouping:
             self._move_inside(node, [values[value].producer for value in node.inputs if value is not None])
 
     def _move_inside(self, node: Node, neighbours: Iterable[int]) -> None:
-        """Move a node into the innermost group around its placed neighbours, if that is further
-        inside and in the same subgraph.
-        """
+        """Move a node into its neighbours' innermost common group, if in the same subgraph."""
         nodes = self.graph.nodes
         home = self._around(self._of_scope(node.scope))
-        placed = [self.of_node[other] for other in neighbours if nodes[other].kind not in _WITHOUT_A_SCOPE]
+        placed = [self.of_node[neighbour] for neighbour in neighbours if nodes[neighbour].kind not in _WITHOUT_A_SCOPE]
         shared = _shared_beginning([self._around(group) for group in placed])
         if shared[: len(home)] != home:
             return
@@ -157,8 +151,7 @@ class _Grouping:
 
 
 def find_module(graph: Graph, node: Node) -> str | None:
-    """The exporter's module path of an operator ("encoder.layer.0.attention"); "" for the model
-    itself.
+    """The exporter's module path of an operator ("encoder.layer.0"); "" for the model itself.
 
     None if neither the exporter nor the name gives it.
     """
@@ -197,9 +190,7 @@ def find_repeats(codes: _Codes) -> list[tuple[int, int, int]]:
 
 
 def _longest_repeat(codes: _Codes) -> tuple[int, int, int] | None:
-    """The repetition that covers most nodes, the shortest period among equals; no runs of one
-    operator.
-    """
+    """The repetition that covers most nodes, with the shortest period; no runs of one operator."""
     best: tuple[int, int, int] | None = None
     most = max(_MANY // 2, 2 * _SHORTEST) - 1
     for period in range(_SHORTEST, min(_LONGEST, len(codes) // 2) + 1):
@@ -215,8 +206,6 @@ def _longest_repeat(codes: _Codes) -> tuple[int, int, int] | None:
 
 
 def _split_module(path: str) -> list[str]:
-    """Parts of a module's path; a number belongs to the name before it: encoder, layer.0,
-    attention.
-    """
+    """Parts of a module's path, numbers joined to the name before: encoder, layer.0, attention."""
     parts: list[str] = re.findall(r"[^./]+(?:\.\d+(?![^./]))*", path)
     return parts

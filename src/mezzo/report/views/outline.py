@@ -39,9 +39,7 @@ class OutlinedValue(NamedTuple):
 
 
 class PlacedCast(NamedTuple):
-    """Another form of a value: a Cast, or with `is_copy` a second stored weight. `users` are
-    nodes.
-    """
+    """Another form of a value: a Cast, or with `is_copy` a second weight. `users` are nodes."""
 
     value: int
     dtype: DType
@@ -61,9 +59,7 @@ class Counts(NamedTuple):
 
 
 class OutlinedPlan(NamedTuple):
-    """One plan for the graph. `precisions` are the nodes by compute dtype; `retyped` the values
-    whose dtype differs from the source model's.
-    """
+    """One plan: `precisions` are nodes by compute dtype, `retyped` values with a new dtype."""
 
     name: str
     precisions: Mapping[DType, tuple[int, ...]]
@@ -137,9 +133,7 @@ def outline_edits(
 
 
 def outline_as_it_is(graph: Graph, name: str) -> OutlinedPlan:
-    """The outline of a source model: its dtypes, and its widening casts, which are no nodes of the
-    graph.
-    """
+    """The outline of a source model: dtypes, and widening casts, which are no graph nodes."""
     by_dtype: dict[DType, list[int]] = {}
     for node in graph.nodes:
         if node.signature.dtype is not None:

@@ -1,5 +1,4 @@
-"""Numbers of a plan for reports: nodes, bytes and multiply-adds by precision, and islands that stay
-high.
+"""Numbers of a plan: nodes, bytes and multiply-adds by precision, and islands of high nodes.
 
 Sizes are those of the planner's casts: an open dimension counts as `NOMINAL_DIM`.
 """
@@ -30,9 +29,8 @@ _FOLLOWS = "follows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The share of one precision in a model. Activations and multiply-adds are of one run; loops
-    count nominally.
-    """
+    """One precision's share of a model, activations and multiply-adds of one run (loops
+    nominal)."""
 
     dtype: DType
     nodes: int
@@ -92,7 +90,7 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     weights = _weights(graph, plan)
     nodes = Counter(runs_in.values())
     planned = (*line.beside, line.base_dtype)
-    others = sorted({*nodes, *weights} - {*planned}, key=str)
+    other_dtypes = sorted({*nodes, *weights} - {*planned}, key=str)
     shares = tuple(
         Share(
             dtype=dtype, nodes=nodes[dtype], weights_bytes=weights[dtype],
@@ -101,7 +99,7 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
             ),
             multiply_adds=sum(count for number, count in products.items() if runs_in.get(number) is dtype),
         )
-        for dtype in (*planned, *others)
+        for dtype in (*planned, *other_dtypes)
     )  # fmt: skip
     casts = [edit for edit in plan.edits if isinstance(edit, AddCast)]
     repeats = graph.columns.value_repeats
@@ -126,9 +124,9 @@ def _cast_bits(graph: Graph, plan: Plan, casts: Sequence[AddCast]) -> Iterator[i
     """Bits per element that each cast reads and writes."""
     retyped = {edit.value: edit.dtype for edit in plan.edits if isinstance(edit, Retype)}
     for cast in casts:
-        read = cast.reads or retyped.get(cast.value) or graph.values[cast.value].dtype
-        assert read is not None, "what is cast has a dtype"
-        yield size_bits(read) + size_bits(cast.dtype)
+        source_dtype = cast.reads or retyped.get(cast.value) or graph.values[cast.value].dtype
+        assert source_dtype is not None, "what is cast has a dtype"
+        yield size_bits(source_dtype) + size_bits(cast.dtype)
 
 
 def _activations(problem: Problem, levels: Sequence[int]) -> Mapping[int, list[tuple[DType, int]]]:

@@ -1,6 +1,4 @@
-"""Difference of two plans: settings, nodes by precision and reason, and casts if the model is
-given.
-"""
+"""Difference of two plans: settings, nodes by precision and reason, and casts."""
 
 import enum
 from collections.abc import Iterable
@@ -56,9 +54,7 @@ class CastsDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDifference:
-    """All differences of two plans, in the first plan's order. `casts` is None if no model was
-    given.
-    """
+    """All differences of two plans, in the first's order; `casts` is None without a model."""
 
     is_same_model: bool
     settings: tuple[SettingDifference, ...]
@@ -77,9 +73,7 @@ class PlanDifference:
 def compare_plans(
     first: Plan, second: Plan, casts: tuple[Iterable[NamedCast], Iterable[NamedCast]] | None = None
 ) -> PlanDifference:
-    """The differences between two plans. `casts` are each plan's casts, as plans do not list
-    them.
-    """
+    """The differences between two plans. `casts` are each plan's, as plans do not list them."""
     return PlanDifference(
         is_same_model=first.fingerprint == second.fingerprint,
         settings=_named_differences((*_general(first), *first.settings), (*_general(second), *second.settings)),
@@ -115,13 +109,13 @@ def _named_differences(
 def _node_differences(first: Plan, second: Plan) -> tuple[NodeDifference, ...]:
     differences = []
     for node in first.nodes:
-        other = second.by_name.get(node.name)
-        if other is None:
+        counterpart = second.by_name.get(node.name)
+        if counterpart is None:
             differences.append(NodeDifference(node.name, Change.ONLY_FIRST, node, None))
-        elif other.precision != node.precision:
-            differences.append(NodeDifference(node.name, Change.PRECISION, node, other))
-        elif other != node:
-            differences.append(NodeDifference(node.name, Change.REASON, node, other))
+        elif counterpart.precision != node.precision:
+            differences.append(NodeDifference(node.name, Change.PRECISION, node, counterpart))
+        elif counterpart != node:
+            differences.append(NodeDifference(node.name, Change.REASON, node, counterpart))
     for node in second.nodes:
         if node.name not in first.by_name:
             differences.append(NodeDifference(node.name, Change.ONLY_SECOND, None, node))

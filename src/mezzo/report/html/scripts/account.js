@@ -1,4 +1,4 @@
-// Opens the account and finds its way in it: what belongs to a node, by position and by name.
+// The account that the page shows, unpacked, with indices by node position and name.
 "use strict";
 
 async function openAccount() {
@@ -14,7 +14,7 @@ const DRAWN = new Set(["op", "input", "output", "cast", "tie"]);
 const BYTES = { f64: 8, f32: 4, f16: 2, bf16: 2, i64: 8, u64: 8, i32: 4, u32: 4, i16: 2, u16: 2, c64: 8, c128: 16 };
 const bytesOf = (dtype) => BYTES[dtype] ?? 1;
 
-// The account, with the positions that its names stand for.
+// The account with indices: decisions, ranges, errors and costs by name.
 class Account {
   constructor(document) {
     Object.assign(this, document);
@@ -40,7 +40,7 @@ class Account {
     return ["f16", "bf16"].find((dtype) => held.has(dtype)) ?? "f16";
   }
 
-  // The reasons from a node back to what began them.
+  // The chain of causes of a node's decision.
   chain(name) {
     const told = [];
     const seen = new Set();
@@ -51,8 +51,8 @@ class Account {
     return told;
   }
 
-  // Where two models part: the node at which the error begins and the one with the largest, null where nothing is
-  // known inside the model.
+  // Positions of the node where the error begins and of the node with the largest error; null
+  // without errors of inner values.
   findWrong() {
     const layers = this.errors?.layers ?? [];
     const makers = new Map(this.values.map((value) => [value.name, value.producer]));
@@ -62,7 +62,7 @@ class Account {
     return { begins, worst: worst ? makers.get(worst.name) : null, mark: begins === null ? "▲" : "✗" };
   }
 
-  // Largest relative error of what a node makes, null where it was not compared.
+  // Largest relative error of a node's outputs; null if it was not compared.
   errorAt(number) {
     const found = this.nodes[number].outputs.concat(this.nodes[number].kind === "output" ? this.nodes[number].inputs : [])
       .map((value) => value === null ? undefined : this.errorOf.get(this.values[value].name)).filter(Boolean);
@@ -70,7 +70,7 @@ class Account {
   }
 }
 
-// One plan: what every node computes in and every value holds.
+// One plan: the compute dtype of every node and the dtype of every value.
 class PlanView {
   constructor(account, plan) {
     this.name = plan.name;

@@ -1,7 +1,7 @@
 // The frontier between cost and error, and bars of ranges on a logarithmic axis.
 "use strict";
 
-// The padding of its panel taken off.
+// The panel's width without its padding.
 const chartSize = (element) => ({ width: Math.max(240, element.clientWidth - 18), height: 340 });
 
 function frontierChart(element, account) {
@@ -12,7 +12,7 @@ function frontierChart(element, account) {
   if (budget > 0) positive.push(budget);
   const floor = Math.min(...positive) / 3, ceiling = Math.max(...positive) * 3;
   if (!points.length || !positive.length) { element.replaceChildren(make("p", { class: "quiet" }, "No point to draw: no plan's error is known.")); return null; }
-  // An error of 0 has no place on a logarithmic axis: it stands at the foot, an infinite one at the top.
+  // A logarithmic axis has no 0: errors of 0 are drawn at the bottom, infinite ones at the top.
   const place = (error) => error === null || Number.isNaN(error) ? null : Math.min(ceiling, Math.max(floor, error));
   const unit = account.costs?.unit ?? "bytes moved";
   const spell = (cost) => unit === "bytes moved" ? size(cost) : figure(cost);
@@ -37,7 +37,7 @@ function frontierChart(element, account) {
   }, [costs, points.map((p) => place(p.predicted)), points.map((p) => p.chosen ? null : place(p.error)), points.map((p) => p.chosen ? place(p.error ?? p.predicted) : null), ...(budget > 0 ? [points.map(() => budget)] : [])], element);
 }
 
-// The axis of magnitudes, in powers of ten: wide enough to show where the low format ends, and 1e-10 to 1e8 at least.
+// The axis of magnitudes in powers of ten: at least 1e-10 to 1e8, and the range of the low format.
 function rangeScale(account) {
   const dtype = account.low, told = account.ranges.limits?.[dtype];
   const limit = told ? { max: toNumber(told.largest), normal: toNumber(told.smallest_normal), least: toNumber(told.smallest) } : null;

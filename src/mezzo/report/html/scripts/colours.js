@@ -1,4 +1,4 @@
-// Colours of precisions, read from the style sheet so that light and dark are told in one place.
+// Colours of precisions, from the style sheet, which defines them for light and dark themes.
 "use strict";
 
 const FAMILIES = [[/^f32$/, "f32"], [/^f16$/, "f16"], [/^bf16$/, "bf16"], [/^f8|^f6|^f4|^int8$/, "f8"], [/^f64$/, "f64"]];
@@ -13,7 +13,7 @@ function palette() {
 
 const chip = (dtype, text = dtype) => make("span", { class: `chip ${family(dtype)}` }, text ?? "no floats");
 
-// The user's choice of theme lives as long as the page: storage is not for files.
+// The chosen theme lasts as long as the page: pages opened from files have no storage.
 const THEMES = ["system", "light", "dark"];
 function nextTheme(button, onChange) {
   const root = document.documentElement;

@@ -1,4 +1,4 @@
-// What is known about the selected box: why, what it holds, how far off it is, where it leads.
+// Details of the selected box: the reason, the values, the errors, and links to other nodes.
 "use strict";
 
 class Details {
@@ -58,7 +58,7 @@ class Details {
     return told.length ? [make("p", {}, make("strong", { class: begins === null ? "" : "bad" }, `${this.account.wrong.mark} ${told.join(" ")}`))] : [];
   }
 
-  // What it was exported from.
+  // Its module and source line in the exported program.
   origin(node) {
     const rows = [];
     if (node.module) rows.push(["module", make("code", {}, shown(node.module))]);
@@ -66,7 +66,7 @@ class Details {
     return rows.length ? [make("table", { class: "plain origin" }, make("tbody", {}, rows.map(([name, told]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, told)))))] : [];
   }
 
-  // What a decision runs in; of what computes no floats, such as an input of integers, what it holds.
+  // The precision of a decision; for a node without floats, the dtype of its values.
   heldBy(decision, views) {
     const number = this.account.byName.get(decision.name);
     return number === undefined ? decision.precision.compute : precisionOf(this.account, views[0], number);
@@ -131,7 +131,7 @@ class Details {
     const decision = this.account.decisionOf.get(node.name);
     const { to, policy, strategy, target } = this.account.settings;
     const said = [to && `--to ${quoted(to)}`, policy && policy !== "balanced" && `--policy ${quoted(policy)}`, strategy && strategy !== "mincut" && `--strategy ${quoted(strategy)}`, target && target !== "any" && `--target ${quoted(target)}`].filter(Boolean).join(" ");
-    // What data decided is told by the result alone, to those who ask with the options that it was made with.
+    // Decisions from data are recorded in the result alone, which needs the same options to explain them.
     const result = this.account.models.find((found) => found.role === "result")?.path;
     const asked = result && (this.account.search || this.account.errors) ? `${quoted(result)} ${quoted(node.name)} ${said}` : `${quoted(model)} ${quoted(node.name)} ${said}`;
     const option = this.account.lows.includes(decision.precision.compute) ? `--exclude=${node.name}` : `--include=${node.name}`;

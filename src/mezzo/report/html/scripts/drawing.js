@@ -1,10 +1,10 @@
-// The graph on the screen: boxes, edges, what is selected, and how one moves through it.
+// The graph on the screen: boxes, edges, selection and navigation.
 "use strict";
 
-// Boxes that the first picture may have, and how small it may be drawn.
+// Largest number of boxes in the first view, and its smallest zoom.
 const FIRST = 70, SMALLEST = 0.62;
 const MOST_OPEN = 500;
-// The width of a page of paper between its margins, A4 or Letter, in CSS pixels.
+// The printable width of A4 or Letter paper in CSS pixels.
 const PAPER = 660;
 
 class Drawing {
@@ -21,7 +21,7 @@ class Drawing {
     this.restyle();
   }
 
-  // Show a plan, or two beside each other; what is open and selected stays where it can.
+  // Show one plan, or two side by side; open groups and the selection are kept if possible.
   show(views) {
     const opened = this.tree ? new Set([...this.tree.byId.values()].filter((box) => box.isOpen).map((box) => box.id)) : null;
     const kept = this.selected?.id;
@@ -34,19 +34,19 @@ class Drawing {
     if (!opened) this.lookFirst();
   }
 
-  // The whole, or where it would be too small to read, the part that matters.
+  // Zoom to the whole graph, or to the important part if the whole would be too small to read.
   lookFirst() {
     this.home();
     if (this.firstLook) this.go(this.firstLook);
   }
 
-  // The node that a reader looks for first: where the answers begin to be wrong, or else where they differ most.
+  // The node to show first: where the error begins, or else where it is largest.
   get firstLook() {
     const { begins, worst } = this.account.wrong;
     return this.tree.boxOf.get(begins) ?? this.tree.boxOf.get(worst) ?? null;
   }
 
-  // Open what is around that node, or else boxes, largest first, while the whole stays readable.
+  // Open the groups around that node, or else groups by size, while the whole stays readable.
   openFirst() {
     if (this.firstLook) {
       this.tree.reveal(this.firstLook);
@@ -100,7 +100,7 @@ class Drawing {
     return { group: "nodes", data: { ...data, z: isOpen ? box.depth : 1000 }, position: { x, y }, classes: classes.filter(Boolean).join(" ") };
   }
 
-  // Colours and where each begins, as a gradient with hard edges: a box shows shares, and two plans as two halves.
+  // Colours with their start positions, as a gradient with hard edges: shares in a box, or two plans as halves.
   fillOf(box) {
     if (box.isGroup && box.isOpen) return {};
     const { fill, line } = this.colours;
@@ -174,7 +174,7 @@ class Drawing {
     this.onSelect(box);
   }
 
-  // Bring a box to where it can be seen, whatever is closed around it, and select it.
+  // Open the groups around a box, scroll to it and select it.
   go(box, isQuiet = false) {
     const isHidden = !this.layout.places.has(box);
     if (isHidden) { this.tree.reveal(box); this.draw(); }
@@ -204,7 +204,7 @@ class Drawing {
     this.select(box);
   }
 
-  // Open or close a group; its upper edge stays where it was on the screen.
+  // Open or close a group without moving its upper edge on the screen.
   toggle(box) {
     const before = this.layout.places.get(box);
     const top = before && { x: before.x, y: before.y - before.height / 2 };
@@ -235,7 +235,7 @@ class Drawing {
     this.lookFirst();
   }
 
-  // All of it, or where that would be too small to read, its beginning.
+  // Zoom to the whole graph, or to its beginning if the whole would be too small to read.
   home() {
     const { width, height } = this.layout;
     const [wide, high] = [this.cy.width(), this.cy.height()];
@@ -287,7 +287,7 @@ class Drawing {
     if (nearest) this.go(nearest);
   }
 
-  // For paper: all of it where that can be read on a page, or else what is on the screen.
+  // For printing: the whole graph if it is readable on a page, or else the current view.
   picture() {
     const isLegible = Math.min(PAPER / this.layout.width, 1.4 * PAPER / this.layout.height) >= 0.4;
     return this.cy.png({ full: isLegible, bg: "#ffffff", ...(isLegible ? { maxWidth: 1800, maxHeight: 2400 } : { scale: 2 }) });

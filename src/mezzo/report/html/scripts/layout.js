@@ -1,8 +1,8 @@
-// Where boxes and edges go. Every open group is laid out by itself, from the inside out, so only what is shown costs.
+// Layout of boxes and edges. Every open group is laid out separately, inner groups first, so hidden boxes cost nothing.
 "use strict";
 
 const PADDING = 14, HEADER = 24, HEIGHT = 36, GUTTER = 60, TALL = 560;
-// dagre's best ranking takes long for many nodes; the simple one is good enough for those.
+// dagre's default ranking is slow for many nodes; above this number the simple one is used.
 const QUICK_FROM = 150;
 
 const pen = document.createElement("canvas").getContext("2d");
@@ -39,7 +39,7 @@ function sizeOf(box, views) {
   return { width: Math.max(84, Math.ceil(Math.max(first, second)) + 22), height: HEIGHT };
 }
 
-// Edges between what is shown: one for each pair, with how many values it stands for.
+// Edges between visible boxes: one per pair, with the number of values.
 function shownEdges(tree) {
   const known = new Map();
   const standIns = new Map();
@@ -61,8 +61,8 @@ function shownEdges(tree) {
   return [...known.values()];
 }
 
-// An edge within each open group that it runs through: between two children, from the group's entry, or to its exit.
-// Listed from the source to the target, which is the order of the bends.
+// The legs of an edge, one in each open group that it crosses: between two children, from the
+// group's entry, or to its exit. Listed from source to target, which is the order of the bends.
 function legs(edge) {
   const out = [], into = [];
   let source = edge.source, target = edge.target;
@@ -75,7 +75,7 @@ function legs(edge) {
   return [...out, { group: source.parent, from: source, to: target, points: [] }, ...into];
 }
 
-// `proportion`: width over height of where it is shown.
+// `proportion`: width divided by height of the visible area.
 function layOut(tree, views, proportion) {
   const edges = shownEdges(tree);
   const within = new Map();
@@ -102,14 +102,14 @@ function layOut(tree, views, proportion) {
   return { places, edges, bends, width, height };
 }
 
-// A graph is long and a screen is wide: cut a group where few edges run, and set the pieces side by side like the
-// columns of a newspaper. `points` are those of each leg, its ends included; boxes and points move.
+// Graphs are long and screens are wide: split a group where few edges cross, and place the parts
+// side by side as columns. `points` are those of each leg with its ends; boxes and points are moved.
 function fold(boxes, paths, { width, height }, columns) {
   const rows = columns > 1 ? cuts(boxes, columns) : [];
   if (!rows.length) return { width, height };
   const columnOf = (y) => rows.filter((row) => row < y).length;
   const top = [0, ...rows], bottom = [...rows, height];
-  // Each column is as wide as what stands in it.
+  // Each column is as wide as its content.
   const spans = top.map(() => [Infinity, -Infinity]);
   const widen = (y, left, right) => { const span = spans[columnOf(y)]; span[0] = Math.min(span[0], left); span[1] = Math.max(span[1], right); };
   for (const { x, y, width: wide } of boxes) widen(y, x - wide / 2, x + wide / 2);
@@ -135,7 +135,7 @@ function fold(boxes, paths, { width, height }, columns) {
   return { width: done - GUTTER + PADDING, height: Math.max(...top.map((begin, column) => bottom[column] - begin)) + 2 * PADDING };
 }
 
-// Heights at which no box is cut, near those that make columns of one height.
+// Heights at which a cut crosses no box, close to equal column heights.
 function cuts(placed, columns) {
   const boxes = placed.map(({ y, height }) => [y - height / 2, y + height / 2]).sort((a, b) => a[0] - b[0]);
   const gaps = [];
@@ -148,7 +148,7 @@ function cuts(placed, columns) {
   return [...new Set(wanted.map((height) => gaps.reduce((best, gap) => Math.abs(gap - height) < Math.abs(best - height) ? gap : best, gaps[0])))].filter((gap) => gap !== undefined);
 }
 
-// Lay one open group out, after the open ones inside it. Returns its size; places are relative to its corner.
+// Lay out one open group after the open groups inside it. Returns its size; positions are relative to its corner.
 function arrange(group, views, within, places, proportion) {
   const graph = new dagre.graphlib.Graph({ multigraph: false });
   const isRoot = group.parent === null;
@@ -172,9 +172,9 @@ function arrange(group, views, within, places, proportion) {
   const inside = within.get(group) ?? [];
   const paths = inside.map((leg) => {
     const points = graph.edge(...ends(leg))?.points ?? [];
-    // dagre starts and ends at the boxes' borders; what is between goes around other boxes.
+    // dagre's edges start and end at the boxes' borders, and their bends avoid other boxes.
     const [begin, end] = ends(leg).map((name) => graph.node(name));
-    // An open group is left and entered where its own edges end.
+    // Edges enter and leave an open group where the legs inside it end.
     return [{ x: begin.x + (places.get(leg.from)?.exit ?? 0), y: begin.y }, ...(points.length > 3 ? points.slice(1, -1) : []).map(({ x, y }) => ({ x, y })), { x: end.x + (places.get(leg.to)?.entry ?? 0), y: end.y }];
   });
   const flat = graph.graph();

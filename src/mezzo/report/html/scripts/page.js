@@ -1,4 +1,4 @@
-// Brings the page up and joins its parts: drawing, details, tables, search, theme, print.
+// Start of the page and connection of its parts: drawing, details, tables, search, theme, print.
 "use strict";
 
 class Page {
@@ -48,7 +48,7 @@ class Page {
     this.tellDifferences();
   }
 
-  // The two plans that the tables set beside each other: what is chosen, or the first that differs from it.
+  // The two plans that the tables compare: the chosen one, and the first that differs from it.
   twoViews() {
     const [first, second] = this.shownViews;
     if (second) return [first, second];
@@ -74,7 +74,7 @@ class Page {
     return found;
   }
 
-  // Where the answers part, above the graph; the drawing opens on it.
+  // A line above the graph on where the error begins; the drawing opens there.
   tellWrong() {
     const { begins, worst } = this.account.wrong;
     const link = (node) => make("button", { type: "button", class: "link", click: () => this.goNode(node) }, shown(this.account.nodes[node].name));
@@ -155,7 +155,7 @@ class Page {
     if (chart) this.chart = frontierChart(chart, this.account);
   }
 
-  // Paper is light and has no second look: light colours, nothing folded, and the chart as wide as a page.
+  // Printing: light colours, nothing folded, and the chart as wide as a page.
   print() {
     const root = document.documentElement;
     this.printedFrom ??= { theme: root.dataset.theme, isOpen: this.by("made").parentNode.open };
@@ -177,7 +177,7 @@ class Page {
   }
 }
 
-// The box in the head: a list of what matches, walked with arrows.
+// The search box in the header: a list of matches, with arrow keys.
 class Search {
   constructor(input, list, account, onFound) {
     Object.assign(this, { input, list, account, onFound, at: -1, found: [] });
@@ -203,7 +203,7 @@ class Search {
     this.mark();
   }
 
-  // Made when somebody first searches.
+  // Created on the first search.
   makeIndex() {
     return this.account.nodes.map((node) => `${shown(node.name)} ${shown(node.op)} ${node.outputs.map((value) => value === null ? "" : shown(this.account.values[value].name)).join(" ")} ${shown(node.module ?? "")} ${shown(lineOf(node))}`.toLowerCase());
   }

@@ -1,4 +1,4 @@
-// The rows of the tables, one function per table. A row keeps `node`, the position of the node it leads to.
+// The rows of the tables, one function per table. `node` is the position of the node that a row links to.
 "use strict";
 
 function nodeRows(account, view) {
@@ -15,7 +15,7 @@ function nodeRows(account, view) {
   return rows.sort((a, b) => (LAST[a.kind] ?? 0) - (LAST[b.kind] ?? 0)); // otherwise in the order of the graph
 }
 
-// The tree of modules, each with all that is inside it. A cast belongs to who reads it.
+// The tree of modules with totals of their content. A cast belongs to its reader.
 function moduleRows(account, view) {
   const root = { path: "", parts: new Map(), nodes: [], casts: 0, bytes: 0 };
   const around = account.nodes.map((node, number) => {
@@ -46,14 +46,14 @@ function moduleRows(account, view) {
   return rows;
 }
 
-// "12 bf16, 3 f32", the most first.
+// Counts by precision, the largest first: "12 bf16, 3 f32".
 function countBy(words) {
   const counts = new Map();
   for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
   return [...counts].sort((a, b) => b[1] - a[1]).map(([word, count]) => `${count} ${word}`).join(", ");
 }
 
-// What decides nothing of itself stands below what computes.
+// Kinds of nodes without a decision of their own, which are sorted below operators.
 const LAST = { output: 1, input: 2, source: 3 };
 const lineOf = (node) => node.line ? `${node.line.file}:${node.line.line}` : "";
 
@@ -68,8 +68,8 @@ function rangeRows(account) {
   });
 }
 
-// What is wrong whatever its figures, such as a NaN where the reference has none, is worse than any error; its figures are
-// of what is left of it, and tell nothing.
+// A fault, such as a NaN where the reference has none, ranks above any error: the error is then of
+// the remaining values only.
 const errorOf = (found) => found.fault ? Infinity : toNumber(found.relative_l2.estimate);
 
 const furtherFigures = (account) => [...new Set([...account.errors.outputs, ...account.errors.layers].flatMap((found) => Object.keys(found.figures)))];

@@ -1,13 +1,13 @@
-// What the reader has to know first: what ran where, what it brought, whether it holds, what to try next.
+// The summary: precisions, sizes and speed, the verdict, and suggested commands.
 "use strict";
 
 const summary = (account) => [...headline(account), ...verdict(account), cards(account)];
 const reasons = (account, goNode) => [...stayedHigh(account, goNode), ...nextSteps(account), ...notes(account)];
 
-// A fault, an infinite error, is judged; NaN is none.
+// An infinite error, as of a fault, has a verdict; NaN has none.
 const isJudged = (told) => told !== undefined && !Number.isNaN(toNumber(told.error.estimate));
 
-// What the terminal says first says the page first: the verdict, the risk, what is gained, one command.
+// The headline, as on the terminal's first screen: verdict, risk, gains, one command.
 function headline(account) {
   const told = account.summary;
   if (!told) return [];
@@ -23,7 +23,7 @@ function verdict(account) {
   const parts = [];
   const words = { same: "Same answers. ", different: "Not the same answers. ", undecided: "Undecided. ", "cannot tell": "Cannot tell. " };
   const looks = { same: "good", different: "fails" };
-  // A search has the first word: its budget stands on all data, the check on the part that it never saw.
+  // A search's verdict comes first: its budget is for all data, the check is on held-out data.
   const isOpen = search?.unknown.length && told?.ruling !== "different";
   if (search) parts.push(make("p", { class: `verdict ${isOpen ? "open" : search.is_within_budget ? "good" : "fails"}` }, make("strong", {}, isOpen ? "Cannot tell whether the budget holds. " : search.is_within_budget ? "Within the budget. " : "Outside the budget. "), `Error ${figure(search.error)}${search.held_out_error === null ? "" : `, on unseen data ${figure(search.held_out_error)}`}, budget ${figure(search.budget)}. `, sentence(`the search ended because ${search.stopped_by}`)));
   const held = isJudged(told) ? `Budget ${figure(told.budget)} (${shown(told.budget_source)}), FP32's own noise ${figure(told.noise)}, on` : "No output could be judged on";

@@ -1,8 +1,8 @@
-// Tables that sort and filter. Each is made when it is first seen, and holds only the rows that are on the screen.
+// Tables with sorting and filters, created when first visible, with only visible rows in the page.
 "use strict";
 
 const nameCell = (cell) => make("span", { class: "name", title: shown(cell.getValue() ?? "") }, shown(cell.getValue() ?? ""));
-// The end of a path says most: what does not fit is cut at its beginning.
+// Long paths are cut at the beginning, as their ends differ.
 const pathCell = (cell) => make("span", { class: "name path", title: shown(cell.getValue() ?? "") }, make("bdi", { dir: "ltr" }, shown(cell.getValue() ?? "")));
 const fileCell = (cell) => make("span", { class: "name", title: shown(cell.getValue() ?? "") }, shown(String(cell.getValue() ?? "").split(/[\\/]/).pop()));
 const chipCell = (cell) => cell.getValue() ? chip(cell.getValue()) : make("span", { class: "quiet" }, "–");
@@ -11,11 +11,11 @@ const countCell = (cell) => document.createTextNode(cell.getValue() === null ? "
 const sizeCell = (cell) => document.createTextNode(size(cell.getValue() ?? 0));
 const shareCell = (cell) => make("span", { class: cell.getValue() > 0 ? "bad" : "" }, percent(cell.getValue()));
 
-// NaN and nothing go last when the largest come first.
+// NaN and absent values come last in descending order.
 const byNumber = (a, b) => order(a) - order(b);
 const order = (value) => value === null || value === undefined ? -2e308 : Number.isNaN(value) ? 1.7e308 : Math.max(-1.6e308, Math.min(1.6e308, value));
 
-// "3", ">1e-3", "<= 2".
+// Filters: "3", ">1e-3", "<= 2".
 function filterNumber(wanted, value) {
   const found = /^\s*(>=|<=|>|<|=)?\s*(\S+)\s*$/.exec(wanted);
   const limit = found ? Number(found[2].replace("−", "-")) : NaN;
@@ -30,7 +30,7 @@ const path = (title, field, more = {}) => text(title, field, { formatter: pathCe
 const number = (title, field, formatter = figureCell, more = {}) => ({ title, field, formatter, sorter: byNumber, headerSortStartingDir: "desc", hozAlign: "right", headerHozAlign: "right", headerFilter: "input", headerFilterFunc: filterNumber, headerFilterPlaceholder: "≥", width: 118, ...more });
 const precise = (title, field) => text(title, field, { formatter: chipCell, width: 104, headerFilterPlaceholder: "is", narrow: true });
 
-// Where a table has no room for all its columns, those called `narrow` stay, and the first; a row unfolds to the others.
+// On narrow screens only the first column and those marked `narrow` stay; a row unfolds to show the others.
 const NARROW = matchMedia("screen and (max-width: 700px)");
 const TIGHT = { first: 130, other: 76, figure: 84 };
 const isKept = (column, place) => place === 0 || column.narrow;
@@ -45,7 +45,7 @@ class Tables {
     this.waiting = new Map();
   }
 
-  // A section with a table; `rows` is called when it comes into sight.
+  // A section with a table; `rows` is called when it becomes visible.
   add(id, title, intro, columns, rows, sort = null, lead = null) {
     const place = make("div", { class: "table", id: `${id}-table` });
     const shownCount = make("span", { class: "quiet", role: "status" });
@@ -84,7 +84,7 @@ class Tables {
     return [{ title: "", formatter: (cell) => this.foldCell(cell, columns.filter((column, place) => !isKept(column, place))), width: 44, headerSort: false, resizable: false, cssClass: "folding" }, ...columns.filter(isKept).map(plain).map(tighten)];
   }
 
-  // A button that unfolds what a row holds beside the columns there is room for.
+  // A button that shows the columns of a row for which there is no room.
   foldCell(cell, columns) {
     const row = cell.getRow();
     const button = make("button", { type: "button", class: "fold", "aria-expanded": "false", "aria-label": "More of this row" }, "▸");
@@ -100,7 +100,7 @@ class Tables {
     return button;
   }
 
-  // The screen was turned, or the window drawn wider: columns come and go.
+  // After a change of the window's width, columns are shown or hidden.
   remake() {
     for (const { place, table, asked } of this.made.splice(0)) {
       table.destroy();
@@ -109,7 +109,7 @@ class Tables {
     }
   }
 
-  // A row is reached by Tab and opened by Enter, if it leads anywhere.
+  // Rows that link to a node are reached by Tab and opened by Enter.
   dress(row) {
     const { node } = row.getData();
     if (node === undefined) return;
@@ -131,7 +131,7 @@ class Tables {
     else for (const asked of this.waiting.values()) if (asked.id === id) asked.rows = rows;
   }
 
-  // On paper there is no scrolling: the first rows as they are sorted and filtered, as a plain table.
+  // For printing: the first rows, sorted and filtered, as a plain table.
   print(most = 60) {
     for (const place of [...this.waiting.keys()]) this.fill(place);
     for (const { place, table, asked } of this.made) {

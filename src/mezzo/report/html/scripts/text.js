@@ -1,7 +1,7 @@
-// Text and numbers for people. Names come from the model: they go through `shown` and only ever into text nodes.
+// Text and number formats. Names from the model are untrusted: they pass `shown`, and only text nodes hold them.
 "use strict";
 
-// What a browser would act on instead of showing: controls, bidi marks, zero-width signs, surrogates, line breaks.
+// Characters that are escaped: controls, bidi marks, zero-width characters, surrogates, line breaks.
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
 
 const shown = (text) => String(text).replace(HIDDEN, (sign) => {
@@ -17,7 +17,7 @@ const shorten = (text, most) => {
 
 const lastPart = (name) => String(name).split("/").filter(Boolean).pop() ?? String(name);
 
-// An element; attributes by name, listeners as functions, children as nodes or text. Nothing is ever parsed as HTML.
+// A new element: attributes by name, listeners as functions, children as nodes or text. Nothing is parsed as HTML.
 function make(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -28,7 +28,7 @@ function make(tag, attributes = {}, ...children) {
   return made;
 }
 
-// The account spells what JSON has no word for: "inf", "-inf", "nan".
+// Numbers that JSON lacks are strings in the account: "inf", "-inf", "nan".
 const toNumber = (value) => value === null || value === undefined ? null
   : typeof value === "number" ? value : { inf: Infinity, "-inf": -Infinity, nan: NaN }[value] ?? NaN;
 
@@ -56,5 +56,5 @@ function size(bytes) {
 
 const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-// A word as a POSIX shell reads it.
+// A word quoted for a POSIX shell.
 const quoted = (text) => /^[\w@%+=:,./-]+$/.test(shown(text)) ? shown(text) : `'${shown(text).replaceAll("'", `'"'"'`)}'`;

@@ -1,7 +1,7 @@
-// The boxes of the drawing: groups within groups, nodes and casts at their ends.
+// The boxes of the drawing: nested groups, with nodes and casts as leaves.
 "use strict";
 
-// So many things side by side are cut into parts, or nobody can look at them.
+// Groups with more children than this are divided into parts.
 const MANY = 60, PART = 30, FEW = 8;
 
 class Box {
@@ -11,14 +11,14 @@ class Box {
   get isGroup() { return this.children.length > 0; }
 }
 
-// What is in a part of a long list: "layer.0 … layer.29".
+// The label of a part of a long list: "layer.0 … layer.29".
 function nameRange(part) {
   const [first, last] = [part.children[0], part.children[part.children.length - 1]].map((box) => box.kind === "part" ? null : lastPart(box.name));
   return first && last && first.length + last.length < 28 ? `${first} … ${last}` : null;
 }
 
 class Tree {
-  // `views`: one plan, or two that are shown beside each other.
+  // `views`: one plan, or two that are shown side by side.
   constructor(account, views) {
     this.account = account;
     this.views = views;
@@ -55,7 +55,7 @@ class Tree {
     });
   }
 
-  // A cast stands behind what it casts. Of two plans, `by` says which of them has it.
+  // A cast comes after the producer of its value. With two plans, `by` lists those that have the cast.
   placeCasts() {
     const placed = new Map();
     this.views.forEach((view, side) => view.realCasts.forEach((cast) => {
@@ -75,7 +75,7 @@ class Tree {
     return [...placed.values()];
   }
 
-  // The innermost group around all of some nodes, outside bodies: what is cast for them is cast once.
+  // The innermost common group of some nodes, outside subgraphs: a cast for all of them is placed once.
   around(nodes) {
     const chains = nodes.map((node) => {
       const chain = [];
@@ -87,7 +87,7 @@ class Tree {
     return found;
   }
 
-  // Drop empty groups, put the only child of a group in its place, sort as the graph runs, cut what is too long.
+  // Drop empty groups, replace a group by its only child, sort in graph order, divide long groups.
   tidy(box) {
     const waiting = [[box, false]];
     while (waiting.length) {
@@ -108,8 +108,8 @@ class Tree {
     }
   }
 
-  // A box of operators that hand each other nothing, such as one module called three times, hides the way the graph
-  // runs: they stand where they are called.
+  // A group of unconnected operators, such as one module called three times, hides the graph's
+  // order: its operators are placed where they are called.
   scatter(group) {
     if (!group.isGroup || group.kind === "body" || group.children.length > 12 || group.children.some((child) => child.isGroup)) return [group];
     const { nodes, values } = this.account;
@@ -138,7 +138,7 @@ class Tree {
     return found;
   }
 
-  // Inputs and outputs by the dozen, such as what a language model keeps of each layer, hide the model: one box for each.
+  // Dozens of inputs and outputs, such as a language model's caches, hide the model: one box for each side.
   gather(box) {
     const parts = [];
     for (const kind of ["input", "output"]) {
@@ -174,7 +174,7 @@ class Tree {
     return items;
   }
 
-  // Depths, and what each group holds: how many operators in which precision, per plan.
+  // Depth of each box, and its number of operators by precision, per plan.
   settle(root) {
     const order = [];
     const waiting = [root];
@@ -202,7 +202,7 @@ class Tree {
     }
   }
 
-  // [from box, to box, value], casts in between.
+  // [source box, target box, value], with casts as boxes between them.
   findEdges() {
     const edges = [];
     const { nodes, values } = this.account;
@@ -227,7 +227,7 @@ class Tree {
     return edges;
   }
 
-  // The box that stands for another one as long as boxes around it are closed.
+  // The visible box of another one: itself, or its outermost closed group.
   standIn(box) {
     let found = box;
     for (let around = box.parent; around; around = around.parent) if (!around.isOpen) found = around;

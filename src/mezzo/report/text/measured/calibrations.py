@@ -1,6 +1,4 @@
-"""Report of a comparison of calibrators, as text and as JSON data: a row for FP32 and one per
-calibrator.
-"""
+"""Report of a comparison of calibrators, as text and as JSON data: one row per calibrator."""
 
 import json
 from collections.abc import Sequence

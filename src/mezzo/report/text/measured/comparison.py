@@ -1,6 +1,4 @@
-"""Report of a comparison: the verdict, the outputs' errors, and the layer where the error
-begins.
-"""
+"""Report of a comparison: verdict, output errors, and the layer where the error begins."""
 
 import math
 from collections.abc import Sequence
@@ -68,8 +66,8 @@ def report_verdict(comparison: "Comparison") -> list[RenderableType]:
         f"budget {spell_error(verdict.budget)}, {verdict.budget_source}; noise of FP32 {spell_error(verdict.noise)}"
     )
     if math.isnan(verdict.error.estimate) and not is_faulty:
-        shown = "; the figures below are of what is finite, and judge nothing" if comparison.outputs else ""
-        limits = f"no output could be judged{shown}"
+        suffix = "; the figures below are of what is finite, and judge nothing" if comparison.outputs else ""
+        limits = f"no output could be judged{suffix}"
     return [
         Text.assemble((word, style), f": {clean(verdict.because)}"),
         indented(clean(measured + limits), style="dim"),
@@ -147,8 +145,8 @@ def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableT
     table = layout.make_table("layer", *numbers, right=numbers)
     for layer in worst:
         table.add_row(_spell_name(layout, layer), *_spell_figures(layer))
-    shown = f"the worst {len(worst)} of {spell_count(len(layers), 'layer')}" if len(worst) < len(layers) else "layers"
-    parts: list[RenderableType] = [blank(), heading(f"{shown}, the worst first"), table, *_report_faults(worst)]
+    title = f"the worst {len(worst)} of {spell_count(len(layers), 'layer')}" if len(worst) < len(layers) else "layers"
+    parts: list[RenderableType] = [blank(), heading(f"{title}, the worst first"), table, *_report_faults(worst)]
     if begins is not None:
         before = spell_count(layers.index(begins), "layer")
         why = clean(begins.fault) if begins.fault else f"error {spell_error(begins.relative_l2.estimate)}"

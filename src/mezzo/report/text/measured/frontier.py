@@ -53,8 +53,8 @@ def scale_of(points: "Sequence[FrontierPoint]", costs: "CostTable | None") -> Co
     high = next((point.cost for point in points if point.low_nodes == 0 and point.cost > 0), None)
     if high is None:
         return None
-    whole = 0.0 if costs is None else math.fsum(cost.high for cost in costs.nodes)
-    return CostScale(high, math.isclose(high, whole, rel_tol=_SAME_COST))
+    total = 0.0 if costs is None else math.fsum(cost.high for cost in costs.nodes)
+    return CostScale(high, math.isclose(high, total, rel_tol=_SAME_COST))
 
 
 def report_frontier(
@@ -155,9 +155,8 @@ def _sign(point: "FrontierPoint") -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """A logarithmic axis: 10 ** `low` on row `bottom`, 10 ** `high` on row `top`, infinity and 0
-    outside.
-    """
+    """Logarithmic axis: 10 ** `low` on row `bottom`, 10 ** `high` on row `top`; inf and 0
+    outside."""
 
     low: int
     high: int

@@ -1,6 +1,4 @@
-"""Report of a runtime profile, as text and as JSON data: time by type, by kind, and the longest
-layers.
-"""
+"""Report of a runtime profile, as text and JSON data: time by type and kind, longest layers."""
 
 from collections.abc import Sequence
 
@@ -20,9 +18,7 @@ _UNKNOWN = "not told"
 
 
 def report_layers(layout: Layout, files: Sequence[tuple[str, Layers]], top: int) -> list[RenderableType]:
-    """The layers of several files: shares of types side by side, then each file's kinds and
-    layers.
-    """
+    """Layers of several files: shares of types side by side, then each file's layers."""
     parts: list[RenderableType] = [blank(), heading("share of the time by type, as the runtime tells it")]
     dtypes = sort_dtypes(layer.dtype for _, layers in files for layer in layers if layer.dtype is not None)
     has_unknown = any(layer.dtype is None for _, layers in files for layer in layers)

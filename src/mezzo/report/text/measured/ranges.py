@@ -1,6 +1,4 @@
-"""Report of ranges: values past a format's range, values near its limit, and values that
-underflow.
-"""
+"""Report of ranges: values past a format's limits, values near them, and underflow."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,14 +26,12 @@ _LONGEST_NAME = 24
 
 
 def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, limit: int) -> list[RenderableType]:
-    """The effect of a format on a model's values, the worst first, at most `limit` values per
-    section.
-    """
+    """A format's effect on a model's values, the worst first, `limit` values per section."""
     beyond = sorted(
         (v for v in ranges.values if _is_beyond(v, format)), key=lambda v: (_share(v, format).beyond, v.largest)
     )
     near = sorted((v for v in ranges.values if _is_near(v, format)), key=lambda v: v.largest)
-    lost = sorted(
+    vanishing = sorted(
         (v for v in ranges.values if _vanishes(v, format)),
         key=lambda v: (_share(v, format).vanishing, _lost(v, format)),
     )
@@ -46,7 +42,7 @@ def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, l
     sections: tuple[tuple[Sequence[ValueRange], str, Callable[..., RenderableType]], ...] = (
         (beyond[::-1], f"pass {format}'s range{top}", _table_of_large),
         (near[::-1], f"come within a factor {_NEAR:g} of {format}'s limit", _table_of_large),
-        (lost[::-1], f"vanish in part in {format}", _table_of_small),
+        (vanishing[::-1], f"vanish in part in {format}", _table_of_small),
     )
     for values, description, table in sections:
         if values:
@@ -55,13 +51,13 @@ def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, l
             parts += [blank(), heading(title), table(layout, values[:limit], format)]
     if ranges.unknown:
         parts += [blank(), *report_unknown(ranges.unknown)]
-    elif ranges.values and not (beyond or near or lost):
+    elif ranges.values and not (beyond or near or vanishing):
         has_odd = any(value.has_nan or value.has_infinity for value in ranges.values)
         subject = "every finite number" if has_odd else "every value"
         parts += [blank(), Text(f"{subject} fits {format}: none passes its range, comes near it or vanishes")]
         top_value = max(ranges.values, key=lambda value: value.largest)
-        most = f"the largest magnitude is {spell_number(top_value.largest)}, of {clean(top_value.value)}"
-        parts.append(indented(f"{most} in {clean(top_value.largest_at)}", style="dim"))
+        summary = f"the largest magnitude is {spell_number(top_value.largest)}, of {clean(top_value.value)}"
+        parts.append(indented(f"{summary} in {clean(top_value.largest_at)}", style="dim"))
     return [*parts, *_report_odd(ranges.values, limit), *_report_skipped(ranges.skipped, limit)]
 
 
@@ -105,14 +101,17 @@ def _maker(value: "ValueRange") -> str:
 
 def _report_odd(values: "Sequence[ValueRange]", limit: int) -> list[RenderableType]:
     """Values that have NaN or infinities before any rounding."""
-    odd = [value for value in values if value.has_nan or value.has_infinity]
-    if not odd:
+    not_finite = [value for value in values if value.has_nan or value.has_infinity]
+    if not not_finite:
         return []
-    parts: list[RenderableType] = [blank(), heading(f"{spell_count(len(odd), 'value')} not finite before any rounding")]
-    for value in odd[:limit]:
+    parts: list[RenderableType] = [
+        blank(),
+        heading(f"{spell_count(len(not_finite), 'value')} not finite before any rounding"),
+    ]
+    for value in not_finite[:limit]:
         kinds = " and ".join(["NaN"] * value.has_nan + ["infinities"] * value.has_infinity)
         parts.append(indented(f"{clean(value.value)} ({_maker(value)}): {kinds}"))
-    return parts + ([indented(f"and {len(odd) - limit} more")] if len(odd) > limit else [])
+    return parts + ([indented(f"and {len(not_finite) - limit} more")] if len(not_finite) > limit else [])
 
 
 def _report_skipped(skipped: Sequence[str], limit: int) -> list[RenderableType]:
@@ -134,9 +133,7 @@ def _lost(value: "ValueRange", format: DType) -> float:
 
 
 def _limits(format: DType) -> tuple[float, float] | None:
-    """A format's largest finite number and the smallest magnitude that overflows; None if
-    unknown.
-    """
+    """A format's largest finite number and smallest overflowing magnitude; None if unknown."""
     if format in FORMATS:
         return FORMATS[format].max_finite, FORMATS[format].overflow_from
     return _SMALL_FORMATS.get(format)

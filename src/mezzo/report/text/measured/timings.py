@@ -61,9 +61,7 @@ def report_profiles(layout: Layout, profiles: "Sequence[RuntimeProfile]", top: i
 
 
 def spell_file(file: "FileTimes") -> str:
-    """A file's time and its speed relative to the reference: "4.300 ms, 2.79x (2.71 .. 2.85)
-    faster".
-    """
+    """A file's time and speed against the reference: "4.300 ms, 2.79x (2.71 .. 2.85) faster"."""
     if file.times is None:
         return "does not run"
     median = _spell_ms(file.times.median_ns)
@@ -183,8 +181,8 @@ def _spell_times(times: Spread | None) -> tuple[str, str, str]:
 def _spell_ms(time_ns: float) -> str:
     """A time with four digits: 0.1234 ms, 1.234 ms, 12.34 ms."""
     time_ms = time_ns / 1e6
-    whole = len(str(int(time_ms))) if time_ms >= 1 else 0
-    return f"{time_ms:.{max(0, 4 - whole)}f} ms"
+    digits = len(str(int(time_ms))) if time_ms >= 1 else 0
+    return f"{time_ms:.{max(0, 4 - digits)}f} ms"
 
 
 def _spell_speed(interval: Interval | None) -> tuple[str, str]:

@@ -163,9 +163,7 @@ def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
 
 
 def _cheaper_point(measured: "Measured", search: "SearchRecord") -> tuple[float, str] | None:
-    """The budget for the next cheaper plan of the frontier, margin included, and that plan's
-    cost.
-    """
+    """The budget for the frontier's next cheaper plan, margin included, and that plan's cost."""
     scale, chosen = scale_of(measured.frontier, measured.costs), _chosen_point(measured)
     if scale is None or chosen is None:
         return None

@@ -25,12 +25,12 @@ _FIGURES = 60
 
 def report_gradient_errors(layout: Layout, found: "GradientErrors", width: int) -> list[RenderableType]:
     """The weights with the largest gradient errors, in model order, and totals."""
-    shown = worst_weights(found)
+    weights = worst_weights(found)
     batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
     count = spell_count(len(found.weights), "weight")
-    title = count if len(shown) == len(found.weights) else f"the worst {len(shown)} of {count}"
+    title = count if len(weights) == len(found.weights) else f"the worst {len(weights)} of {count}"
     table = layout.make_table("weight", *TITLES, right=TITLES)
-    for weight in shown:
+    for weight in weights:
         name = shorten_path(clean(weight.name), max(width - _FIGURES, _SHORTEST_NAME))
         table.add_row(name, *spell_weight(weight, found))
     parts: list[RenderableType] = [heading(f"gradients over {batches}, relative L2 error"), Text(tell_all(found))]

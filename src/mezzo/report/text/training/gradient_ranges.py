@@ -1,6 +1,4 @@
-"""Report of gradient ranges: underflow and overflow in a format, and the loss scale that avoids
-them.
-"""
+"""Report of gradient ranges: underflow and overflow, and the loss scale that avoids them."""
 
 import math
 from collections.abc import Sequence
@@ -27,12 +25,12 @@ _ODD = "not finite in FP64 itself, which no scale mends"
 
 def report_gradient_ranges(layout: Layout, ranges: "GradientRanges", width: int) -> list[RenderableType]:
     """The gradients with the largest losses, activations before weights, and the loss scale."""
-    shown = worst_gradients(ranges)
+    gradients = worst_gradients(ranges)
     title = spell_count(len(ranges.every), "gradient")
-    if len(shown) < len(ranges.every):
-        title = f"the worst {len(shown)} of {title}"
+    if len(gradients) < len(ranges.every):
+        title = f"the worst {len(gradients)} of {title}"
     table = layout.make_table("gradient of", *RANGE_TITLES, right=RANGE_TITLES)
-    for gradient in shown:
+    for gradient in gradients:
         name = shorten_path(name_of_gradient(gradient), max(width - _FIGURES, _SHORTEST_NAME))
         table.add_row(name, *spell_gradient(gradient, ranges))
     parts: list[RenderableType] = [heading(tell_about(ranges)), blank(), heading(title), table]
@@ -71,9 +69,7 @@ def tell_about(ranges: "GradientRanges") -> str:
 
 
 def tell_ranges(ranges: "GradientRanges") -> list[str]:
-    """Sentences on lost gradients, the loss scale that keeps them, and gradients that are not
-    finite.
-    """
+    """Sentences on lost gradients, the loss scale that keeps them, and non-finite gradients."""
     lines = [*_lost(ranges), *tell_scale(ranges)]
     not_finite = [gradient for gradient in ranges.every if not gradient.is_finite]
     if not_finite:
@@ -86,16 +82,16 @@ def _lost(ranges: "GradientRanges") -> list[str]:
     larger = [gradient for gradient in ranges.every if gradient.beyond]
     lines = []
     if smaller:
-        most = max(smaller, key=lambda gradient: gradient.below_smallest)
+        worst = max(smaller, key=lambda gradient: gradient.below_smallest)
         lines.append(
             f"{spell_count(len(smaller), 'gradient')} {'has' if len(smaller) == 1 else 'have'} numbers that "
-            f"{ranges.dtype} has none for: {spell_share(most.below_smallest)} of {name_of_gradient(most)}"
+            f"{ranges.dtype} has none for: {spell_share(worst.below_smallest)} of {name_of_gradient(worst)}"
         )
     if larger:
-        most = max(larger, key=lambda gradient: gradient.beyond)
+        worst = max(larger, key=lambda gradient: gradient.beyond)
         lines.append(
             f"{spell_count(len(larger), 'gradient')} {'overflows' if len(larger) == 1 else 'overflow'}: "
-            f"{spell_share(most.beyond)} of {name_of_gradient(most)}"
+            f"{spell_share(worst.beyond)} of {name_of_gradient(worst)}"
         )
     return lines
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_LAYERS = 16
 HOW = "outputs: as it ran here; layers: emulated as planned, generated code may round less"
 _SHORTEST_NAME = 24
-# Columns beside the name: the figures; and with the source line, from a total width on.
+# Columns for the figures, for figures and source line, and the width from which lines are shown.
 _FIGURES, _LINED, _WIDE = 47, 74, 110
 ERRORS = ("from FP64", "from FP32", "FP32's own")
 
@@ -42,24 +42,22 @@ def report_layer_errors(layout: Layout, found: "LayerErrors", width: int) -> lis
 
 
 def _layers(layout: Layout, errors: "LayerErrors", width: int) -> list[RenderableType]:
-    shown = worst_layers(errors)
+    layers = worst_layers(errors)
     kind = "operator" if errors.is_by_operator else "module"
     count = spell_count(len(errors.layers), kind)
-    title = f"{count}, as they ran" if len(shown) == len(errors.layers) else f"the worst {len(shown)} of {count}"
-    has_lines = width >= _WIDE and any(layer.line is not None for layer in shown)
+    title = f"{count}, as they ran" if len(layers) == len(errors.layers) else f"the worst {len(layers)} of {count}"
+    has_lines = width >= _WIDE and any(layer.line is not None for layer in layers)
     lines = ("line",) if has_lines else ()
     table = layout.make_table(kind, "runs in", *ERRORS, *lines, right=ERRORS, fixed=("runs in", *lines))
     room = max(width - (_LINED if has_lines else _FIGURES), _SHORTEST_NAME)
-    for layer in shown:
+    for layer in layers:
         line = [spell_line(layer.line)] if has_lines else []
         table.add_row(shorten_path(name_of(layer, errors), room), spell_precisions(layer), *spell_errors(layer), *line)
     return [heading(title), table, *[Text(line) for line in tell_where(errors)]]
 
 
 def worst_layers(found: "LayerErrors") -> "Sequence[LayerError]":
-    """The layers with the largest errors, in execution order, without layers that only pass a value
-    on.
-    """
+    """The layers with the largest errors, in execution order, without pass-through layers."""
     layers = [
         layer
         for previous, layer in zip((None, *found.layers), found.layers, strict=False)
