@@ -35,10 +35,8 @@ def report_tuning(
     if measured.timing is not None:
         parts += [blank(), *_report_timing(layout, measured.timing)]
     if measured.frontier:
-        # A metric's budget is no error, so the plot has no line for it.
-        budget = math.nan if measured.search is None or _metric_of(measured) else measured.search.budget
         prediction = None if measured.search is None else measured.search.prediction
-        frontier = report_frontier(layout, measured.frontier, budget, measured.costs, prediction)
+        frontier = report_frontier(layout, measured.frontier, measured.costs, prediction)
         parts += [blank(), heading("the frontier between cost and error"), *frontier]
     if measured.comparison is not None:
         outputs = report_outputs(layout, measured.comparison)
