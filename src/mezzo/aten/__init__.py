@@ -1,6 +1,6 @@
-"""The PyTorch front end: functional graphs of ATen operators, as torch.export and AOTAutograd make them.
+"""The PyTorch front end: functional ATen graphs, as produced by torch.export and AOTAutograd.
 
-Nothing here loads torch before a source of its own comes in.
+Importing it does not load torch; opening a program does.
 """
 
 import os

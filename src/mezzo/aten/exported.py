@@ -1,4 +1,4 @@
-"""Exported programs: results become exported programs again, whose weights are stored as they are read."""
+"""Conversion of results back to `torch.export` programs, with weights stored in converted types."""
 
 import copy
 import os
@@ -25,12 +25,12 @@ from mezzo.common.staging import Staging
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.reading import Artifact
 
-# A weight, three calls that keep it within a limit, and its conversion.
+# A weight, three calls that clamp it, and its conversion.
 _LONGEST_WAY = 5
 
 
 class ExportedModel(TorchModel):
-    """An exported program that came in, brought into functional form."""
+    """An exported program, in functional form."""
 
     def __init__(self, program: Program, exported: ExportedProgram, progress: Progress | None) -> None:
         super().__init__(program, progress)
@@ -43,13 +43,15 @@ class ExportedModel(TorchModel):
     def size_of(self, whole: "ExportedProgram | Rewritten | Program") -> int:
         if not isinstance(whole, ExportedProgram):
             return super().size_of(whole)
-        held = {id(one): one for one in (*whole.state_dict.values(), *whole.constants.values())}
-        return sum(one.numel() * one.element_size() for one in held.values() if isinstance(one, torch.Tensor))
+        tensors = {id(tensor): tensor for tensor in (*whole.state_dict.values(), *whole.constants.values())}
+        return sum(
+            tensor.numel() * tensor.element_size() for tensor in tensors.values() if isinstance(tensor, torch.Tensor)
+        )
 
 
 class ExportedStore:
-    """Writes results as `.pt2` files. Their size is that of their weights and constants, as it is of what came in
-    memory: a file has traces and example inputs beside them.
+    """Writes results as `.pt2` files. Reported sizes are those of weights and constants, as for
+    programs in memory; a file also contains traces and example inputs.
     """
 
     data_suffix = ""
@@ -63,21 +65,21 @@ class ExportedStore:
         check_destination(path)
         if path.suffix != ".pt2":
             raise InputError(f"{os.fspath(dst)!r} does not end in .pt2, as PyTorch's programs do; name it so")
-        made = self._model.materialize(result)
+        program = self._model.materialize(result)
         with Staging() as staging:
             with staging.create(path) as sink:
-                torch.export.save(made, sink)
+                torch.export.save(program, sink)
             staging.commit()
-        return self._model.size_of(made)
+        return self._model.size_of(program)
 
     def load(self, path: Path) -> ExportedProgram:
-        """Read back what was just written."""
+        """Load the file that was just written."""
         return torch.export.load(path)
 
 
 def export_again(exported: ExportedProgram, result: Rewritten) -> ExportedProgram:
-    """The exported program that a result is. Weights are stored in what their readers want, once in each type; those
-    that share memory go on doing so.
+    """Build the exported program of a result. Each weight is stored once per dtype that its users
+    need; weights that share memory still do.
     """
     return _Exporter(exported, result).export()
 
@@ -89,29 +91,30 @@ class _Exporter:
         self.state: dict[str, Any] = dict(exported.state_dict)
         self.constants: dict[str, Any] = dict(exported.constants)
         self.specs = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
-        self.stored: dict[tuple[int, object], torch.Tensor] = {}  # by what a weight was, and what was made of it
+        self.stored: dict[tuple[int, object], torch.Tensor] = {}  # by weight id and calls applied
 
     def export(self) -> ExportedProgram:
         casts = frozenset(self.result.casts)
         for cast in [node for node in self.graph.nodes if node.name in casts]:
-            way = self._way_from_weight(cast)
-            if way and self.specs[way[0].name].target is not None:
-                self._store(way[0], way[1:])
+            path = self._way_from_weight(cast)
+            if path and self.specs[path[0].name].target is not None:
+                self._store(path[0], path[1:])
         return self._rebuild()
 
     def _way_from_weight(self, cast: fx.Node) -> list[fx.Node]:
-        """The weight that a conversion is of, what was put between them to keep it within a limit, and the conversion;
-        nothing where it is of no weight.
+        """The path from a weight to a conversion: the weight, the calls that clamp it, the
+        conversion.
+        Empty if the conversion's source is not a weight.
         """
-        way, pending = {cast}, [cast]
+        path, pending = {cast}, [cast]
         while pending:
-            for read in pending.pop().all_input_nodes:
-                if read not in way:
-                    way.add(read)
-                    pending.append(read)
-            if len(way) > _LONGEST_WAY:
+            for source in pending.pop().all_input_nodes:
+                if source not in path:
+                    path.add(source)
+                    pending.append(source)
+            if len(path) > _LONGEST_WAY:
                 return []
-        ordered = [node for node in self.graph.nodes if node in way]
+        ordered = [node for node in self.graph.nodes if node in path]
         return ordered if self._is_weight(ordered[0]) and not any(map(self._is_input, ordered[1:])) else []
 
     def _is_weight(self, node: fx.Node) -> bool:
@@ -120,55 +123,58 @@ class _Exporter:
     def _is_input(self, node: fx.Node) -> bool:
         return node.op != "call_function"
 
-    def _store(self, weight: fx.Node, way: Sequence[fx.Node]) -> None:
-        """Store what a conversion makes of a weight: in its place if nobody else reads it, else beside it."""
-        spec, cast = self.specs[weight.name], way[-1]
+    def _store(self, weight: fx.Node, path: Sequence[fx.Node]) -> None:
+        """Store a converted weight, replacing the original if that has no other users."""
+        spec, cast = self.specs[weight.name], path[-1]
         target = spec.target
         assert target is not None, "weights have names"
         home = self.constants if target in self.constants else self.state
-        low = self._converted(home[target], way)
-        if set(weight.users) <= set(way):
+        low = self._converted(home[target], path)
+        if set(weight.users) <= set(path):
             self._replace_everywhere(home, home[target], low, target)
-            further = weight
+            stored = weight
         else:
             name = f"{target}_{TORCH_DTYPES[low.dtype]}"
-            further = self._add_beside(weight, spec, name)
+            stored = self._add_beside(weight, spec, name)
             home[name] = low
-        further.meta = {**further.meta, "val": cast.meta["val"]}
-        cast.replace_all_uses_with(further)
-        for node in reversed(way):
+        stored.meta = {**stored.meta, "val": cast.meta["val"]}
+        cast.replace_all_uses_with(stored)
+        for node in reversed(path):
             if not node.users:
                 self.graph.erase_node(node)
 
-    def _converted(self, held: torch.Tensor, way: Sequence[fx.Node]) -> torch.Tensor:
-        """What calls make of a weight, once for all of its names."""
-        steps = tuple((node.target, tuple(one for one in node.args if not isinstance(one, fx.Node))) for node in way)
-        if (id(held), steps) not in self.stored:
-            made: dict[fx.Node, Any] = {}
-            for node in way:
+    def _converted(self, weight: torch.Tensor, path: Sequence[fx.Node]) -> torch.Tensor:
+        """The result of the calls on a weight, computed once for all of its names."""
+        calls = tuple(
+            (node.target, tuple(argument for argument in node.args if not isinstance(argument, fx.Node)))
+            for node in path
+        )
+        if (id(weight), calls) not in self.stored:
+            results: dict[fx.Node, Any] = {}
+            for node in path:
                 target: Any = node.target
-                made[node] = target(*fx.map_arg(node.args, lambda one: made.get(one, held.detach())))
-            low = made[way[-1]]
-            is_parameter = isinstance(held, torch.nn.Parameter)
-            self.stored[id(held), steps] = torch.nn.Parameter(low, requires_grad=False) if is_parameter else low
-        return self.stored[id(held), steps]
+                results[node] = target(*fx.map_arg(node.args, lambda argument: results.get(argument, weight.detach())))
+            low = results[path[-1]]
+            is_parameter = isinstance(weight, torch.nn.Parameter)
+            self.stored[id(weight), calls] = torch.nn.Parameter(low, requires_grad=False) if is_parameter else low
+        return self.stored[id(weight), calls]
 
-    def _replace_everywhere(self, home: dict[str, Any], held: torch.Tensor, low: torch.Tensor, target: str) -> None:
-        """Store a weight in another type, under its other names too where nobody reads those."""
+    def _replace_everywhere(self, home: dict[str, Any], weight: torch.Tensor, low: torch.Tensor, target: str) -> None:
+        """Store a weight in another dtype, also under its unused aliases."""
         for node in self.graph.nodes:
             spec = self.specs.get(node.name) if node.op == "placeholder" else None
             is_unread = spec is not None and spec.target is not None and not node.users
-            if is_unread and spec is not None and home.get(spec.target or "") is held:
+            if is_unread and spec is not None and home.get(spec.target or "") is weight:
                 home[spec.target or ""] = low
                 node.meta = {**node.meta, "val": node.meta["val"].to(low.dtype)}
         home[target] = low
 
     def _add_beside(self, weight: fx.Node, spec: InputSpec, target: str) -> fx.Node:
         with self.graph.inserting_after(weight):
-            further = self.graph.placeholder(f"{weight.name}_{target.rpartition('_')[2]}")
-        further.meta = dict(weight.meta)
-        self.specs[further.name] = replace(spec, arg=TensorArgument(name=further.name), target=target)
-        return further
+            placeholder = self.graph.placeholder(f"{weight.name}_{target.rpartition('_')[2]}")
+        placeholder.meta = dict(weight.meta)
+        self.specs[placeholder.name] = replace(spec, arg=TensorArgument(name=placeholder.name), target=target)
+        return placeholder
 
     def _rebuild(self) -> ExportedProgram:
         old = self.exported

@@ -1,4 +1,4 @@
-"""A graph that a compiler hands over, and holds on to: it is edited where it stands."""
+"""`HandedModel`, a compiler's graph that is edited in place."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from mezzo.formats.dtypes import DType
 
 
 class HandedModel(TorchModel):
-    """A compiler's graph. Applying edits it; it is as it was again where PyTorch has something against a call."""
+    """A compiler's graph. Edits are in place, and undone if PyTorch rejects a call."""
 
     def __init__(self, program: Program, progress: Progress | None = None) -> None:
         super().__init__(program, progress)
@@ -25,16 +25,16 @@ class HandedModel(TorchModel):
 
     @property
     def _unread(self) -> frozenset[str]:
-        """Copies of weights that may come in, before anybody reads them, are no part of what is planned."""
+        """Unused placeholders: inputs for low-precision weights that planning ignores."""
         inputs = (node for node in self.original.graph.nodes if node.op == "placeholder")
         return frozenset(node.name for node in inputs if not node.users)
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> Rewritten:
-        made = edit_in_place(own_reading(reading), edits, self._journal)
-        if made.fault is not None:
+        result = edit_in_place(own_reading(reading), edits, self._journal)
+        if result.fault is not None:
             self.restore()
-        return made
+        return result
 
     def restore(self) -> None:
-        """Bring the graph back to what it was when it was handed over."""
+        """Undo all edits of the graph."""
         self._journal.undo()

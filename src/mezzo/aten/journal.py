@@ -1,4 +1,4 @@
-"""Edits of a graph that can be taken back: a compiler's graph is edited where it stands, or left as it was."""
+"""Undo log for edits of an FX graph, to restore a compiler's graph after a failed edit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 class Journal:
-    """Edits a graph, and knows what it was before."""
+    """Edits a graph and records its previous state."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self._graph = graph
@@ -18,7 +18,7 @@ class Journal:
         self._made: dict[fx.Node, object] = {}
 
     def add(self, behind: fx.Node, target: Any, arguments: tuple[Any, ...], meta: dict[str, Any]) -> fx.Node:
-        """Put a call right behind a node."""
+        """Insert a call directly after a node."""
         with self._graph.inserting_after(behind):
             node = self._graph.call_function(target, arguments)
         node.meta = meta
@@ -26,23 +26,23 @@ class Journal:
         return node
 
     def feed(self, node: fx.Node, arguments: Arguments) -> None:
-        """Give a node other arguments."""
+        """Replace a node's arguments."""
         self._arguments.setdefault(node, (node.args, node.kwargs))
         node.args = arguments[0]
         if arguments[1]:
             node.kwargs = dict(arguments[1])
 
     def retype(self, node: fx.Node, made: object) -> None:
-        """Say what a node makes now."""
+        """Set a node's fake result."""
         self._made.setdefault(node, node.meta.get("val"))
         node.meta["val"] = made
 
     def undo(self) -> None:
-        """Bring the graph back to what it was."""
+        """Restore the graph's original state."""
         for node, (args, kwargs) in self._arguments.items():
             node.args, node.kwargs = args, dict(kwargs)
-        for node, made in self._made.items():
-            node.meta["val"] = made
+        for node, value in self._made.items():
+            node.meta["val"] = value
         for node in reversed(self._added):
             self._graph.erase_node(node)
         self._arguments, self._made, self._added = {}, {}, []

@@ -1,7 +1,7 @@
-"""What regions have put on nodes of FX graphs: which are kept as they were written, which are forced into a format.
+"""Precision regions as marks on FX nodes: nodes kept as written, and nodes forced into a format.
 
-A region writes one word into `node.meta["custom"]`, which tracers, AOTAutograd and saved programs carry along. It is
-read here, and nothing is loaded for it.
+A region writes one word into `node.meta["custom"]`, which tracers, AOTAutograd and saved programs
+preserve. This module reads the marks, without importing torch.
 """
 
 import hashlib
@@ -13,28 +13,29 @@ from typing import Any, NamedTuple
 from mezzo.formats.dtypes import FORMATS, HIGH, LOW_DTYPES, DType
 from mezzo.formats.format_words import read_format
 
-# Where a node's mark stands, inside its "custom".
+# Key of a node's mark, inside its "custom".
 KEY = "mezzo.region"
 KEEP = "keep"
-# Of a disabled autocast: what is in it keeps its types, and a compiler writes it as all else.
+# The mark of nodes under a disabled autocast: their types stay, but any compiler may generate their
+# code.
 _KEEP_TYPES = "keep-types"
-# What is forced, by the word of options.
+# Formats that a region may force, by their option words.
 FORCED: Mapping[str, DType] = MappingProxyType({**LOW_DTYPES, FORMATS[HIGH].words[0]: HIGH})
 _CUSTOM = "custom"
-# Begins the word of what calls a body, with the depth of bodies that it stands in. What is in the body has the word
-# too, unless a region was opened there.
+# Prefix of the mark of a node that calls a subgraph, followed by the nesting depth. Nodes of the
+# subgraph inherit this mark, unless a region was opened inside it.
 _AROUND = "around"
 _AUTOCAST = "wrap_with_autocast"
-# What torch.export writes apart into a body, and PyTorch back into the graph when that is decomposed.
+# Regions that torch.export moves into a subgraph, and that decomposition inlines again.
 WRITTEN_APART = frozenset({_AUTOCAST, "wrap_with_set_grad_enabled"})
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a region asks of a node: the format that it runs in; None: it stays as it was written. `is_exact`: to the
-    bit, by PyTorch's own kernel.
+    """A region's request for a node: the format to run in, or None to stay as written.
 
-    `depth` is that of the bodies in which the region was found, one in the other.
+    `is_exact` requires bit-equal results from PyTorch's own kernel. `depth` is the number of
+    subgraphs around the region.
     """
 
     dtype: DType | None
@@ -43,7 +44,7 @@ class Mark:
 
 
 class MarkedNode(NamedTuple):
-    """A node of a graph or of a body in it. `body` is the path of names that leads to its graph, () at the top."""
+    """A node with its mark. `body` is the attribute path to its subgraph, () at the top."""
 
     body: tuple[str, ...]
     node: Any
@@ -51,21 +52,22 @@ class MarkedNode(NamedTuple):
 
 
 def mark_of(meta: Mapping[str, object]) -> Mark | None:
-    """The mark of a node that stands in no body, of its `meta`; None where it is in no region.
+    """The mark of a node of the main graph, from its `meta`; None outside of any region.
 
-    Raises InputError: the word is none that a region writes.
+    Raises InputError: the mark is not one that a region writes.
     """
     word = _word_of(meta)
     return None if word is None else read_mark(word)
 
 
 def mark_within(meta: Mapping[str, object], around: Mark | None, depth: int = 1) -> Mark | None:
-    """The mark of a node of a body whose caller's mark is `around`: its own where a region was opened in the body.
+    """The mark of a node in a subgraph whose call has the mark `around`.
 
-    A body may have several callers, in regions that differ, and the word that it was traced with is that of the first.
-    `depth` is 1 for a body of the graph itself, 2 for one in that.
+    A region opened inside the subgraph wins. A subgraph may have several calls in different
+    regions, and the mark in its metadata comes from the first. `depth` is 1 for a subgraph of the
+    main graph, 2 for one nested in that.
 
-    Raises InputError: the word is none that a region writes.
+    Raises InputError: the mark is not one that a region writes.
     """
     word = _word_of(meta)
     if word is None:
@@ -76,7 +78,7 @@ def mark_within(meta: Mapping[str, object], around: Mark | None, depth: int = 1)
 
 
 def read_mark(word: str) -> Mark:
-    """What a region's word says. Raises InputError: it is none."""
+    """Parse a region's word. Raises InputError: it is invalid."""
     plain, depth = word, 0
     match word.split(" "):
         case [before, number, rest] if before == _AROUND and number.isdecimal():
@@ -87,27 +89,26 @@ def read_mark(word: str) -> Mark:
 
 
 def spell_around(word: str, depth: str) -> str:
-    """The word of what calls a body: "around 0 keep"."""
+    """The mark of a node that calls a subgraph, such as "around 0 keep"."""
     return f"{_AROUND} {depth} {word}"
 
 
 def marks_in(graph_module: Any) -> Iterator[MarkedNode]:
-    """Every node of a graph and of its bodies with its mark, in order; a body follows the node that calls it, once for
-    each that does.
+    """Every node of a graph and its subgraphs with its mark, in order. The nodes of a subgraph
+    follow each node that calls it.
     """
     return _marks_in(graph_module, (), None)
 
 
 def mark_disabled_autocast(graph_module: Any, depth: int = 0, *, is_inside: bool = False) -> None:
-    """Mark what an author computes under `torch.autocast(..., enabled=False)` as of the types that it has, bodies
-    included.
+    """Mark nodes under `torch.autocast(..., enabled=False)`, in subgraphs too, to keep their types.
 
-    In a graph of Dynamo such a part stands between two calls, in an exported program it is a body. Nodes that are in a
-    region of mezzo's stay in that. `meta` is replaced and not written into. `depth`: as in `Mark`; `is_inside` says
-    that the graph itself is such a part.
+    A Dynamo graph has such a region between two calls, an exported program has it as a subgraph.
+    Nodes in one of mezzo's regions keep that mark. `meta` is replaced, not modified. `depth` is as
+    in `Mark`; `is_inside` means that the graph itself is such a region.
     """
     is_disabled = is_inside
-    outside: list[bool] = []  # whether autocast was disabled around each part that is not yet left
+    outside: list[bool] = []  # for each open autocast region: was autocast disabled around it
     for node in graph_module.graph.nodes:
         name = getattr(node.target, "__name__", "")
         bodies = [body for _, body in _bodies_of(node, graph_module)]
@@ -126,12 +127,12 @@ def mark_disabled_autocast(graph_module: Any, depth: int = 0, *, is_inside: bool
 
 
 def digest_of_marks(graph_module: Any) -> str:
-    """Names what regions say of a graph: equal where all nodes have equal marks, bodies included."""
-    sums = hashlib.sha256()
+    """A hash of the marks of all nodes, including those of subgraphs."""
+    digest = hashlib.sha256()
     for at, (body, _, mark) in enumerate(marks_in(graph_module)):
         if mark is not None:
-            sums.update(f"{at} {'/'.join(body)} {mark.dtype} {mark.is_exact}\n".encode())
-    return sums.hexdigest()[:32]
+            digest.update(f"{at} {'/'.join(body)} {mark.dtype} {mark.is_exact}\n".encode())
+    return digest.hexdigest()[:32]
 
 
 def _word_of(meta: Mapping[str, object]) -> str | None:
@@ -149,7 +150,7 @@ def _marks_in(owner: Any, body: tuple[str, ...], around: Mark | None) -> Iterato
 
 
 def _bodies_of(node: Any, owner: Any) -> Iterator[tuple[str, Any]]:
-    """The graphs that a node calls: named by the attributes among its operands, or by itself."""
+    """The subgraphs that a node calls, with the attribute names under which it refers to them."""
     names = [str(operand.target) for operand in node.all_input_nodes if operand.op == "get_attr"]
     if node.op == "call_module":
         names = [str(node.target)]

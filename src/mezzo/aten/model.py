@@ -1,4 +1,4 @@
-"""A PyTorch program that came in: the front end's contract over FX graphs."""
+"""`TorchModel`, the front end's model contract implemented over FX graphs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Standing:
-    """A program that was traced is valid."""
+    """The validity of a source; a traced program is always valid."""
 
     is_valid: bool = True
     fault: str | None = None
 
 
 class TorchModel:
-    """A functional graph that came in. Results are `Rewritten`."""
+    """A functional graph to convert. Results are `Rewritten`."""
 
     leniency: str | None = None
     version: int | None = None
     record: Record | None = None
     standing = Standing()
     store: "Store | None" = None
-    path: Path | None = None  # a program in memory, whatever it was loaded from
+    path: Path | None = None  # programs are in memory, even if loaded from a file
 
     def __init__(self, program: Program, progress: Progress | None = None) -> None:
         self.original, self.progress = program, progress
@@ -78,15 +78,15 @@ class TorchModel:
         raise AssertionError("ATen states no version")
 
     def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        own = own_reading(reading)
+        torch_reading = own_reading(reading)
         for value in values:
-            holder = own.holders[value]
-            held = None if holder is None else self.original.weights.get(holder.name)
-            if holder is not None and held is not None and held.tensor is not None and dtype_of(holder) is HIGH:
-                yield value, held.tensor().detach().cpu().numpy()
+            holder = torch_reading.holders[value]
+            weight = None if holder is None else self.original.weights.get(holder.name)
+            if holder is not None and weight is not None and weight.tensor is not None and dtype_of(holder) is HIGH:
+                yield value, weight.tensor().detach().cpu().numpy()
 
     def widened(self) -> "TorchModel":
-        """Itself: PyTorch's targets quantize nothing."""
+        """The model itself: targets for PyTorch do not quantize."""
         return self
 
     def fused(
@@ -114,7 +114,7 @@ class TorchModel:
         return result.fault
 
     def note_record(self, result: Artifact, text: str) -> None:
-        """A graph in memory tells nothing of how it was made."""
+        """Do nothing: a graph in memory has no metadata to write to."""
 
     def runnable(self, result: "Rewritten | Program") -> Artifact:
         return self.materialize(result)
@@ -127,22 +127,22 @@ class TorchModel:
 
     def ports(self, result: Rewritten | None = None) -> tuple[Port, ...]:
         program = self.original if result is None else result.program
-        found = []
+        ports = []
         for node in program.graph.nodes:
             dtype = dtype_of(node)
             if node.op == "placeholder" and dtype is not None and node.name not in program.weights:
-                found.append(Port(program.names.get(node.name, node.name), True, dtype))
+                ports.append(Port(program.names.get(node.name, node.name), True, dtype))
         for name, returned in program.returned:
             dtype = None if returned is None else dtype_of(returned)
             if dtype is not None:
-                found.append(Port(name, False, dtype))
-        return tuple(found)
+                ports.append(Port(name, False, dtype))
+        return tuple(ports)
 
     def low_weights(self) -> DType | None:
-        held = [dtype_of(node) for node in self.original.graph.nodes if node.name in self.original.weights]
-        counts = {dtype: held.count(dtype) for dtype in (*LOW_DTYPES.values(), HIGH)}
-        most = max(LOW_DTYPES.values(), key=lambda dtype: counts[dtype])
-        return most if counts[most] > counts[HIGH] else None
+        dtypes = [dtype_of(node) for node in self.original.graph.nodes if node.name in self.original.weights]
+        counts = {dtype: dtypes.count(dtype) for dtype in (*LOW_DTYPES.values(), HIGH)}
+        commonest = max(LOW_DTYPES.values(), key=lambda dtype: counts[dtype])
+        return commonest if counts[commonest] > counts[HIGH] else None
 
     def operators(self) -> Set[tuple[str, str]]:
         calls = [node for node in self.original.graph.nodes if node.op == "call_function"]
@@ -159,6 +159,6 @@ class TorchModel:
 
 
 def own_reading(reading: AnyReading) -> TorchReading:
-    """A reading as the one of this front end that it is."""
+    """Narrow a reading to this front end's type."""
     assert isinstance(reading, TorchReading), "a model is handed its own readings"
     return reading

@@ -1,4 +1,4 @@
-"""Opens exported programs, and graphs that a compiler hands over."""
+"""Opening of exported programs and of graphs from a compiler."""
 
 import warnings
 from typing import Any
@@ -30,15 +30,15 @@ def open_model(source: Any, *, progress: Progress | None) -> TorchModel:
 
 
 def functional(exported: ExportedProgram) -> ExportedProgram:
-    """The program without operators that write into their operands; composites stay whole.
+    """The program in functional form: without in-place operators; composite operators stay whole.
 
-    Raises ModelError: PyTorch cannot do so.
+    Raises ModelError: PyTorch cannot functionalize it.
     """
     try:
-        with warnings.catch_warnings():  # PyTorch copies what it deprecates itself
+        with warnings.catch_warnings():  # PyTorch uses its own deprecated class
             warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
-            made: ExportedProgram = with_parts_node_by_node(exported).run_decompositions({})
-        return made
+            result: ExportedProgram = with_parts_node_by_node(exported).run_decompositions({})
+        return result
     except Exception as error:
-        said = spell_raised(error, _LONGEST_FAULT)
-        raise ModelError(f"the program cannot be brought into functional form: {said}; export it anew") from error
+        message = spell_raised(error, _LONGEST_FAULT)
+        raise ModelError(f"the program cannot be brought into functional form: {message}; export it anew") from error

@@ -1,8 +1,7 @@
-"""Parts of exported programs that torch.export writes apart: what is computed under an autocast, or with gradients
-switched on or off.
+"""Inlining of torch.export's autocast and set_grad_enabled regions, node by node.
 
-PyTorch writes them back when it decomposes a program, and calls each as a whole: what is in it would have the metadata
-of the call, and not its own region, module and line.
+torch.export moves such regions into submodules, and decomposition inlines each as one call, so that
+the nodes would get the call's metadata in place of their own region, module and line.
 """
 
 import copy
@@ -15,9 +14,10 @@ from mezzo.aten.marks import WRITTEN_APART, mark_disabled_autocast
 
 
 def with_parts_node_by_node(exported: ExportedProgram) -> ExportedProgram:
-    """A program whose parts run node by node, so that each node's metadata stays, with disabled autocasts marked.
+    """A program whose submodule regions run node by node, so that nodes keep their metadata.
 
-    Weights are shared, and the program that came in is not changed; it is returned itself where it has no parts.
+    Disabled autocasts are marked. Weights are shared; the input is not changed, and is returned as
+    is if it has no such regions.
     """
     if not any(map(_is_part, exported.graph.nodes)):
         return exported
@@ -41,23 +41,23 @@ def _is_part(node: fx.Node) -> bool:
 
 
 def _copied(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a graph and of its parts, without assertions about types, which autocasts change."""
+    """A copy of a graph and its regions, without dtype assertions, which autocast invalidates."""
     graph = copy.deepcopy(module.graph)
     for node, twin in zip(module.graph.nodes, graph.nodes, strict=True):
         twin.name = node.name
     without_assertions(graph)
-    made = fx.GraphModule(module, graph)
-    made.meta.update(module.meta)
+    result = fx.GraphModule(module, graph)
+    result.meta.update(module.meta)
     for part in [node for node in graph.nodes if _is_part(node)]:
         for name in [str(operand.target) for operand in part.all_input_nodes if operand.op == "get_attr"]:
             inner = _copied(getattr(module, name))
             inner.forward = _NodeByNode(inner)
-            setattr(made, name, inner)
-    return made
+            setattr(result, name, inner)
+    return result
 
 
 def without_assertions(graph: fx.Graph) -> fx.Graph:
-    """The graph without what pins types that were true as it was traced."""
+    """Remove the dtype assertions recorded during tracing, in place, and return the graph."""
     for node in list(graph.nodes):
         if node.op == "call_function" and str(node.target) == "aten._assert_tensor_metadata.default":
             graph.erase_node(node)
@@ -65,7 +65,7 @@ def without_assertions(graph: fx.Graph) -> fx.Graph:
 
 
 class _NodeByNode:
-    """Calls a graph as the interpreter of PyTorch does, which tells tracers of each node's metadata."""
+    """Runs a graph through `fx.Interpreter`, which gives tracers each node's metadata."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         self._module = module

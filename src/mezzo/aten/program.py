@@ -1,4 +1,4 @@
-"""A functional graph of ATen operators with what stands behind its placeholders: what is read, and what is edited."""
+"""`Program`, a functional ATen graph with its weights, constants and names."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -36,10 +36,7 @@ FROM_DTYPE: Mapping[DType, torch.dtype] = MappingProxyType({dtype: kind for kind
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What stands behind a placeholder or a constant of the graph: a weight's own name, and its numbers, if at hand.
-
-    `tensor` gives them when asked; None where nobody has them.
-    """
+    """A weight or constant: its name, and a function that returns its tensor, if available."""
 
     name: str
     tensor: Callable[[], torch.Tensor] | None
@@ -47,15 +44,17 @@ class Held:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Program:
-    """A functional graph whose nodes hold fake tensors in `meta["val"]`. It stays as it is, `copied` is edited; a
-    compiler's graph alone is edited where it stands.
+    """A functional graph whose nodes have fake tensors in `meta["val"]`.
 
-    `owner` has the graph's constants and bodies as attributes. `weights` are what never changes while the program runs,
-    by the name of the placeholder; other placeholders are inputs, and `names` says what these are called where that is
-    not the placeholder's name. `states` are what inputs hold before the first run, where the program knows it: buffers
-    that it writes. `outputs` are names of what is returned, in order; None: they are numbered. Of a body that another
-    graph calls, `path` are the names that lead to it, and `around` is the mark of its caller. Of a joint graph,
-    `backward` are the nodes that run after the gradients of its results have come in.
+    It is not modified; edits go to `copied()`. Only a compiler's graph is edited in place.
+
+    `owner` is the module with the graph's constants and subgraphs as attributes. `weights` are the
+    placeholders whose tensors do not change between runs, by placeholder name; other placeholders
+    are inputs, and `names` lists those whose name differs from the placeholder's. `states` are
+    initial values of inputs where the program has them: buffers that it writes. `outputs` are the
+    output names in order; None numbers them. For a subgraph, `path` is the path of names to it, and
+    `around` is its caller's mark. For a joint forward and backward graph, `backward` is the set of
+    nodes that run after the output gradients arrive.
     """
 
     graph: fx.Graph
@@ -73,34 +72,34 @@ class Program:
         """A copy of the graph whose nodes have the same names, in the same order."""
         graph = copy.deepcopy(self.graph)
         graph.owning_module = None
-        for node, twin in zip(self.graph.nodes, graph.nodes, strict=True):
-            twin.name = node.name  # a copy gives another to what is called as a builtin is: "input", "max"
+        for node, copy_node in zip(self.graph.nodes, graph.nodes, strict=True):
+            copy_node.name = node.name  # deepcopy renames nodes named like a builtin: "input", "max"
         return graph
 
     def mark_of(self, node: fx.Node) -> Mark | None:
-        """What a region asks of a node of the graph."""
+        """The mark of a node of this graph."""
         return mark_within(node.meta, self.around, len(self.path)) if self.path else mark_of(node.meta)
 
     @property
     def returned(self) -> tuple[tuple[str, fx.Node | None], ...]:
-        """What the graph returns, in order, with its names; None of what is no node of it."""
+        """The graph's outputs with their names, in order; None for an output that is not a node."""
         end = next(node for node in reversed(self.graph.nodes) if node.op == "output")
-        given = end.args[0]
-        several = given if isinstance(given, tuple | list) else (given,)
-        names = self.outputs or tuple(map(str, range(len(several))))
+        returned = end.args[0]
+        outputs = returned if isinstance(returned, tuple | list) else (returned,)
+        names = self.outputs or tuple(map(str, range(len(outputs))))
         return tuple(
-            (name, one if isinstance(one, fx.Node) else None) for name, one in zip(names, several, strict=True)
+            (name, output if isinstance(output, fx.Node) else None) for name, output in zip(names, outputs, strict=True)
         )
 
     @property
     def weight_bytes(self) -> int:
-        """The size of the weights, in the types that the graph has them in."""
-        held = [tensor_of(node) for node in self.graph.nodes if node.name in self.weights]
-        return sum(one.numel() * one.element_size() for one in held if one is not None)
+        """The size of the weights in bytes, in their dtypes in the graph."""
+        tensors = [tensor_of(node) for node in self.graph.nodes if node.name in self.weights]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
 
 
 def packet_of(target: object) -> str:
-    """The name of an operator without its library and its overload; "" of what is none."""
+    """An operator's name without namespace and overload; "" for other targets."""
     return _packet_of(target) if isinstance(target, torch._ops.OpOverload) else ""
 
 
@@ -111,20 +110,20 @@ def _packet_of(target: torch._ops.OpOverload) -> str:
 
 
 def attribute_of(owner: torch.nn.Module, node: fx.Node) -> Any:
-    """What a get_attr node of a module's graph reads: a constant, or a body."""
-    held: Any = owner
+    """The constant or subgraph that a get_attr node refers to."""
+    attribute: Any = owner
     for part in str(node.target).split("."):
-        held = getattr(held, part)
-    return held
+        attribute = getattr(attribute, part)
+    return attribute
 
 
 def tensor_of(node: fx.Node) -> torch.Tensor | None:
-    """The fake tensor that a node makes; None where it makes none, or several."""
-    made = node.meta.get("val")
-    return made if isinstance(made, torch.Tensor) else None
+    """The fake tensor that a node produces; None if it produces none or several."""
+    value = node.meta.get("val")
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def dtype_of(node: fx.Node) -> DType | None:
-    """What a node's tensor holds; None where it makes none."""
-    made = tensor_of(node)
-    return None if made is None else TORCH_DTYPES.get(made.dtype)
+    """The dtype of a node's tensor; None if it does not produce a single tensor."""
+    tensor = tensor_of(node)
+    return None if tensor is None else TORCH_DTYPES.get(tensor.dtype)

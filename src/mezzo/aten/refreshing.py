@@ -1,4 +1,4 @@
-"""What every call of an edited graph makes, asked of PyTorch: types, strides, and whose memory it is."""
+"""Update of an edited graph's fake tensors (dtypes, strides, aliasing) by fake execution."""
 
 from operator import getitem
 from typing import NamedTuple
@@ -14,111 +14,116 @@ from mezzo.common.errors import spell_raised
 _LONGEST_FAULT = 200
 
 Types = tuple[torch.dtype | None, ...]
-# What PyTorch has answered of calls: it says the same of every graph.
+# Results by kind of call, valid for every graph and therefore cached globally.
 _ANSWERS: dict[object, Types | str] = {}
 
 
 class Refusal(NamedTuple):
-    """A call that PyTorch refuses, and what it raises."""
+    """A call that PyTorch rejects, and the error."""
 
     node: fx.Node
     raised: str
 
 
 class Refresher:
-    """Brings `meta["val"]` of a graph up to date."""
+    """Updates `meta["val"]` of a graph's nodes."""
 
     def __init__(self, mode: FakeTensorMode, owner: torch.nn.Module, graph: fx.Graph, journal: Journal) -> None:
         self.mode, self.owner, self.graph, self.journal = mode, owner, graph, journal
 
     def refresh(self, casts: set[fx.Node], changed: set[fx.Node]) -> Refusal | None:
-        """Ask what every call makes whose operands have changed: the first that PyTorch refuses, if any.
+        """Recompute results of calls with changed operands; returns the first rejected call.
 
-        `casts` are conversions that were put in; `changed`, they among them, what has another type than it had.
+        `casts` are the inserted conversions; `changed` are all nodes with a new type, including
+        those.
         """
         changed = set(changed)
-        # Conversions make dense what is expanded or cut out: who reads them instead may make other strides, too.
-        moved = {one for one in casts if not is_laid_out_alike(one.meta["val"], one.all_input_nodes[0].meta["val"])}
+        # A conversion returns a dense tensor, so that users of a strided or expanded operand may
+        # get new strides, too.
+        restrided = {
+            node for node in casts if not is_laid_out_alike(node.meta["val"], node.all_input_nodes[0].meta["val"])
+        }
         for node in self.graph.nodes:
             if node.op != "call_function" or changed.isdisjoint(node.all_input_nodes):
                 continue
-            is_moved = not moved.isdisjoint(node.all_input_nodes)
-            if node in casts and not is_moved:
+            is_restrided = not restrided.isdisjoint(node.all_input_nodes)
+            if node in casts and not is_restrided:
                 continue
             before = node.meta.get("val")
-            made = self._made(node, is_moved)
-            if isinstance(made, str):
-                return Refusal(node, made)
-            if made is not before:
-                self.journal.retype(node, made)
+            result = self._made(node, is_restrided)
+            if isinstance(result, str):
+                return Refusal(node, result)
+            if result is not before:
+                self.journal.retype(node, result)
                 changed.add(node)
-            if not is_laid_out_alike(made, before):
-                moved.add(node)
+            if not is_laid_out_alike(result, before):
+                restrided.add(node)
         return None
 
-    def _made(self, node: fx.Node, is_moved: bool) -> object:
-        """What a call makes now, or what PyTorch raises instead. Where types alone can have changed, each kind of call
-        is asked about once.
+    def _made(self, node: fx.Node, is_restrided: bool) -> object:
+        """A call's new result, or PyTorch's error text. If only types can have changed, the result
+        is cached by kind of call.
         """
-        held = node.meta.get("val")
-        if _shares_memory(node.target) or (is_moved and _is_plain(node)):
+        previous = node.meta.get("val")
+        if _shares_memory(node.target) or (is_restrided and _is_plain(node)):
             return self._run(node)
-        found = self._types(node)
-        if isinstance(found, str) or found == dtypes_of(held):
-            return found if isinstance(found, str) else held
-        return self._retyped(held, found)
+        types = self._types(node)
+        if isinstance(types, str) or types == dtypes_of(previous):
+            return types if isinstance(types, str) else previous
+        return self._retyped(previous, types)
 
     def _run(self, node: fx.Node) -> object:
         try:
-            return run_fake(self.mode, node, self.owner, lambda one: one.meta["val"])
+            return run_fake(self.mode, node, self.owner, lambda operand: operand.meta["val"])
         except Exception as error:  # noqa: BLE001  # whatever an operator raises
             return spell_raised(error, _LONGEST_FAULT)
 
     def _types(self, node: fx.Node) -> Types | str:
-        if not isinstance(node.target, torch._ops.OpOverload):  # what it calls is not told by its operands
+        if not isinstance(node.target, torch._ops.OpOverload):  # subgraphs are not visible in the operand types
             return self._asked(node)
-        # How many a split or an unbind makes hangs on sizes, which the kinds do not tell.
+        # The number of results of a split or an unbind depends on sizes, which are not part of the
+        # kinds.
         key = node.target, _kinds_in((node.args, node.kwargs)), len(dtypes_of(node.meta.get("val")))
         if key not in _ANSWERS:
             _ANSWERS[key] = self._asked(node)
         return _ANSWERS[key]
 
     def _asked(self, node: fx.Node) -> Types | str:
-        made = self._run(node)
-        return made if isinstance(made, str) else dtypes_of(made)
+        result = self._run(node)
+        return result if isinstance(result, str) else dtypes_of(result)
 
-    def _retyped(self, made: object, types: Types) -> object:
-        """What a call makes, in other types."""
-        if isinstance(made, tuple | list):
-            return type(made)(self._retyped(*pair) for pair in zip(made, ((one,) for one in types), strict=True))
+    def _retyped(self, value: object, types: Types) -> object:
+        """A call's previous result, with new dtypes."""
+        if isinstance(value, tuple | list):
+            return type(value)(self._retyped(*pair) for pair in zip(value, ((dtype,) for dtype in types), strict=True))
         (dtype,) = types
-        is_changed = isinstance(made, torch.Tensor) and dtype is not None and made.dtype is not dtype
-        return laid_out_as(self.mode, made, dtype) if is_changed else made
+        is_changed = isinstance(value, torch.Tensor) and dtype is not None and value.dtype is not dtype
+        return laid_out_as(self.mode, value, dtype) if is_changed else value
 
 
 def _shares_memory(target: object) -> bool:
-    """Whether what a call makes is memory of what it reads, so that no tensor like it can stand for it."""
+    """Whether a call's result may alias its operands, so that its fake must alias, too."""
     if target is getitem:
         return True
-    return isinstance(target, torch._ops.OpOverload) and any(one.alias_info for one in target._schema.returns)
+    return isinstance(target, torch._ops.OpOverload) and any(result.alias_info for result in target._schema.returns)
 
 
 def _is_plain(node: fx.Node) -> bool:
-    """Whether a call may be run anew: its bodies are not moved, and it makes no sizes of its own."""
+    """Whether a call may be rerun: it calls no subgraph and creates no unbacked sizes."""
     return isinstance(node.target, torch._ops.OpOverload) and "unbacked_bindings" not in node.meta
 
 
-def _kinds_in(given: object) -> object:
-    """All that types of results may depend on in the arguments of a call, for operators of whom PyTorch took the same
-    sizes before.
+def _kinds_in(argument: object) -> object:
+    """The part of a call's arguments that result dtypes may depend on. Assumes operators that
+    accepted the same sizes before.
     """
-    if isinstance(given, fx.Node):
-        held = given.meta.get("val")
-        is_tensor = isinstance(held, torch.Tensor)
-        return (held.dtype, held.device.type, held.dim() == 0) if is_tensor else type(held)
-    if isinstance(given, tuple | list):
-        return tuple(map(_kinds_in, given))
-    if isinstance(given, dict):
-        return tuple((name, _kinds_in(one)) for name, one in given.items())
-    is_counted = isinstance(given, int | float) and not isinstance(given, bool)
-    return type(given) if is_counted else given
+    if isinstance(argument, fx.Node):
+        value = argument.meta.get("val")
+        is_tensor = isinstance(value, torch.Tensor)
+        return (value.dtype, value.device.type, value.dim() == 0) if is_tensor else type(value)
+    if isinstance(argument, tuple | list):
+        return tuple(map(_kinds_in, argument))
+    if isinstance(argument, dict):
+        return tuple((name, _kinds_in(item)) for name, item in argument.items())
+    is_number = isinstance(argument, int | float) and not isinstance(argument, bool)
+    return type(argument) if is_number else argument

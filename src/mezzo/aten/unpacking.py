@@ -1,4 +1,4 @@
-"""What an exported program is to the planner: its graph, with what stands behind its placeholders."""
+"""Conversion of a `torch.export.ExportedProgram` to the planner's `Program`."""
 
 import itertools
 from typing import Any
@@ -14,7 +14,7 @@ from mezzo.aten.program import Held, Program
 def program_of(exported: ExportedProgram) -> Program:
     """The graph of a functional exported program, with its weights.
 
-    Buffers that it writes are inputs and outputs: they keep their types.
+    Buffers that the program mutates are inputs and outputs, and keep their types.
     """
     signature = exported.graph_signature
     written = set(signature.buffers_to_mutate.values()) | set(signature.parameters_to_mutate.values())
@@ -25,8 +25,8 @@ def program_of(exported: ExportedProgram) -> Program:
         name, target = spec.arg.name, spec.target
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR) and target is not None:
             names[name] = target
-            held = Held(target, lambda target=target: held_by(exported, target))  # type: ignore[misc]  # bound now
-            (states if target in written else weights)[name] = held
+            source = Held(target, lambda target=target: held_by(exported, target))  # type: ignore[misc]  # bound now
+            (states if target in written else weights)[name] = source
     counted = itertools.count()
     outputs = tuple(
         str(next(counted)) if spec.kind is OutputKind.USER_OUTPUT else f"{spec.target} written"
@@ -44,9 +44,9 @@ def program_of(exported: ExportedProgram) -> Program:
 
 
 def held_by(exported: ExportedProgram, target: str) -> torch.Tensor:
-    """A parameter, buffer or constant of a program by its name."""
-    held: Any = exported.state_dict.get(target)
-    if held is None:
-        held = exported.constants[target]
-    assert isinstance(held, torch.Tensor), "weights are tensors"
-    return held
+    """A program's parameter, buffer or constant, by name."""
+    tensor: Any = exported.state_dict.get(target)
+    if tensor is None:
+        tensor = exported.constants[target]
+    assert isinstance(tensor, torch.Tensor), "weights are tensors"
+    return tensor

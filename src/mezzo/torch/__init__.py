@@ -1,13 +1,13 @@
-"""mezzo for PyTorch: modules and functions compiled with Inductor, in the precision that mezzo's planner chooses.
+"""mezzo for PyTorch: compile modules and functions with Inductor in mixed precision.
 
-It imports torch; `import mezzo` does not.
+This package imports torch; `import mezzo` does not.
 """
 
 from mezzo.torch.compiler.versions import check_torch
 
 check_torch()
 
-from mezzo.torch.compiler.backend import register  # noqa: E402  # not before PyTorch is known to be there
+from mezzo.torch.compiler.backend import register  # noqa: E402  # after the check of PyTorch's version
 from mezzo.torch.compiler.compiled import account, compile, refresh  # noqa: E402
 from mezzo.torch.compiler.exporting import export  # noqa: E402
 from mezzo.torch.compiler.regions import Region, keep, precision  # noqa: E402

@@ -1,1 +1,1 @@
-"""The lab of the PyTorch front end: programs run eagerly, in true rounding, in FP64, side by side and measured."""
+"""The lab of the PyTorch front end: eager, emulated, FP64, paired and instrumented runs."""

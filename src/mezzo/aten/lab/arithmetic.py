@@ -1,4 +1,4 @@
-"""How the calls of a graph are computed: as they are typed, or with all floats held in one wide type."""
+"""Evaluation of FX calls: in their own types, or with all floats in FP32 or FP64."""
 
 import re
 from collections.abc import Callable
@@ -13,22 +13,22 @@ from mezzo.aten.program import TORCH_DTYPES, packet_of
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import DType
 
-# Runs a body of a control flow operator on what it is given.
+# Runs a subgraph of a control flow operator on its operands.
 RunBody = Callable[[fx.GraphModule, "Arithmetic", tuple[object, ...]], object]
-# Operators that draw only where they drop numbers out, which inference does not.
+# Operators that use random numbers only for dropout, which is inactive in inference.
 _ONLY_DROPS = re.compile("attention|lstm|gru|rnn")
 _NARROW = frozenset({*LOW_TYPES, torch.float32})
 
 
 class Arithmetic(Protocol):
-    """What computes a call. `hold` brings a tensor of the program's type into the form in which it is computed with."""
+    """Evaluates calls. `hold` converts a tensor of the program to the type of the computation."""
 
     def hold(self, tensor: torch.Tensor) -> torch.Tensor: ...
     def call(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object: ...
 
 
 class AsTyped:
-    """Every call by PyTorch's own kernel of its types."""
+    """Runs every call by PyTorch's own kernel for its types."""
 
     def hold(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor
@@ -39,9 +39,9 @@ class AsTyped:
 
 
 class Wide:
-    """Every call in FP32 or FP64, whatever it is typed. In FP32 results are rounded to the types that they have.
+    """Runs every call in FP32 or FP64. In FP32, results are rounded to their types in the program.
 
-    What draws random numbers, reads bits, or is not known how it computes runs as it is typed.
+    Random operators, bit-level operators and operators of other libraries run in their own types.
     """
 
     def __init__(self, wide: torch.dtype, run_body: RunBody, accumulation: Accumulation | None = None) -> None:
@@ -58,55 +58,55 @@ class Wide:
     def compute(
         self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], sums: Accumulation | None
     ) -> object:
-        """The same, with sums in tiles where they are asked for."""
+        """Run a call; sums are accumulated in tiles if `sums` is set."""
         target: Any = node.target
         if _runs_as_typed(node):
-            made = target(*self._narrowed(node.args, args), **self._narrowed(node.kwargs, kwargs))
+            result = target(*self._narrowed(node.args, args), **self._narrowed(node.kwargs, kwargs))
         else:
             args, kwargs = _mapped(args, self._widen), _mapped(kwargs, self._widen)
-            found = None if sums is None else tiled(target, args, kwargs, sums)
-            made = target(*args, **kwargs) if found is None else found
-        return self._settled(made, node.meta.get("val"))
+            tiled_result = None if sums is None else tiled(target, args, kwargs, sums)
+            result = target(*args, **kwargs) if tiled_result is None else tiled_result
+        return self._settled(result, node.meta.get("val"))
 
     def _held(self, dtype: torch.dtype) -> torch.dtype:
         if dtype in _NARROW:
             return self._wide
         return torch.complex128 if dtype is torch.complex64 and not self._is_rounding else dtype
 
-    def _widen(self, one: object) -> object:
-        """What stands among a call's arguments: types are those in which it computes, bodies compute likewise."""
-        if isinstance(one, torch.dtype):
-            return self._held(one)
-        if isinstance(one, fx.GraphModule):
-            return _Body(one, self, self._run_body)
-        return one
+    def _widen(self, argument: object) -> object:
+        """An argument in the computation's types; subgraphs are wrapped to compute likewise."""
+        if isinstance(argument, torch.dtype):
+            return self._held(argument)
+        if isinstance(argument, fx.GraphModule):
+            return _Body(argument, self, self._run_body)
+        return argument
 
-    def _narrowed(self, written: Any, given: Any) -> Any:
-        """Arguments in the types that the program has; `written` are the nodes that stand for them."""
-        if isinstance(written, fx.Node):
-            return _as_typed(given, written.meta.get("val"))
-        if isinstance(written, dict):
-            return {key: self._narrowed(one, given[key]) for key, one in written.items()}
-        if isinstance(written, tuple | list):
-            several = [self._narrowed(one, other) for one, other in zip(written, given, strict=True)]
-            return type(given)(several) if type(given) in (tuple, list) else several
-        return given
+    def _narrowed(self, fx_argument: Any, argument: Any) -> Any:
+        """Arguments in their types in the program; `written` are the corresponding FX arguments."""
+        if isinstance(fx_argument, fx.Node):
+            return _as_typed(argument, fx_argument.meta.get("val"))
+        if isinstance(fx_argument, dict):
+            return {key: self._narrowed(item, argument[key]) for key, item in fx_argument.items()}
+        if isinstance(fx_argument, tuple | list):
+            items = [self._narrowed(item, value) for item, value in zip(fx_argument, argument, strict=True)]
+            return type(argument)(items) if type(argument) in (tuple, list) else items
+        return argument
 
-    def _settled(self, made: object, typed: object) -> object:
-        """Results as they are held, rounded to the types that they have in the program."""
-        if isinstance(made, torch.Tensor):
-            kind = typed.dtype if isinstance(typed, torch.Tensor) else made.dtype
-            rounded = made.to(kind) if self._is_rounding and kind in LOW_TYPES else made
-            held = self._held(kind)
-            return rounded if rounded.dtype is held else rounded.to(held)
-        if isinstance(made, tuple | list):
-            kinds = typed if isinstance(typed, tuple | list) and len(typed) == len(made) else [None] * len(made)
-            return tuple(self._settled(one, kind) for one, kind in zip(made, kinds, strict=True))
-        return made
+    def _settled(self, result: object, fake: object) -> object:
+        """Results rounded to their types in the program, in the type of the computation."""
+        if isinstance(result, torch.Tensor):
+            dtype = fake.dtype if isinstance(fake, torch.Tensor) else result.dtype
+            rounded = result.to(dtype) if self._is_rounding and dtype in LOW_TYPES else result
+            wide_dtype = self._held(dtype)
+            return rounded if rounded.dtype is wide_dtype else rounded.to(wide_dtype)
+        if isinstance(result, tuple | list):
+            fakes = fake if isinstance(fake, tuple | list) and len(fake) == len(result) else [None] * len(result)
+            return tuple(self._settled(item, dtype) for item, dtype in zip(result, fakes, strict=True))
+        return result
 
 
 class _Body(torch.nn.Module):
-    """A body that computes as the graph around it does."""
+    """A subgraph that computes like the graph around it."""
 
     def __init__(self, body: fx.GraphModule, arithmetic: Wide, run: RunBody) -> None:
         super().__init__()
@@ -119,32 +119,32 @@ class _Body(torch.nn.Module):
 def _runs_as_typed(node: fx.Node) -> bool:
     target = node.target
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return not any(one.op == "get_attr" and not isinstance(one.meta.get("val"), torch.Tensor)
-                       for one in node.all_input_nodes)  # fmt: skip
+        return not any(operand.op == "get_attr" and not isinstance(operand.meta.get("val"), torch.Tensor)
+                       for operand in node.all_input_nodes)  # fmt: skip
     if not isinstance(target, torch._ops.OpOverload):
-        return False  # arithmetic on sizes
+        return False  # shape arithmetic
     is_known = target.namespace in ("aten", "prims")
     is_drawn = torch.Tag.nondeterministic_seeded in target.tags and not _ONLY_DROPS.search(packet_of(target))
     return not is_known or is_drawn or target is torch.ops.aten.view.dtype
 
 
 def _reads_low(node: fx.Node) -> bool:
-    held = [one.meta.get("val") for one in node.all_input_nodes]
-    return any(isinstance(one, torch.Tensor) and one.dtype in LOW_TYPES for one in held)
+    values = [operand.meta.get("val") for operand in node.all_input_nodes]
+    return any(isinstance(value, torch.Tensor) and value.dtype in LOW_TYPES for value in values)
 
 
-def _as_typed(given: object, typed: object) -> object:
-    if isinstance(given, torch.Tensor) and isinstance(typed, torch.Tensor):
-        return given.to(typed.dtype)
-    return given
+def _as_typed(value: object, fake: object) -> object:
+    if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
+        return value.to(fake.dtype)
+    return value
 
 
-def _mapped(given: Any, change: Callable[[Any], Any]) -> Any:
-    return fx.node.map_aggregate(given, change)
+def _mapped(arguments: Any, change: Callable[[Any], Any]) -> Any:
+    return fx.node.map_aggregate(arguments, change)
 
 
 def formats_of(made: object) -> frozenset[DType]:
-    """The float formats of all that a node makes."""
-    several = made if isinstance(made, tuple | list) else (made,)
-    kinds = {one.dtype for one in several if isinstance(one, torch.Tensor) and one.dtype.is_floating_point}
-    return frozenset(TORCH_DTYPES[kind] for kind in kinds if kind in TORCH_DTYPES)
+    """The float formats among a node's results."""
+    results = made if isinstance(made, tuple | list) else (made,)
+    dtypes = {result.dtype for result in results if isinstance(result, torch.Tensor) and result.dtype.is_floating_point}
+    return frozenset(TORCH_DTYPES[dtype] for dtype in dtypes if dtype in TORCH_DTYPES)

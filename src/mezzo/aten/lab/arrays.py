@@ -1,4 +1,4 @@
-"""Tensors as numpy arrays and back, formats that numpy does not know among them."""
+"""Conversion between torch tensors and numpy arrays, including BF16 and FP8."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,7 +11,7 @@ import torch
 
 Array = npt.NDArray[Any]
 
-# What only ml_dtypes names, and integers of the same size.
+# Dtypes that only ml_dtypes provides, and the integer dtype of the same size.
 _STRANGE: Mapping[torch.dtype, tuple[type[Any], torch.dtype]] = MappingProxyType(
     {
         torch.bfloat16: (ml_dtypes.bfloat16, torch.int16),
@@ -23,27 +23,27 @@ _BY_NAME = {np.dtype(kind).name: (dtype, bits) for dtype, (kind, bits) in _STRAN
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """An array of a tensor's numbers, in its type, which nobody else holds."""
-    held = tensor.detach().cpu().resolve_conj().resolve_neg()
-    strange = _STRANGE.get(held.dtype)
-    if strange is None:
-        return np.array(held.numpy(), order="C")
-    kind, bits = strange
-    array: Array = np.array(held.contiguous().view(bits).numpy()).view(kind)
+    """A new array with a tensor's values, in its dtype."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    extension = _STRANGE.get(plain.dtype)
+    if extension is None:
+        return np.array(plain.numpy(), order="C")
+    kind, bits = extension
+    array: Array = np.array(plain.contiguous().view(bits).numpy()).view(kind)
     return array
 
 
 def tensor_from(feed: object) -> torch.Tensor:
-    """A tensor of what was fed: an array, a tensor, or what numpy makes an array of.
+    """A tensor from an array, a tensor, or anything that numpy converts to an array.
 
-    Raises: ValueError, TypeError: it holds no numbers that PyTorch knows.
+    Raises ValueError, TypeError: it holds no numbers that PyTorch supports.
     """
     if isinstance(feed, torch.Tensor):
         return feed.detach()
     array = np.asarray(feed)
-    strange = _BY_NAME.get(array.dtype.name)
-    if strange is not None:
-        dtype, bits = strange
-        whole = np.array(array, order="C").view(np.int16 if bits is torch.int16 else np.uint8)
-        return torch.from_numpy(whole).view(dtype)
+    extension = _BY_NAME.get(array.dtype.name)
+    if extension is not None:
+        dtype, bits = extension
+        bits_array = np.array(array, order="C").view(np.int16 if bits is torch.int16 else np.uint8)
+        return torch.from_numpy(bits_array).view(dtype)
     return torch.from_numpy(np.array(array, order="C"))

@@ -1,4 +1,4 @@
-"""What reads each input of a program, as far as a walk through what hands its numbers on tells."""
+"""Inference of input roles (mask, index, data) by following inputs through data movement."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,8 +10,8 @@ from torch import fx
 from mezzo.aten.program import TORCH_DTYPES, Program, packet_of, tensor_of
 from mezzo.ir.input_roles import Length, Part, Slot
 
-_MOST_STEPS = 4096  # of one walk
-# Operators that hand on the numbers of an operand.
+_MOST_STEPS = 4096  # nodes visited per input
+# Data-movement operators, which pass on their operand's elements.
 _HANDS_ON = frozenset(
     {
         "_to_copy", "alias", "cat", "clone", "contiguous", "convert_element_type", "detach", "expand", "flatten",
@@ -19,14 +19,14 @@ _HANDS_ON = frozenset(
         "stack", "to", "transpose", "unsqueeze", "view",
     }
 )  # fmt: skip
-# Operators that ask integers which places count.
+# Operators that turn integers into masks.
 _ASKS = frozenset(
     {"bitwise_and", "bitwise_not", "eq", "ge", "gt", "le", "logical_and", "logical_not", "lt", "ne", "where"}
 )
 
 
 class _Pick(NamedTuple):
-    """An operator that picks rows: where the rows stand among its arguments, and where the axis; None: the first."""
+    """A gather-like operator: argument positions of table, indices and axis (None: axis 0)."""
 
     rows: int
     indices: int
@@ -39,55 +39,55 @@ _PICKS: Mapping[str, _Pick] = MappingProxyType(
 
 
 def length_of(size: object) -> Length:
-    """How long an axis is; a name where the program leaves it open."""
+    """An axis length; the symbol's name for a dynamic axis."""
     return size if isinstance(size, int) else str(size)
 
 
 def slot_of(program: Program, name: str, node: fx.Node) -> Slot:
-    """What an input takes."""
-    held = tensor_of(node)
-    assert held is not None, "an input is a tensor"
-    part, below = _part(node, held)
+    """The type, shape and role of an input."""
+    tensor = tensor_of(node)
+    assert tensor is not None, "an input is a tensor"
+    part, bound = _part(node, tensor)
     return Slot(
         name=name,
-        dtype=TORCH_DTYPES.get(held.dtype),
-        lengths=tuple(map(length_of, held.shape)),
+        dtype=TORCH_DTYPES.get(tensor.dtype),
+        lengths=tuple(map(length_of, tensor.shape)),
         part=part,
-        below=below,
+        below=bound,
     )
 
 
-def _part(node: fx.Node, held: torch.Tensor) -> tuple[Part, Length]:
-    if held.dtype is torch.bool:
+def _part(node: fx.Node, tensor: torch.Tensor) -> tuple[Part, Length]:
+    if tensor.dtype is torch.bool:
         return Part.MASK, None
-    if held.dtype.is_floating_point or held.dtype.is_complex:
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         return Part.DATA, None
     bounds: list[Length] = []
-    waiting, seen = [node], {node}
-    is_asked = False
-    while waiting and len(seen) < _MOST_STEPS:
-        one = waiting.pop()
-        for user in one.users:
+    pending, visited = [node], {node}
+    is_mask = False
+    while pending and len(visited) < _MOST_STEPS:
+        source = pending.pop()
+        for user in source.users:
             packet = packet_of(user.target)
-            picked = _picked(user, one, packet)
-            if picked is not None:
-                bounds.append(picked)
-            is_asked = is_asked or packet in _ASKS or _becomes_float(user, one)
-            if packet in _HANDS_ON and user not in seen and not _becomes_float(user, one):
-                seen.add(user)
-                waiting.append(user)
+            axis_length = _picked(user, source, packet)
+            if axis_length is not None:
+                bounds.append(axis_length)
+            is_mask = is_mask or packet in _ASKS or _becomes_float(user, source)
+            if packet in _HANDS_ON and user not in visited and not _becomes_float(user, source):
+                visited.add(user)
+                pending.append(user)
     if bounds:
-        known = [bound for bound in bounds if isinstance(bound, int)]
-        return Part.INDEX, min(known) if known else bounds[0]
-    return (Part.MASK, None) if is_asked else (Part.DATA, None)
+        static_bounds = [bound for bound in bounds if isinstance(bound, int)]
+        return Part.INDEX, min(static_bounds) if static_bounds else bounds[0]
+    return (Part.MASK, None) if is_mask else (Part.DATA, None)
 
 
 def _picked(user: fx.Node, index: fx.Node, packet: str) -> Length:
-    """How many rows a reader picks from; None where it picks none by this operand."""
+    """The length of the axis that a call indexes with `index`; None if it does not."""
     if packet == "index" and len(user.args) > 1 and isinstance(user.args[1], tuple | list):
         rows = user.args[0]
-        at = next((axis for axis, one in enumerate(user.args[1]) if one is index), None)
-        return None if at is None else _length(rows, at)
+        axis_position = next((axis for axis, argument in enumerate(user.args[1]) if argument is index), None)
+        return None if axis_position is None else _length(rows, axis_position)
     pick = _PICKS.get(packet)
     if pick is None or len(user.args) <= max(pick.rows, pick.indices) or user.args[pick.indices] is not index:
         return None
@@ -96,10 +96,10 @@ def _picked(user: fx.Node, index: fx.Node, packet: str) -> Length:
 
 
 def _length(rows: object, axis: int) -> Length:
-    held = tensor_of(rows) if isinstance(rows, fx.Node) else None
-    return length_of(held.shape[axis]) if held is not None and -held.dim() <= axis < held.dim() else None
+    tensor = tensor_of(rows) if isinstance(rows, fx.Node) else None
+    return length_of(tensor.shape[axis]) if tensor is not None and -tensor.dim() <= axis < tensor.dim() else None
 
 
 def _becomes_float(user: fx.Node, source: fx.Node) -> bool:
-    made = tensor_of(user)
-    return made is not None and made.dtype.is_floating_point and packet_of(user.target) in _HANDS_ON
+    tensor = tensor_of(user)
+    return tensor is not None and tensor.dtype.is_floating_point and packet_of(user.target) in _HANDS_ON

@@ -1,4 +1,4 @@
-"""What a program is fed, and whether what was fed fits it."""
+"""Program inputs: names, roles, and validation and conversion of feeds."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +16,7 @@ from mezzo.ir.input_roles import Slot
 
 
 class TorchInputs:
-    """The inputs of a program, weights left out. What the program knows a first state of needs no feed."""
+    """A program's inputs without weights. Inputs with a known initial state need no feed."""
 
     empty: Collection[str] = ()
 
@@ -32,7 +32,7 @@ class TorchInputs:
 
     @property
     def fixed_length(self) -> int | None:
-        """The first length that every input fixes alike, scalars left out; None if one does not."""
+        """The static first dimension that all inputs but scalars share; None if they differ."""
         firsts = {length for length in self._firsts if length is not None}
         if len(firsts) != 1 or None in self._firsts:
             return None
@@ -45,8 +45,8 @@ class TorchInputs:
 
     @cached_property
     def _firsts(self) -> Sequence[int | str | None]:
-        held = [_fake(node) for name, node in self.nodes.items() if name not in self.optional]
-        return [length_of(one.shape[0]) for one in held if one.dim()]
+        tensors = [_fake(node) for name, node in self.nodes.items() if name not in self.optional]
+        return [length_of(tensor.shape[0]) for tensor in tensors if tensor.dim()]
 
     @cached_property
     def slots(self) -> Sequence[Slot]:
@@ -56,16 +56,17 @@ class TorchInputs:
         self.tensors(feeds)
 
     def typed(self, feeds: Feeds) -> Feeds:
-        found = {}
+        arrays = {}
         for name, feed in feeds.items():
             if name in self.nodes:
-                found[name] = array_of(tensor_from(feed).to(_fake(self.nodes[name]).dtype))
-        return found
+                arrays[name] = array_of(tensor_from(feed).to(_fake(self.nodes[name]).dtype))
+        return arrays
 
     def tensors(self, feeds: Feeds) -> dict[fx.Node, torch.Tensor]:
-        """What is fed to each placeholder, rounded once to its type and laid out as the program was traced with.
+        """The tensor for each placeholder, converted to its dtype and to the traced memory layout.
 
-        Raises: InputError: a feed is missing, unknown, or of another type, rank or length than its input.
+        Raises InputError: a feed is missing, unknown, or of another type, rank or length than its
+        input.
         """
         missing = [repr(name) for name in self.names if name not in feeds and name not in self.optional]
         unknown = [repr(name) for name in feeds if name not in self.nodes]
@@ -76,63 +77,68 @@ class TorchInputs:
             raise InputError(
                 f"feeds: found {' and '.join(faults)}; feed the program's inputs: {', '.join(names) or 'it has none'}"
             )
-        found = {}
+        tensors = {}
         lengths: dict[str, tuple[int, str]] = {}
         for name, feed in feeds.items():
             node = self.nodes[name]
             tensor = _read(name, feed, node)
             _check(name, tensor, _fake(node), lengths)
-            found[node] = _laid_out(tensor.to(_fake(node).dtype), _fake(node))
-        return found
+            tensors[node] = _laid_out(tensor.to(_fake(node).dtype), _fake(node))
+        return tensors
 
 
 def _fake(node: fx.Node) -> torch.Tensor:
-    held = tensor_of(node)
-    assert held is not None, "an input is a tensor"
-    return held
+    tensor = tensor_of(node)
+    assert tensor is not None, "an input is a tensor"
+    return tensor
 
 
 def _read(name: str, feed: object, node: fx.Node) -> torch.Tensor:
-    wanted = spell(_fake(node))
+    expected = spell(_fake(node))
     if feed is None:
-        _refuse(name, "None", wanted, "feed an array")
+        _refuse(name, "None", expected, "feed an array")
     try:
         return tensor_from(feed)
     except (ValueError, TypeError, RuntimeError) as error:
-        _refuse(name, f"no array of numbers ({' '.join(str(error).split())[:80]})", wanted, "feed an array")
+        _refuse(name, f"no array of numbers ({' '.join(str(error).split())[:80]})", expected, "feed an array")
 
 
-def _check(name: str, fed: torch.Tensor, wanted: torch.Tensor, lengths: dict[str, tuple[int, str]]) -> None:
-    """`lengths` are what names of lengths stand for so far, and the input that says so."""
-    if fed.numel() and _rank(fed.dtype) > _rank(wanted.dtype):
-        _refuse(name, spell(fed), spell(wanted), f"feed an array of {TORCH_DTYPES.get(wanted.dtype, wanted.dtype)}")
-    if fed.numel() and _is_integer(wanted.dtype) and _is_integer(fed.dtype):
-        limits = torch.iinfo(wanted.dtype)
+def _check(name: str, fed: torch.Tensor, expected: torch.Tensor, lengths: dict[str, tuple[int, str]]) -> None:
+    """Check a feed. `lengths` maps symbols to a length and the input that set it."""
+    if fed.numel() and _rank(fed.dtype) > _rank(expected.dtype):
+        _refuse(
+            name, spell(fed), spell(expected), f"feed an array of {TORCH_DTYPES.get(expected.dtype, expected.dtype)}"
+        )
+    if fed.numel() and _is_integer(expected.dtype) and _is_integer(fed.dtype):
+        limits = torch.iinfo(expected.dtype)
         for number in (int(fed.min()), int(fed.max())):
             if not limits.min <= number <= limits.max:
-                _refuse(name, str(number), spell(wanted), f"feed numbers from {limits.min} to {limits.max}")
-    if fed.dim() != wanted.dim():
-        _refuse(name, spell(fed), spell(wanted), f"feed an array of {wanted.dim()} dimensions")
-    for axis, (length, found) in enumerate(zip(map(length_of, wanted.shape), fed.shape, strict=True)):
-        if isinstance(length, int) and length != found:
+                _refuse(name, str(number), spell(expected), f"feed numbers from {limits.min} to {limits.max}")
+    if fed.dim() != expected.dim():
+        _refuse(name, spell(fed), spell(expected), f"feed an array of {expected.dim()} dimensions")
+    for axis, (length, actual) in enumerate(zip(map(length_of, expected.shape), fed.shape, strict=True)):
+        if isinstance(length, int) and length != actual:
             remedy = f"feed an array whose dimension {axis} is {length} long"
-            if axis == 0 and 0 < found < length and fed.dim() > 1:  # the last piece of data, most likely
+            if axis == 0 and 0 < actual < length and fed.dim() > 1:  # most likely the last, shorter batch
                 remedy += f"; where that is the batch, as many samples as {length} divides"
-            _refuse(name, spell(fed), spell(wanted), remedy)
+            _refuse(name, spell(fed), spell(expected), remedy)
         if isinstance(length, str) and length.isidentifier():
-            known, elsewhere = lengths.setdefault(length, (found, name))
-            if known != found:
+            bound, elsewhere = lengths.setdefault(length, (actual, name))
+            if bound != actual:
                 _refuse(
-                    name, spell(fed), spell(wanted), f"feed {length} = {known} along dimension {axis}, as {elsewhere!r}"
+                    name,
+                    spell(fed),
+                    spell(expected),
+                    f"feed {length} = {bound} along dimension {axis}, as {elsewhere!r}",
                 )
 
 
-def _refuse(name: str, found: str, wanted: str, remedy: str) -> NoReturn:
-    raise InputError(f"input {name!r}: found {found}, wanted {wanted}; {remedy}")
+def _refuse(name: str, actual: str, expected: str, remedy: str) -> NoReturn:
+    raise InputError(f"input {name!r}: found {actual}, wanted {expected}; {remedy}")
 
 
 def _rank(dtype: torch.dtype) -> int:
-    """A feed may go from an earlier kind of number to a later one, never back."""
+    """The order of number kinds: a feed may be converted to a higher kind, never to a lower one."""
     return 0 if dtype is torch.bool else 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1
 
 
@@ -141,17 +147,17 @@ def _is_integer(dtype: torch.dtype) -> bool:
 
 
 def spell(tensor: torch.Tensor) -> str:
-    """Type and shape: "f32[s0,4]"."""
+    """Dtype and shape, such as "f32[s0,4]"."""
     kind = TORCH_DTYPES.get(tensor.dtype, tensor.dtype)
     return f"{kind}[{','.join(str(length_of(size)) for size in tensor.shape)}]"
 
 
-def _laid_out(fed: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """A tensor with its axes in memory in the order in which the program was traced: views of it count on that."""
-    placed = fed.to(wanted.device)
-    strides = wanted.stride()
-    if not all(isinstance(one, int) for one in (*strides, *wanted.shape)) or wanted.is_contiguous():
+def _laid_out(fed: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """A tensor with the traced dimension order in memory, which views in the graph need."""
+    placed = fed.to(expected.device)
+    strides = expected.stride()
+    if not all(isinstance(number, int) for number in (*strides, *expected.shape)) or expected.is_contiguous():
         return placed.contiguous()
-    order = sorted(range(wanted.dim()), key=lambda axis: -strides[axis])
-    back = [order.index(axis) for axis in range(wanted.dim())]
+    order = sorted(range(expected.dim()), key=lambda axis: -strides[axis])
+    back = [order.index(axis) for axis in range(expected.dim())]
     return placed.permute(order).contiguous().permute(back)

@@ -1,4 +1,4 @@
-"""Measures the float values of a program while it runs: extremes, what is not finite, and samples."""
+"""Range observers: minimum, maximum, non-finite flags and samples of all float values in a run."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from mezzo.ir.nodes import Kind
 
 
 class Instruments:
-    """A program ready to be measured, its low results in true rounding. Weights and FP64 are not measured."""
+    """An instrumented program with rounded low-precision results. Skips weights and FP64 values."""
 
     skipped: tuple[str, ...] = ()
 
@@ -27,24 +27,24 @@ class Instruments:
         facts = repr([(value, *graph.constants[value]) for value in sorted(graph.constants)])
         self.fingerprint = hashlib.sha256(f"{graph.fingerprint} {facts}".encode()).hexdigest()[:32]
         self._runner = Runner(reading.program, wide())
-        held = {
+        measured_holders = {
             holder: number
             for number, holder in enumerate(reading.holders)
             if holder is not None and _is_measured(graph, number, holder)
         }
-        measured = list(held.values())
-        self._records = {holder: at for at, holder in enumerate(held)}
+        measured = list(measured_holders.values())
+        self._records = {holder: position for position, holder in enumerate(measured_holders)}
         self.size = len(measured)
         self.elements = sum(graph.values[number].elements for number in measured)
         self.values = tuple(
-            MeasuredValue(at, value.name, maker.name, maker.op)
-            for at, value in enumerate(graph.values[number] for number in measured)
+            MeasuredValue(position, value.name, maker.name, maker.op)
+            for position, value in enumerate(graph.values[number] for number in measured)
             for maker in (graph.nodes[value.producer],)
         )
 
     def run(self, feeds: Feeds, draw: int, sample: int) -> Records:
         rng = np.random.default_rng(draw)
-        # Below 1 by so much that a tensor's length times a share stays below the length.
+        # Kept below 1 so that length * share stays below the length.
         shares = (np.arange(sample, dtype=np.float64) + rng.random(sample)) / sample * (1 - 1e-9)
         gathering = _Gathering(self._records, torch.from_numpy(shares))
         self._runner.run(feeds, gathering.watch)
@@ -59,7 +59,7 @@ class _Extremes(NamedTuple):
 
 
 class _Gathering:
-    """What a run has shown so far."""
+    """The records of one run."""
 
     def __init__(self, records: Mapping[fx.Node, int], shares: torch.Tensor) -> None:
         self.records, self.shares = records, shares
@@ -76,10 +76,10 @@ class _Gathering:
         self.places.append(record)
         self.extremes.append(_measure(flat))
         self.counts.append(flat.numel())
-        taken = flat
+        sample = flat
         if flat.numel() > len(self.shares):
-            taken = flat[(self.shares * flat.numel()).to(torch.int64).to(flat.device)]
-        self.samples.append(np.array(taken.cpu().numpy(), np.float32))
+            sample = flat[(self.shares * flat.numel()).to(torch.int64).to(flat.device)]
+        self.samples.append(np.array(sample.cpu().numpy(), np.float32))
 
     def gathered(self) -> Records:
         columns = list(zip(*self.extremes, strict=True)) or [()] * 4

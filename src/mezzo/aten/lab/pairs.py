@@ -1,4 +1,4 @@
-"""Two programs side by side: both are run on the same feeds, with inner values that both have beside the outputs."""
+"""Paired runs of a reference and a candidate program, with intermediate values that both have."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from mezzo.contracts.lab import Answers, Feeds, Reached, Run, Running
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind
 
-# Layers that are held at once for one batch, in both programs together.
+# Limit in bytes on intermediate values per batch, for both programs together.
 _CHUNK_BYTES = 256 << 20
 _PAIR_BYTES = 2 * 4
 _WIDE = frozenset({HIGH, DType.FLOAT64})
 
 
 class Layer(NamedTuple):
-    """An inner value that both programs have: the nodes that make it."""
+    """An intermediate value of both programs: the nodes that produce it."""
 
     ours: fx.Node
     theirs: fx.Node
@@ -39,7 +39,7 @@ Layers = Mapping[str, Layer]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two. What the reference cannot do is bad input; what the candidate cannot, a verdict."""
+    """One program. A failure of the reference is an input error, one of the candidate a result."""
 
     program: Program
     arithmetic: Arithmetic
@@ -47,23 +47,23 @@ class Side:
     is_reference: bool
 
     def load(self, shown: Mapping[fx.Node, str]) -> Run:
-        """Make it ready, with these values among its answers."""
+        """Prepare a run that also returns the intermediate values in `shown`."""
         runner = Runner(self.program, self.arithmetic)
 
         def run(feeds: Feeds) -> Answers:
-            found = {}
+            intermediates = {}
 
             def watch(node: fx.Node, numbers: torch.Tensor) -> None:
                 if node in shown:
-                    found[shown[node]] = array_of(numbers)
+                    intermediates[shown[node]] = array_of(numbers)
 
             answers = runner.run(feeds, watch if shown else None)
-            return answers | found
+            return answers | intermediates
 
         return self.guarded(run)
 
     def guarded(self, run: Run) -> Run:
-        """A run whose errors say whose they are."""
+        """A run whose error messages name this program."""
 
         def answer(feeds: Feeds) -> Answers:
             try:
@@ -90,14 +90,12 @@ class Sessions:
 
 
 class Pair:
-    """Two programs, and what belongs together in them. `arithmetic` is how the reference is computed, where it is not
-    computed as `running` says.
-    """
+    """Two programs with matched ports. `arithmetic` overrides how the reference is computed."""
 
     def __init__(
         self, reference: Program, candidate: Program, running: Running, arithmetic: Arithmetic | None = None
     ) -> None:
-        """Raises InputError: their inputs or outputs do not match."""
+        """Raises InputError: the inputs or outputs do not match."""
         programs = reference, candidate
         self.formats: Sequence[frozenset[DType]] = (formats_in(reference), formats_in(candidate))
         ports = match_ports(reference, candidate)
@@ -111,7 +109,7 @@ class Pair:
         )
 
     def _arithmetic(self, place: int, running: Running) -> Arithmetic:
-        """True precision where a program has a low one, PyTorch's own kernels otherwise."""
+        """Emulated rounding for a low-precision program, PyTorch's own kernels otherwise."""
         accumulation = running.accumulation if place else None
         is_low = bool(self.formats[place] - _WIDE) or accumulation is not None
         return wide(accumulation) if running.is_emulated and is_low else AsTyped()
@@ -130,7 +128,7 @@ class Pair:
         return Sessions(self, layers)
 
     def candidate(self, layers: Layers = MappingProxyType({})) -> Run:
-        """Make the candidate ready alone. Feeds and answers are by the reference's names."""
+        """Prepare the candidate alone. Feeds and outputs use the reference's names."""
         answer = self.sides[1].load({layer.theirs: name for name, layer in layers.items()})
 
         def run(feeds: Feeds) -> Answers:
@@ -141,23 +139,25 @@ class Pair:
         return run
 
     def layers(self) -> Layers:
-        """Inner float values that both have: made by calls of one name, named as the planner names the reference's."""
+        """Intermediate float values of both programs, matched by FX node name. Keys are the
+        planner's names in the reference.
+        """
         program, other = self.sides[0].program, self.sides[1].program
         reading = read_program(program, DType.BFLOAT16)
         theirs = {node.name: node for node in other.graph.nodes}
         shown = {node for _, node in tensors_of(program)} | {node for _, node in tensors_of(other)}
-        found = {}
+        layers = {}
         for value, holder in zip(reading.graph.values, reading.holders, strict=True):
-            twin = None if holder is None else theirs.get(holder.name)
-            if holder is None or twin is None:
+            counterpart = None if holder is None else theirs.get(holder.name)
+            if holder is None or counterpart is None:
                 continue
-            is_made = reading.graph.nodes[value.producer].kind is Kind.OP
-            if is_made and not {holder, twin} & shown and _are_alike(holder, twin):
-                found[value.name] = Layer(holder, twin)
-        return {name: layer for name, layer in found.items() if name not in self.outputs}
+            is_computed = reading.graph.nodes[value.producer].kind is Kind.OP
+            if is_computed and not {holder, counterpart} & shown and _are_alike(holder, counterpart):
+                layers[value.name] = Layer(holder, counterpart)
+        return {name: layer for name, layer in layers.items() if name not in self.outputs}
 
     def split_layers(self, layers: Layers, feeds: Feeds) -> Sequence[Layers]:
-        """Cut layers into parts of bounded size, judged by one run of the reference."""
+        """Split layers into chunks of bounded size, measured by one run of the reference."""
         if not layers:
             return []
         sizes: dict[fx.Node, int] = {}
@@ -165,23 +165,27 @@ class Pair:
         def measure(node: fx.Node, numbers: torch.Tensor) -> None:
             sizes[node] = numbers.numel() * _PAIR_BYTES
 
-        ours = self.sides[0]
-        runner = Runner(ours.program, ours.arithmetic)
-        ours.guarded(lambda fed: runner.run(fed, measure))(feeds)
+        reference = self.sides[0]
+        runner = Runner(reference.program, reference.arithmetic)
+        reference.guarded(lambda fed: runner.run(fed, measure))(feeds)
         parts: list[dict[str, Layer]] = [{}]
-        room = _CHUNK_BYTES
+        free_bytes = _CHUNK_BYTES
         for name, layer in layers.items():
-            if sizes[layer.ours] > room and parts[-1]:
+            if sizes[layer.ours] > free_bytes and parts[-1]:
                 parts.append({})
-                room = _CHUNK_BYTES
+                free_bytes = _CHUNK_BYTES
             parts[-1][name] = layer
-            room -= sizes[layer.ours]
+            free_bytes -= sizes[layer.ours]
         return parts
 
 
 def _are_alike(ours: fx.Node, theirs: fx.Node) -> bool:
-    """Whether both are calls of one operator that make floats of one rank."""
-    held, found = tensor_of(ours), tensor_of(theirs)
-    if held is None or found is None or str(ours.target) != str(theirs.target):
+    """Whether both nodes call the same operator and produce floats of the same rank."""
+    our_tensor, their_tensor = tensor_of(ours), tensor_of(theirs)
+    if our_tensor is None or their_tensor is None or str(ours.target) != str(theirs.target):
         return False
-    return held.dtype.is_floating_point and found.dtype.is_floating_point and held.dim() == found.dim()
+    return (
+        our_tensor.dtype.is_floating_point
+        and their_tensor.dtype.is_floating_point
+        and our_tensor.dim() == their_tensor.dim()
+    )

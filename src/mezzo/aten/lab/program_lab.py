@@ -1,4 +1,4 @@
-"""Runs a PyTorch program and results of it: eagerly, in true rounding, beside another, or measured."""
+"""`TorchLab`: runs a program eagerly, emulated, instrumented, or against another."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TorchLab:
-    """The lab of one program. `arithmetic` is how it computes as a reference; by default as it is typed."""
+    """The lab of one program. `arithmetic` computes the reference; default: its own types."""
 
     formats: Collection[DType] = FORMATS
     profiler: "Profiler | None" = None

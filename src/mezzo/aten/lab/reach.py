@@ -1,4 +1,4 @@
-"""What reaches each output of a program: the float formats on its way, and whether any number of the data does."""
+"""Dependencies of each output: float formats on its path, and whether input data reaches it."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,7 @@ from mezzo.aten.program import Program, attribute_of, packet_of
 from mezzo.contracts.lab import Reached
 from mezzo.formats.dtypes import DType
 
-# Operators that ask a tensor for its shape and type, and read none of its numbers.
+# Operators that use a tensor's shape and dtype, but none of its elements.
 _SHAPE_ONLY = frozenset(
     {
         "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like",
@@ -20,36 +20,36 @@ _SHAPE_ONLY = frozenset(
 
 
 def find_reached(program: Program, fed: Collection[str]) -> dict[str, Reached]:
-    """What reaches each output, by name. `fed` are the inputs that the data feeds."""
-    known: dict[fx.Node, Reached] = {}
+    """The dependencies of each output, by name. `fed` are the names of the inputs that get data."""
+    reached: dict[fx.Node, Reached] = {}
     for node in program.graph.nodes:
         own = formats_of(node.meta.get("val"))
         if node.op == "placeholder":
             is_data = node.name not in program.weights and program.names.get(node.name, node.name) in fed
-            known[node] = Reached(own, is_data)
+            reached[node] = Reached(own, is_data)
         elif node.op == "get_attr":
-            known[node] = Reached(own | _formats_inside(attribute_of(program.owner, node)), False)
+            reached[node] = Reached(own | _formats_inside(attribute_of(program.owner, node)), False)
         elif node.op != "output":
-            read = [] if _is_shape_only(node) else [known[one] for one in node.all_input_nodes]
-            formats = own.union(*(one.formats for one in read))
-            known[node] = Reached(formats, any(one.reads_data for one in read))
-    return {name: known[node] for name, node in tensors_of(program)}
+            sources = [] if _is_shape_only(node) else [reached[operand] for operand in node.all_input_nodes]
+            formats = own.union(*(source.formats for source in sources))
+            reached[node] = Reached(formats, any(source.reads_data for source in sources))
+    return {name: reached[node] for name, node in tensors_of(program)}
 
 
 def formats_in(program: Program) -> frozenset[DType]:
-    """The float formats of all values, those of bodies included."""
-    found = frozenset().union(*(formats_of(node.meta.get("val")) for node in program.graph.nodes))
-    bodies = [attribute_of(program.owner, node) for node in program.graph.nodes if node.op == "get_attr"]
-    return found.union(*map(_formats_inside, bodies))
+    """The float formats of all values, including those in subgraphs."""
+    formats = frozenset().union(*(formats_of(node.meta.get("val")) for node in program.graph.nodes))
+    subgraphs = [attribute_of(program.owner, node) for node in program.graph.nodes if node.op == "get_attr"]
+    return formats.union(*map(_formats_inside, subgraphs))
 
 
-def _formats_inside(held: object) -> frozenset[DType]:
-    """The formats of a body, and of bodies in it."""
-    if not isinstance(held, fx.GraphModule):
+def _formats_inside(attribute: object) -> frozenset[DType]:
+    """The float formats in a subgraph, including nested ones."""
+    if not isinstance(attribute, fx.GraphModule):
         return frozenset()
-    own = [formats_of(node.meta.get("val")) for node in held.graph.nodes]
-    inner = [_formats_inside(attribute_of(held, node)) for node in held.graph.nodes if node.op == "get_attr"]
-    return frozenset().union(*own, *inner)
+    own_formats = [formats_of(node.meta.get("val")) for node in attribute.graph.nodes]
+    nested = [_formats_inside(attribute_of(attribute, node)) for node in attribute.graph.nodes if node.op == "get_attr"]
+    return frozenset().union(*own_formats, *nested)
 
 
 def _is_shape_only(node: fx.Node) -> bool:

@@ -1,4 +1,4 @@
-"""A program whose answers are judged: what they hang on, and what it answers when its weights move."""
+"""Sensitivity of a program's outputs: reachable inputs, and runs with perturbed weights."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ Move = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 class TorchSubject:
-    """A program. `guard` says in whose name a run of it fails."""
+    """A program under evaluation. `guard` wraps its runs to attribute errors to it."""
 
     def __init__(self, program: Program, arithmetic: Arithmetic, guard: Callable[[Run], Run] = lambda run: run) -> None:
         self._program, self._arithmetic, self._guard = program, arithmetic, guard

@@ -1,9 +1,10 @@
-"""Sums of products in tiles, as devices that accumulate in a low format make them.
+"""Tiled accumulation of matmuls and convolutions, as on devices that accumulate in a low format.
 
-The contracted axis is cut into tiles; the last may be shorter. Products within a tile are summed in FP32, and after
-each tile the running sum is rounded: acc = r(acc + partial). What an operator adds besides comes after the sum, in
-FP32: a bias, alpha and beta. A convolution contracts input channels and kernel positions; a tile holds as many whole
-channels as fit, and at least one. Transposed convolutions and attention sum in FP32.
+The contracted axis is cut into tiles; the last may be shorter. Products within a tile are summed in
+FP32, and after each tile the running sum is rounded: acc = round(acc + partial). Bias, alpha and
+beta are applied after the sum, in FP32. A convolution contracts input channels and kernel
+positions; a tile holds as many whole channels as fit, and at least one. Transposed convolutions and
+attention accumulate in FP32.
 """
 
 import math
@@ -17,14 +18,14 @@ from mezzo.aten.lab.rounding import round_through
 from mezzo.contracts.plans import Accumulation
 
 _aten = torch.ops.aten
-# A sum over part of the contracted axis, from one place to another.
+# The partial sum over a range of the contracted axis: (start, end) to tensor.
 _Partial = Callable[[int, int], torch.Tensor]
 
 
 def tiled(
     target: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], accumulation: Accumulation
 ) -> torch.Tensor | None:
-    """What a product gives whose sums are rounded; None where it is no product that sums in tiles."""
+    """The result of a matmul or convolution with tiled accumulation; None for other operators."""
     compute = _TILED.get(target)
     return None if compute is None else compute(accumulation, *args, **kwargs)
 
@@ -49,8 +50,8 @@ def _product(accumulation: Accumulation, first: torch.Tensor, second: torch.Tens
 def _linear(
     accumulation: Accumulation, data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    made = _product(accumulation, data, weight.t())
-    return made if bias is None else made + bias
+    product = _product(accumulation, data, weight.t())
+    return product if bias is None else product + bias
 
 
 def _added(
@@ -62,8 +63,8 @@ def _added(
     beta: float = 1,
     alpha: float = 1,
 ) -> torch.Tensor:
-    made = _product(accumulation, first, second)
-    scaled = made if alpha == 1 else made * alpha
+    product = _product(accumulation, first, second)
+    scaled = product if alpha == 1 else product * alpha
     return scaled if beta == 0 else scaled + (addend if beta == 1 else addend * beta)
 
 
@@ -88,20 +89,20 @@ def _convolution(
     grouped = batched.reshape(batched.shape[0], groups, channels, *batched.shape[2:])
 
     def partial(start: int, end: int) -> torch.Tensor:
-        cut = grouped.narrow(2, start, end - start).flatten(1, 2)
-        taken = weight.narrow(1, start, end - start)
-        made: torch.Tensor = _aten.convolution.default(
-            cut, taken, None, stride, padding, dilation, False, output_padding, groups
+        data_channels = grouped.narrow(2, start, end - start).flatten(1, 2)
+        weight_channels = weight.narrow(1, start, end - start)
+        result: torch.Tensor = _aten.convolution.default(
+            data_channels, weight_channels, None, stride, padding, dilation, False, output_padding, groups
         )
-        return made
+        return result
 
     total = _sum(channels, step, accumulation.dtype, partial)
-    whole = total if is_batched else total.squeeze(0)
-    return whole if bias is None else whole + bias.reshape(-1, *[1] * (weight.dim() - 2))
+    unbatched = total if is_batched else total.squeeze(0)
+    return unbatched if bias is None else unbatched + bias.reshape(-1, *[1] * (weight.dim() - 2))
 
 
 def _spatial(rank: int) -> Callable[..., torch.Tensor | None]:
-    """A convolution as exported programs have it."""
+    """The tiled form of conv1d, conv2d or conv3d, which exported programs contain."""
 
     def compute(
         accumulation: Accumulation,
@@ -115,15 +116,15 @@ def _spatial(rank: int) -> Callable[..., torch.Tensor | None]:
     ) -> torch.Tensor | None:
         if isinstance(padding, str):
             return None
-        strides, paddings, dilations = (_spread(one, rank) for one in (stride, padding, dilation))
+        strides, paddings, dilations = (_spread(argument, rank) for argument in (stride, padding, dilation))
         return _convolution(accumulation, data, weight, bias, strides, paddings, dilations, False, [0] * rank, groups)
 
     return compute
 
 
-def _spread(given: Any, rank: int) -> list[int]:
-    """One number per axis, as a program may give one for all."""
-    return list(given) * (rank // len(given)) if isinstance(given, tuple | list) else [given] * rank
+def _spread(argument: Any, rank: int) -> list[int]:
+    """One number per axis, repeating a single number."""
+    return list(argument) * (rank // len(argument)) if isinstance(argument, tuple | list) else [argument] * rank
 
 
 _TILED: Mapping[object, Callable[..., torch.Tensor | None]] = MappingProxyType(

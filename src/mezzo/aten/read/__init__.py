@@ -1,5 +1,5 @@
-"""Reads a functional graph of ATen operators as the planner's graph: ports, types, attributes, constants.
+"""Conversion of functional ATen graphs to the planner's graph: ports, types, attributes, constants.
 
-Imports: `contracts` and below, and PyTorch when a program is there.
-What neither schemas nor fake tensors say of an operator is a row of `special.py`.
+Imports: `contracts` and below, and PyTorch once a program is opened.
+Exceptions that neither schemas nor fake tensors show are rows of `special.py`.
 """

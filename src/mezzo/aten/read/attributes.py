@@ -1,7 +1,8 @@
-"""Arguments of ATen operators in the words that rules and laws read: axes, epsilons, bounds, and scalars as operands.
-
-Rules and estimates know ONNX's names: `axis`, `axes`, `keepdims`, `epsilon`, `kernel_shape`, `strides`, `alpha`. What
-has no such name keeps its own. Nothing here needs torch.
+"""Normalized attributes of ATen operators: axes, epsilons, bounds and scalar operands under ONNX
+names.
+Structure rules and estimates use ONNX's names: `axis`, `axes`, `keepdims`, `epsilon`,
+`kernel_shape`, `strides`, `alpha`. Arguments without such a name keep their own. This module does
+not import torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +13,14 @@ from mezzo.tables.ops import op_facts
 
 Arguments = Mapping[str, object]
 
-# Along these laws numbers are brought together: `dim` names axes, elsewhere one axis.
+# Reductions, whose `dim` lists axes; other operators take a single axis.
 _REDUCING = frozenset(
     {Transfer.SUM, Transfer.MEAN, Transfer.EXTREME, Transfer.SUM_OF_SQUARES, Transfer.VARIANCE, Transfer.L1_NORM,
      Transfer.L2_NORM, Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
 )  # fmt: skip
-# A factor of 1 says nothing.
+# Operators whose `alpha` or `beta` of 1 is dropped.
 _SCALING = frozenset({Transfer.ADD, Transfer.SUBTRACT, Transfer.CONTRACT})
-# How a tensor is stored, or that it is copied later: true of no number.
+# Arguments about storage or copying, which do not affect the computed numbers.
 _STORAGE = frozenset(
     {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "copy", "sparse",
      "scale_grad_by_freq", "sparse_grad", "allow_tf32", "benchmark", "deterministic", "cudnn_enabled"}
@@ -38,7 +39,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "to": "high",
     }
 )
-# Only of these: elsewhere `to` and `stride` are something else.
+# Renames that apply to these operators only: `to` and `stride` mean something else elsewhere.
 _ONLY_OF: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "from": frozenset({"uniform", "random"}),
@@ -49,7 +50,7 @@ _ONLY_OF: Mapping[str, frozenset[str]] = MappingProxyType(
 _FLOATS = frozenset({"epsilon", "low", "high", "mean", "scale"})
 _NAMED_REDUCTIONS = MappingProxyType({"sum": "add", "prod": "mul", "amax": "max", "amin": "min"})
 _LOSS_REDUCTIONS = ("none", "mean", "sum")
-# What an operator says without being told: defaults that differ from ONNX's, and what its name says.
+# Implied attributes: defaults that differ from ONNX's, and those in the operator's name.
 _STATED: Mapping[str, Arguments] = MappingProxyType(
     {
         "_unsafe_masked_index_put_accumulate": {"reduction": "add"},
@@ -105,10 +106,11 @@ _FILLS: Mapping[str, str | float] = MappingProxyType(
 
 
 def attributes_of(op: str, arguments: Arguments) -> Arguments:
-    """What a call says beside its operands: its arguments by the schema's names in, attributes as rules read them out.
+    """A call's non-tensor arguments, translated to the attributes that structure rules expect.
 
-    `op` is the name that facts have a row for. Integers, floats, truths, text and tuples of them are kept; tensors,
-    symbolic sizes, types, what is None and what `scalar_operands` names are left out.
+    `op` is the name of the fact row. Keys of `arguments` are the schema's names. Keeps integers,
+    floats, booleans, strings and tuples of them; drops tensors, symbolic sizes, dtypes, None, and
+    the arguments listed by `scalar_operands`.
     """
     row, attributes = _row_of(op), dict(_STATED.get(op, {}))
     operands = scalar_operands(op)
@@ -120,23 +122,21 @@ def attributes_of(op: str, arguments: Arguments) -> Arguments:
 
 
 def scalar_operands(op: str) -> tuple[str, ...]:
-    """Arguments that the arithmetic takes as it takes tensors, where they are numbers: each is a constant of its own,
-    at the place that the argument has among the operands.
+    """Arguments that may be a number in place of a tensor. Each such number becomes a constant at
+    the argument's position among the operands.
     """
     return _SCALARS.get(op, ())
 
 
 def operand_order(op: str) -> tuple[str, ...]:
-    """The arguments that are operands, in the order in which laws and rules take them; empty where that is the
-    schema's.
-    """
+    """The operand names in the order that laws and rules expect; empty: the schema's order."""
     return _ORDERS.get(op, ())
 
 
 def number_filled_in(op: str, arguments: Arguments) -> float | None:
-    """The number that a call puts everywhere; None where it does not, or where it is not known."""
-    named = _FILLS.get(op)
-    value = arguments.get(named) if isinstance(named, str) else named
+    """The number that a fill operator writes to all elements; None if unknown or no fill."""
+    argument = _FILLS.get(op)
+    value = arguments.get(argument) if isinstance(argument, str) else argument
     return float(value) if isinstance(value, bool | int | float) else None
 
 
@@ -145,7 +145,7 @@ def _row_of(op: str) -> OpFacts | None:
 
 
 def _plain(value: object) -> object:
-    """A value that an attribute may hold, lists as tuples; None of all others."""
+    """A value as an attribute, with lists as tuples; None for unsupported types."""
     if isinstance(value, list | tuple):
         parts = tuple(map(_plain, value))
         return None if None in parts else parts
@@ -156,18 +156,20 @@ def _translated(op: str, row: OpFacts | None, name: str, value: object) -> Argum
     special = _SPECIAL.get(name)
     if special is not None:
         return special(op, row, value)
-    is_meant = name not in _ONLY_OF or op in _ONLY_OF[name]
-    word = _WORDS.get(name, name) if is_meant else name
+    is_renamed = name not in _ONLY_OF or op in _ONLY_OF[name]
+    attribute = _WORDS.get(name, name) if is_renamed else name
     transfer = None if row is None else row.transfer
-    if word in ("alpha", "beta") and transfer in _SCALING and value == 1:
+    if attribute in ("alpha", "beta") and transfer in _SCALING and value == 1:
         return {}
-    if isinstance(value, int) and (word in _FLOATS or (row is not None and word in row.numbers)):
-        return {word: float(value)}
-    return {word: int(value) if isinstance(value, bool) and word == "keepdims" else value}
+    if isinstance(value, int) and (attribute in _FLOATS or (row is not None and attribute in row.numbers)):
+        return {attribute: float(value)}
+    return {attribute: int(value) if isinstance(value, bool) and attribute == "keepdims" else value}
 
 
 def _axes(op: str, row: OpFacts | None, value: object) -> Arguments:
-    """`dim` or `dims`: of a reduction a list of axes, where none stands for all of them; else one, or their order."""
+    """Translate `dim` or `dims`: a list of axes for reductions (empty: all axes), else one axis. A
+    permutation becomes `perm`.
+    """
     if op in ("permute", "permute_copy"):
         return {"perm": value}
     if row is None or row.transfer not in _REDUCING:
@@ -177,19 +179,19 @@ def _axes(op: str, row: OpFacts | None, value: object) -> Arguments:
 
 
 def _last_axes(op: str, row: OpFacts | None, value: object) -> Arguments:
-    """`normalized_shape`: as many axes as it has entries, from the end."""
+    """Translate `normalized_shape` to the first of the normalized trailing axes."""
     return {"axis": -len(value)} if isinstance(value, tuple) and value else {}
 
 
 def _window(op: str, row: OpFacts | None, value: object) -> Arguments:
-    """`kernel_size`: one number stands for all axes that the operator's name counts."""
+    """Translate `kernel_size`; a single number is repeated for every spatial axis."""
     sizes = value if isinstance(value, tuple) else (value,)
     rank = next((count for count in (1, 2, 3) if f"{count}d" in op), len(sizes))
     return {"kernel_shape": sizes * rank if len(sizes) == 1 else sizes}
 
 
 def _reduction(op: str, row: OpFacts | None, value: object) -> Arguments:
-    """How values meet at one place, or how a loss brings its numbers together."""
+    """Translate a scatter or loss reduction, given by name or by ATen's integer code."""
     if isinstance(value, str):
         return {"reduction": _NAMED_REDUCTIONS.get(value, value)}
     if isinstance(value, int) and 0 <= value < len(_LOSS_REDUCTIONS):
@@ -202,9 +204,9 @@ def _accumulated(op: str, row: OpFacts | None, value: object) -> Arguments:
 
 
 def _mode(op: str, row: OpFacts | None, value: object) -> Arguments:
-    """`mode` of Inductor's draws: which distribution."""
-    is_even = op == "inductor_random" and value == "rand"
-    return {"mode": value, "low": 0.0, "high": 1.0} if is_even else {"mode": value}
+    """Translate `mode` of Inductor's random operators; "rand" is uniform on [0, 1)."""
+    is_uniform = op == "inductor_random" and value == "rand"
+    return {"mode": value, "low": 0.0, "high": 1.0} if is_uniform else {"mode": value}
 
 
 _SPECIAL: Mapping[str, Callable[[str, OpFacts | None, object], Arguments]] = MappingProxyType(

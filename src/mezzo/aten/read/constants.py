@@ -1,4 +1,4 @@
-"""What weights hold, looked at when somebody asks."""
+"""Statistics of weights (range, mean, RMS, special values), computed on demand."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,17 +10,18 @@ from mezzo.aten.program import Held
 from mezzo.aten.read.retype import without_python_dispatcher
 from mezzo.ir.graph import ConstantFacts
 
-_FEW = 8  # numbers that are kept whole
-_PIECE = 1 << 18  # numbers looked at at once: a cache holds them
-_FAINT = 2.0**-10  # far below the root mean square
+_FEW = 8  # tensors of up to this many elements keep all their values
+_PIECE = 1 << 18  # elements per chunk, which fits in the CPU's cache
+_FAINT = 2.0**-10  # ratio to the RMS below which magnitudes count as faint
 _SAMPLE = 1 << 12
 _STRETCHES, _STRETCH = 64, 512
-_SAFE = (1e-12, 1e12)  # magnitudes of which FP32 adds up a piece's squares
+_SAFE = (1e-12, 1e12)  # magnitudes whose squares FP32 can sum over a chunk
 
 
 class Constants(Mapping[int, ConstantFacts]):
-    """Facts by value id, of weights in FP32 whose numbers are at hand. Of large ones they are those of a sample where
-    `is_sampled`, as nothing hangs on the largest number where a format reaches as far as FP32.
+    """Statistics of available FP32 weights, by value id. With `is_sampled`, statistics of large
+    weights come from a sample: the exact maximum does not matter when the low format has FP32's
+    exponent range.
     """
 
     def __init__(
@@ -33,9 +34,9 @@ class Constants(Mapping[int, ConstantFacts]):
     ) -> None:
         self._describe = describe_sample if is_sampled else describe
         self._numbers = {
-            value: tensor
-            for value, one in held.items()
-            if one.tensor is not None and _is_readable(tensor := one.tensor())
+            value: weight
+            for value, source in held.items()
+            if source.tensor is not None and _is_readable(weight := source.tensor())
         }
         self._known = {value: describe_number(number, elements[value]) for value, number in numbers.items()}
         self._order: tuple[int, ...] = (*self._numbers, *self._known)
@@ -48,7 +49,7 @@ class Constants(Mapping[int, ConstantFacts]):
         return self._known[value]
 
     def release(self) -> None:
-        """Let the numbers go. What nobody has asked about is not known any more."""
+        """Drop the references to weights; statistics not yet computed become unavailable."""
         self._numbers = {}
         self._order = tuple(self._known)
 
@@ -68,51 +69,52 @@ def _is_readable(numbers: torch.Tensor) -> bool:
 
 
 def describe_number(number: float, elements: int) -> ConstantFacts:
-    """What a tensor holds that is one number everywhere."""
+    """Statistics of a tensor whose elements all equal `number`."""
     is_finite = math.isfinite(number)
-    held = number if is_finite else 0.0
+    value = number if is_finite else 0.0
     return ConstantFacts(
         elements=elements,
-        largest=abs(held),
-        smallest=abs(held),
+        largest=abs(value),
+        smallest=abs(value),
         has_infinity=math.isinf(number),
         has_nan=math.isnan(number),
-        has_negative=held < 0,
+        has_negative=value < 0,
         values=(number,) * elements if elements <= _FEW else None,
-        mean=held,
-        rms=abs(held),
-        minimum=held,
-        maximum=held,
-        is_whole=is_finite and held.is_integer(),
+        mean=value,
+        rms=abs(value),
+        minimum=value,
+        maximum=value,
+        is_whole=is_finite and value.is_integer(),
     )
 
 
 def describe_sample(numbers: torch.Tensor) -> ConstantFacts:
-    """What FP32 numbers of any shape hold, by stretches of them that lie evenly apart; by all of them where they are
-    few, or where those are special: whole, of one magnitude, not finite, very large or small.
+    """Statistics of an FP32 tensor, estimated from evenly spaced blocks. Uses all elements for
+    small tensors and for special ones: integer-valued, of constant magnitude, non-finite, very
+    large or very small.
     """
     count = numbers.numel()
     if count <= _STRETCHES * _STRETCH:
         return describe(numbers)
     rows = numbers.detach().reshape(-1)[: count // _STRETCHES * _STRETCHES].view(_STRETCHES, -1)
-    found = describe(rows[:, :_STRETCH])
+    sample = describe(rows[:, :_STRETCH])
     low, high = _SAFE
-    is_special = found.is_whole or found.has_infinity or found.has_nan or found.smallest == found.largest
-    return describe(numbers) if is_special or not low < found.largest < high else found._replace(elements=count)
+    is_special = sample.is_whole or sample.has_infinity or sample.has_nan or sample.smallest == sample.largest
+    return describe(numbers) if is_special or not low < sample.largest < high else sample._replace(elements=count)
 
 
 def describe(numbers: torch.Tensor) -> ConstantFacts:
-    """What FP32 numbers of any shape hold. They are read a piece at a time."""
+    """Statistics of an FP32 tensor of any shape, computed chunk by chunk."""
     flat = numbers.detach().reshape(-1)
     total, squares, largest, smallest = 0.0, 0.0, 0.0, float("inf")
     lowest, highest, finite_count = float("inf"), -float("inf"), 0
     has_infinity = has_nan = False
     is_whole = True
-    room = torch.empty(min(_PIECE, flat.numel()))
+    buffer = torch.empty(min(_PIECE, flat.numel()))
     for start in range(0, flat.numel(), _PIECE):
         piece = flat[start : start + _PIECE].to("cpu")
         finite, (low, high) = piece, (float(end) for end in torch.aminmax(piece))
-        if not (math.isfinite(low) and math.isfinite(high)):  # picking copies, which takes longest here
+        if not (math.isfinite(low) and math.isfinite(high)):  # the slow path: boolean indexing copies
             has_infinity = has_infinity or bool(torch.isinf(piece).any())
             has_nan = has_nan or bool(torch.isnan(piece).any())
             finite = piece[torch.isfinite(piece)]
@@ -123,7 +125,7 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
         sums = _sums(finite, max(-low, high))
         total, squares = total + sums[0], squares + sums[1]
         finite_count += finite.numel()
-        smallest = min(smallest, _smallest(finite, room))
+        smallest = min(smallest, _smallest(finite, buffer))
         is_whole = is_whole and all(map(float.is_integer, finite[:_FEW].tolist())) and _are_whole(finite)
     rms = (squares / finite_count) ** 0.5 if finite_count else 0.0
     return ConstantFacts(
@@ -144,7 +146,7 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
 
 
 def _sums(finite: torch.Tensor, largest: float) -> tuple[float, float]:
-    """The sum of a piece and that of its squares, in FP32 where nothing passes its range or falls below it."""
+    """The sum of a chunk and of its squares; FP64 only where FP32 could over- or underflow."""
     low, high = _SAFE
     if not low < largest < high:
         finite = finite.double()
@@ -152,7 +154,7 @@ def _sums(finite: torch.Tensor, largest: float) -> tuple[float, float]:
 
 
 def _smallest(finite: torch.Tensor, room: torch.Tensor) -> float:
-    """The smallest magnitude but zero; infinite where there is none. `room` has as many places, and is written."""
+    """The smallest nonzero magnitude, or infinity; `room` is scratch memory as large."""
     sizes = torch.abs(finite, out=room[: finite.numel()])
     least = float(sizes.min())
     if least > 0.0:
@@ -166,13 +168,11 @@ def _are_whole(finite: torch.Tensor) -> bool:
 
 
 def _faint(flat: torch.Tensor, rms: float, *, is_finite: bool) -> float | None:
-    """The magnitude that a quarter of the numbers, zeros apart, stay below, where it is far below `rms`: of an even
-    sample.
-    """
+    """The lower quartile of nonzero magnitudes if far below `rms`, else None; sampled evenly."""
     step = max(1, flat.numel() // _SAMPLE)
     sampled = flat[::step].to("cpu").abs()
     if is_finite and int((sampled <= _FAINT * rms).sum()) <= sampled.numel() // 4:
-        return None  # nor without the zeros among them
+        return None  # excluding zeros could only raise the quartile
     sizes = sampled.double()
     sizes = sizes[(sizes > 0) & torch.isfinite(sizes)]
     if not sizes.numel():

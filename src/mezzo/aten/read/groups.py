@@ -1,4 +1,4 @@
-"""Which neighbouring nodes of an FX graph are pieces of one operator that a decomposition took apart."""
+"""Grouping of decomposed operators: adjacent FX nodes that came from one original call."""
 
 from collections.abc import Callable, Iterator, Mapping
 from operator import getitem
@@ -14,7 +14,9 @@ Facts = Callable[[str, str], OpFacts | None]
 
 
 def dialect_and_op(target: object, facts: Facts) -> tuple[str, str]:
-    """How facts name an operator: "packet.overload" where they know that overload, else the packet."""
+    """The dialect and name under which facts list a target. "packet.overload" if that overload has
+    its own row, else the packet's name.
+    """
     if isinstance(target, torch._ops.OpOverload):
         packet = packet_of(target)
         exact = f"{packet}.{target._overloadname}"
@@ -26,11 +28,12 @@ def dialect_and_op(target: object, facts: Facts) -> tuple[str, str]:
 
 
 def split(graph: fx.Graph, facts: Facts) -> Iterator[list[fx.Node]]:
-    """Cut a graph's calls, in their order, into pieces of one operator; most stand alone.
+    """Group a graph's calls, in order, by the operator that they were decomposed from.
 
-    A piece and its getitems are one. What a decomposition made stays together where facts know the operator that it
-    was, none of its pieces does most of a model's arithmetic, and nothing else stands between them. Views stand alone:
-    neighbours may be two calls, and they take any type, where pieces compute in FP32.
+    A call and its getitems form one group. The pieces of a decomposition stay together if the
+    original operator has facts, no piece is a heavy operator (matmul, convolution), and they are
+    adjacent. Views form groups of their own: adjacent views may come from two calls, and they
+    accept any type, whereas pieces of a composite compute in FP32.
     """
     pieces: list[fx.Node] = []
     for node in graph.nodes:
@@ -45,22 +48,22 @@ def split(graph: fx.Graph, facts: Facts) -> Iterator[list[fx.Node]]:
 
 
 def composite_of(pieces: list[fx.Node]) -> object:
-    """The operator that several nodes were before a decomposition."""
+    """The operator that a group of nodes was decomposed from."""
     return pieces[0].meta.get("original_aten")
 
 
 def _is_of_one(before: fx.Node, node: fx.Node, facts: Facts) -> bool:
-    """Whether two neighbours are pieces of one call of one operator. Most differ in what is looked at first."""
-    one, other = before.meta, node.meta
-    original, same = one.get("original_aten"), other.get("original_aten")
-    if original is None or same is None or (original is not same and str(original) != str(same)):
-        return False  # by its name: copies of an operator stand in metadata, which are equal to none
+    """Whether two adjacent nodes are pieces of one call. The most selective checks come first."""
+    before_meta, node_meta = before.meta, node.meta
+    op, node_op = before_meta.get("original_aten"), node_meta.get("original_aten")
+    if op is None or node_op is None or (op is not node_op and str(op) != str(node_op)):
+        return False  # compared by name: metadata may hold copies of an operator, which compare unequal
     return (
-        one.get("seq_nr") == other.get("seq_nr")
-        and one.get("stack_trace") == other.get("stack_trace")
-        and _origins(one) == _origins(other)
-        and next(reversed(one.get("nn_module_stack") or {}), None)
-        == next(reversed(other.get("nn_module_stack") or {}), None)
+        before_meta.get("seq_nr") == node_meta.get("seq_nr")
+        and before_meta.get("stack_trace") == node_meta.get("stack_trace")
+        and _origins(before_meta) == _origins(node_meta)
+        and next(reversed(before_meta.get("nn_module_stack") or {}), None)
+        == next(reversed(node_meta.get("nn_module_stack") or {}), None)
         and not _is_heavy(before, facts)
         and not _is_heavy(node, facts)
     )
@@ -82,15 +85,15 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _settle(pieces: list[fx.Node], facts: Facts) -> Iterator[list[fx.Node]]:
-    """Hand pieces on as one, or one by one where they are no operator that facts know."""
+    """Yield the pieces as one group, or singly if they are no composite that facts list."""
     if len(pieces) == 1:
         yield pieces
         return
     calls = [piece for piece in pieces if piece.target is not getitem]
     original = composite_of(pieces)
-    is_one = len(calls) > 1 and all(str(call.target) != str(original) for call in calls)
-    is_one = is_one and not all(_is_view(call) for call in calls)
-    if is_one and facts(*dialect_and_op(original, facts)) is not None:
+    is_composite = len(calls) > 1 and all(str(call.target) != str(original) for call in calls)
+    is_composite = is_composite and not all(_is_view(call) for call in calls)
+    if is_composite and facts(*dialect_and_op(original, facts)) is not None:
         yield pieces
         return
     for piece in pieces:

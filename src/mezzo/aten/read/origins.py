@@ -1,4 +1,4 @@
-"""Where a node of an FX graph comes from: the path of its module, and the line of the program."""
+"""Provenance of FX nodes: module path and source line."""
 
 import re
 from collections.abc import Sequence
@@ -9,12 +9,13 @@ from torch import fx
 from mezzo.ir.nodes import SourceLine
 from mezzo.ir.source_lines import SourceLines, is_readable, line_of_traceback
 
-# Dynamo spells a path by what the traced function calls its module: L['self'].layers.0, L['fn']._modules['0'].
+# Dynamo prefixes a path with the traced function's expression for the module: L['self'].layers.0,
+# L['fn']._modules['0'].
 _ROOT = re.compile(r"^(?:L|G)\['[^']*'\](?:\.__closure__\[\d+\]\.cell_contents)?\.?")
 _BY_KEY = re.compile(r"\._modules\['([^']*)'\]|^_modules\['([^']*)'\]")
-# What a node has of the one that it is made from: where it stands in the program, and who asked for what there.
+# Metadata that an inserted node inherits: module, source line, autograd sequence number, marks.
 _INHERITED = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "seq_nr", "custom", "partitioner_tag")
-# What torch.export notes for what it has put in itself.
+# Placeholder path of nodes that torch.export inserted.
 _NONE = "_empty_nn_module_stack_from_metadata_hook"
 
 
@@ -26,18 +27,18 @@ def module_of(node: fx.Node) -> str:
 
 
 def inherited(node: fx.Node) -> dict[str, Any]:
-    """What a node that is made from another has of its metadata."""
+    """The metadata that a node inserted for another copies from it."""
     return {key: node.meta[key] for key in _INHERITED if key in node.meta}
 
 
 def plain_path(path: str) -> str:
     """A module's or parameter's path as `named_modules` spells it."""
     bare = _ROOT.sub("", path)
-    return _BY_KEY.sub(lambda found: f".{found[1] or found[2]}", bare).lstrip(".")
+    return _BY_KEY.sub(lambda match: f".{match[1] or match[2]}", bare).lstrip(".")
 
 
 def lines_of(nodes: Sequence[fx.Node | None]) -> SourceLines:
-    """Lines by the planner's node id. They are kept longer than the nodes."""
+    """Source lines by planner node id, parsed on demand, without references to FX nodes."""
     traces = [None if node is None else node.meta.get("stack_trace") for node in nodes]
 
     def find(node: int) -> SourceLine | None:

@@ -1,4 +1,4 @@
-"""Types of an operator's ports: which follow its precision, which stay, found by running it on fake tensors."""
+"""Port roles by fake execution: which inputs and outputs follow an operator's precision."""
 
 from collections.abc import Sequence
 from operator import getitem
@@ -19,7 +19,7 @@ _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16
 
 
 class Typed(NamedTuple):
-    """Roles of operands and results, and whether the operator may run low."""
+    """Roles of inputs and outputs, and whether the operator may run in low precision."""
 
     inputs: tuple[Role, ...]
     outputs: tuple[Role, ...]
@@ -28,42 +28,42 @@ class Typed(NamedTuple):
 
 
 def role_of(kind: torch.dtype | None) -> Role:
-    """The role of a port by what it holds, where the operator is known to follow its operands."""
+    """The role of a port of dtype `kind`, for an operator whose output type follows its inputs."""
     return Role.GROUP if kind is torch.float32 else Role.FIXED if kind in _FLOATS else Role.ANY
 
 
-# What PyTorch has answered: it says the same of every graph.
+# Results of fake execution, valid for every graph and therefore cached globally.
 _ASKED: dict[object, Typed] = {}
 
 
 class Prober:
-    """Asks each kind of call once what it makes of low operands."""
+    """Determines the result types for low-precision operands, once per kind of call."""
 
     def __init__(self, mode: FakeTensorMode, owner: torch.nn.Module, low: DType) -> None:
         self._mode, self._owner, self._low = mode, owner, FROM_DTYPE[low]
         self._signatures: dict[object, Signature] = {}
 
     def ports_of(self, node: fx.Node, operands: Sequence[Operand], is_known: bool) -> Typed:
-        """The ports of one call. `is_known`: facts know the operator; what they do not know keeps its types."""
+        """The ports of one call. Operators without facts (`is_known` False) keep their types."""
         is_known = is_known and not lacks_kernel(node)
-        reads = tuple(_role(node, operand) for operand in operands)
-        kinds = tuple(None if operand.node is None else _dtype(operand.node) for operand in operands)
-        key = self._low, node.target, kinds, reads, is_known, dtypes_of(node.meta.get("val")), _types_in(node)
+        input_roles = tuple(_role(node, operand) for operand in operands)
+        dtypes = tuple(None if operand.node is None else _dtype(operand.node) for operand in operands)
+        key = self._low, node.target, dtypes, input_roles, is_known, dtypes_of(node.meta.get("val")), _types_in(node)
         if key not in _ASKED:
-            _ASKED[key] = self._find(node, reads, kinds, is_known)
+            _ASKED[key] = self._find(node, input_roles, dtypes, is_known)
         return _ASKED[key]
 
     def ports_of_composite(self, operands: Sequence[fx.Node], results: Sequence[fx.Node]) -> Typed:
-        """The ports of pieces that compute in FP32 whatever comes in and goes out."""
-        reads = tuple(role_of(_dtype(operand)) for operand in operands)
-        makes = tuple(role_of(_dtype(result)) for result in results)
-        follows = Role.GROUP in reads and Role.GROUP in makes
+        """The ports of a composite, whose pieces compute in FP32 for any input and output types."""
+        input_roles = tuple(role_of(_dtype(operand)) for operand in operands)
+        output_roles = tuple(role_of(_dtype(result)) for result in results)
+        follows = Role.GROUP in input_roles and Role.GROUP in output_roles
         if not follows:
-            return Typed(_fixed(reads), _fixed(makes), None, False)
-        return Typed(reads, makes, HIGH, True)
+            return Typed(_fixed(input_roles), _fixed(output_roles), None, False)
+        return Typed(input_roles, output_roles, HIGH, True)
 
     def signature(self, dialect: str, op: str, typed: Typed) -> Signature:
-        """The signature of an operator, one for all calls alike."""
+        """The operator's signature, shared by all calls with the same ports."""
         key = dialect, op, typed
         if key not in self._signatures:
             legal = {HIGH} if typed.dtype is not None else set()
@@ -79,61 +79,59 @@ class Prober:
         return self._signatures[key]
 
     def _find(
-        self, node: fx.Node, reads: tuple[Role, ...], kinds: Sequence[torch.dtype | None], is_known: bool
+        self, node: fx.Node, input_roles: tuple[Role, ...], dtypes: Sequence[torch.dtype | None], is_known: bool
     ) -> Typed:
-        made = dtypes_of(node.meta.get("val"))
-        makes = tuple(map(role_of, made))
-        if not any(role is Role.GROUP and kind is not None for role, kind in zip(reads, kinds, strict=True)):
-            return Typed(_fixed(reads), _fixed(makes), None, False)
-        if Role.GROUP not in makes and Role.FIXED in makes:
-            return Typed(
-                _fixed(reads), makes, None, False
-            )  # a conversion of the program's own, which rounds on purpose
+        high_dtypes = dtypes_of(node.meta.get("val"))
+        output_roles = tuple(map(role_of, high_dtypes))
+        if not any(role is Role.GROUP and dtype is not None for role, dtype in zip(input_roles, dtypes, strict=True)):
+            return Typed(_fixed(input_roles), _fixed(output_roles), None, False)
+        if Role.GROUP not in output_roles and Role.FIXED in output_roles:
+            return Typed(_fixed(input_roles), output_roles, None, False)  # the program's own conversion
         if not is_known:
-            return Typed(reads, makes, HIGH, False)
-        found = self._try_low(node)
-        if found is None or len(found) != len(made):
-            return Typed(reads, makes, HIGH, False)
-        after = [self._after(*result) for result in zip(makes, made, found, strict=True)]
-        if None in after:
-            return Typed(reads, makes, HIGH, False)
-        return Typed(reads, tuple(role for role in after if role is not None), HIGH, True)
+            return Typed(input_roles, output_roles, HIGH, False)
+        low_dtypes = self._try_low(node)
+        if low_dtypes is None or len(low_dtypes) != len(high_dtypes):
+            return Typed(input_roles, output_roles, HIGH, False)
+        roles_after = [self._after(*result) for result in zip(output_roles, high_dtypes, low_dtypes, strict=True)]
+        if None in roles_after:
+            return Typed(input_roles, output_roles, HIGH, False)
+        return Typed(input_roles, tuple(role for role in roles_after if role is not None), HIGH, True)
 
     def _after(self, role: Role, high: torch.dtype | None, low: torch.dtype | None) -> Role | None:
-        """The role of a result by what a run on low operands made it; None where that is no type of a plan, as complex
-        numbers of halves.
+        """A result's role, from its dtype in the FP32 run and in the low-precision run. None if the
+        low dtype is not one that a plan can express, such as complex half.
         """
         if role is not Role.GROUP:
             return role if low is high else None
         return Role.GROUP if low is self._low else Role.FIXED if low is torch.float32 else None
 
     def _try_low(self, node: fx.Node) -> tuple[torch.dtype | None, ...] | None:
-        """What a call makes of low operands; None where PyTorch refuses them."""
+        """Result dtypes for low-precision operands; None if PyTorch rejects them."""
 
         stay = {operand.node for operand in operands_of(node) if stays(node, operand.argument)}
 
-        def give(operand: fx.Node) -> object:
-            held = operand.meta["val"]
-            if isinstance(held, torch.Tensor) and held.dtype is torch.float32 and operand not in stay:
-                return as_dtype(self._mode, held, self._low)
-            return held
+        def operand_value(operand: fx.Node) -> object:
+            value = operand.meta["val"]
+            if isinstance(value, torch.Tensor) and value.dtype is torch.float32 and operand not in stay:
+                return as_dtype(self._mode, value, self._low)
+            return value
 
         try:
-            return dtypes_of(run_fake(self._mode, node, self._owner, give))
-        except Exception:  # noqa: BLE001  # whatever an operator raises, it does not take these types
+            return dtypes_of(run_fake(self._mode, node, self._owner, operand_value))
+        except Exception:  # noqa: BLE001  # any error means that these types are unsupported
             return None
 
 
 def _role(node: fx.Node, operand: Operand) -> Role:
     if operand.node is None:
-        return Role.GROUP  # a number is taken as the tensors beside it are
+        return Role.GROUP  # a scalar takes the type of the tensor operands
     role = role_of(_dtype(operand.node))
     return Role.FIXED if role is Role.GROUP and stays(node, operand.argument) else role
 
 
 def _dtype(node: fx.Node) -> torch.dtype | None:
-    held = tensor_of(node)
-    return None if held is None else held.dtype
+    tensor = tensor_of(node)
+    return None if tensor is None else tensor.dtype
 
 
 def _fixed(roles: Sequence[Role]) -> tuple[Role, ...]:
@@ -141,11 +139,11 @@ def _fixed(roles: Sequence[Role]) -> tuple[Role, ...]:
 
 
 def _types_in(node: fx.Node) -> tuple[object, ...]:
-    """Types that a call names itself, as `dtype=` of a sum."""
-    held = [*node.args, *node.kwargs.values()]
-    return tuple(one for one in held if isinstance(one, torch.dtype))
+    """Dtypes among a call's arguments, such as `dtype=` of a sum."""
+    arguments = [*node.args, *node.kwargs.values()]
+    return tuple(argument for argument in arguments if isinstance(argument, torch.dtype))
 
 
 def is_getitem(node: fx.Node) -> bool:
-    """Whether a node picks one result of several."""
+    """Whether a node selects one of several outputs."""
     return node.op == "call_function" and node.target is getitem

@@ -1,4 +1,4 @@
-"""Reads a functional graph of ATen operators as the planner's graph."""
+"""Reader of functional ATen graphs: builds the planner's graph from an FX graph."""
 
 import itertools
 import math
@@ -36,13 +36,14 @@ _OF_SHAPES = frozenset(
     }
 )
 _BACKWARD = "backward"
-_UNKNOWN_SIZE = 64  # of a dimension that nothing is known of: what counts is that all of them agree
+_UNKNOWN_SIZE = 64  # assumed for a dimension without a hint; any constant works if all agree
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TorchReading:
-    """A program as a graph. `calls` are the FX nodes of each node, by id; `operands` what each reads, by position;
-    `holders` the FX node that first makes each value, None of numbers among a call's arguments.
+    """A program and its planner graph. `calls` lists the FX nodes of each planner node, by id;
+    `operands` lists its inputs, by position; `holders` lists the FX node that produces each value
+    (None for Python scalars among a call's arguments).
     """
 
     program: Program
@@ -55,17 +56,19 @@ class TorchReading:
     version: int | None = field(default=None, init=False)
 
     def is_composite(self, node: int) -> bool:
-        """Whether a node is several calls, which compute in FP32 inside."""
+        """Whether a node stands for several FX calls, which compute in FP32 internally."""
         return len(self.calls[node]) > 1
 
 
 def read_program(program: Program, low: DType, without: Set[str] = frozenset()) -> TorchReading:
-    """Read a program for a conversion to `low`, without some of its placeholders, which nothing reads."""
+    """Build the planner's graph of a program for a conversion to `low`. `without` names unused
+    placeholders to leave out.
+    """
     return _Reader(program, low, without).read()
 
 
 def facts_of(dialect: str, op: str) -> OpFacts | None:
-    """What the tables know of an operator."""
+    """The operator's row in the fact tables; None for an unlisted operator."""
     return op_facts(dialect).get(op)
 
 
@@ -79,7 +82,7 @@ class _Reader:
         self.operands: list[tuple[Operand, ...]] = []
         self.holders: list[fx.Node | None] = []
         self.numbers: dict[int, float] = {}
-        self.number_of: dict[Operand, int] = {}  # of the call that is being read
+        self.number_of: dict[Operand, int] = {}  # value ids of the current call's scalars
         self.modules: dict[int, str] = {}
         self.marks: dict[int, DType | None] = {}
         self.held: dict[int, Held] = {}
@@ -99,7 +102,7 @@ class _Reader:
         for pieces in split(graph, self.facts):
             self._read_call(pieces)
         self._read_outputs(next(node for node in reversed(graph.nodes) if node.op == "output"))
-        made = Graph(
+        result = Graph(
             nodes=tuple(self.nodes),
             values=tuple(self.values),
             scopes=(Scope(None, None, "", 1),),
@@ -119,7 +122,7 @@ class _Reader:
         )
         return TorchReading(
             program=self.program,
-            graph=made,
+            graph=result,
             low=self.low,
             calls=tuple(self.calls),
             operands=tuple(self.operands),
@@ -147,32 +150,32 @@ class _Reader:
     def _read_constant(self, node: fx.Node) -> None:
 
         def find() -> torch.Tensor:
-            held = attribute_of(self.program.owner, node)
-            assert isinstance(held, torch.Tensor), "a constant is a tensor"
-            return held
+            tensor = attribute_of(self.program.owner, node)
+            assert isinstance(tensor, torch.Tensor), "a constant is a tensor"
+            return tensor
 
         self._add_weight(node, Held(str(node.target), find))
 
-    def _add_weight(self, node: fx.Node, held: Held) -> None:
+    def _add_weight(self, node: fx.Node, weight: Held) -> None:
         number = len(self.values)
         self._add(
-            self._unique(f"weight {held.name}"),
+            self._unique(f"weight {weight.name}"),
             Kind.SOURCE,
             self._end("const", node, is_made=True),
             (),
             [node],
             (),
-            held.name,
+            weight.name,
         )
-        self.held[number] = held
+        self.held[number] = weight
 
     def _end(self, op: str, node: fx.Node, *, is_made: bool) -> Signature:
-        """The signature of an input, an output or a weight."""
+        """The signature of an input, an output or a weight, cached by role and dtype."""
         dtype = dtype_of(node)
         key = op, dtype
         if key not in self.ends:
-            held = tensor_of(node)
-            roles = (Role.ANY if held is None else role_of(held.dtype),)
+            tensor = tensor_of(node)
+            roles = (Role.ANY if tensor is None else role_of(tensor.dtype),)
             self.ends[key] = Signature(
                 dialect="",
                 op=op,
@@ -185,26 +188,28 @@ class _Reader:
         return self.ends[key]
 
     def _read_call(self, pieces: list[fx.Node]) -> None:
-        first = pieces[0]
-        if is_getitem(first):
-            return  # it is a result of the node that it picks from, or of what makes no tensors
+        call = pieces[0]
+        if is_getitem(call):
+            return  # a getitem is an output of its producer, or picks from a call without tensors
         if len(pieces) > 1:
             self._read_composite(pieces)
             return
-        dialect, op = dialect_and_op(first.target, self.facts)
-        arguments = plain_arguments(first)
-        read = [one for one in operands_for_rules(first, op) if one.node is None or one.node in self.value_of]
-        tensors = [one for one in read if one.node is not None]
-        filled = number_filled_in(op, arguments) if dtype_of(first) is HIGH and not tensors else None
-        if filled is not None:
-            self._add_filled(first, op, filled)
+        dialect, op = dialect_and_op(call.target, self.facts)
+        arguments = plain_arguments(call)
+        visible = [
+            operand for operand in operands_for_rules(call, op) if operand.node is None or operand.node in self.value_of
+        ]
+        tensors = [operand for operand in visible if operand.node is not None]
+        fill_value = number_filled_in(op, arguments) if dtype_of(call) is HIGH and not tensors else None
+        if fill_value is not None:
+            self._add_filled(call, op, fill_value)
             return
-        operands = read if tensors else []
-        typed = self.prober.ports_of(first, operands, self.facts(dialect, op) is not None)
-        results: list[fx.Node | None] = [first]
-        if isinstance(first.meta.get("val"), tuple | list):
-            results = [None] * len(first.meta["val"])
-            for user in first.users:
+        operands = visible if tensors else []
+        typed = self.prober.ports_of(call, operands, self.facts(dialect, op) is not None)
+        results: list[fx.Node | None] = [call]
+        if isinstance(call.meta.get("val"), tuple | list):
+            results = [None] * len(call.meta["val"])
+            for user in call.users:
                 if is_getitem(user) and isinstance(user.args[1], int) and results[user.args[1]] is None:
                     results[user.args[1]] = user
         self._add_call(pieces, dialect, op, typed, operands, results, attributes_of(op, arguments))
@@ -213,16 +218,18 @@ class _Reader:
         inside = set(pieces)
         operands = [
             Operand(node, "", None)
-            for node in dict.fromkeys(one.node for piece in pieces for one in operands_of(piece))
+            for node in dict.fromkeys(operand.node for piece in pieces for operand in operands_of(piece))
             if node in self.value_of and node not in inside
         ]
         results = [piece for piece in pieces if tensor_of(piece) is not None and not inside.issuperset(piece.users)]
-        typed = self.prober.ports_of_composite([one.node for one in operands if one.node is not None], results)
+        typed = self.prober.ports_of_composite(
+            [operand.node for operand in operands if operand.node is not None], results
+        )
         dialect, op = dialect_and_op(composite_of(pieces), self.facts)
         self._add_call(pieces, dialect, op, typed, operands, results, {})
 
     def _add_filled(self, node: fx.Node, op: str, number: float) -> None:
-        """A tensor that is one number everywhere is a constant."""
+        """Record a tensor filled with a single number as a constant."""
         name = self._unique(self._under([node], op))
         signature = self._end("const", node, is_made=True)
         self.numbers[len(self.values)] = number
@@ -238,10 +245,10 @@ class _Reader:
         results: Sequence[fx.Node | None],
         attributes: Mapping[str, object],
     ) -> None:
-        makes = [result if result is not None and tensor_of(result) is not None else None for result in results]
-        if not any(makes) and (not operands or pieces[0].target in _OF_SHAPES):
-            return  # arithmetic on sizes
-        outputs = typed.outputs[: len(makes)]
+        output_nodes = [result if result is not None and tensor_of(result) is not None else None for result in results]
+        if not any(output_nodes) and (not operands or pieces[0].target in _OF_SHAPES):
+            return  # shape arithmetic
+        outputs = typed.outputs[: len(output_nodes)]
         signature = self.prober.signature(dialect, op, typed._replace(outputs=outputs))
         module = module_of(pieces[0])
         name = self._unique(self._under(pieces, op))
@@ -251,10 +258,10 @@ class _Reader:
         mark = self.program.mark_of(pieces[0])
         if mark is not None:
             self.marks[len(self.nodes)] = mark.dtype
-        self._add(name, Kind.OP, signature, operands, makes, tuple(pieces), None, module, attributes)
+        self._add(name, Kind.OP, signature, operands, output_nodes, tuple(pieces), None, module, attributes)
 
     def _add_number(self, name: str, operand: Operand, typed: Typed) -> None:
-        """A number among a call's arguments is a constant of its own."""
+        """Record a Python scalar among a call's arguments as a constant node."""
         assert operand.number is not None, "asked of numbers"
         number = len(self.values)
         dtype = HIGH if typed.dtype is HIGH else None
@@ -308,15 +315,15 @@ class _Reader:
             if result is None:
                 outputs.append(None)
                 continue
-            own = value_name or (name if len(results) == 1 else f"{name}:{position}")
-            held, value = tensor_of(result), len(self.values)
-            assert held is not None, "a value is a tensor"
-            sizes = tuple(held.shape)
+            own_name = value_name or (name if len(results) == 1 else f"{name}:{position}")
+            tensor, value = tensor_of(result), len(self.values)
+            assert tensor is not None, "a value is a tensor"
+            sizes = tuple(tensor.shape)
             self.value_of[result] = value
             outputs.append(value)
             self.shapes[value] = tuple(map(_known_size, sizes))
-            elements = count_elements(held)
-            self.values.append(Value(own, TORCH_DTYPES.get(held.dtype), number, 0, elements, True))
+            elements = count_elements(tensor)
+            self.values.append(Value(own_name, TORCH_DTYPES.get(tensor.dtype), number, 0, elements, True))
             self.holders.append(result)
         inputs = tuple(
             self.number_of[operand] if operand.node is None else self.value_of[operand.node] for operand in operands
@@ -330,12 +337,12 @@ class _Reader:
     def _read_outputs(self, node: fx.Node) -> None:
         counted = itertools.count()
         for name, result in self.program.returned:
-            at = None if result is None else next(counted)
+            position = None if result is None else next(counted)
             if result is None or result not in self.value_of:
                 continue
             signature = self._end("output", result, is_made=False)
-            place = Operand(result, "", at)
-            self._add(self._unique(name_port(Kind.OUTPUT, name)), Kind.OUTPUT, signature, [place], [], (node,), None)
+            operand = Operand(result, "", position)
+            self._add(self._unique(name_port(Kind.OUTPUT, name)), Kind.OUTPUT, signature, [operand], [], (node,), None)
 
 
 def _known_size(size: object) -> int | None:
@@ -343,12 +350,12 @@ def _known_size(size: object) -> int | None:
 
 
 def count_elements(held: torch.Tensor) -> int:
-    """How many numbers a tensor holds; symbolic sizes are taken as they were when the graph was traced."""
+    """The number of elements of a tensor; symbolic sizes count with their hint from tracing."""
     return math.prod(map(_nominal_size, held.shape))
 
 
 def _nominal_size(size: object) -> int:
-    """A size; of a symbolic one what it was when the graph was traced, without asking for it to be so."""
+    """A size as an integer. A symbolic size yields its hint without adding a guard."""
     if isinstance(size, torch.SymInt):
         hint: object = size.node.hint if size.node.has_hint() else None
         return hint if isinstance(hint, int) else _UNKNOWN_SIZE

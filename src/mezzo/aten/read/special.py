@@ -1,4 +1,4 @@
-"""What neither schemas nor fake tensors tell of ports: a row with its reason each."""
+"""Exceptions of CPU kernels that schemas and fake tensors do not show, each with its reason."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,9 +11,9 @@ from mezzo.aten.program import packet_of
 _FOR_CPU = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD_FOR_CPU = "_scaled_dot_product_flash_attention_for_cpu_backward"
 _ON_CPU = "scaled_dot_product_attention"
-# Arguments that stay as they are, by operator. A mask of FP32's lowest number is minus infinity in BF16, and a row that
-# is masked as a whole has no answer then; kernels of CPUs add an FP32 mask to their scores beside low operands. Their
-# logarithms of sums are FP32 whatever the operands are.
+# Arguments that keep their type, by operator. An FP32 mask's lowest number becomes minus infinity
+# in BF16, so that a fully masked row yields NaN; CPU kernels accept an FP32 mask with low-precision
+# operands. The logsumexp is FP32 for any operand type.
 _STAYS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         _FOR_CPU: frozenset({"attn_mask"}),
@@ -21,7 +21,8 @@ _STAYS: Mapping[str, frozenset[str]] = MappingProxyType(
         _ON_CPU: frozenset({"attn_mask"}),
     }
 )
-# Known operators that fake tensors run low, and kernels of CPUs do not: "not implemented for 'BFloat16'".
+# Operators with facts that pass fake execution in low precision but lack a CPU kernel: "not
+# implemented for 'BFloat16'".
 _WITHOUT_LOW_KERNEL = frozenset(
     {
         "_cdist_backward",
@@ -48,16 +49,16 @@ _WITHOUT_LOW_KERNEL = frozenset(
 
 
 def lacks_kernel(node: fx.Node) -> bool:
-    """Whether a call cannot run low where it runs, though fake tensors say that it can."""
+    """Whether a call lacks a low-precision kernel on its device, despite passing fake execution."""
     return packet_of(node.target) in _WITHOUT_LOW_KERNEL and _is_on_cpu(node)
 
 
 def stays(node: fx.Node, argument: str) -> bool:
-    """Whether an operand keeps its type whatever the call runs in."""
-    kept = _STAYS.get(packet_of(node.target), frozenset())
-    return argument in kept and _is_on_cpu(node)
+    """Whether an operand keeps its type in any precision of the call."""
+    fixed_arguments = _STAYS.get(packet_of(node.target), frozenset())
+    return argument in fixed_arguments and _is_on_cpu(node)
 
 
 def _is_on_cpu(node: fx.Node) -> bool:
-    held = [one.meta.get("val") for one in node.all_input_nodes]
-    return all(one.device.type == "cpu" for one in held if isinstance(one, torch.Tensor))
+    values = [operand.meta.get("val") for operand in node.all_input_nodes]
+    return all(value.device.type == "cpu" for value in values if isinstance(value, torch.Tensor))

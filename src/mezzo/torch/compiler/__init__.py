@@ -1,4 +1,4 @@
-"""Compiles modules and functions: the Dynamo backend, the pass that plans, regions, settings, export.
+"""Compilation of modules and functions: Dynamo backend, planning pass, regions, settings, export.
 
 Imports: everything but `cli`, and PyTorch.
 A new option of `mezzo.torch.compile` is a field of `settings.py`.

@@ -1,4 +1,4 @@
-"""Checks of what the functions of `mezzo.torch` are called with, before anything runs."""
+"""Validation of arguments of the functions in `mezzo.torch`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from mezzo.common.errors import InputError
 
 
 def check_module(model: object, what: str = "model") -> torch.nn.Module:
-    """Raises InputError: it is no module."""
+    """The model itself. Raises InputError: it is not a module."""
     if isinstance(model, torch.nn.Module):
         return model
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
@@ -19,15 +19,16 @@ def check_module(model: object, what: str = "model") -> torch.nn.Module:
 
 
 def check_callable(run: object, what: str) -> None:
-    """Raises InputError: it cannot be called."""
+    """Raises InputError: `run` cannot be called."""
     if not callable(run):
         raise InputError(f"{what} is {_spelled(run)}; give what mezzo.torch.compile returns")
 
 
 def batches_of(data: object) -> Iterable[object]:
-    """What is to be called with, one by one.
+    """The batches in `data`.
 
-    Raises InputError: it is one batch, whose rows would be taken for some; or it holds none.
+    Raises InputError: it is a single batch, whose rows would be mistaken for batches; or it is not
+    iterable.
     """
     if isinstance(data, torch.Tensor | Mapping):
         raise InputError(f"data is a {type(data).__name__}, which is one batch; give a list of batches: [data]")
@@ -37,7 +38,7 @@ def batches_of(data: object) -> Iterable[object]:
 
 
 def call_arguments(args: object, kwargs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of one call. Raises InputError: they are none."""
+    """The arguments of one call as a tuple and a dict. Raises InputError: they are neither."""
     if not isinstance(args, Sequence) or isinstance(args, str | bytes):
         remedy = "(x,) for one tensor x" if isinstance(args, torch.Tensor) else "() for none"
         raise InputError(f"args is {_spelled(args)}; give the arguments of one call as a tuple, {remedy}")
@@ -46,6 +47,6 @@ def call_arguments(args: object, kwargs: object) -> tuple[tuple[Any, ...], dict[
     return tuple(args), dict(kwargs or {})
 
 
-def _spelled(given: object) -> str:
-    """What was given, in a few words: None and the like as they are, all else by its kind."""
-    return repr(given) if given is None or isinstance(given, bool | int | float) else f"a {type(given).__name__}"
+def _spelled(value: object) -> str:
+    """A short description: the literal for None and numbers, otherwise the type name."""
+    return repr(value) if value is None or isinstance(value, bool | int | float) else f"a {type(value).__name__}"

@@ -1,7 +1,8 @@
-"""What `keep` keeps runs as it is written: each operator whole, by PyTorch's own kernel, in its order.
+"""Bit-exact regions: operators under `keep` run undecomposed, by PyTorch's own kernels.
 
-A compiler takes operators apart, computes several in one kernel, and leaves out roundings between them, so the last
-bits are others than eager PyTorch's. What is kept stays whole, as an operator that the compiler knows nothing of.
+Inductor decomposes operators, fuses them and omits intermediate rounding, so that results differ
+from eager PyTorch in the last bits. Operators to keep are wrapped in custom operators that Inductor
+cannot look into.
 """
 
 import functools
@@ -17,7 +18,8 @@ from torch.fx.traceback import get_current_meta
 from mezzo.aten.marks import mark_of, marks_in
 
 _LIBRARY = torch.library.Library("mezzo_kept", "FRAGMENT")
-# Draws of random numbers are the compiler's, and how much some give is known only when they run.
+# Random numbers come from Inductor's generator, and data-dependent shapes are unknown when
+# compiling.
 _NOT_KEPT = frozenset(
     {torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 )
@@ -26,10 +28,10 @@ _Decompose = Callable[..., Any]
 
 
 def decompositions_for(module: fx.GraphModule) -> dict[Any, _Decompose] | None:
-    """Inductor's decompositions without those of what is kept in a graph of Dynamo; None where nothing is kept."""
-    if not any(found.mark is not None and found.mark.is_exact for found in marks_in(module)):
+    """Inductor's decompositions, disabled in exact regions; None without such regions."""
+    if not any(node.mark is not None and node.mark.is_exact for node in marks_in(module)):
         return None
-    forward: set[int] = set()  # of what was left whole in the forward, by what autograd numbers its backward with
+    forward: set[int] = set()  # autograd sequence numbers of undecomposed forward calls
     return {
         op: _unless_kept(decompose, forward) if is_written(op) else decompose
         for op, decompose in select_decomp_table().items()
@@ -53,39 +55,41 @@ def _unless_kept(decompose: _Decompose, forward: set[int]) -> _Decompose:
 
 
 def write_as_kept(owner: fx.GraphModule, bodies: Collection[tuple[str, ...]]) -> None:
-    """Let operators that a region keeps be such as no compiler knows: in a graph, and in the bodies of these paths.
-    Autograd's own sums of what comes from the region alone are in it too.
+    """Replace operators in exact regions, in a graph and these subgraphs, by custom operators.
+    Includes autograd's sums of gradients that all come from the region.
     """
-    kept: set[fx.Node] = set()
-    for found in list(marks_in(owner)):
-        node = found.node
-        is_sum = node.meta.get("is_gradient_acc", False) and kept.issuperset(node.all_input_nodes)
-        if not is_sum and (found.mark is None or not found.mark.is_exact or (found.body and found.body not in bodies)):
+    exact_nodes: set[fx.Node] = set()
+    for marked in list(marks_in(owner)):
+        node = marked.node
+        is_sum = node.meta.get("is_gradient_acc", False) and exact_nodes.issuperset(node.all_input_nodes)
+        if not is_sum and (
+            marked.mark is None or not marked.mark.is_exact or (marked.body and marked.body not in bodies)
+        ):
             continue
-        kept.add(node)
+        exact_nodes.add(node)
         if node.op == "call_function" and is_written(node.target):
             node.target = as_written(node.target, _numbers_in(node))
-            if found.body:
+            if marked.body:
                 node.graph.owning_module.recompile()
 
 
 def is_written(target: object) -> bool:
-    """Whether an operator computes tensors, and nothing else: views and writes hold no numbers of their own."""
+    """Whether an operator only computes new tensors, in contrast to views and in-place writes."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace == _LIBRARY.ns:
         return False
     schema = target._schema
-    is_alone = all(one.alias_info is None for one in (*schema.arguments, *schema.returns))
-    makes_tensors = bool(schema.returns) and all(str(one.type) in _TENSORS for one in schema.returns)
-    return is_alone and makes_tensors and _NOT_KEPT.isdisjoint(target.tags)
+    has_no_alias = all(value.alias_info is None for value in (*schema.arguments, *schema.returns))
+    makes_tensors = bool(schema.returns) and all(str(value.type) in _TENSORS for value in schema.returns)
+    return has_no_alias and makes_tensors and _NOT_KEPT.isdisjoint(target.tags)
 
 
 def _numbers_in(node: fx.Node) -> tuple[str, ...]:
-    """The operands of a call that are numbers where its operator takes tensors."""
+    """The names of a call's Tensor arguments that are given as numbers."""
     target: Any = node.target
     return tuple(
-        about.name
-        for about, given in zip(target._schema.arguments, node.args, strict=False)
-        if str(about.type) == "Tensor" and not isinstance(_made_by(given), torch.Tensor)
+        parameter.name
+        for parameter, argument in zip(target._schema.arguments, node.args, strict=False)
+        if str(parameter.type) == "Tensor" and not isinstance(_made_by(argument), torch.Tensor)
     )
 
 
@@ -95,9 +99,9 @@ def _made_by(given: Any) -> Any:
 
 @functools.cache
 def as_written(target: torch._ops.OpOverload, numbers: tuple[str, ...] = ()) -> Any:
-    """An operator that calls another, and that no compiler knows; operands of these names are numbers."""
-    spelled, _, signature = str(target._schema).partition("(")
-    name = "_".join((spelled.replace("::", "_").replace(".", "_"), *numbers))
+    """A custom operator that calls `target`; arguments in `numbers` are scalars."""
+    qualified_name, _, signature = str(target._schema).partition("(")
+    name = "_".join((qualified_name.replace("::", "_").replace(".", "_"), *numbers))
     for number in numbers:
         signature = re.sub(rf"\bTensor {number}\b", f"Scalar {number}", signature)
     _LIBRARY.define(f"{name}({signature}")

@@ -1,4 +1,4 @@
-"""The Dynamo backend: hands each graph to Inductor with a pass that plans it, and feeds it low weights."""
+"""The Dynamo backend: compiles graphs with Inductor, a planning pass and cached low weights."""
 
 import sys
 import warnings
@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 import torch._functorch.config
 import torch._inductor.config
-import torch._inductor.lowering  # before anybody asks for its decompositions
+import torch._inductor.lowering  # required before select_decomp_table
 from torch import fx
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._dynamo.eval_frame import innermost_backend
@@ -34,15 +34,16 @@ from mezzo.torch.weights.weight_inputs import Edited, device_of, with_candidates
 from mezzo.torch.weights.weights import Feed
 
 Compiled = Callable[..., Any]
-# Where a compiler that torch.compile has made for the name of a backend keeps the account.
+# Attribute of torch.compile's backend wrapper that holds the account.
 ACCOUNT = "mezzo_account"
 _PASS = "joint_custom_pre_pass"
 
 
 class Backend:
-    """What Dynamo calls with each graph. Copies and pickles have the same settings and an account of their own.
+    """The callable that Dynamo calls with each graph.
 
-    Of `model`, which it does not keep alive, the gradients of weights are held to the format that they are summed in.
+    Copies and pickles have the same settings and an empty account. `model`, held by a weak
+    reference, gets the format in which its weight gradients are summed.
     """
 
     __name__ = "mezzo"
@@ -59,7 +60,7 @@ class Backend:
         reduce = settings.controls.weight_grad_reduce
         if settings.is_frozen or reduce is not None or names_nodes(settings.planning().planning):
             self.backend_ctx_ctor: Callable[[], AbstractContextManager[None]] = self._around_a_call
-        else:  # of weights that another compiled module has
+        else:  # hide gradients of weights shared with another compiled module
             self.backend_ctx_ctor = HidingGradients
 
     def __reduce__(self) -> tuple[type["Backend"], tuple[Settings, Callable[..., Any], torch.nn.Module | None]]:
@@ -67,7 +68,7 @@ class Backend:
 
     @property
     def model(self) -> torch.nn.Module | None:
-        """The module whose gradients have a format of their own, as long as it lives; None where there is none."""
+        """The module with its own gradient format, while it is alive; None if there is none."""
         return None if self._model is None else self._model()
 
     @contextmanager
@@ -79,7 +80,7 @@ class Backend:
                 hold_format(model, word)
         with freezing() if self.settings.is_frozen else nullcontext(), HidingGradients():
             yield
-        if sys.exc_info()[0] is None:  # a pattern may match in any graph of the call: now all of them are there
+        if sys.exc_info()[0] is None:  # a pattern may match in any of the call's graphs
             self.account.check()
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[object], **ignored: object) -> Compiled:
@@ -88,7 +89,7 @@ class Backend:
         options = self.settings.planning(device_of(inputs))
         low = FROM_DTYPE[options.planning.low]
         is_trained = torch.is_grad_enabled() and any(
-            isinstance(one, torch.Tensor) and one.requires_grad for one in inputs
+            isinstance(input_tensor, torch.Tensor) and input_tensor.requires_grad for input_tensor in inputs
         )
         if is_trained and self.settings.controls.weight_update is None:
             edited = without_candidates(module, inputs)
@@ -99,11 +100,11 @@ class Backend:
                 check_masters(inputs, edited.names)
             except InputError as error:
                 return refusing(error)
-        theirs = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
-        planning = self.make_pass(edited, options, theirs)
+        user_passes = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
+        planning = self.make_pass(edited, options, user_passes)
         inductor[_PASS] = planning
-        # A hit of this cache would never run the pass, so nobody would know the plan; Inductor's own cache is asked
-        # after it, and is where the time goes.
+        # A hit in AOTAutograd's cache would skip the pass, and no plan would be recorded.
+        # Inductor's own cache is consulted after the pass and saves most of the time.
         with torch._functorch.config.patch(enable_autograd_cache=False):
             run = compile_fx(
                 edited.module,
@@ -122,8 +123,14 @@ class Backend:
                 note=planning.note,
                 idle=None if planning.idle is None else planning.idle.because,
                 unmatched=planning.unmatched,
-                bodies={"/".join(one.path): one.planned.plan for one in planning.bodies if one.planned is not None},
-                notes={"/".join(one.path): one.note for one in planning.bodies if one.note is not None},
+                bodies={
+                    "/".join(subgraph.path): subgraph.planned.plan
+                    for subgraph in planning.bodies
+                    if subgraph.planned is not None
+                },
+                notes={
+                    "/".join(subgraph.path): subgraph.note for subgraph in planning.bodies if subgraph.note is not None
+                },
                 has_backward=planning.is_joint,
                 kept_bytes=None if planning.kept is None else planning.kept.kept_bytes,
                 native_sums=planning.native_sums,
@@ -141,45 +148,45 @@ class Backend:
         return _feeding(compiled, planning.copies, added, low) if added else compiled
 
     def _packs(self, low: torch.dtype) -> bool:
-        """Whether weights may come in packed: Inductor's C++ wrapper takes tensors with strides alone."""
+        """Whether oneDNN may pack weights, which Inductor's C++ wrapper does not support."""
         is_wrapped = self.settings.inductor.get("cpp_wrapper", torch._inductor.config.cpp_wrapper)
         return not is_wrapped and torch.backends.mkldnn.enabled and packs(low)
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
-        """What Inductor runs on the functional graph."""
+        """The pass that Inductor runs on the functional graph."""
         return PlanningPass(edited, options, self.settings.digest, theirs, self.settings.controls)
 
 
 def freezing() -> AbstractContextManager[Any]:
-    """Let Dynamo trace weights as constants. It looks when it traces, so this stands around every call."""
+    """Make Dynamo trace weights as constants. Wraps every call, as Dynamo traces inside it."""
     return cast("AbstractContextManager[Any]", torch._inductor.config.patch(freezing=True))
 
 
 def refusing(error: InputError) -> Compiled:
-    """A call that raises. What is raised while Dynamo compiles comes wrapped in errors of its own."""
+    """A compiled call that raises `error`; Dynamo would wrap an error raised during compilation."""
 
-    def call(*given: Any) -> Any:
+    def call(*args: Any) -> Any:
         raise InputError(str(error))
 
     return call
 
 
-def _as_passes(given: Any) -> Before:
-    """What Inductor's option holds: no pass, one, or several."""
-    return () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+def _as_passes(option: Any) -> Before:
+    """An Inductor pass option (None, one pass or several) as a tuple."""
+    return () if option is None else tuple(option) if isinstance(option, list | tuple) else (option,)
 
 
-def _size(held: object) -> int:
-    assert isinstance(held, torch.Tensor), "a candidate is a tensor"
-    return held.numel() * held.element_size()
+def _size(copy: object) -> int:
+    assert isinstance(copy, torch.Tensor), "a candidate is a tensor"
+    return copy.numel() * copy.element_size()
 
 
 def _feeding(run: Compiled, copies: Sequence[Copy], added: int, dtype: torch.dtype) -> Compiled:
-    """A call that hands the copies of weights on, behind what it is given."""
+    """A call that appends the low-precision weights to its arguments."""
     behind = Feed([(copy.of.weight, copy.place, copy.recipe) for copy in copies], added, dtype).behind
 
-    def call(*given: Any) -> Any:
-        return run(*behind(given))
+    def call(*args: Any) -> Any:
+        return run(*behind(args))
 
     return call
 
@@ -194,34 +201,34 @@ def mezzo(
     """The backend of `torch.compile(model, backend="mezzo", options={...})`."""
     try:
         settings = read_settings(options or {}, mode)
-        if settings.is_frozen:  # Dynamo has traced already, with weights as inputs
+        if settings.is_frozen:  # Dynamo has already traced weights as inputs
             raise InputError(
                 "option 'freeze' comes too late for a backend; use mezzo.torch.compile(model, freeze=True)"
             )
-        if settings.controls.weight_grad_reduce is not None:  # a graph knows neither its module nor what is around it
-            word = settings.controls.weight_grad_reduce
+        if settings.controls.weight_grad_reduce is not None:  # a graph does not know its module
+            grad_format = settings.controls.weight_grad_reduce
             raise InputError(
                 "option 'weight_grad_reduce' is of a module, and a backend is given graphs; use "
-                f"mezzo.torch.compile(model, weight_grad_reduce={word!r})"
+                f"mezzo.torch.compile(model, weight_grad_reduce={grad_format!r})"
             )
     except InputError as error:
         return refusing(error)
     backend = Backend(settings)
     backend.account = account_of_caller()
-    made = backend(module, inputs)
-    for said in backend.account.graphs[-1].unmatched.values():
-        warnings.warn(f"in a graph that mezzo was given, {said}", stacklevel=2)
-    return made
+    compiled = backend(module, inputs)
+    for message in backend.account.graphs[-1].unmatched.values():
+        warnings.warn(f"in a graph that mezzo was given, {message}", stacklevel=2)
+    return compiled
 
 
 def account_of_caller() -> Account:
-    """The account of what Dynamo compiles now for a call of `torch.compile`: it stands at what that has made."""
+    """The account of the torch.compile call that Dynamo currently compiles for."""
     current = InstructionTranslator.current_tx()
-    asked = current.output.compiler_fn
-    return Account() if asked is None else vars(innermost_backend(asked)).setdefault(ACCOUNT, Account())
+    compiler = current.output.compiler_fn
+    return Account() if compiler is None else vars(innermost_backend(compiler)).setdefault(ACCOUNT, Account())
 
 
 def register() -> None:
-    """Let `torch.compile` know the backend where mezzo's metadata is not installed."""
+    """Register the backend with `torch.compile` if mezzo's package metadata is not installed."""
     if "mezzo" not in list_backends(exclude_tags=()):
         register_backend(mezzo, name="mezzo")

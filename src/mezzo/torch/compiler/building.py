@@ -1,4 +1,4 @@
-"""Writes calls into a compiler's graph, each with what it makes."""
+"""Insertion of calls into a compiler's graph, with fake results."""
 
 from typing import Any
 
@@ -9,17 +9,15 @@ from mezzo.aten.read.retype import fake_mode_of
 
 
 class Builder:
-    """Writes calls where the graph's insertion point stands. `of` is the node that they are made for: they stand in its
-    module and at its line.
-    """
+    """Inserts calls at the insertion point; they inherit module and line from the node `of`."""
 
     def __init__(self, graph: fx.Graph, of: fx.Node | None = None) -> None:
         self.graph, self.mode = graph, fake_mode_of(graph)
         self.of = of
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        made = self.graph.call_function(target, args, kwargs)
-        given, named = fx.map_arg((args, kwargs), lambda node: node.meta["val"])
+        node = self.graph.call_function(target, args, kwargs)
+        fake_args, fake_kwargs = fx.map_arg((args, kwargs), lambda operand: operand.meta["val"])
         with self.mode:
-            made.meta = {**({} if self.of is None else inherited(self.of)), "val": target(*given, **named)}
-        return made
+            node.meta = {**({} if self.of is None else inherited(self.of)), "val": target(*fake_args, **fake_kwargs)}
+        return node

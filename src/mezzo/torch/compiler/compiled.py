@@ -1,4 +1,4 @@
-"""Compiles modules and functions, and tells of what was compiled."""
+"""`mezzo.torch.compile`, and access to the plans of compiled modules and functions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
@@ -15,20 +15,20 @@ from mezzo.torch.train.gradient_reduction import reduce_as_before, reduce_in
 from mezzo.torch.weights.weights import SHADOWS
 
 _Model = TypeVar("_Model", bound=Callable[..., Any])
-_LEFT_OUT = object()  # None is what somebody gave by mistake
+_LEFT_OUT = object()  # not None, which a caller may pass by mistake
 
 
 class CompiledModule(OptimizedModule):
-    """A module that runs compiled; all else of it is the module's own, as with torch.compile."""
+    """A compiled module with the original's attributes, as torch.compile returns it."""
 
     @property
     def plans(self) -> tuple[Plan | None, ...]:
-        """The plan of each graph that was compiled so far; None for those left as the user wrote them."""
+        """The plan of each compiled graph so far; None for graphs that were left unchanged."""
         return account(self).plans
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
-        """Copies and pickles are compiled with the same options. PyTorch's own go through what stands around calls,
-        which no pickle holds.
+        """Copies and pickles are compiled again with the same options. PyTorch's own method would
+        pickle context managers, which fails.
         """
         context = self.dynamo_ctx
         return _wrap_again, (self._orig_mod, backend_of(self), context._dynamic, context.fullgraph)
@@ -84,25 +84,28 @@ def compile(
     weight_update: object = None,
     **planning: object,
 ) -> Any:
-    """Compile a module or function with Inductor, its linear operators in low precision, its weights cast once.
+    """Compile a module or function with Inductor in mixed precision, with weights cast only once.
 
-    Without a model it gives what compiles one, with these options: `@mezzo.torch.compile(to="fp16")`.
+    Without a model, returns a decorator with these options: `@mezzo.torch.compile(to="fp16")`.
 
     Args:
-        dynamic, fullgraph, mode: as torch.compile has them.
-        options: of Inductor.
-        freeze: whether weights become constants: later changes of them are not seen.
-        memory: of training, what bytes that are kept between forward and backward weigh beside time and error, from 0
-            to 1; None: Inductor decides.
-        accumulate, tile: the precision of products' sums, "fp32" or that of `to`, over tiles of so many terms, 1 unless
-            given, each of which is summed in FP32. What the machine does not do is emulated, slowly.
-        weight_grad_reduce: the precision in which gradients of weights are summed, "fp32", "bf16" or "fp16": over the
-            workers of DistributedDataParallel, else over steps of accumulation, in `weight.grad`.
-        weight_update: "fp32": low copies of weights are made once a step, and written by what `compile_update` makes of
-            the optimizer; None: weights are cast wherever a call reads them.
-        planning: options of `mezzo.convert`: `to` ("bf16" unless given), `policy`, `target`, `keep_region` and others.
+        dynamic, fullgraph, mode: as in torch.compile.
+        options: Inductor's options.
+        freeze: treat weights as constants; later changes of them have no effect.
+        memory: in training, the weight of bytes saved for the backward against time and error, from
+            0 to 1; None leaves the choice to Inductor.
+        accumulate, tile: accumulation precision of matmuls and convolutions, "fp32" or that of
+            `to`; sums of `tile` terms (default 1) are in FP32. Emulated, slowly, where the hardware
+            lacks it.
+        weight_grad_reduce: precision for summing weight gradients, "fp32", "bf16" or "fp16": across
+            the workers of DistributedDataParallel, otherwise across accumulation steps in
+            `weight.grad`.
+        weight_update: "fp32" makes low-precision copies of weights once per step, written by the
+            optimizer that `compile_update` compiles; None casts weights at every use.
+        planning: options of `mezzo.convert`: `to` (default "bf16"), `policy`, `target`,
+            `keep_region` and others.
 
-    Raises InputError: there is no such option, or it has no such value; the model cannot be called.
+    Raises InputError: an option is unknown or has an invalid value; the model cannot be called.
     """
     controls = {
         "memory": memory,
@@ -120,21 +123,21 @@ def compile(
     def compile_one(model: object) -> Any:
         if not callable(model):
             raise InputError(f"{type(model).__name__} is no module or function; give what is called")
-        word = settings.controls.weight_grad_reduce
-        backend = Backend(settings, model=None if word is None else reduce_in(model, word))
+        grad_format = settings.controls.weight_grad_reduce
+        backend = Backend(settings, model=None if grad_format is None else reduce_in(model, grad_format))
         return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
 
     return compile_one if model is _LEFT_OUT else compile_one(model)
 
 
 def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = None, fullgraph: bool = False) -> Any:
-    """Compile a module or function with a backend of mezzo's."""
-    made = optimize(backend=backend, nopython=fullgraph, dynamic=dynamic)(model)
-    if type(made) is OptimizedModule:
-        made.__class__ = CompiledModule
+    """Compile a module or function with one of mezzo's backends."""
+    compiled = optimize(backend=backend, nopython=fullgraph, dynamic=dynamic)(model)
+    if type(compiled) is OptimizedModule:
+        compiled.__class__ = CompiledModule
     if backend.settings.controls.weight_grad_reduce is not None and isinstance(model, torch.nn.Module):
-        reduce_as_before(made, model)
-    return made
+        reduce_as_before(compiled, model)
+    return compiled
 
 
 def _wrap_again(model: torch.nn.Module, backend: Backend, dynamic: bool | None, fullgraph: bool) -> Any:
@@ -142,18 +145,19 @@ def _wrap_again(model: torch.nn.Module, backend: Backend, dynamic: bool | None, 
 
 
 def account(compiled: Any) -> Account:
-    """What was decided for each graph of a compiled module or function.
+    """The decisions for each graph of a compiled module or function.
 
-    Raises InputError: it was not compiled by `mezzo.torch.compile`, nor by `torch.compile` with mezzo as its backend;
-    or in place, and is made of modules of PyTorch's alone, which Dynamo leaves as they are without a word.
+    Raises InputError: it was not compiled by `mezzo.torch.compile` or by `torch.compile` with
+    backend "mezzo"; or it was compiled in place and contains only torch.nn modules, which Dynamo
+    silently skips.
     """
     backend = _backend_of(compiled)
     _check_in_place(compiled)
     if isinstance(backend, Backend):
         return backend.account
-    if getattr(backend, "compiler_name", None) == "mezzo":  # made by torch.compile for a name
-        made: Account = vars(backend).setdefault(ACCOUNT, Account())
-        return made
+    if getattr(backend, "compiler_name", None) == "mezzo":  # torch.compile's wrapper for a backend given by name
+        result: Account = vars(backend).setdefault(ACCOUNT, Account())
+        return result
     raise InputError(
         f"{type(compiled).__name__} was not compiled by mezzo; compile it with mezzo.torch.compile, or with "
         'torch.compile(backend="mezzo")'
@@ -161,10 +165,10 @@ def account(compiled: Any) -> Account:
 
 
 def _check_in_place(compiled: Any) -> None:
-    """Dynamo traces no forward of torch.nn itself; where all are, nothing that is compiled in place ever reaches it."""
+    """Reject in-place compilation of pure torch.nn modules, which Dynamo does not trace."""
     if not isinstance(compiled, torch.nn.Module) or compiled._compiled_call_impl is None:
         return
-    if all(type(one).forward.__module__.startswith("torch.nn.") for one in compiled.modules()):
+    if all(type(module).forward.__module__.startswith("torch.nn.") for module in compiled.modules()):
         raise InputError(
             f"{type(compiled).__name__} was compiled in place, where Dynamo leaves modules of torch.nn as they are; "
             "use what mezzo.torch.compile or torch.compile returns"
@@ -172,33 +176,33 @@ def _check_in_place(compiled: Any) -> None:
 
 
 def _backend_of(compiled: Any) -> object:
-    """What Dynamo hands the graphs of a compiled module or function to; None of what is not compiled."""
+    """The Dynamo backend of a compiled module or function; None if it is not compiled."""
     if isinstance(compiled, torch.nn.Module):
         context = compiled.__dict__.get("dynamo_ctx")
-        if context is None:  # compiled in place, or its class was
+        if context is None:  # the module or its class was compiled in place
             return _backend_of(compiled._compiled_call_impl or type(compiled).__call__)
     else:
         function = compiled.__call__ if isinstance(compiled, type) else compiled
         code = getattr(function, "__code__", None)
-        held = dict(zip(code.co_freevars, function.__closure__ or (), strict=True)) if code is not None else {}
-        context = held["self"].cell_contents if "self" in held else None
+        closure = dict(zip(code.co_freevars, function.__closure__ or (), strict=True)) if code is not None else {}
+        context = closure["self"].cell_contents if "self" in closure else None
     callback = getattr(context, "callback", None)
     return innermost_backend(callback) if callable(callback) else None
 
 
 def refresh(*compiled: Any) -> None:
-    """Cast weights again at the next call, where nobody saw them change: in-place writes to `.data`, and by numpy.
+    """Cast weights again after changes that cannot be detected: writes to `.data` or by numpy.
 
-    Of these modules, compiled or not; of all where none or a function is given.
+    Applies to these modules, compiled or not; to all if none or a function is given.
     """
-    if not compiled or not all(isinstance(one, torch.nn.Module) for one in compiled):
+    if not compiled or not all(isinstance(module, torch.nn.Module) for module in compiled):
         SHADOWS.refresh()
         return
-    SHADOWS.refresh(weight for one in compiled for weight in one.parameters())
+    SHADOWS.refresh(weight for module in compiled for weight in module.parameters())
 
 
 def backend_of(compiled: Any) -> Backend | None:
-    """What compiles the graphs of what `mezzo.torch.compile` has made; None of all else."""
-    is_known = isinstance(compiled, torch.nn.Module) or callable(compiled)
-    backend = _backend_of(compiled) if is_known else None
+    """The backend of a result of `mezzo.torch.compile`; None for any other object."""
+    can_be_compiled = isinstance(compiled, torch.nn.Module) or callable(compiled)
+    backend = _backend_of(compiled) if can_be_compiled else None
     return backend if isinstance(backend, Backend) else None

@@ -1,4 +1,4 @@
-"""Exports modules as mixed programs."""
+"""`mezzo.torch.export`: export of modules as mixed-precision programs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack, cast
@@ -24,19 +24,19 @@ def export(
     strict: bool = False,
     **options: Unpack[ConvertOptions],
 ) -> ExportedProgram:
-    """Export a module for inference, with its linear operators in low precision and their weights stored so.
+    """Export a module for inference in mixed precision, with weights stored in low precision.
 
-    Regions of `mezzo.torch.keep` and `precision` hold. For the plan beside it, hand what `torch.export.export` gives to
-    `mezzo.convert`.
+    Regions of `mezzo.torch.keep` and `precision` are respected. To get the plan too, pass the
+    result of `torch.export.export` to `mezzo.convert`.
 
     Args:
-        args, kwargs, dynamic_shapes, strict: as torch.export.export has them.
-        options: those of `mezzo.convert`; `to` is "bf16" unless given.
+        args, kwargs, dynamic_shapes, strict: as in torch.export.export.
+        options: options of `mezzo.convert`; `to` defaults to "bf16".
 
     Raises:
-        InputError: the model is no module, or `args` are not those of a call; there is no such option, or it has no
-            such value.
-        ModelError: PyTorch cannot export the module, or not bring the program into functional form.
+        InputError: the model is not a module, `args` are not the arguments of a call, an option is
+            unknown or has an invalid value.
+        ModelError: PyTorch cannot export the module or bring the program into functional form.
     """
     options.setdefault("to", "bf16")
     positional, named = call_arguments(args, kwargs)
@@ -45,6 +45,6 @@ def export(
         with torch.no_grad(), marking():
             exported = torch.export.export(module, positional, named, dynamic_shapes=dynamic_shapes, strict=strict)
     except Exception as error:
-        said = spell_raised(error, _LONGEST_FAULT)
-        raise ModelError(f"torch.export cannot export {type(module).__name__}: {said}") from error
+        message = spell_raised(error, _LONGEST_FAULT)
+        raise ModelError(f"torch.export cannot export {type(module).__name__}: {message}") from error
     return cast("ExportedProgram", convert(cast("Any", exported), **options).model)

@@ -1,4 +1,4 @@
-"""Leaves out of a request what speaks of nothing in one graph: a model is several, and it may in another."""
+"""Removal of node patterns that match nothing in one of a model's graphs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,19 +13,19 @@ from mezzo.planner.verdicts.rules import nodes_in
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Options without what matches nothing in a graph. `unmatched` says so of each, by option and pattern."""
+    """Options without unmatched patterns; `unmatched` has a message per option and pattern."""
 
     options: Options
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 def names_nodes(planning: PlanningOptions) -> bool:
-    """Whether a request has patterns of nodes."""
+    """Whether a request contains node or region patterns."""
     return bool(planning.include or planning.exclude or planning.keep_regions or planning.fixed_regions)
 
 
 def fit(options: Options, read: Callable[[], Graph]) -> Fitted:
-    """Leave out what matches no node. The graph is read only if there is something to match."""
+    """Remove patterns that match no node. The graph is read only if there are patterns."""
     planning = options.planning
     if not names_nodes(planning):
         return Fitted(options)
@@ -41,11 +41,15 @@ def fit(options: Options, read: Callable[[], Graph]) -> Fitted:
 
     fitted = replace(
         planning,
-        include=tuple(one for one in planning.include if is_known("include", one, is_region=False)),
-        exclude=tuple(one for one in planning.exclude if is_known("exclude", one, is_region=False)),
-        keep_regions=tuple(one for one in planning.keep_regions if is_known("keep_region", one, is_region=True)),
+        include=tuple(pattern for pattern in planning.include if is_known("include", pattern, is_region=False)),
+        exclude=tuple(pattern for pattern in planning.exclude if is_known("exclude", pattern, is_region=False)),
+        keep_regions=tuple(
+            pattern for pattern in planning.keep_regions if is_known("keep_region", pattern, is_region=True)
+        ),
         fixed_regions=tuple(
-            (one, dtype) for one, dtype in planning.fixed_regions if is_known("fix_region", one, is_region=True)
+            (pattern, dtype)
+            for pattern, dtype in planning.fixed_regions
+            if is_known("fix_region", pattern, is_region=True)
         ),
     )
     return Fitted(replace(options, planning=fitted), unmatched)

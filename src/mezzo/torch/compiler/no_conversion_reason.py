@@ -1,4 +1,4 @@
-"""Says of a graph whose products all stay as they are why they do."""
+"""Explanation of graphs in which every matmul and convolution stays in FP32."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -16,18 +16,18 @@ _UNSPOKEN = frozenset({"otherwise", "unlisted", "unknown-format"})
 
 
 class Idle(NamedTuple):
-    """Why no product of a graph runs low. `is_unmeant`: nobody asked for that, the policy has no rule for any."""
+    """Why no matmul or convolution runs low. `is_unmeant`: the policy has no rule for them."""
 
     because: str
     is_unmeant: bool
 
 
 def find_idle(planned: Planned, policy: str) -> Idle | None:
-    """Why nothing of a planned graph runs low; None where something does, or where nothing multiplies."""
+    """Why nothing runs low; None if something does, or without matmuls and convolutions."""
     if planned.decided.count_nodes()[0]:
         return None
     graph = planned.reading.graph
-    told = {one.name: one for one in planned.plan.nodes}
+    planned_nodes = {node.name: node for node in planned.plan.nodes}
     products: list[PlannedNode] = []
     typed: dict[str, None] = {}
     for node in graph.nodes:
@@ -35,16 +35,18 @@ def find_idle(planned: Planned, policy: str) -> Idle | None:
         if row is None or row.cost not in HEAVY:
             continue
         if node.signature.dtype is HIGH:
-            products.append(told[node.name])
+            products.append(planned_nodes[node.name])
         else:
-            typed |= {str(graph.values[one].dtype): None for one in node.outputs if one is not None}
+            typed |= {str(graph.values[value].dtype): None for value in node.outputs if value is not None}
     if products:
-        said = join_some(sorted({one.op for one in products}), _SHOWN)
-        if all(one.rule in _UNSPOKEN for one in products):
-            return Idle(f"no product runs low: policy {policy!r} has no rule for what the graph has ({said})", True)
-        ((rule, because), _), *_ = Counter((one.rule, one.because) for one in products).most_common()
-        return Idle(f"no product runs low ({said}), by rule {rule!r}: {because}", False)
+        ops = join_some(sorted({product.op for product in products}), _SHOWN)
+        if all(product.rule in _UNSPOKEN for product in products):
+            return Idle(f"no product runs low: policy {policy!r} has no rule for what the graph has ({ops})", True)
+        ((rule, because), _), *_ = Counter((product.rule, product.because) for product in products).most_common()
+        return Idle(f"no product runs low ({ops}), by rule {rule!r}: {because}", False)
     if typed:
-        said = " and ".join(typed)
-        return Idle(f"products are {said} as they came: by an autocast around the call, by casts, or by weights", False)
+        formats = " and ".join(typed)
+        return Idle(
+            f"products are {formats} as they came: by an autocast around the call, by casts, or by weights", False
+        )
     return None

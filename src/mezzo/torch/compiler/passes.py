@@ -1,4 +1,4 @@
-"""The pass that Inductor runs on the functional graph: it plans, and reads copies of weights that are made once."""
+"""The Inductor pass that plans a functional graph and makes it use cached low-precision weights."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from mezzo.torch.compiler.no_conversion_reason import Idle, find_idle
 from mezzo.torch.compiler.rewriting import Planned, rewrite
 from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.inspect.graph_snapshots import Sketch, sketch
-from mezzo.torch.onednn import lowerings  # noqa: F401  its import tells Inductor of operators that are written here
+from mezzo.torch.onednn import lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.onednn.residuals import add_sums
@@ -37,12 +37,12 @@ from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import Candidate, Edited, device_of
 from mezzo.torch.weights.weight_layouts import LowCopy, WeightLayout
 
-# Passes that the user has Inductor run at the same place: they see the graph first, as it was traced.
+# The user's own passes at the same hook; they run first, on the traced graph.
 Before = Sequence[Callable[[fx.Graph], object]]
 
 
 class Copy(NamedTuple):
-    """A copy of a weight that a graph reads: at which place of the flat call it comes in, and how it is made."""
+    """A low-precision weight that a graph reads: its argument position and its layout."""
 
     of: Candidate
     place: int
@@ -50,7 +50,7 @@ class Copy(NamedTuple):
 
 
 class PlanningPass(CustomGraphPass):
-    """Plans one graph of Dynamo's. What it has done stands in its attributes after Inductor has run it."""
+    """Plans one Dynamo graph. Results are attributes, set once Inductor has run the pass."""
 
     def __init__(
         self, edited: Edited, options: Options, digest: str, before: Before = (), controls: Controls | None = None
@@ -63,7 +63,7 @@ class PlanningPass(CustomGraphPass):
         self.sketch: Sketch | None = None
         self.note: str | None = None
         self.idle: Idle | None = None
-        self.fault: InputError | None = None  # of the request
+        self.fault: InputError | None = None  # an error in the request
         self.unmatched: Mapping[tuple[str, str], str] = {}
         self.bodies: Sequence[BodyPlan] = ()
         self.casts = 0
@@ -73,100 +73,106 @@ class PlanningPass(CustomGraphPass):
         self.copies: tuple[Copy, ...] = ()
 
     def uuid(self) -> object:
-        """What Inductor's caches tell this pass from others by; None where one of the user's cannot be told."""
-        theirs = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.before]
-        return None if None in theirs else (self.digest, *theirs) if theirs else self.digest
+        """The key in Inductor's caches; None disables them, if a user's pass has no key."""
+        user_keys = [user_pass.uuid() if isinstance(user_pass, CustomGraphPass) else None for user_pass in self.before]
+        return None if None in user_keys else (self.digest, *user_keys) if user_keys else self.digest
 
     def __call__(self, graph: fx.Graph) -> None:
-        for theirs in self.before:
-            theirs(graph)
+        for user_pass in self.before:
+            user_pass(graph)
         self._plan(graph)
 
     def _plan(self, graph: fx.Graph) -> None:
         inputs = [node for node in graph.nodes if node.op == "placeholder"]
-        about = {node: node.meta.get("desc") for node in inputs}
-        if any(one is None for one in about.values()):
-            return  # a body, which comes before its graph: that plans it
+        descriptors = {node: node.meta.get("desc") for node in inputs}
+        if any(descriptor is None for descriptor in descriptors.values()):
+            return  # a subgraph: it is planned together with its parent, which follows
         written = {node.args[0] for node in graph.nodes if node.target is COPY}
-        weights, names = self._told(about, written)
+        weights, names = self._told(descriptors, written)
         owner = graph.owning_module
         assert owner is not None, "a compiler's graph is of a module"
         program = Program(graph=graph, owner=owner, weights=weights, names=names, name="the graph of torch.compile")
-        self.is_joint = any(isinstance(one, TangentAOTInput) for one in about.values())
+        self.is_joint = any(isinstance(descriptor, TangentAOTInput) for descriptor in descriptors.values())
         if self.is_joint:
             program = as_joint(program)
         graphs: list[Planned] = []
         try:
-            with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
+            with _disable_current_modes(), torch.no_grad():  # reads the values of weights
                 planned = self.rewritten(program)
                 self.plan, self.unmatched, self.sketch = planned.plan, planned.unmatched, sketch(planned)
                 self.idle = find_idle(planned, self.options.planning.policy.name)
                 self.bodies = plan_bodies(program, self.options)
-                graphs = [planned, *(one.planned for one in self.bodies if one.planned is not None)]
-                write_as_kept(owner, {one.path for one in self.bodies})
+                graphs = [planned, *(body.planned for body in self.bodies if body.planned is not None)]
+                write_as_kept(owner, {body.path for body in self.bodies})
                 self.handed_on = self._hand_on_sums(graphs)
         except MezzoError as error:
             self.note = str(error)
-            # Compilers wrap what is raised here; of what the user asked for it is told at the call.
+            # Errors raised here would be wrapped; the user's own errors are raised at the call.
             self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
         low = FROM_DTYPE[self.options.planning.low]
         tile = tile_for(self.controls, low, device_of(self.edited.inputs)) if self.plan is not None else None
         if tile is not None:
             self.native_sums = sum_in_tiles(owner, low, tile)
         with _disable_current_modes(), torch.no_grad():
-            self.as_products = tuple(node for one in graphs for node in write_as_products(one))
-        self.copies = self._read_copies(graph, about)
+            self.as_products = tuple(node for graph_plan in graphs for node in write_as_products(graph_plan))
+        self.copies = self._read_copies(graph, descriptors)
         apart = 0
         if self.is_joint:
             if graphs:
                 round_once(graphs[0], low)
-            give_gradients(graph, self._gradient_formats(about))
+            give_gradients(graph, self._gradient_formats(descriptors))
             apart = convert_apart(graph, device_of(self.edited.inputs))
-            copies = {node.name for node, one in about.items() if self._is_copy(one)}
+            copies = {node.name for node, descriptor in descriptors.items() if self._is_copy(descriptor)}
             self.kept = advise_partitioner(graph, {*weights, *copies}, low, self.controls.memory)
         self.casts = apart + casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
-        also = [body.planned.unmatched for body in self.bodies if body.planned is not None]
-        self.unmatched = {key: said for key, said in self.unmatched.items() if all(key in one for one in also)}
+        body_unmatched = [body.planned.unmatched for body in self.bodies if body.planned is not None]
+        self.unmatched = {
+            key: message
+            for key, message in self.unmatched.items()
+            if all(key in patterns for patterns in body_unmatched)
+        }
 
     def rewritten(self, program: Program) -> Planned:
-        """Plan a graph, and edit it. Raises MezzoError: it stays as it is."""
+        """Plan and edit a graph. Raises MezzoError: it stays unchanged."""
         return rewrite(program, self.options)
 
     def _hand_on_sums(self, graphs: Sequence[Planned]) -> tuple[HandedOn, ...]:
-        """Let products that are planned to hand on FP32 do so, as this device can or as was asked for."""
+        """Make matmuls with planned FP32 outputs output their accumulator, if supported."""
         low = FROM_DTYPE[self.options.planning.low]
         way = way_for(self.controls, low, device_of(self.edited.inputs))
         if way is None:
             return ()
-        return tuple(one for planned in graphs for one in hand_on_sums(planned, low, way, self.controls))
+        return tuple(product for planned in graphs for product in hand_on_sums(planned, low, way, self.controls))
 
-    def _gradient_formats(self, about: Mapping[fx.Node, object]) -> Mapping[str, torch.dtype]:
-        """The formats of weights' gradients, where they are others than the weights'."""
-        found = {node.name: gradient_format(self.edited.behind(one)) for node, one in about.items()}
-        return {name: dtype for name, dtype in found.items() if dtype is not None}
+    def _gradient_formats(self, descriptors: Mapping[fx.Node, object]) -> Mapping[str, torch.dtype]:
+        """Dtypes of weight gradients that differ from the weight's dtype."""
+        formats = {node.name: gradient_format(self.edited.behind(desc)) for node, desc in descriptors.items()}
+        return {name: dtype for name, dtype in formats.items() if dtype is not None}
 
-    def _told(self, about: Mapping[fx.Node, object], written: set[Any]) -> tuple[dict[str, Held], dict[str, str]]:
-        """The weights behind the inputs of a graph, and what all inputs are called."""
+    def _told(self, descriptors: Mapping[fx.Node, object], written: set[Any]) -> tuple[dict[str, Held], dict[str, str]]:
+        """The weights among a graph's inputs, and the names of all inputs."""
         weights: dict[str, Held] = {}
         names: dict[str, str] = {}
-        for node, one in about.items():
-            held = self.edited.behind(one)
-            if isinstance(one, PlainAOTInput):
-                names[node.name] = self.edited.names.get(one.idx, node.name)
-                held = held if isinstance(held, torch.nn.Parameter) else None
-            elif isinstance(one, ParamAOTInput | BufferAOTInput):
-                names[node.name] = one.target
-            if isinstance(held, torch.Tensor) and node not in written:
-                weights[node.name] = Held(names[node.name], lambda held=held: held.detach())  # type: ignore[misc]  # bound now
+        for node, descriptor in descriptors.items():
+            tensor = self.edited.behind(descriptor)
+            if isinstance(descriptor, PlainAOTInput):
+                names[node.name] = self.edited.names.get(descriptor.idx, node.name)
+                tensor = tensor if isinstance(tensor, torch.nn.Parameter) else None
+            elif isinstance(descriptor, ParamAOTInput | BufferAOTInput):
+                names[node.name] = descriptor.target
+            if isinstance(tensor, torch.Tensor) and node not in written:
+                weights[node.name] = Held(names[node.name], lambda tensor=tensor: tensor.detach())  # type: ignore[misc]  # bound now
         return weights, names
 
-    def _is_copy(self, about: object) -> bool:
-        """Whether an input is the copy of a weight."""
-        return isinstance(about, PlainAOTInput) and any(about.idx == one.low for one in self.edited.candidates)
+    def _is_copy(self, desc: object) -> bool:
+        """Whether an input is the low-precision copy of a weight."""
+        return isinstance(desc, PlainAOTInput) and any(
+            desc.idx == candidate.low for candidate in self.edited.candidates
+        )
 
-    def _read_copies(self, graph: fx.Graph, about: Mapping[fx.Node, object]) -> tuple[Copy, ...]:
-        """Let whoever reads a weight in low precision read its low copy, and products the packed one."""
-        by_place = {one.idx: node for node, one in about.items() if isinstance(one, PlainAOTInput)}
+    def _read_copies(self, graph: fx.Graph, descriptors: Mapping[fx.Node, object]) -> tuple[Copy, ...]:
+        """Replace casts of weights by their cached low-precision copies, packed for matmuls."""
+        by_place = {desc.idx: node for node, desc in descriptors.items() if isinstance(desc, PlainAOTInput)}
         wide: dict[fx.Node, fx.Node] = {}
         slots: dict[fx.Node, fx.Node] = {}
         for candidate in self.edited.candidates:
@@ -187,14 +193,14 @@ class PlanningPass(CustomGraphPass):
                 assert candidate.slot is not None, "it stands there"
                 copies.append(Copy(candidate, candidate.slot, packed[slots[low]]))
             elif low is not None and low.users:
-                held = low.meta["val"]
-                copies.append(Copy(candidate, candidate.low, LowCopy(held.dtype, last=is_laid_out_last(held))))
+                copy = low.meta["val"]
+                copies.append(Copy(candidate, candidate.low, LowCopy(copy.dtype, last=is_laid_out_last(copy))))
         return tuple(copies)
 
     def _pack(
         self, graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Node, fx.Node]
     ) -> Mapping[fx.Node, WeightLayout]:
-        """Let products read packed weights, and do besides what oneDNN does behind them."""
+        """Make matmuls read packed weights, and fuse the epilogues that oneDNN supports."""
         packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
         if self.edited.packs and torch._inductor.config.freezing:
             pack_constants(graph, FROM_DTYPE[self.options.planning.low])

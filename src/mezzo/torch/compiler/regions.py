@@ -1,7 +1,7 @@
-"""Regions: parts of a PyTorch program whose precision its author decides, and no plan.
+"""Precision regions: `keep()` and `precision()`, which override the planner for parts of a program.
 
-A region is a mode of PyTorch's functions. While a program is traced it puts its word on every node that is made under
-it (`mezzo.aten.marks` reads them); where nothing is traced it changes nothing.
+A region is a TorchFunctionMode. During tracing it marks every node created under it
+(`mezzo.aten.marks` reads the marks); outside of tracing it has no effect.
 """
 
 import functools
@@ -31,16 +31,16 @@ from mezzo.common.errors import InputError
 from mezzo.formats.format_words import FormatLike, read_format
 
 _T = TypeVar("_T")
-# What takes a format, for errors.
+# The option name in error messages.
 _WHAT = "precision"
 
 
 class Region(TorchFunctionMode):
-    """One kind of region: `with region:`, or around a function, a method, a module or a class of modules.
+    """A precision region: `with region:`, or a decorator of functions, methods and modules.
 
-    It holds nothing, so one object serves all threads and may be entered again inside itself. Entering and leaving are
-    PyTorch's own, as Dynamo carries only such modes across a graph break; each word has a class of its own, as its
-    guards look at classes alone.
+    It has no state: one object serves all threads and may be nested in itself. It inherits
+    `__enter__` and `__exit__`, because Dynamo carries only such modes across a graph break. Each
+    word has its own class, because Dynamo's guards check only classes.
     """
 
     word: ClassVar[str]
@@ -53,23 +53,23 @@ class Region(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def __call__(self, target: _T) -> _T:
-        """The same function, or the same module or class with its `forward`, in the region whenever it is called.
+        """The function, module or class with its `forward`, running in the region at every call.
 
         Raises InputError: it is none of these.
         """
-        made: Any = target
-        if isinstance(made, torch.nn.Module):
-            vars(made)["forward"] = _Forward(self, made, vars(made).get("forward"))
-        elif isinstance(made, type) and issubclass(made, torch.nn.Module):
-            owner: Any = made
-            owner.forward = _wrapped(self, owner.forward)
-        elif isinstance(made, staticmethod | classmethod):
-            return type(made)(_wrapped(self, made.__func__))  # type: ignore[return-value]  # called as before
-        elif callable(made) and not isinstance(made, type) and not inspect.isasyncgenfunction(made):
-            return _wrapped(self, made)  # type: ignore[return-value]  # called as the function that it wraps
+        wrapped: Any = target
+        if isinstance(wrapped, torch.nn.Module):
+            vars(wrapped)["forward"] = _Forward(self, wrapped, vars(wrapped).get("forward"))
+        elif isinstance(wrapped, type) and issubclass(wrapped, torch.nn.Module):
+            module_class: Any = wrapped
+            module_class.forward = _wrapped(self, module_class.forward)
+        elif isinstance(wrapped, staticmethod | classmethod):
+            return type(wrapped)(_wrapped(self, wrapped.__func__))  # type: ignore[return-value]  # called as before
+        elif callable(wrapped) and not isinstance(wrapped, type) and not inspect.isasyncgenfunction(wrapped):
+            return _wrapped(self, wrapped)  # type: ignore[return-value]  # called as the function that it wraps
         else:
             raise InputError(
-                f"{self!r} is put around {made!r}, which is no function, method, module or class of modules; write "
+                f"{self!r} is put around {wrapped!r}, which is no function, method, module or class of modules; write "
                 f"'with {self!r}:' inside it, around what it computes"
             )
         return target
@@ -87,11 +87,11 @@ _KINDS: Mapping[str, type[Region]] = MappingProxyType(
 
 
 def keep(*given: object) -> Region:
-    """A region whose operators stay as they are written: nothing in it is converted, casts of its author's included.
+    """A region whose operators stay as written: nothing is converted, and its own casts remain.
 
-    What is made outside and read inside arrives in the type that the program gives it.
+    Values that enter the region have the type that the program gives them.
 
-    Raises InputError: something was given, as by a decorator without parentheses.
+    Raises InputError: an argument is given, as by a decorator without parentheses.
     """
     if given:
         raise InputError(f"keep takes nothing, and was given {given[0]!r}; write keep(), as a decorator too: @keep()")
@@ -99,20 +99,21 @@ def keep(*given: object) -> Region:
 
 
 def precision(dtype: FormatLike) -> Region:
-    """A region whose operators run in a format, whatever a policy says: "bf16", "fp16" or "fp32", or a dtype.
+    """A region whose operators run in "bf16", "fp16" or "fp32", or a dtype, under any policy.
 
-    Operators that have no such kernel stay in FP32. Outside of what mezzo compiles or exports it changes nothing.
+    Operators without such a kernel stay in FP32. It has no effect outside of what mezzo compiles or
+    exports.
 
-    Raises InputError: it is no format, or none to run in.
+    Raises InputError: the format is unknown, or operators cannot run in it.
     """
     word = dtype if isinstance(dtype, str) and dtype in FORCED else _word_of(dtype)
     return _ready(_KINDS[word]())
 
 
 def marking() -> AbstractContextManager[None]:
-    """What `torch.export.export(..., strict=False)` and `make_fx` run under, so that their graphs hold the marks."""
-    under: AbstractContextManager[None] = preserve_node_meta()
-    return under
+    """Context for non-strict `torch.export.export` and `make_fx` that preserves marks."""
+    context: AbstractContextManager[None] = preserve_node_meta()
+    return context
 
 
 def _word_of(dtype: FormatLike) -> str:
@@ -142,8 +143,9 @@ def _traced_fault_of(dtype: FormatLike) -> str:
 
 
 def _ready(region: Region) -> Region:
-    """The region, able to be entered. Dynamo lets a body of control flow enter a mode only where the program around it
-    has entered one: so each is entered and left once before, with that check off.
+    """The region, prepared for entering. Dynamo lets a control flow subgraph enter a mode only if
+    the surrounding program has entered one, so each is entered and left once before, with that
+    check disabled.
     """
     if torch.compiler.is_dynamo_compiling():
         _disable_side_effect_safety_checks_for_current_subtracer(_enter_and_leave, region)
@@ -156,12 +158,12 @@ def _enter_and_leave(region: Region) -> None:
 
 
 def _call_marked(word: str, func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call a function with the word on all that it makes, and with no other region around it: those were entered
-    before, so they are further out, and would write over it. Modes of others keep their order.
+    """Call a function with the mark on all nodes that it creates. Other regions are removed during
+    the call, since `annotate` lets the outermost mark win. Other modes keep their order.
     """
     if isinstance(func, HigherOrderOperator):
         word = spell_around(word, _depth() if torch.compiler.is_dynamo_compiling() else "0")
-    outer = [_get_function_stack_at(at) for at in range(_len_torch_function_stack())]
+    outer = [_get_function_stack_at(position) for position in range(_len_torch_function_stack())]
     others = [mode for mode in outer if not isinstance(mode, Region)]
     if len(others) == len(outer):
         with annotate({KEY: word}):
@@ -176,7 +178,7 @@ def _call_marked(word: str, func: Callable[..., Any], args: Iterable[Any], kwarg
 
 @torch.compiler.assume_constant_result
 def _depth() -> str:
-    """In how many bodies, one in the other, Dynamo is as this is traced."""
+    """The number of nested subgraphs at the current point of Dynamo's tracing."""
     tracer, depth = InstructionTranslator.current_tx().output.current_tracer, 0
     while tracer.parent is not None:
         tracer, depth = tracer.parent, depth + 1
@@ -191,7 +193,7 @@ def _replace_modes(old: Sequence[TorchFunctionMode], new: Sequence[TorchFunction
 
 
 def _wrapped(region: Region, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs in the region, and so does each part of one that stops on its way."""
+    """A function that runs in the region; of generators and coroutines, every step does."""
 
     @functools.wraps(function)
     def marked(*args: Any, **kwargs: Any) -> Any:
@@ -216,28 +218,30 @@ def _awaited(region: Region, coroutine: Coroutine[Any, Any, Any]) -> Generator[A
     return (yield from _resumed(region, coroutine))
 
 
-def _resumed(region: Region, stepping: Generator[Any, Any, Any] | Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Run a generator or a coroutine in a region that nobody else is in while it waits."""
+def _resumed(
+    region: Region, generator: Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
+) -> Generator[Any, Any, Any]:
+    """Run a generator or coroutine in a region that is left while it is suspended."""
     sent: Any = None
-    step = stepping.send
+    advance = generator.send
     while True:
         try:
             with _ready(region):
-                waiting = step(sent)
+                yielded = advance(sent)
         except StopIteration as end:
             return end.value
         try:
-            sent, step = (yield waiting), stepping.send
+            sent, advance = (yield yielded), generator.send
         except GeneratorExit:
             with _ready(region):
-                stepping.close()
+                generator.close()
             raise
-        except BaseException as error:  # noqa: BLE001  # whatever is thrown in is the generator's to catch
-            sent, step = error, stepping.throw
+        except BaseException as error:  # noqa: BLE001  # the generator may catch any exception
+            sent, advance = error, generator.throw
 
 
 class _Forward:
-    """A module's `forward` in a region: found on the module, and copied, pickled and saved with it."""
+    """A module's `forward` in a region, copied and pickled with the module."""
 
     __slots__ = ("_inner", "_module", "_region")
     __name__ = "forward"
@@ -253,16 +257,16 @@ class _Forward:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """What `inspect.signature` reads, and with it whoever names inputs by it."""
+        """The original function, for `inspect.signature`."""
         return types.MethodType(type(self._module).forward, self._module) if self._inner is None else self._inner
 
     @property
     def __code__(self) -> types.CodeType:
-        return self.__wrapped__.__code__  # where the module is written, for `torch.export`
+        return self.__wrapped__.__code__  # the source location that torch.export records
 
     @property
     def __func__(self) -> Callable[..., Any]:
-        """By whose code `nested_compile_region` knows graphs that may be one: not those of different regions."""
+        """A code object per region: `nested_compile_region` shares graphs by equal code."""
         code = _Forward.__call__.__code__.replace(co_name=f"forward in {self._region!r}")
         return types.FunctionType(code, globals())
 

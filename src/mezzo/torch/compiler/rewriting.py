@@ -1,4 +1,4 @@
-"""Plans a functional graph that a compiler hands over, and edits it in place."""
+"""Planning and in-place rewriting of a functional graph inside a compiler."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,10 @@ _LONGEST_FAULT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What became of a graph: what was decided, and which patterns of the request match nothing in it. `result` is the
-    program with the plan carried out, which the compiler goes on to change.
+    """A rewritten graph.
+
+    `decided` has the decisions, `unmatched` a message for each pattern that matches no node.
+    `result` is the rewritten program, which the compiler modifies further.
     """
 
     decided: Decided
@@ -38,13 +40,13 @@ class Planned:
 
     @property
     def reading(self) -> TorchReading:
-        """What was read: its calls and holders are nodes of the graph, which has changed since."""
+        """The reading before edits; its calls and holders are nodes of the edited graph."""
         reading = self.decided.reading
         assert isinstance(reading, TorchReading), "a front end's readings are its own"
         return reading
 
     def calls(self) -> Iterator[tuple[PlannedNode, fx.Node]]:
-        """The nodes of the plan, each with every call of the graph that it is and that is there as this begins."""
+        """The plan's nodes, each with those of its FX calls that are still in the graph."""
         alive = set(self.result.program.graph.nodes)
         for node in self.plan.nodes:
             number = self.reading.graph.by_name.get(node.name)
@@ -54,9 +56,9 @@ class Planned:
 
 
 def rewrite(program: Program, options: Options) -> Planned:
-    """Plan a graph, or a body that another calls, and carry the plan out on it.
+    """Plan a graph or subgraph and apply the plan in place.
 
-    Raises MezzoError: it cannot be planned, and is as it was.
+    Raises MezzoError: it cannot be planned; the graph is unchanged.
     """
     model = HandedModel(program)
     try:
@@ -66,13 +68,13 @@ def rewrite(program: Program, options: Options) -> Planned:
     except MezzoError:
         model.restore()
         raise
-    except Exception as error:  # what runs under torch.compile runs here, planned or not
+    except Exception as error:  # a planning failure must not break the program
         model.restore()
         _log.warning("a graph runs as it is, as it could not be planned", exc_info=error)
-        said = spell_raised(error, _LONGEST_FAULT)
-        raise ModelError(f"{program.name} could not be planned: {said}; report it") from error
+        message = spell_raised(error, _LONGEST_FAULT)
+        raise ModelError(f"{program.name} could not be planned: {message}; report it") from error
     assert isinstance(result, Rewritten), "a front end's results are its own"
     constants = decided.reading.graph.constants
     assert isinstance(constants, Constants), "a front end's readings are its own"
-    constants.release()  # a plan is kept longer than weights
+    constants.release()  # plans outlive weights
     return Planned(decided=decided, result=result, unmatched=fitted.unmatched)

@@ -1,7 +1,7 @@
-"""Plans the bodies that a graph calls, each by itself: what crosses a border keeps its type, but for weights.
+"""Planning of control flow subgraphs, with fixed boundary types except for weights.
 
-A weight that all that read it in a body read low comes in low: it is cast before the call, where the driver has its low
-copy.
+A weight that a subgraph uses only in low precision is cast before the call, where a low-precision
+copy may exist.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,11 @@ from mezzo.torch.compiler.rewriting import Planned, rewrite
 
 
 class _Form(NamedTuple):
-    """How an operator calls bodies: how many stand from where among its arguments, and in which one, or from which on,
-    are the operands that stay the same. Arguments of `before` are the body's first ones, and may change in a loop.
+    """The argument layout of a higher-order operator.
+
+    `bodies` subgraphs start at argument `first`; `operands` is the index of the loop-invariant
+    operands (with `is_rest`, of the first of them). Arguments `before` become the subgraph's first
+    inputs, and may change between iterations.
     """
 
     first: int
@@ -31,7 +34,8 @@ class _Form(NamedTuple):
     is_rest: bool = False
 
 
-# Others keep their bodies as they are: those of flex_attention become part of one kernel, which computes in FP32.
+# Other operators keep their subgraphs unchanged: those of flex_attention become part of one kernel,
+# which computes in FP32.
 _FORMS: Mapping[str, _Form] = {
     "cond": _Form(1, 2, (), 3),
     "invoke_subgraph": _Form(0, 1, (), 2, is_rest=True),
@@ -44,7 +48,7 @@ _MIXED = "its callers are in different regions, so it stays as it is"
 
 @dataclass(frozen=True, slots=True)
 class BodyPlan:
-    """What became of a body: its path, and its plan or why there is none."""
+    """A subgraph's path, and its plan or the reason why there is none."""
 
     path: tuple[str, ...]
     planned: Planned | None
@@ -53,7 +57,7 @@ class BodyPlan:
 
 @dataclass(eq=False)
 class _Call:
-    """A call of bodies. `operands` are what stands behind each input of theirs; None where that may change."""
+    """A call of subgraphs. `operands` are their inputs' sources; None for those that may change."""
 
     node: fx.Node
     form: _Form
@@ -63,28 +67,27 @@ class _Call:
     @property
     def operands(self) -> list[fx.Node | None]:
         args: Any = self.node.args
-        skipped = sum(len(args[place]) for place in self.form.before)
-        same = args[self.form.operands :] if self.form.is_rest else args[self.form.operands]
-        return [*[None] * skipped, *(one if isinstance(one, fx.Node) else None for one in same)]
+        carried = sum(len(args[place]) for place in self.form.before)
+        invariant = args[self.form.operands :] if self.form.is_rest else args[self.form.operands]
+        return [*[None] * carried, *(operand if isinstance(operand, fx.Node) else None for operand in invariant)]
 
     def replace(self, at: int, by: fx.Node) -> None:
-        """Give the bodies another operand."""
+        """Replace an operand of the subgraphs."""
         args: Any = list(self.node.args)
         at -= sum(len(args[place]) for place in self.form.before)
         if self.form.is_rest:
             args[self.form.operands + at] = by
         else:
-            same = list(args[self.form.operands])
-            same[at] = by
-            args[self.form.operands] = type(args[self.form.operands])(same)
+            invariant = list(args[self.form.operands])
+            invariant[at] = by
+            args[self.form.operands] = type(args[self.form.operands])(invariant)
         self.node.args = tuple(args)
 
 
 def plan_bodies(program: Program, options: Options) -> list[BodyPlan]:
-    """Plan the bodies that a graph calls, theirs included, and carry the plans out. One that several call is planned
-    once.
+    """Plan and rewrite a graph's subgraphs, recursively; a shared one is planned once.
 
-    Raises InputError: an option is at fault.
+    Raises InputError: an option is invalid.
     """
     calls = list(_calls(program))
     callers: dict[fx.GraphModule, list[_Call]] = {}
@@ -93,15 +96,15 @@ def plan_bodies(program: Program, options: Options) -> list[BodyPlan]:
         for name, body in zip(call.names, call.bodies, strict=True):
             callers.setdefault(body, []).append(call)
             names.setdefault(body, name)
-    found: list[BodyPlan] = []
-    for body, several in callers.items():
-        found += _plan_body(program, options, body, names[body], several)
+    plans: list[BodyPlan] = []
+    for body, body_callers in callers.items():
+        plans += _plan_body(program, options, body, names[body], body_callers)
     low = FROM_DTYPE[options.planning.low]
-    for call, at in _cast_before(program, calls, callers, low):
-        _cast_operand(program, call, at, low)
+    for call, position in _cast_before(program, calls, callers, low):
+        _cast_operand(program, call, position, low)
     for body in callers:
         body.recompile()
-    return found
+    return plans
 
 
 def _plan_body(
@@ -112,12 +115,12 @@ def _plan_body(
     if any(mark != marks[0] for mark in marks):
         yield BodyPlan(path, None, _MIXED)
         return
-    inside = _body_program(program, body, path, marks[0], callers)
+    subprogram = _body_program(program, body, path, marks[0], callers)
     try:
-        yield BodyPlan(path, rewrite(inside, options), None)
+        yield BodyPlan(path, rewrite(subprogram, options), None)
     except ModelError as error:
         yield BodyPlan(path, None, str(error))
-    yield from plan_bodies(inside, options)
+    yield from plan_bodies(subprogram, options)
 
 
 def _body_program(
@@ -125,18 +128,18 @@ def _body_program(
 ) -> Program:
     inputs = _inputs(body)
     weights: dict[str, Held] = {}
-    for at, node in enumerate(inputs):
-        behind = [_held(program, call.operands[at]) for call in callers]
-        first = behind[0]
-        if first is not None and None not in behind:
-            weights[node.name] = first if len(behind) == 1 else Held(first.name, None)
-    where = "/".join(path)
+    for position, node in enumerate(inputs):
+        sources = [_held(program, call.operands[position]) for call in callers]
+        first = sources[0]
+        if first is not None and None not in sources:
+            weights[node.name] = first if len(sources) == 1 else Held(first.name, None)
+    body_name = "/".join(path)
     return Program(
         graph=body.graph,
         owner=body,
         weights=weights,
-        names={node.name: f"{where}/{node.name}" for node in inputs},
-        name=f"body {where!r} of the graph of torch.compile",
+        names={node.name: f"{body_name}/{node.name}" for node in inputs},
+        name=f"body {body_name!r} of the graph of torch.compile",
         path=path,
         around=mark,
     )
@@ -155,61 +158,66 @@ def _calls(program: Program) -> Iterator[_Call]:
 
 
 def _held(program: Program, operand: fx.Node | None) -> Held | None:
-    """The weight that an operand is; None of what is none."""
+    """The weight behind an operand; None if it is not a weight."""
     if operand is None:
         return None
     if operand.op == "get_attr":
-        held = attribute_of(program.owner, operand)
-        return Held(str(operand.target), lambda: held) if isinstance(held, torch.Tensor) else None
+        attribute = attribute_of(program.owner, operand)
+        return Held(str(operand.target), lambda: attribute) if isinstance(attribute, torch.Tensor) else None
     return program.weights.get(operand.name) if operand.op == "placeholder" else None
 
 
 def _cast_before(
     program: Program, calls: Sequence[_Call], callers: Mapping[fx.GraphModule, Sequence[_Call]], low: torch.dtype
 ) -> list[tuple[_Call, int]]:
-    """Operands that are weights, and that every body that reads them reads low alone. Of a body that several call, all
-    of them hand such an operand over, or none does.
+    """Weight operands that every subgraph reading them uses only in low precision. For a shared
+    subgraph, either all of its callers cast such an operand or none does.
     """
     chosen = {
-        (call, at)
+        (call, position)
         for call in calls
-        for at, operand in enumerate(call.operands)
-        if _held(program, operand) is not None and _is_read_low(call, at, low)
+        for position, operand in enumerate(call.operands)
+        if _held(program, operand) is not None and _is_read_low(call, position, low)
     }
     while True:
-        kept = {
-            (call, at)
-            for call, at in chosen
-            if all((other, at) in chosen for body in call.bodies for other in callers[body])
+        consistent = {
+            (call, position)
+            for call, position in chosen
+            if all((caller, position) in chosen for body in call.bodies for caller in callers[body])
         }
-        if kept == chosen:
-            return [(call, at) for call in calls for at in range(len(call.operands)) if (call, at) in chosen]
-        chosen = kept
+        if consistent == chosen:
+            return [
+                (call, position)
+                for call in calls
+                for position in range(len(call.operands))
+                if (call, position) in chosen
+            ]
+        chosen = consistent
 
 
-def _is_read_low(call: _Call, at: int, low: torch.dtype) -> bool:
-    users = [user for body in call.bodies for user in _inputs(body)[at].users]
+def _is_read_low(call: _Call, position: int, low: torch.dtype) -> bool:
+    users = [user for body in call.bodies for user in _inputs(body)[position].users]
     return bool(users) and all(is_cast(user, low) for user in users)
 
 
-def _cast_operand(program: Program, call: _Call, at: int, low: torch.dtype) -> None:
-    """Cast an operand before the call, and no more in the bodies."""
-    operand = call.operands[at]
+def _cast_operand(program: Program, call: _Call, position: int, low: torch.dtype) -> None:
+    """Cast an operand before the call, and remove the casts inside the subgraphs."""
+    operand = call.operands[position]
     assert operand is not None, "a weight"
     mode = fake_mode_of(program.graph)
-    behind = operand
+    insert_after = operand
     if operand.op == "placeholder":
-        behind = next(node for node in reversed(program.graph.nodes) if node.op == "placeholder")
-    with program.graph.inserting_after(behind):
+        insert_after = next(node for node in reversed(program.graph.nodes) if node.op == "placeholder")
+    with program.graph.inserting_after(insert_after):
         cast = program.graph.call_function(CAST, (operand, low))
     cast.meta = {"val": as_dtype(mode, operand.meta["val"], low)}
-    call.replace(at, cast)
+    call.replace(position, cast)
     for body in call.bodies:
-        held = _inputs(body)[at]
-        for user in [user for user in held.users if is_cast(user, low)]:
-            user.replace_all_uses_with(held)
+        body_input = _inputs(body)[position]
+        for user in [user for user in body_input.users if is_cast(user, low)]:
+            user.replace_all_uses_with(body_input)
             body.graph.erase_node(user)
-        held.meta = {**held.meta, "val": cast.meta["val"]}
+        body_input.meta = {**body_input.meta, "val": cast.meta["val"]}
 
 
 def _inputs(body: fx.GraphModule) -> list[fx.Node]:
@@ -217,7 +225,7 @@ def _inputs(body: fx.GraphModule) -> list[fx.Node]:
 
 
 def casts_in(graph: fx.Graph) -> int:
-    """Conversions of a graph and of the bodies that it calls."""
+    """The number of conversions in a graph and its subgraphs."""
     count = sum(node.target is CAST for node in graph.nodes)
     owner = graph.owning_module
     assert owner is not None, "a compiler's graph is of a module"

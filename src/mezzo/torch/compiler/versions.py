@@ -1,4 +1,4 @@
-"""Which PyTorch mezzo.torch stands on."""
+"""Check of the installed PyTorch version."""
 
 from mezzo.common.errors import InputError
 from mezzo.common.packages import find_version, is_within
@@ -8,7 +8,7 @@ _REMEDY = "pip install torch==2.13.0"
 
 
 def check_torch() -> None:
-    """Raises InputError: PyTorch is not installed, or of a version that is not supported."""
+    """Raises InputError: PyTorch is missing or its version is unsupported."""
     version = find_version("torch")
     if version is None:
         raise InputError(f"mezzo.torch needs PyTorch, which is not installed; install it: {_REMEDY}")

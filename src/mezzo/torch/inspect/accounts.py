@@ -1,4 +1,4 @@
-"""What was decided for each graph of a compiled model."""
+"""Accounts of a compiled model: the plan, casts, copies of weights and notes of each graph."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from mezzo.torch.inspect.graph_snapshots import Sketch
 from mezzo.torch.train.attention import AsProducts
 from mezzo.torch.train.sums.fp32_accumulator_outputs import HandedOn, Way
 
-# Dynamo tells nobody what it leaves as it is.
+# Dynamo does not report functions that it does not compile.
 NOTHING = (
     "nothing was compiled yet: call it once; where it has run, nothing could be: an LSTM, or code that eight backends "
     "were compiled for, which torch.compiler.reset() forgets"
@@ -22,16 +22,17 @@ _TITLES = ("graph", "nodes low", "nodes in FP32", "casts at every call", "weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphAccount:
-    """One graph that Dynamo handed over. `plan` is None where nothing was planned, and `note` says why.
+    """One graph from Dynamo. `plan` is None if the graph was not planned, and `note` says why.
 
-    `idle` says why no product runs low, where none does. `casts` counts conversions that run at every call, `shadows`
-    names the weights that are cast once, `packed` those of them that products read as oneDNN packs them. `unmatched`
-    says of patterns that match nothing in this graph, by option and pattern, what to do if they match in no other.
-    `bodies` are the plans of bodies that it calls, by their paths, and `notes` says why others of them are as they were
-    written. `has_backward` says that forward and backward are one plan; `kept_bytes` is what it keeps for the backward
-    beside weights, where the option `memory` decided it. `native_sums` are operators whose sums the option
-    `accumulate` does not reach; `handed_on` says of products that are planned to hand on FP32 how they do, and
-    `as_products` which backward of attention runs so. A report draws `sketch`.
+    `idle` explains why no matmul or convolution runs low, if none does. `casts` counts conversions
+    at every call; `shadows` names the weights cast once, `packed` those of them in oneDNN's packed
+    layout. `unmatched` has messages for patterns that match nothing in this graph, by option and
+    pattern. `bodies` are the plans of subgraphs by path; `notes` explains why other subgraphs are
+    unchanged. `has_backward` means that forward and backward are planned together; `kept_bytes` is
+    the size of activations saved for the backward, if option `memory` decided it. `native_sums`
+    lists operators that ignore option `accumulate`; `handed_on` lists operators with planned FP32
+    outputs and how they produce them; `as_products` lists attention backwards replaced by matmuls.
+    Reports draw `sketch`.
     """
 
     plan: Plan | None = None
@@ -54,7 +55,7 @@ class GraphAccount:
 
 @dataclass(eq=False, repr=False)
 class Account:
-    """The graphs of one compiled model in the order in which they were compiled: recompiled ones come again."""
+    """The graphs of a compiled model in order of compilation; a recompiled graph appears again."""
 
     graphs: list[GraphAccount] = field(default_factory=list)
 
@@ -67,33 +68,33 @@ class Account:
 
     def _lines(self) -> Iterator[str]:
         for number, graph in enumerate(self.graphs, 1):
-            said = ", ".join(f"{cell} {title}" for title, cell in zip(_TITLES[1:-1], _cells(graph), strict=False))
-            yield f"graph {number}: {graph.note if graph.plan is None else said + _aside(graph)}"
+            summary = ", ".join(f"{cell} {title}" for title, cell in zip(_TITLES[1:-1], _cells(graph), strict=False))
+            yield f"graph {number}: {graph.note if graph.plan is None else summary + _aside(graph)}"
 
     def __reduce__(self) -> "tuple[type[Account], tuple[()]]":
-        """Copies and pickles of a compiled model compile anew, and have nothing to tell yet."""
+        """Copies and pickles of a compiled model compile again, so their account starts empty."""
         return Account, ()
 
     def check(self) -> None:
-        """Raises InputError: a pattern matches nothing in any graph that was planned so far."""
+        """Raises InputError: a pattern matches nothing in any graph planned so far."""
         planned = [graph for graph in self.graphs if graph.plan is not None]
-        for key, said in planned[0].unmatched.items() if planned else ():
+        for key, message in planned[0].unmatched.items() if planned else ():
             if all(key in graph.unmatched for graph in planned):
-                raise InputError(said)
+                raise InputError(message)
 
     @property
     def plans(self) -> tuple[Plan | None, ...]:
-        """The plan of each graph; None for those left as the user wrote them."""
+        """The plan of each graph; None for graphs that were left unchanged."""
         return tuple(graph.plan for graph in self.graphs)
 
     @property
     def casts(self) -> int:
-        """Conversions of all graphs that run at every call."""
+        """The number of conversions that run at every call, over all graphs."""
         return sum(graph.casts for graph in self.graphs)
 
 
 def _cells(graph: GraphAccount) -> tuple[str, ...]:
-    """What `_TITLES` names of a graph, but for its number."""
+    """A graph's table row, without its number."""
     sketch = graph.sketch
     low, high = ("", "") if sketch is None else (str(sketch.low_nodes), str(sketch.high_nodes))
     packed = f", {len(graph.packed)} packed" if graph.packed else ""
@@ -103,11 +104,11 @@ def _cells(graph: GraphAccount) -> tuple[str, ...]:
 
 
 def _aside(graph: GraphAccount) -> str:
-    """What there is to say of a graph that is trained, or of its sums."""
-    kept = "" if graph.kept_bytes is None else f", {format_size(graph.kept_bytes)} kept between them"
+    """Remarks on a graph: training, accumulation, rounding, and why nothing runs low."""
+    saved = "" if graph.kept_bytes is None else f", {format_size(graph.kept_bytes)} kept between them"
     sums = f"; sums of {', '.join(graph.native_sums)} are not emulated" if graph.native_sums else ""
-    rounded = sum(one.way in (Way.ROUNDED, Way.LEFT) for one in graph.handed_on)
+    rounded = sum(output.way in (Way.ROUNDED, Way.LEFT) for output in graph.handed_on)
     lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
     written = "; backward of attention as products" if graph.as_products else ""
     idle = "" if graph.idle is None else f"; {graph.idle}"
-    return (f"; forward and backward{kept}" if graph.has_backward else "") + sums + lost + written + idle
+    return (f"; forward and backward{saved}" if graph.has_backward else "") + sums + lost + written + idle

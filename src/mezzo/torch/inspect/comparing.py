@@ -1,4 +1,4 @@
-"""Holds a compiled model against itself in FP32 and in FP64: its answers as it runs, its layers as they are planned."""
+"""`mezzo.torch.compare`: errors of a compiled model's outputs and layers against FP32 and FP64."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,17 +21,21 @@ _NOT_OURS = "layers were not looked at: what was compared was not made by mezzo.
 def compare(
     model: torch.nn.Module, compiled: Callable[..., Any], data: Iterable[object], *, layers: str = "modules"
 ) -> LayerErrors:
-    """Say how far a compiled model is from its model in FP64 and in FP32, and at which layer the error begins.
+    """Measure a compiled model's error against its model in FP64 and FP32, and find the layers
+    where it arises.
 
-    Outputs are those of the compiled model as it runs on this machine. Layers are **emulated**: the graphs are planned
-    again and computed call by call, with every value rounded as the plan types it, so generated code may err by less.
-    The model, its buffers among it, stays as it is; parameters are shared.
+    Output errors are those of the compiled model on this machine. Layer errors are **emulated**:
+    the graphs are planned again and evaluated call by call, with every value rounded to its planned
+    type, so generated code may have smaller errors. The model and its buffers are not modified;
+    parameters are shared.
 
     Args:
-        data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one tensor.
-        layers: "modules", what each module hands on; "operators", each operator of the plan; "none", outputs alone.
+        data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one
+            tensor.
+        layers: "modules", the output of each module; "operators", each operator of the plan;
+            "none", model outputs only.
 
-    Raises InputError: the model is no module; there is no batch, or no output holds floats.
+    Raises InputError: the model is not a module, there is no batch, or no output is a float tensor.
     """
     check_module(model)
     check_callable(compiled, "compiled")
@@ -46,7 +50,7 @@ def compare(
             batches += 1
             outputs.add(batch)
             if watch is not None:
-                watch.add(lambda twin, batch=batch: call_with(twin, batch))  # type: ignore[misc]  # bound now
+                watch.add(lambda model_copy, batch=batch: call_with(model_copy, batch))  # type: ignore[misc]  # bound now
     if not batches:
         raise InputError("data holds no batch; give one at least")
     return LayerErrors(
@@ -59,66 +63,66 @@ def compare(
 
 
 class _Outputs:
-    """Errors of outputs over batches."""
+    """Output errors, accumulated over batches."""
 
     def __init__(self, model: torch.nn.Module, compiled: Callable[..., Any]) -> None:
         self._model, self._compiled, self._exact = model, compiled, copy.deepcopy(model).double()
         self._sums: dict[str, Sums] = {}
 
     def add(self, batch: object) -> None:
-        right = _floats(call_with(self._exact, pytree.tree_map(widened, batch)))
-        got, eager = (_floats(call_with(one, batch)) for one in (self._compiled, self._model))
-        _check_alike(right, got, eager)
-        for name, reference in right.items():
+        exact = _floats(call_with(self._exact, pytree.tree_map(widened, batch)))
+        compiled, eager = (_floats(call_with(model, batch)) for model in (self._compiled, self._model))
+        _check_alike(exact, compiled, eager)
+        for name, reference in exact.items():
             sums = self._sums.setdefault(name, (ErrorSum(), ErrorSum(), ErrorSum()))
-            add_errors(sums, reference, eager[name], got[name])
+            add_errors(sums, reference, eager[name], compiled[name])
 
     def results(self) -> tuple[OutputError, ...]:
         if not self._sums:
             raise InputError("no output of the model holds floats; there is nothing to compare")
         errors = [
-            OutputError(name=name, error=own.error, eager=eager.error, beside_fp32=beside.error)
-            for name, (own, eager, beside) in self._sums.items()
+            OutputError(name=name, error=total.error, eager=eager.error, beside_fp32=to_fp32.error)
+            for name, (total, eager, to_fp32) in self._sums.items()
         ]
-        return tuple(sorted(errors, key=lambda one: (-one.error, one.name)))
+        return tuple(sorted(errors, key=lambda output: (-output.error, output.name)))
 
 
 def call_with(model: Callable[..., Any], batch: object) -> object:
-    """Call a model with what a batch holds."""
+    """Call a model with a batch."""
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
 def widened(held: object) -> object:
-    """A tensor of floats in FP64; all else as it is."""
+    """Float tensors in FP64; other values unchanged."""
     return held.double() if isinstance(held, torch.Tensor) and held.is_floating_point() else held
 
 
 def tensors_of(answer: object) -> list[tuple[int, torch.Tensor]]:
-    """The tensors of floats in an answer, with their number among all that it holds."""
-    return [(number, held) for number, (_, held) in enumerate(_leaves(answer)) if _is_float(held)]
+    """The float tensors of a model's output, with their index among all leaves."""
+    return [(index, leaf) for index, (_, leaf) in enumerate(_leaves(answer)) if _is_float(leaf)]
 
 
-def _floats(answer: object) -> dict[str, torch.Tensor]:
-    """The tensors of floats in an answer, by their place in it."""
-    return {pytree.keystr(path).strip(".[]'") or "output": held for path, held in _leaves(answer) if _is_float(held)}
+def _floats(output: object) -> dict[str, torch.Tensor]:
+    """The float tensors of a model's output, by their path."""
+    return {pytree.keystr(path).strip(".[]'") or "output": leaf for path, leaf in _leaves(output) if _is_float(leaf)}
 
 
-def _leaves(answer: object) -> Sequence[tuple[Any, Any]]:
-    plain: Any = answer.to_tuple() if hasattr(answer, "to_tuple") else answer
-    return pytree.tree_leaves_with_path(plain)
+def _leaves(output: object) -> Sequence[tuple[Any, Any]]:
+    container: Any = output.to_tuple() if hasattr(output, "to_tuple") else output
+    return pytree.tree_leaves_with_path(container)
 
 
-def _is_float(held: object) -> bool:
-    return isinstance(held, torch.Tensor) and held.is_floating_point()
+def _is_float(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _check_alike(
-    right: Mapping[str, torch.Tensor], got: Mapping[str, torch.Tensor], eager: Mapping[str, torch.Tensor]
+    exact: Mapping[str, torch.Tensor], got: Mapping[str, torch.Tensor], eager: Mapping[str, torch.Tensor]
 ) -> None:
-    if not right.keys() == got.keys() == eager.keys():
+    if not exact.keys() == got.keys() == eager.keys():
         raise InputError(
-            f"the compiled model answers {', '.join(got) or 'nothing'}, and the model {', '.join(right) or 'nothing'}; "
+            f"the compiled model answers {', '.join(got) or 'nothing'}, and the model {', '.join(exact) or 'nothing'}; "
             "compare a model with what was compiled of it"
         )

@@ -1,4 +1,4 @@
-"""Says of a compiled model what its nodes run in, and why."""
+"""`mezzo.torch.explain`: the precision of nodes in a compiled model, and the reasons."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,15 +16,15 @@ from mezzo.torch.train.attention import AS_PRODUCTS
 
 
 class Explanation:
-    """Nodes of a compiled model, each with the chain of causes behind it and its line of the program."""
+    """Nodes of a compiled model, each with its chain of causes and its source line."""
 
     def __init__(self, word: str, nodes: tuple[Explained, ...]) -> None:
         self.word, self.nodes = word, nodes
 
     @property
     def chains(self) -> tuple[tuple[PlannedNode, ...], ...]:
-        """Each node, the node that caused its precision, and so on."""
-        return tuple(one.chain for one in self.nodes)
+        """Each node, followed by the node that caused its precision, and so on."""
+        return tuple(node.chain for node in self.nodes)
 
     def __repr__(self) -> str:
         width = terminal_width()
@@ -35,40 +35,45 @@ class Explanation:
 
 
 def explain(compiled: Any, word: str) -> Explanation:
-    """Why nodes run in what they run in.
+    """Explain the precision of nodes.
 
-    `word`: the path of a module, such as "encoder.layer.3", the name of a node, an operator, or a glob. A graph that
-    was compiled for other shapes says the same again, and is told once.
+    `word`: a module path such as "encoder.layer.3", a node name, an operator, or a glob. A graph
+    recompiled for other shapes is listed once.
 
-    Raises InputError: nothing was compiled yet, or nothing of that name.
+    Raises InputError: nothing was compiled yet, or nothing matches.
     """
-    told = account(compiled)
-    planned = [graph for graph in told.graphs if graph.plan is not None]
-    plans = [(plan, one) for one in planned for plan in (one.plan, *one.bodies.values()) if plan is not None]
+    graphs_account = account(compiled)
+    planned = [graph for graph in graphs_account.graphs if graph.plan is not None]
+    plans = [
+        (plan, graph_account)
+        for graph_account in planned
+        for plan in (graph_account.plan, *graph_account.bodies.values())
+        if plan is not None
+    ]
     if not plans:
-        raise nothing_planned(told)
-    found: dict[tuple[PlannedNode, ...], Explained] = {}
+        raise nothing_planned(graphs_account)
+    explanations: dict[tuple[PlannedNode, ...], Explained] = {}
     for plan, graph in plans:
         run = dict(_ways(plan, graph))
         for chain in _chains(plan, word):
             placed = _placed(chain, plan, graph.sketch)
-            found.setdefault(chain, replace(placed, run=run.get(chain[0].name, "")))
-    if not found:
-        find_meant(plans[0][0], word)  # which says what may have been meant
-    return Explanation(word, tuple(found.values()))
+            explanations.setdefault(chain, replace(placed, run=run.get(chain[0].name, "")))
+    if not explanations:
+        find_meant(plans[0][0], word)  # raises with suggestions
+    return Explanation(word, tuple(explanations.values()))
 
 
 def _ways(plan: Plan, graph: GraphAccount) -> Iterator[tuple[str, str]]:
-    """How nodes are run, by their names, in words of them: an attention that runs as products may be rounded, too."""
-    rounded = {one.node: one.way.value for one in graph.handed_on if one.plan is plan}
+    """Execution notes by node name; attention computed by matmuls may also round its outputs."""
+    rounded = {entry.node: entry.way.value for entry in graph.handed_on if entry.plan is plan}
     yield from rounded.items()
-    for one in graph.as_products:
-        if one.plan is plan:
-            yield one.node, "; it ".join([AS_PRODUCTS, *([rounded[one.node]] if one.node in rounded else [])])
+    for entry in graph.as_products:
+        if entry.plan is plan:
+            yield entry.node, "; it ".join([AS_PRODUCTS, *([rounded[entry.node]] if entry.node in rounded else [])])
 
 
 def _placed(chain: tuple[PlannedNode, ...], plan: Plan, sketch: Sketch | None) -> Explained:
-    """Where a node stands; of bodies, which have no sketch, no line is known."""
+    """A node's module and line; subgraphs have no snapshot, so their lines are unknown."""
     name = chain[0].name
     if sketch is None or sketch.plan is not plan:
         return Explained(chain=chain, module=plan.names.modules.get(name, ""), line=None)
@@ -79,15 +84,15 @@ def _placed(chain: tuple[PlannedNode, ...], plan: Plan, sketch: Sketch | None) -
 
 
 def nothing_planned(told: Account) -> InputError:
-    """What to say of a model without a plan."""
+    """The error for a model without a plan."""
     notes = dict.fromkeys(graph.note for graph in told.graphs if graph.note is not None)
     return InputError(f"no graph of the model was planned: {'; '.join(notes) or NOTHING}")
 
 
 def _chains(plan: Plan, word: str) -> Iterator[tuple[PlannedNode, ...]]:
     try:
-        meant = find_meant(plan, word)
+        matched = find_meant(plan, word)
     except InputError:
         return
-    for node in meant.nodes:
+    for node in matched.nodes:
         yield chain_of(plan, node)

@@ -1,4 +1,4 @@
-"""Has gradients of values looked at as they come by: of what modules hand on, and of what functions in them make."""
+"""Hooks on gradients of module outputs and of PyTorch functions called in modules."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ from mezzo.aten.read.read import facts_of
 from mezzo.tables.facts import Cost
 from mezzo.torch.inspect.comparing import tensors_of
 
-# Their gradients hold the numbers of the one before.
+# Operators whose gradient only moves or repeats values.
 _MOVES = frozenset({Cost.MOVEMENT, Cost.GENERATOR})
 _CONVERTS = frozenset({"bfloat16", "double", "float", "half", "to", "type", "type_as"})
-_SPELLED = {"floordiv": "floor_divide", "truediv": "div"}  # by Python, not by PyTorch
+_SPELLED = {"floordiv": "floor_divide", "truediv": "div"}  # Python's operator names
 
 
 class Place(NamedTuple):
-    """Where a value comes from: the path of a module, and a function that it calls; "" of what it hands on itself."""
+    """A value's origin: a module's path, and a function called in it ("": the module's output)."""
 
     module: str
     op: str = ""
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Looked:
-    """A value that is looked at, as it was written last."""
+    """A value with a hook, and its version at that time."""
 
     version: int
     place: Place
@@ -39,17 +39,19 @@ Look = Callable[[Place, torch.Tensor], None]
 
 @contextmanager
 def looking_at_gradients(model: torch.nn.Module, look: Look) -> Iterator[None]:
-    """Have gradients of a model's values looked at, each once: what several modules hand on is of the innermost, what
-    none does is of the function that makes it, and what was written since is another value. What moves or converts
-    numbers, a loss outside the model, and what functions of PyTorch's call inside are left out.
+    """Call `look` on each gradient of a model's values, once per value.
+
+    An output shared by nested modules belongs to the innermost, any other value to the function
+    that produces it; a value modified in place counts as new. Data movement, conversions, a loss
+    outside the model, and operations inside functions are excluded.
     """
     values = _Values(look)
     on_modules: list[Any] = []
     for path, module in model.named_modules():
         on_modules += [
-            module.register_forward_pre_hook(lambda module, given, path=path: values.path.append(path)),
+            module.register_forward_pre_hook(lambda module, args, path=path: values.path.append(path)),
             module.register_forward_hook(
-                lambda module, given, answer, path=path: values.leave(path, answer), always_call=True
+                lambda module, args, output, path=path: values.leave(path, output), always_call=True
             ),
         ]
     try:
@@ -61,7 +63,7 @@ def looking_at_gradients(model: torch.nn.Module, look: Look) -> Iterator[None]:
 
 
 class _Values:
-    """What is looked at, and the modules that run now, by their paths."""
+    """The values with hooks, and the stack of running modules, by path."""
 
     def __init__(self, look: Look) -> None:
         self.path: list[str] = []
@@ -69,23 +71,25 @@ class _Values:
         self._look = look
         self._seen: Any = WeakTensorKeyDictionary()
 
-    def leave(self, path: str, answer: object) -> None:
+    def leave(self, path: str, output: object) -> None:
         self.path.pop()
-        self.see(Place(path), answer)
+        self.see(Place(path), output)
 
-    def see(self, place: Place, answer: object) -> None:
-        for _, one in tensors_of(answer):
-            looked: _Looked | None = self._seen.get(one)
-            if looked is not None and looked.version == one._version:
-                if looked.place.op and not place.op:
-                    looked.place = place
-            elif one.requires_grad and not one.is_leaf:
-                self._seen[one] = now = _Looked(one._version, place)
-                self.hooks.append(one.register_hook(lambda gradient, now=now: self._look(now.place, gradient)))
+    def see(self, place: Place, output: object) -> None:
+        for _, tensor in tensors_of(output):
+            record: _Looked | None = self._seen.get(tensor)
+            if record is not None and record.version == tensor._version:
+                if record.place.op and not place.op:
+                    record.place = place
+            elif tensor.requires_grad and not tensor.is_leaf:
+                self._seen[tensor] = new_record = _Looked(tensor._version, place)
+                self.hooks.append(
+                    tensor.register_hook(lambda gradient, new_record=new_record: self._look(new_record.place, gradient))
+                )
 
 
 class _Calls(TorchFunctionMode):
-    """Sees functions of PyTorch's that modules call."""
+    """Intercepts PyTorch functions that modules call."""
 
     def __init__(self, values: _Values) -> None:
         super().__init__()
@@ -94,19 +98,19 @@ class _Calls(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         op = _spell(func) if self._values.path else ""
         if op:
-            self._values.see(Place(self._values.path[-1], op), made)
-        return made
+            self._values.see(Place(self._values.path[-1], op), result)
+        return result
 
 
 def _spell(func: Any) -> str:
-    """What a function is called; "" of one that makes no numbers of its own."""
+    """A function's operator name; "" for data movement, conversions and accessors."""
     name = getattr(func, "__name__", "").strip("_")
     name = _SPELLED.get(name, name)
     if facts_of("aten", name) is None and name[:1] in ("i", "r") and facts_of("aten", _SPELLED.get(name[1:], name[1:])):
-        name = _SPELLED.get(name[1:], name[1:])  # in place, or from the right
+        name = _SPELLED.get(name[1:], name[1:])  # in-place or reflected
     row = facts_of("aten", name)
-    is_plain = name.startswith(("get", "set")) or name in _CONVERTS or (row is not None and row.cost in _MOVES)
-    return "" if is_plain else name
+    is_ignored = name.startswith(("get", "set")) or name in _CONVERTS or (row is not None and row.cost in _MOVES)
+    return "" if is_ignored else name

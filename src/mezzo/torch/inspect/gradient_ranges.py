@@ -1,4 +1,4 @@
-"""Looks at the gradients of a model in FP64: those of values as they come by, and those of weights."""
+"""`mezzo.torch.gradient_ranges`: magnitudes of activation and weight gradients, in FP64."""
 
 import copy
 import math
@@ -32,20 +32,24 @@ def gradient_ranges(
     scale: float = 1.0,
     to: object = "fp16",
 ) -> GradientRanges:
-    """Say which gradients of a model a low format would lose: of what its modules hand on, of what functions of PyTorch
-    make in them, one for all that a function makes in a module, and of its weights.
+    """Find the gradients of a model that a low-precision format would lose to underflow or
+    overflow.
 
-    Each batch is one forward and backward of a copy in FP64; the model stays as it is. What functions call inside, as
-    those of attention with its softmax, is not looked at.
+    Covers gradients of module outputs, of PyTorch functions called in modules (one entry per
+    function and module), and of weights. Each batch is one forward and backward of an FP64 copy;
+    the model is not modified. Operations inside functions, such as the softmax of attention, are
+    not included.
 
     Args:
-        data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one tensor.
-        loss: of what the model gives, a number; without it a fixed linear function of all results of floats.
-        scale: what the loss is multiplied by, such as `GradScaler.get_scale()`.
+        data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one
+            tensor.
+        loss: a function of the model's output that returns a scalar; default a fixed linear
+            function of all float outputs.
+        scale: the loss scale, such as `GradScaler.get_scale()`.
         to: the format, "fp16" or "bf16".
 
-    Raises InputError: the model is no module; there is no batch, no weight has a gradient, or there is no such scale or
-    format.
+    Raises InputError: the model is not a module, there is no batch, no weight has a gradient, or
+    scale or format is invalid.
     """
     dtype = LOW_DTYPES[read_format(to, "to")]
     watch = RangeWatch(exact_copy(model), dtype, _read_scale(scale))
@@ -55,29 +59,29 @@ def gradient_ranges(
 
 
 def exact_copy(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of a module in FP64; of one that is compiled, of what was compiled. Raises InputError: it is none."""
-    made: torch.nn.Module = copy.deepcopy(getattr(check_module(model), "_orig_mod", model)).double()
-    return made
+    """An FP64 copy of a module or of a compiled module's original. Raises InputError: neither."""
+    exact: torch.nn.Module = copy.deepcopy(getattr(check_module(model), "_orig_mod", model)).double()
+    return exact
 
 
-def _read_scale(given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
-        raise InputError(f"scale is {given!r}; give a number above 0, such as GradScaler.get_scale() or 65536")
-    return float(given)
+def _read_scale(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InputError(f"scale is {value!r}; give a number above 0, such as GradScaler.get_scale() or 65536")
+    return float(value)
 
 
 def linear(answer: object) -> torch.Tensor:
-    """A fixed linear function of all results of floats: each times its own noise, in the mean."""
+    """A fixed linear function of all float outputs: the mean of each, weighted by seeded noise."""
     total = torch.zeros((), dtype=torch.float64)
-    for number, one in tensors_of(answer):
-        if one.requires_grad:
-            noise = torch.randn(one.shape, generator=torch.Generator().manual_seed(number))
-            total = total + (one * noise.to(one)).mean().to(total)
+    for index, tensor in tensors_of(answer):
+        if tensor.requires_grad:
+            noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(index))
+            total = total + (tensor * noise.to(tensor)).mean().to(total)
     return total
 
 
 class RangeWatch:
-    """Runs a model in FP64 batch by batch and counts what its gradients hold."""
+    """Runs a model in FP64 batch by batch and accumulates statistics of its gradients."""
 
     def __init__(self, exact: torch.nn.Module, dtype: DType, scale: float) -> None:
         self._exact, self._dtype, self._scale = exact, dtype, scale
@@ -86,34 +90,34 @@ class RangeWatch:
         self._batches = 0
 
     def gradients(self, batch: object, loss: Loss) -> Mapping[str, torch.Tensor]:
-        """The gradients of weights for a batch, by name, which are counted like those of activations.
+        """The weight gradients of a batch, by name. All gradients are added to the statistics.
 
-        Raises InputError: no weight has one, or the loss is no number.
+        Raises InputError: no weight has a gradient, or the loss is not a scalar.
         """
         self._exact.zero_grad(set_to_none=True)
         with torch.enable_grad(), looking_at_gradients(self._exact, self._look):
-            made = loss(call_with(self._exact, pytree.tree_map(widened, batch)))
-            if made.numel() != 1:
-                shape = list(made.shape)
+            loss_value = loss(call_with(self._exact, pytree.tree_map(widened, batch)))
+            if loss_value.numel() != 1:
+                shape = list(loss_value.shape)
                 raise InputError(f"loss gives a tensor of shape {shape}; give a function whose result is one number")
-            if not made.requires_grad:
+            if not loss_value.requires_grad:
                 raise InputError(_NO_GRADIENT)
-            torch.autograd.backward(made)
+            torch.autograd.backward(loss_value)
         self._batches += 1
-        found = {name: one.grad for name, one in self._exact.named_parameters() if one.grad is not None}
-        for name, gradient in found.items():
+        gradients = {name: weight.grad for name, weight in self._exact.named_parameters() if weight.grad is not None}
+        for name, gradient in gradients.items():
             self._add(self._weights, Place(name), gradient)
-        return found
+        return gradients
 
     def result(self, notes: Iterable[str] = ()) -> GradientRanges:
-        """What was counted. Raises InputError: there was no batch, or no weight had a gradient."""
+        """The statistics. Raises InputError: there was no batch, or no weight had a gradient."""
         if not self._batches:
             raise InputError(_NO_BATCH)
         if not self._weights:
             raise InputError(_NO_GRADIENT)
         return GradientRanges(
-            activations=tuple(one.result(of, is_weight=False) for of, one in self._activations.items()),
-            weights=tuple(one.result(of, is_weight=True) for of, one in self._weights.items()),
+            activations=tuple(tally.result(place, is_weight=False) for place, tally in self._activations.items()),
+            weights=tuple(tally.result(place, is_weight=True) for place, tally in self._weights.items()),
             dtype=self._dtype,
             scale=self._scale,
             batches=self._batches,
@@ -123,13 +127,13 @@ class RangeWatch:
     def _look(self, place: Place, gradient: torch.Tensor) -> None:
         self._add(self._activations, place, gradient)
 
-    def _add(self, into: "dict[Place, _Tally]", place: Place, gradient: torch.Tensor) -> None:
-        into.setdefault(place, _Tally()).add(gradient.detach(), self._dtype, self._scale)
+    def _add(self, tallies: "dict[Place, _Tally]", place: Place, gradient: torch.Tensor) -> None:
+        tallies.setdefault(place, _Tally()).add(gradient.detach(), self._dtype, self._scale)
 
 
 @dataclass(kw_only=True)
 class _Tally:
-    """What a gradient held so far; numbers are counted with the loss scaled, octaves without."""
+    """Statistics of a gradient so far; counts are of the scaled loss, octaves of the unscaled."""
 
     count: int = 0
     below_normal: int = 0
@@ -148,7 +152,7 @@ class _Tally:
         if not len(sizes):
             return
         exponents, counts = torch.frexp(sizes).exponent.unique(return_counts=True)
-        # frexp has mantissas from a half on.
+        # frexp returns mantissas in [0.5, 1).
         self.octaves.update(dict(zip((exponents - 1).tolist(), counts.tolist(), strict=True)))
         limits, scaled = limits_of(dtype), sizes * scale
         self.count += len(sizes)
@@ -157,11 +161,11 @@ class _Tally:
         self.beyond += int((scaled >= beyond_from(dtype)).sum())
         self.largest = max(self.largest, float(scaled.max()))
 
-    def result(self, of: Place, *, is_weight: bool) -> GradientRange:
+    def result(self, place: Place, *, is_weight: bool) -> GradientRange:
         count = max(self.count, 1)
         return GradientRange(
-            name=of.module,
-            op=of.op,
+            name=place.module,
+            op=place.op,
             is_weight=is_weight,
             count=self.count,
             largest=self.largest,

@@ -1,4 +1,4 @@
-"""Holds the gradients of a compiled model against those of its model in FP32 and in FP64."""
+"""`mezzo.torch.compare_gradients`: weight gradients of a compiled model against FP32 and FP64."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -20,33 +20,36 @@ _DROPS = "dropout draws other masks in each of the three; set its p to 0 for thi
 def compare_gradients(
     model: torch.nn.Module, compiled: Callable[..., Any], data: Iterable[object], *, loss: Loss | None = None
 ) -> GradientErrors:
-    """Say how far the gradients of a compiled model are from its model's in FP64 and in FP32, weight by weight.
+    """Measure the error of a compiled model's weight gradients against its model in FP64 and FP32.
 
-    Each batch is one forward and backward of all three. The model's gradients and buffers stay as they are.
+    Each batch is one forward and backward of all three. The model's gradients and buffers are
+    restored.
 
     Args:
-        data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one tensor.
-        loss: of what the model gives, a number; without it a fixed linear function of all results of floats.
+        data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one
+            tensor.
+        loss: a function of the model's output that returns a scalar; default a fixed linear
+            function of all float outputs.
 
-    Raises InputError: the model is no module, there is no batch, or no weight has a gradient.
+    Raises InputError: the model is not a module, there is no batch, or no weight has a gradient.
     """
     check_callable(compiled, "compiled")
-    toward = linear if loss is None else loss
+    loss_function = linear if loss is None else loss
     watch = RangeWatch(exact_copy(model), DType.FLOAT16, 1.0)
     sums: dict[str, _Sums] = {}
     with _as_it_was(model):
         for batch in batches_of(data):
-            right = watch.gradients(batch, toward)
-            eager = _gradients(model, model, batch, toward)
-            got = _gradients(model, compiled, batch, toward)
-            for name, one in right.items():
-                sums.setdefault(name, _Sums()).add(one, eager.get(name), got.get(name))
+            exact = watch.gradients(batch, loss_function)
+            eager = _gradients(model, model, batch, loss_function)
+            compiled_gradients = _gradients(model, compiled, batch, loss_function)
+            for name, gradient in exact.items():
+                sums.setdefault(name, _Sums()).add(gradient, eager.get(name), compiled_gradients.get(name))
     ranges = watch.result()
-    size = math.hypot(*(one.size for one in sums.values()))
+    size = math.hypot(*(total.size for total in sums.values()))
     return GradientErrors(
-        weights=tuple(one.result(name) for name, one in sums.items()),
-        error=_relative(math.hypot(*(one.far for one in sums.values())), size),
-        eager=_relative(math.hypot(*(one.eager for one in sums.values())), size),
+        weights=tuple(total.result(name) for name, total in sums.items()),
+        error=_relative(math.hypot(*(total.far for total in sums.values())), size),
+        eager=_relative(math.hypot(*(total.eager for total in sums.values())), size),
         ranges=ranges,
         notes=(_DROPS,) if _drops(model) else (),
     )
@@ -54,7 +57,7 @@ def compare_gradients(
 
 @dataclass(kw_only=True)
 class _Sums:
-    """Of one weight over batches: distances in FP64."""
+    """Norms of a weight's gradient and its errors over batches, in FP64."""
 
     far: float = 0.0
     eager: float = 0.0
@@ -62,13 +65,13 @@ class _Sums:
     size: float = 0.0
     eager_size: float = 0.0
 
-    def add(self, right: torch.Tensor, eager: torch.Tensor | None, got: torch.Tensor | None) -> None:
-        nothing = torch.zeros_like(right)
-        fp32, found = (nothing if one is None else one.double() for one in (eager, got))
-        self.far = math.hypot(self.far, float((found - right).norm()))
-        self.eager = math.hypot(self.eager, float((fp32 - right).norm()))
-        self.beside = math.hypot(self.beside, float((found - fp32).norm()))
-        self.size = math.hypot(self.size, float(right.norm()))
+    def add(self, exact: torch.Tensor, eager: torch.Tensor | None, compiled: torch.Tensor | None) -> None:
+        zeros = torch.zeros_like(exact)
+        fp32, result = (zeros if gradient is None else gradient.double() for gradient in (eager, compiled))
+        self.far = math.hypot(self.far, float((result - exact).norm()))
+        self.eager = math.hypot(self.eager, float((fp32 - exact).norm()))
+        self.beside = math.hypot(self.beside, float((result - fp32).norm()))
+        self.size = math.hypot(self.size, float(exact.norm()))
         self.eager_size = math.hypot(self.eager_size, float(fp32.norm()))
 
     def result(self, name: str) -> GradientError:
@@ -80,33 +83,33 @@ class _Sums:
         )
 
 
-def _relative(far: float, size: float) -> float:
-    return far / size if size else far and math.inf
+def _relative(distance: float, size: float) -> float:
+    return distance / size if size else distance and math.inf
 
 
 def _gradients(model: torch.nn.Module, run: Callable[..., Any], batch: object, loss: Loss) -> dict[str, torch.Tensor]:
     model.zero_grad(set_to_none=True)
     with torch.enable_grad():
         loss(call_with(run, batch)).backward()
-    return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
 
 @contextmanager
 def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
-    """Leave a model with the gradients and buffers that it has."""
-    gradients = {one: one.grad for one in model.parameters()}
-    buffers = {one: one.clone() for one in model.buffers()}
+    """Restore a model's gradients and buffers afterwards."""
+    gradients = {weight: weight.grad for weight in model.parameters()}
+    buffers = {buffer: buffer.clone() for buffer in model.buffers()}
     try:
         yield
     finally:
         for weight, gradient in gradients.items():
             weight.grad = gradient
         with torch.no_grad():
-            for buffer, held in buffers.items():
-                buffer.copy_(held)
+            for buffer, saved in buffers.items():
+                buffer.copy_(saved)
 
 
 def _drops(model: torch.nn.Module) -> bool:
-    """Whether a module of PyTorch's draws masks as the model is."""
+    """Whether a dropout module is active."""
     kinds = torch.nn.modules.dropout._DropoutNd
-    return any(isinstance(one, kinds) and one.training and one.p > 0 for one in model.modules())
+    return any(isinstance(module, kinds) and module.training and module.p > 0 for module in model.modules())

@@ -1,4 +1,4 @@
-"""What is kept of a planned graph, so that a report can draw it: names, sizes and lines, and nothing of its weights."""
+"""Snapshots of planned graphs for reports: names, sizes and lines, without weights."""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ from mezzo.torch.compiler.rewriting import Planned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sketch:
-    """A graph as it was planned. Nodes count operators that compute floats."""
+    """A planned graph. The counts are of operators that compute floats."""
 
     graph: Graph
     plan: Plan
@@ -18,12 +18,12 @@ class Sketch:
     high_nodes: int
 
     def outline(self) -> Outline:
-        """The graph with its plan, as a report draws it."""
+        """The graph with its plan, in the form that reports draw."""
         return outline(self.graph, [outline_plan(self.graph, "result", self.plan)])
 
 
 def sketch(planned: Planned) -> Sketch:
-    """Keep of a graph what a report draws. The compiler's nodes and the weights behind them may go."""
+    """Take a snapshot of a planned graph, which keeps neither FX nodes nor weights alive."""
     low, high = planned.decided.count_nodes()
     graph = replace(planned.reading.graph, constants={}, wide_constants={}, integers={})
     return Sketch(graph=graph, plan=planned.plan, low_nodes=low, high_nodes=high)

@@ -1,4 +1,4 @@
-"""Errors of layers over batches: the model goes through its lanes, and what they make is held against each other."""
+"""Layer errors: compares intermediate values of FP64, FP32 and planned runs over batches."""
 
 import copy
 import inspect
@@ -17,11 +17,12 @@ from mezzo.torch.compiler.backend import Backend
 from mezzo.torch.inspect.accounts import Account
 from mezzo.torch.inspect.reference_runs import LaneBackend, ReferenceRun, Spot
 
-# Of values that are held at once, in FP64 and FP32; what does not fit waits for another pass over the batch.
+# Memory for values held at once, in FP64 and FP32; the rest are compared in further passes over the
+# batch.
 _ROOM_BYTES = 256 << 20
 _BYTES = 8 + 4
-# A model is compiled once more for its lanes, whatever its code was compiled for before; newer versions of PyTorch keep
-# that apart from what else was compiled of the code.
+# Limit on recompilations, as the model is compiled once more for reference runs. Newer PyTorch
+# versions count these separately.
 _RECOMPILES = 256
 _APART: Mapping[str, Any] = (
     {"isolate_recompiles": True} if "isolate_recompiles" in inspect.signature(_optimize).parameters else {}
@@ -30,11 +31,11 @@ _LISTS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 
 Sums = tuple[ErrorSum, ErrorSum, ErrorSum]
 _Held = dict[str, torch.Tensor]
-_Value = tuple[int, str]  # which call of a graph in the batch, the FX node
+_Value = tuple[int, str]  # index of the graph call in the batch, FX node
 
 
 class _Layer(NamedTuple):
-    """A value to look at, as what a module hands on. `precisions` count what its operators run in."""
+    """A value to compare, as a module's output. `precisions` counts its operators' precisions."""
 
     module: str
     spot: Spot
@@ -42,44 +43,48 @@ class _Layer(NamedTuple):
 
 
 def add_errors(sums: Sums, exact: torch.Tensor, fp32: torch.Tensor, found: torch.Tensor) -> None:
-    """Add a batch to what is found against FP64, FP32 against FP64, and what is found against FP32."""
-    right, eager, got = ({"": one.detach().double().cpu().numpy()} for one in (exact, fp32, found))
-    for total, (reference, answer) in zip(sums, ((right, got), (right, eager), (eager, got)), strict=True):
+    """Add a batch to three errors: result against FP64, FP32 against FP64, result against FP32."""
+    exact_arrays, fp32_arrays, result_arrays = (
+        {"": tensor.detach().double().cpu().numpy()} for tensor in (exact, fp32, found)
+    )
+    for total, (reference, answer) in zip(
+        sums, ((exact_arrays, result_arrays), (exact_arrays, fp32_arrays), (fp32_arrays, result_arrays)), strict=True
+    ):
         total.add(reference, answer)
 
 
 class LayerWatch:
-    """Runs a model in its lanes and adds up the errors of what its layers make."""
+    """Runs a model in each reference run and accumulates the errors of its layers."""
 
     def __init__(self, model: torch.nn.Module, compiled: Backend, *, is_by_operator: bool) -> None:
-        shared: dict[int, Any] = {id(one): one for one in model.parameters()}
+        shared: dict[int, Any] = {id(weight): weight for weight in model.parameters()}
         self._twin = copy.deepcopy(model, shared)
         self._buffers = {lane: _copied(self._twin) for lane in ReferenceRun}
         self._is_by_operator, self._compiled, self._backend = is_by_operator, compiled, LaneBackend(compiled.settings)
         self._run: Any = optimize(backend=self._backend, **_APART)(self._twin)
-        self._paths = [path for path, one in self._twin.named_modules() if path and not isinstance(one, _LISTS)]
+        self._paths = [path for path, module in self._twin.named_modules() if path and not isinstance(module, _LISTS)]
         self._sums: dict[_Value, Sums] = {}
         self._layers: dict[int, Mapping[str, Sequence[_Layer]]] = {}  # by graph, by FX node
-        self._graphs: dict[int, int] = {}  # that ran first at each turn
+        self._graphs: dict[int, int] = {}  # the graph that ran first at each call index
 
     def add(self, call: Callable[[Any], object]) -> None:
         """Run the model on a batch."""
-        done: set[_Value] = set()
+        compared: set[_Value] = set()
         before = dict(self._buffers)
         with torch._dynamo.config.patch(recompile_limit=_RECOMPILES):
-            while self._pass(call, done, before):
+            while self._pass(call, compared, before):
                 pass
 
-    def _pass(self, call: Callable[[Any], object], done: set[_Value], before: Mapping[ReferenceRun, _Held]) -> bool:
-        """Compare what fits into memory. Whether something is left."""
+    def _pass(self, call: Callable[[Any], object], compared: set[_Value], before: Mapping[ReferenceRun, _Held]) -> bool:
+        """Compare the values that fit into memory; returns whether any are left."""
         exact: dict[_Value, torch.Tensor] = {}
         fp32: dict[_Value, torch.Tensor] = {}
         room, is_left = _ROOM_BYTES, False
 
-        def hold(turn: int, graph: int, node: str, numbers: torch.Tensor) -> None:
+        def keep_exact(turn: int, graph: int, node: str, numbers: torch.Tensor) -> None:
             nonlocal room, is_left
             self._graphs.setdefault(turn, graph)
-            if (turn, node) in done or node not in self._layers_of(graph):
+            if (turn, node) in compared or node not in self._layers_of(graph):
                 return
             room -= numbers.numel() * _BYTES
             if room < 0 and exact:
@@ -87,25 +92,29 @@ class LayerWatch:
             else:
                 exact[turn, node] = numbers.to(torch.float64, copy=True)
 
-        def hold_beside(turn: int, graph: int, node: str, numbers: torch.Tensor) -> None:
+        def keep_fp32(turn: int, graph: int, node: str, numbers: torch.Tensor) -> None:
             if (turn, node) in exact:
                 fp32[turn, node] = numbers.clone()
 
-        def judge(turn: int, graph: int, node: str, numbers: torch.Tensor) -> None:
+        def compare(turn: int, graph: int, node: str, numbers: torch.Tensor) -> None:
             value = turn, node
             if value in exact and value in fp32:
                 sums = self._sums.setdefault(value, (ErrorSum(), ErrorSum(), ErrorSum()))
                 add_errors(sums, exact.pop(value), fp32.pop(value), numbers)
-                done.add(value)
+                compared.add(value)
 
-        for lane, see in ((ReferenceRun.EXACT, hold), (ReferenceRun.FP32, hold_beside), (ReferenceRun.PLANNED, judge)):
+        for lane, observe in (
+            (ReferenceRun.EXACT, keep_exact),
+            (ReferenceRun.FP32, keep_fp32),
+            (ReferenceRun.PLANNED, compare),
+        ):
             for name, buffer in self._twin.named_buffers():
                 buffer.copy_(before[lane][name])
-            self._backend.begin(lane, see)
+            self._backend.begin(lane, observe)
             call(self._run)
             self._buffers[lane] = _copied(self._twin)
-        # What a lane did not come by is held against nothing, in this pass or another.
-        done |= exact.keys()
+        # Values that some run did not produce are not compared, in this pass or later ones.
+        compared |= exact.keys()
         return is_left
 
     def _layers_of(self, graph: int) -> Mapping[str, Sequence[_Layer]]:
@@ -116,7 +125,7 @@ class LayerWatch:
         return self._layers[graph]
 
     def results(self) -> tuple[LayerError, ...]:
-        """Layers in the order in which they ran."""
+        """The errors of layers, in execution order."""
         return tuple(
             _error_of(layer, self._sums[turn, node])
             for turn, graph in sorted(self._graphs.items())
@@ -126,18 +135,18 @@ class LayerWatch:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What to know of the layers."""
-        said = []
+        """Caveats on the layer errors."""
+        notes = []
         if any(graph is None for graph in self._backend.graphs):
-            said.append("a graph was left as it is, and none of its layers was looked at")
+            notes.append("a graph was left as it is, and none of its layers was looked at")
         if self._compiled.settings.is_frozen:
-            said.append("layers are of a plan with weights as inputs, outputs of one with weights as constants")
-        theirs = _precisions(self._compiled.account)
-        own = _precisions(self._backend.account)
-        differing = [name for name in theirs.keys() & own.keys() if theirs[name] != own[name]]
-        if differing or not theirs.keys() <= own.keys():
-            said.append("the layers' plan, made anew for these batches, is not all that of the compiled model")
-        return tuple(said)
+            notes.append("layers are of a plan with weights as inputs, outputs of one with weights as constants")
+        compiled = _precisions(self._compiled.account)
+        emulated = _precisions(self._backend.account)
+        differing = [name for name in compiled.keys() & emulated.keys() if compiled[name] != emulated[name]]
+        if differing or not compiled.keys() <= emulated.keys():
+            notes.append("the layers' plan, made anew for these batches, is not all that of the compiled model")
+        return tuple(notes)
 
 
 def _operators(spots: Mapping[str, Spot]) -> Mapping[str, Sequence[_Layer]]:
@@ -145,7 +154,7 @@ def _operators(spots: Mapping[str, Spot]) -> Mapping[str, Sequence[_Layer]]:
 
 
 def _modules(spots: Mapping[str, Spot], paths: Iterable[str]) -> Mapping[str, Sequence[_Layer]]:
-    """What each module hands on is the last that it makes; the inner modules first."""
+    """Layers by FX node: a module's output is its last value; inner modules come first."""
     inside: dict[str, list[str]] = {}
     for node, spot in spots.items():
         parts = spot.module.split(".")
@@ -161,7 +170,7 @@ def _modules(spots: Mapping[str, Spot], paths: Iterable[str]) -> Mapping[str, Se
 
 
 def _error_of(layer: _Layer, sums: Sums) -> LayerError:
-    own, eager, beside = (one.error for one in sums)
+    error, fp32_error, error_to_fp32 = (total.error for total in sums)
     spot = layer.spot
     return LayerError(
         module=layer.module,
@@ -169,9 +178,9 @@ def _error_of(layer: _Layer, sums: Sums) -> LayerError:
         op=spot.op,
         precisions=layer.precisions,
         line=spot.line,
-        error=own,
-        eager=eager,
-        beside_fp32=beside,
+        error=error,
+        eager=fp32_error,
+        beside_fp32=error_to_fp32,
     )
 
 

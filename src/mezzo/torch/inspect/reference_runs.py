@@ -1,7 +1,7 @@
-"""Computes the graphs of a model in three ways that are told apart layer by layer: in FP64, in FP32, and as planned.
+"""Reference runs of a model's graphs: in FP64, in FP32, and with the planned precisions.
 
-The model goes through the whole driver, but for code generation: where Inductor would write kernels, the lab computes
-the graph call by call, in whichever lane is on.
+The model passes through the whole compiler driver except code generation: in place of Inductor's
+kernels, an interpreter evaluates the graph call by call.
 """
 
 import copy
@@ -28,7 +28,7 @@ from mezzo.torch.weights.weight_inputs import Edited
 
 
 class ReferenceRun(enum.Enum):
-    """One way to compute the model."""
+    """A way to compute the model."""
 
     EXACT = "every float in FP64, whatever it is typed"
     FP32 = "as the user wrote it, by PyTorch's own kernels"
@@ -37,7 +37,7 @@ class ReferenceRun(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """A value that all lanes make: the last float that an operator of the plan makes."""
+    """A value that all runs produce: the last float output of an operator of the plan."""
 
     module: str
     node: str
@@ -48,19 +48,20 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A graph that was planned: as it came, with the plan carried out, and the values to look at by FX node."""
+    """A graph before and after its plan was applied, and the values to compare by FX node."""
 
     written: Program
     planned: Program
     spots: Mapping[str, Spot]
 
 
-# Sees a value: the how manyth call of a graph in the pass it is of, which graph, the FX node, the numbers.
+# Callback on a value: index of the graph call in the pass, index of the graph, FX node name,
+# tensor.
 See = Callable[[int, int, str, torch.Tensor], None]
 
 
 class LaneBackend(Backend):
-    """A backend whose graphs the lab computes. `begin` says how, and who is shown the spots."""
+    """A backend whose graphs are interpreted. `begin` sets the run and the callback."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(replace(settings, is_frozen=False), self._compile)
@@ -78,51 +79,53 @@ class LaneBackend(Backend):
         return _RecordingPass(edited, options, self.settings.digest, theirs, self.graphs)
 
     def _compile(self, module: fx.GraphModule, inputs: object, **ignored: object) -> Callable[..., Any]:
-        found = self.graphs[-1] if self.graphs and self.graphs[-1] is not None else None
+        recorded = self.graphs[-1] if self.graphs and self.graphs[-1] is not None else None
         number = len(self.graphs) - 1
-        if found is None:
-            left: Callable[..., Any] = module.forward
-            return left
+        if recorded is None:
+            unchanged: Callable[..., Any] = module.forward
+            return unchanged
         runners = {
-            ReferenceRun.EXACT: in_float64(found.written),
-            ReferenceRun.FP32: Runner(found.written, AsTyped()),
-            ReferenceRun.PLANNED: Runner(found.planned, wide()),
+            ReferenceRun.EXACT: in_float64(recorded.written),
+            ReferenceRun.FP32: Runner(recorded.written, AsTyped()),
+            ReferenceRun.PLANNED: Runner(recorded.planned, wide()),
         }
 
-        def call(*given: object) -> object:
+        def call(*args: object) -> object:
             self._turn += 1
             turn = self._turn
-            return _compute(runners[self.lane], given, found.spots, lambda name, one: self.see(turn, number, name, one))
+            return _compute(
+                runners[self.lane], args, recorded.spots, lambda name, value: self.see(turn, number, name, value)
+            )
 
         return call
 
 
 class _RecordingPass(PlanningPass):
-    """Keeps what was planned."""
+    """Records planned graphs."""
 
     def __init__(
-        self, edited: Edited, options: Options, digest: str, before: Before, into: list[Recorded | None]
+        self, edited: Edited, options: Options, digest: str, before: Before, records: list[Recorded | None]
     ) -> None:
         super().__init__(edited, options, digest, before)
-        self._into = into
+        self._into = records
 
     def __call__(self, graph: fx.Graph) -> None:
         before = len(self._into)
         super().__call__(graph)
         is_body = any(node.op == "placeholder" and node.meta.get("desc") is None for node in graph.nodes)
         if len(self._into) == before and not is_body:
-            self._into.append(None)  # left as it is
+            self._into.append(None)  # not planned
 
     def rewritten(self, program: Program) -> Planned:
         copied, owner = program.copied(), program.owner
-        kept = fx.GraphModule(owner, copied)  # with what the graph reads of the module, which the compiler takes out
-        for name, body in list(kept.named_children()):
-            setattr(kept, name, copy.deepcopy(body))  # a body is edited in place
+        original = fx.GraphModule(owner, copied)  # with the module's constants, which the compiler removes
+        for name, subgraph in list(original.named_children()):
+            setattr(original, name, copy.deepcopy(subgraph))  # subgraphs are edited in place
         planned = super().rewritten(program)
-        result = program.copied()  # the compiler goes on to change its own
+        result = program.copied()  # the compiler modifies its own graph further
         self._into.append(
             Recorded(
-                replace(program, graph=copied, owner=kept),
+                replace(program, graph=copied, owner=original),
                 replace(program, graph=result, owner=fx.GraphModule(owner, result)),
                 dict(_spots(planned)),
             )
@@ -132,13 +135,18 @@ class _RecordingPass(PlanningPass):
 
 def _spots(planned: Planned) -> Iterator[tuple[str, Spot]]:
     plan, graph, holders = planned.plan, planned.reading.graph, planned.reading.holders
-    fed = _fed(graph)
+    input_dependent = _fed(graph)
     for node in graph.nodes:
-        told = plan.by_name.get(node.name)
-        if node.kind is not Kind.OP or told is None or node.signature.dtype is None or node.id not in fed:
+        planned_node = plan.by_name.get(node.name)
+        if (
+            node.kind is not Kind.OP
+            or planned_node is None
+            or node.signature.dtype is None
+            or node.id not in input_dependent
+        ):
             continue
-        made = [holders[value] for value in node.outputs if value is not None]
-        last = next((one for one in reversed(made) if one is not None and _is_float(one)), None)
+        outputs = [holders[value] for value in node.outputs if value is not None]
+        last = next((output for output in reversed(outputs) if output is not None and _is_float(output)), None)
         if last is not None:
             yield (
                 last.name,
@@ -146,57 +154,57 @@ def _spots(planned: Planned) -> Iterator[tuple[str, Spot]]:
                     module=graph.modules.get(node.id, ""),
                     node=node.name,
                     op=node.op,
-                    dtype=str(told.precision.compute),
+                    dtype=str(planned_node.precision.compute),
                     line=graph.lines.get(node.id),
                 ),
             )
 
 
 def _fed(graph: Graph) -> set[int]:
-    """The nodes whose values hang on what comes in, and not on weights alone."""
-    fed: set[int] = set()
+    """The nodes that depend on inputs, not only on weights."""
+    dependent: set[int] = set()
     for node in graph.nodes:
-        makers = {graph.values[value].producer for value in node.inputs if value is not None}
-        if node.kind is Kind.INPUT or not fed.isdisjoint(makers):
-            fed.add(node.id)
-    return fed
+        producers = {graph.values[value].producer for value in node.inputs if value is not None}
+        if node.kind is Kind.INPUT or not dependent.isdisjoint(producers):
+            dependent.add(node.id)
+    return dependent
 
 
 def _is_float(node: fx.Node) -> bool:
-    made = tensor_of(node)
-    return made is not None and made.dtype.is_floating_point
+    tensor = tensor_of(node)
+    return tensor is not None and tensor.dtype.is_floating_point
 
 
 def _compute(
-    runner: Runner, given: Sequence[object], spots: Mapping[str, Spot], see: Callable[[str, torch.Tensor], None]
+    runner: Runner, args: Sequence[object], spots: Mapping[str, Spot], see: Callable[[str, torch.Tensor], None]
 ) -> object:
-    """Run a graph on what generated code would be given, in the types that it would hand on."""
+    """Run a graph on the arguments of the generated code; outputs have the types of the graph."""
     inputs = [node for node in runner.program.graph.nodes if node.op == "placeholder"]
-    fed = {node: one if node.users else None for node, one in zip(inputs, given, strict=True)}
-    given_to: dict[Any, object] = dict(fed)
-    written: list[tuple[torch.Tensor, torch.Tensor]] = []
+    feeds = {node: value if node.users else None for node, value in zip(inputs, args, strict=True)}
+    buffers: dict[Any, object] = dict(feeds)
+    writes: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def watch(node: fx.Node, numbers: torch.Tensor) -> None:
         if node.name in spots:
             see(node.name, numbers)
-        if node.target is COPY and isinstance(into := given_to.get(node.args[0]), torch.Tensor):
-            written.append((into, numbers))
+        if node.target is COPY and isinstance(buffer := buffers.get(node.args[0]), torch.Tensor):
+            writes.append((buffer, numbers))
 
-    returned = runner.walk(fed, watch)
-    for into, numbers in written:
-        if into is not numbers:
-            into.copy_(numbers)
+    returned = runner.walk(feeds, watch)
+    for buffer, numbers in writes:
+        if buffer is not numbers:
+            buffer.copy_(numbers)
     end = next(node for node in reversed(runner.program.graph.nodes) if node.op == "output")
     typed = fx.map_arg(end.args[0], lambda node: node.meta.get("val"))
     return _typed(returned, typed)
 
 
-def _typed(made: Any, typed: Any) -> Any:
-    if isinstance(made, tuple | list):
-        return [_typed(one, kind) for one, kind in zip(made, typed, strict=True)]
-    if isinstance(made, torch.Tensor) and isinstance(typed, torch.Tensor):
-        return made.to(typed.dtype)
-    return made
+def _typed(value: Any, fake: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_typed(item, item_fake) for item, item_fake in zip(value, fake, strict=True)]
+    if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
+        return value.to(fake.dtype)
+    return value
 
 
 def _see_nothing(turn: int, graph: int, name: str, numbers: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Writes what was compiled as one page for any browser: the graphs by module, what runs in what, casts, and why."""
+"""`mezzo.torch.report`: a compiled model as an HTML page of modules, precisions and reasons."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -27,12 +27,14 @@ _MARK_BYTES = 64
 
 
 def report(compiled: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a page about a compiled model, which opens in any browser and loads nothing: a tree of modules with what
-    runs in what precision, casts, bytes, and the reason for each node with its line of the program.
+    """Write a self-contained HTML page about a compiled model.
 
-    Graphs that graph breaks make stand beside each other; one that was compiled again for other shapes is told once.
+    It shows the modules as a tree with precisions, casts, bytes, and the reason and source line of
+    each node. Graphs separated by graph breaks are side by side; one recompiled for other shapes is
+    shown once.
 
-    Raises InputError: nothing was compiled yet, or the place cannot be written, or holds a file that is no such page.
+    Raises InputError: nothing was compiled yet, the path cannot be written, or it is a file that is
+    not such a page.
     """
     from_account = account(compiled)
     place = Path(path)
@@ -44,39 +46,39 @@ def report(compiled: Any, path: str | os.PathLike[str]) -> Path:
     return place
 
 
-def _distinct(told: Account) -> Iterator[Sketch]:
-    """The graphs that were planned, those of other shapes left out."""
-    seen = set()
-    for graph in told.graphs:
+def _distinct(graphs_account: Account) -> Iterator[Sketch]:
+    """The planned graphs, without recompilations for other shapes."""
+    keys = set()
+    for graph in graphs_account.graphs:
         if graph.sketch is None:
             continue
         key = tuple((node.name, node.op, node.precision) for node in graph.sketch.plan.nodes)
-        if key not in seen:
-            seen.add(key)
+        if key not in keys:
+            keys.add(key)
             yield graph.sketch
 
 
-def _describe(name: str, told: Account, sketches: Sequence[Sketch]) -> dict[str, object]:
-    plan = _joined([one.plan for one in sketches])
+def _describe(name: str, graphs_account: Account, sketches: Sequence[Sketch]) -> dict[str, object]:
+    plan = _joined([snapshot.plan for snapshot in sketches])
     summary = Summary(
-        low_nodes=sum(one.low_nodes for one in sketches),
-        high_nodes=sum(one.high_nodes for one in sketches),
-        casts=told.casts,
+        low_nodes=sum(snapshot.low_nodes for snapshot in sketches),
+        high_nodes=sum(snapshot.high_nodes for snapshot in sketches),
+        casts=graphs_account.casts,
         size_before_bytes=0,
         size_after_bytes=0,
         opset_before=0,
         opset_after=0,
-        notes=(*dict.fromkeys(note for graph in told.graphs for note in _notes(graph)), *plan.notes),
+        notes=(*dict.fromkeys(note for graph in graphs_account.graphs for note in _notes(graph)), *plan.notes),
     )
     described = describe_conversion(name, "mezzo.torch.compile", plan, summary, machine=find_machine())
-    # Sizes and versions are of files.
+    # Replaces the default entry, which has a file's sizes and versions.
     described["models"] = [describe_model("source", name), describe_model("result", "mezzo.torch.compile")]
-    outlines = {f"graph {number}": one.outline() for number, one in enumerate(sketches, 1)}
+    outlines = {f"graph {number}": snapshot.outline() for number, snapshot in enumerate(sketches, 1)}
     return with_graph(described, join_outlines("result", outlines))
 
 
 def _joined(plans: Sequence[Plan]) -> Plan:
-    """The plan of all graphs, for reading alone."""
+    """One plan of all graphs, for display only."""
     nodes = tuple(
         node._replace(
             name=node_name(f"graph {place + 1}", node.name, place),
@@ -105,11 +107,11 @@ def _name_of(compiled: Any) -> str:
 
 
 def _check_place(place: Path) -> None:
-    """Raises InputError: what stands there is no page of mezzo's, which may be somebody's work."""
+    """Raises InputError: the file is not a report of mezzo's, so it is not overwritten."""
     try:
         with place.open("rb") as file:
-            begin = file.read(_MARK_BYTES)
+            head = file.read(_MARK_BYTES)
     except OSError:
-        return  # nothing is there, or what cannot be written either
-    if not begin.startswith(MARK.encode()):
+        return  # absent, or unreadable and so not writable either
+    if not head.startswith(MARK.encode()):
         raise InputError(f"{os.fspath(place)!r} is there and is no report of mezzo's; give another path")

@@ -1,6 +1,6 @@
-"""Activations become part of the products before them: oneDNN applies them to its FP32 sums, before these are rounded.
+"""Epilogue fusion of activations into packed oneDNN matmuls and convolutions, before rounding.
 
-What an activation looks like in a graph is asked of PyTorch: each is traced as Inductor takes it apart.
+Patterns come from tracing each activation with Inductor's decompositions.
 """
 
 import functools
@@ -21,7 +21,7 @@ _ATEN: Any = torch.ops.aten
 _SHAPES = frozenset({_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default, _ATEN.squeeze.dim})
 _SAME = _SHAPES | {_ATEN.clone.default}
 _COMMUTE = frozenset({_ATEN.mul.Tensor, _ATEN.add.Tensor})
-# Numbers of one formula that people write with more or fewer digits.
+# Significant digits compared in constants, which authors write with more or fewer digits.
 _DIGITS = 5
 
 
@@ -50,22 +50,22 @@ _WRITTEN: tuple[tuple[Callable[[Any], Any], After], ...] = (
 
 
 class _Found(NamedTuple):
-    """An activation behind a product: the casts to low precision that alone read what it makes, and which it is."""
+    """An activation after a matmul or convolution, and its only users: casts to low precision."""
 
     casts: tuple[fx.Node, ...]
     after: After
 
 
 def fuse(graph: fx.Graph) -> int:
-    """Move activations into the products of packed weights that they follow; returns how many."""
+    """Fuse activations into the packed matmuls and convolutions before them; returns the count."""
     count = 0
     for product in [node for node in graph.nodes if node.target in (LINEAR, CONVOLUTION)]:
-        found = _behind(product)
-        if found is None:
+        activation = _behind(product)
+        if activation is None:
             continue
         count += 1
-        product.args = (*product.args[: -len(NOTHING)], *found.after)
-        for cast in found.casts:
+        product.args = (*product.args[: -len(NOTHING)], *activation.after)
+        for cast in activation.casts:
             _read_directly(graph, product, cast)
     if count:
         graph.eliminate_dead_code()
@@ -73,53 +73,51 @@ def fuse(graph: fx.Graph) -> int:
 
 
 def _read_directly(graph: fx.Graph, product: fx.Node, cast: fx.Node) -> None:
-    """Let the readers of a cast read the product, in the shape that the cast's operand had."""
+    """Replace a cast by the fused output, in the shape of the cast's operand."""
     with graph.inserting_before(cast):
-        made = retraced(graph, product, cast, product)
-    cast.replace_all_uses_with(made)
+        replacement = retraced(graph, product, cast, product)
+    cast.replace_all_uses_with(replacement)
 
 
 def retraced(graph: fx.Graph, start: fx.Node, end: fx.Node, by: fx.Node) -> fx.Node:
-    """What changes the shape of a value, and casts to FP32, from where it is made to an end, done to another in its
-    place; what is done to its numbers on the way is not done again.
-    """
+    """Replay the reshapes and FP32 casts between two nodes on another value, without arithmetic."""
     steps: list[fx.Node] = []
     node = end
     while node is not start:
         steps.append(node)
         node = node.all_input_nodes[0]
-    made = by
+    value = by
     for step in reversed(steps):
         if step.target in _SHAPES or (step is end and is_cast(step, torch.float32)):
-            dtype = torch.float32 if step is end else made.meta["val"].dtype
-            made = graph.call_function(step.target, (made, *step.args[1:]))
-            made.meta = {**step.meta, "val": step.meta["val"].to(dtype)}
-    return made
+            dtype = torch.float32 if step is end else value.meta["val"].dtype
+            value = graph.call_function(step.target, (value, *step.args[1:]))
+            value.meta = {**step.meta, "val": step.meta["val"].to(dtype)}
+    return value
 
 
 def _behind(product: fx.Node) -> _Found | None:
-    """The activation whose answer alone is read of a product, in its low precision alone."""
+    """The activation that is an output's only use and itself used only in low precision."""
     start = widened(product)
     if start is None:
         return None
-    spelled: dict[fx.Node, Any] = {start: "x"}
-    waiting = list(start.users)
-    while waiting:
-        node = waiting.pop(0)
-        form = _spelled(node, spelled)
-        if node in spelled or form is None:
+    formulas: dict[fx.Node, Any] = {start: "x"}
+    pending = list(start.users)
+    while pending:
+        node = pending.pop(0)
+        formula = _spelled(node, formulas)
+        if node in formulas or formula is None:
             continue
-        spelled[node] = form
-        after = _activations().get(form)
-        if after is not None and _is_all(node, start, spelled):
+        formulas[node] = formula
+        after = _activations().get(formula)
+        if after is not None and _is_all(node, start, formulas):
             casts = tuple(_casts(node, product.meta["val"].dtype))
             return _Found(casts, after) if casts and None not in casts else None
-        waiting += node.users
+        pending += node.users
     return None
 
 
 def widened(product: fx.Node) -> fx.Node | None:
-    """The product's answer in FP32, where that alone is read of it."""
+    """The FP32 cast of an output, if that is its only use."""
     node = product
     while len(node.users) == 1:
         (node,) = node.users
@@ -130,17 +128,17 @@ def widened(product: fx.Node) -> fx.Node | None:
     return None
 
 
-def _is_all(node: fx.Node, start: fx.Node, spelled: Mapping[fx.Node, Any]) -> bool:
-    """Whether nothing of what leads from a start to a node is read elsewhere."""
+def _is_all(node: fx.Node, start: fx.Node, formulas: Mapping[fx.Node, Any]) -> bool:
+    """Whether no value between `start` and `node` has other users."""
     inside = {node}
-    for one in reversed(list(spelled)):  # readers come later
-        if any(user in inside for user in one.users):
-            inside.add(one)
-    return start in inside and all(set(one.users) <= inside for one in inside if one is not node)
+    for formula_node in reversed(list(formulas)):  # users come later
+        if any(user in inside for user in formula_node.users):
+            inside.add(formula_node)
+    return start in inside and all(set(member.users) <= inside for member in inside if member is not node)
 
 
 def _casts(node: fx.Node, dtype: torch.dtype) -> Iterator[fx.Node | None]:
-    """The casts to low precision that end each way from a node; None for a way that ends in something else."""
+    """The casts to low precision at the end of each path; None for other ends."""
     for user in node.users:
         if user.target is CAST:
             yield user if is_cast(user, dtype) else None
@@ -150,20 +148,20 @@ def _casts(node: fx.Node, dtype: torch.dtype) -> Iterator[fx.Node | None]:
             yield None
 
 
-def _spelled(node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
-    """A node as a formula of what is known: operators' names, formulas, numbers. None where it reads anything else."""
+def _spelled(node: fx.Node, formulas: Mapping[fx.Node, Any]) -> Any:
+    """A node as nested tuples of operators, constants and known formulas; else None."""
     if node.op != "call_function" or node.kwargs or not node.all_input_nodes:
         return None
     if node.target is _ATEN.clone.default:
-        return known.get(node.all_input_nodes[0])
+        return formulas.get(node.all_input_nodes[0])
     parts = []
-    for given in node.args:
-        if isinstance(given, fx.Node):
-            if given not in known:
+    for argument in node.args:
+        if isinstance(argument, fx.Node):
+            if argument not in formulas:
                 return None
-            parts.append(known[given])
-        elif isinstance(given, int | float):
-            parts.append(f"{given:.{_DIGITS}g}")
+            parts.append(formulas[argument])
+        elif isinstance(argument, int | float):
+            parts.append(f"{argument:.{_DIGITS}g}")
         else:
             return None
     if node.target in _COMMUTE:
@@ -173,18 +171,18 @@ def _spelled(node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
 
 @functools.cache
 def _activations() -> Mapping[Any, After]:
-    """Formulas of activations, and what oneDNN calls them."""
-    found: dict[Any, After] = {}
+    """oneDNN's activations by their formulas."""
+    activations: dict[Any, After] = {}
     table = select_decomp_table()
-    for written, after in _WRITTEN:
+    for function, after in _WRITTEN:
         with _disable_current_modes():
-            traced = make_fx(written, decomposition_table=table)(torch.ones(2))
-        known: dict[fx.Node, Any] = {}
+            traced = make_fx(function, decomposition_table=table)(torch.ones(2))
+        formulas: dict[fx.Node, Any] = {}
         for node in traced.graph.nodes:
             if node.op == "placeholder":
-                known[node] = "x"
+                formulas[node] = "x"
             elif node.op == "call_function":
-                known[node] = _spelled(node, known)
+                formulas[node] = _spelled(node, formulas)
         (last,) = next(node for node in traced.graph.nodes if node.op == "output").all_input_nodes
-        found[known[last]] = after
-    return found
+        activations[formulas[last]] = after
+    return activations

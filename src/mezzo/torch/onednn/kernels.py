@@ -1,9 +1,10 @@
-"""Operators that multiply by a weight as oneDNN packs it; `mezzo.torch.onednn.lowerings` is how Inductor writes them.
+"""Custom operators for matmuls and convolutions with oneDNN's packed weights.
 
-A packed weight has no strides that anybody may ask for, so a graph sees an empty tensor in its place, and its operators
-are told what they cannot see. Sums are FP32, and biases may be. Convolutions keep the strides of those that they stand
-for, channels last or first, as views, outputs and users rely on them; between kernels of its own Inductor has channels
-last.
+A packed weight has no readable strides, so graphs contain an empty tensor in its place, and
+operators take its shape as arguments. Accumulation is FP32, and biases may be FP32. Convolutions
+keep the channel order of the convolution that they replace (channels last or first), which views,
+outputs and users depend on; between its own kernels Inductor uses channels last. `lowerings.py` has
+the lowerings.
 """
 
 import functools
@@ -31,12 +32,12 @@ LINEAR: Any = torch.ops.mezzo.linear.default
 CONVOLUTION: Any = torch.ops.mezzo.convolution.default
 CONVOLUTION_ADD: Any = torch.ops.mezzo.convolution_add.default
 _ONEDNN: Any = torch.ops.mkldnn
-# An answer, what is added to it and the bias are rounded by half the low format's eps each: twice eps holds all three.
+# The output, the addend and the bias each have a rounding error of eps / 2; 2 eps bounds their sum.
 _ROUNDINGS = 2
 
 
 class After(NamedTuple):
-    """What oneDNN does to sums before it rounds them: an activation, and which of its formulas."""
+    """oneDNN's epilogue before rounding: an activation and its formula."""
 
     name: str
     formula: str
@@ -75,25 +76,27 @@ def _fake_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> 
 def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, after, how = about
     x = laid_out(x, last=True)
-    made = _ONEDNN._convolution_pointwise(x, packed, bias, padding, stride, dilation, groups, after, [], how)
-    return laid_out(made, last=last)
+    result = _ONEDNN._convolution_pointwise(x, packed, bias, padding, stride, dilation, groups, after, [], how)
+    return laid_out(result, last=last)
 
 
 @torch.library.register_fake("mezzo::convolution", lib=_LIBRARY)
 def _fake_convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, *_ = about
-    none = [0] * len(stride)
-    made = torch.ops.aten.convolution(x, x.new_empty(weight), None, stride, padding, dilation, False, none, groups)
-    return laid_out(made, last=last)
+    output_padding = [0] * len(stride)
+    result = torch.ops.aten.convolution(
+        x, x.new_empty(weight), None, stride, padding, dilation, False, output_padding, groups
+    )
+    return laid_out(result, last=last)
 
 
 @torch.library.impl(_LIBRARY, "convolution_add", "CompositeExplicitAutograd")
 def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, after, how = about
-    x, other = (laid_out(one, last=True) for one in (x, other))
-    given: Any = (padding, stride, dilation, groups, "add", None, after_sum(after), [], how)
-    made = _ONEDNN._convolution_pointwise.binary(x, other, packed, bias, *given)
-    return laid_out(made, last=last)
+    x, other = (laid_out(tensor, last=True) for tensor in (x, other))
+    options: Any = (padding, stride, dilation, groups, "add", None, after_sum(after), [], how)
+    result = _ONEDNN._convolution_pointwise.binary(x, other, packed, bias, *options)
+    return laid_out(result, last=last)
 
 
 @torch.library.register_fake("mezzo::convolution_add", lib=_LIBRARY)
@@ -102,51 +105,55 @@ def _fake_convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: An
 
 
 def after_sum(name: str) -> str | None:
-    """What oneDNN calls an activation behind a sum."""
+    """oneDNN's name for an activation after an addition."""
     return None if name == NOTHING.name else name
 
 
 def layout_of(rank: int, *, last: bool) -> torch.memory_format:
-    """The layout of images or volumes with their channels last or first."""
+    """The memory format of images or volumes with channels last or first."""
     if not last:
         return torch.contiguous_format
     return torch.channels_last if rank == 4 else torch.channels_last_3d
 
 
 def laid_out(held: Any, *, last: bool) -> Any:
-    """Images or volumes with their channels last or first, copied where they have them otherwise."""
+    """Images or volumes in channels-last or channels-first layout, copied if necessary."""
     return held.contiguous(memory_format=layout_of(held.dim(), last=last))
 
 
 def is_laid_out_last(held: torch.Tensor) -> bool:
-    """Whether images or volumes have their channels last, and not first as well."""
-    is_image = held.dim() in (4, 5)
-    return is_image and not held.is_contiguous() and held.is_contiguous(memory_format=layout_of(held.dim(), last=True))
+    """Whether images or volumes are channels-last and not contiguous as well."""
+    has_channels = held.dim() in (4, 5)
+    return (
+        has_channels and not held.is_contiguous() and held.is_contiguous(memory_format=layout_of(held.dim(), last=True))
+    )
 
 
 @functools.cache
 def packs(dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies by packed weights of a format here, FP32 biases added: tried on small products."""
+    """Whether oneDNN supports packed weights of a format with FP32 biases here, by self-test."""
     if not torch.backends.mkldnn.is_available():
         return False
     try:
         return _holds(dtype)
-    except RuntimeError:  # it has no such kernel on this machine
+    except RuntimeError:  # no such kernel on this machine
         return False
 
 
 def _holds(dtype: torch.dtype) -> bool:
-    made = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(size, generator=made).to(dtype) for size in ((4, 64), (16, 64)))
-    bias = torch.randn(16, generator=made)
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(size, generator=generator).to(dtype) for size in ((4, 64), (16, 64)))
+    bias = torch.randn(16, generator=generator)
     image, kernel = x.view(1, 4, 8, 8), weight.view(16, 4, 4, 4)
-    flat = LINEAR(x, PACK_MATRIX(weight), bias, 16, *NOTHING)
+    matrix_result = LINEAR(x, PACK_MATRIX(weight), bias, 16, *NOTHING)
     packed = PACK_FILTER(kernel, [1, 1], [0, 0], [1, 1], 1, [1, 4, 8, 8])
-    about = ([16, 4, 4, 4], [1, 1], [0, 0], [1, 1], 1, False, *NOTHING)
-    deep = CONVOLUTION(image, packed, bias, *about)
-    added = CONVOLUTION_ADD(image, packed, bias.to(dtype), deep, *about)
-    flat_wanted = torch.nn.functional.linear(x.float(), weight.float(), bias)
-    image_wanted = torch.nn.functional.conv2d(image.float(), kernel.float(), bias)
+    convolution_args = ([16, 4, 4, 4], [1, 1], [0, 0], [1, 1], 1, False, *NOTHING)
+    image_result = CONVOLUTION(image, packed, bias, *convolution_args)
+    sum_result = CONVOLUTION_ADD(image, packed, bias.to(dtype), image_result, *convolution_args)
+    exact_matrix = torch.nn.functional.linear(x.float(), weight.float(), bias)
+    exact_image = torch.nn.functional.conv2d(image.float(), kernel.float(), bias)
     bound = _ROUNDINGS * torch.finfo(dtype).eps
-    pairs = ((flat, flat_wanted), (deep, image_wanted), (added, 2 * image_wanted))
-    return all(found.dtype is dtype and bool((found - exact).norm() <= bound * exact.norm()) for found, exact in pairs)
+    pairs = ((matrix_result, exact_matrix), (image_result, exact_image), (sum_result, 2 * exact_image))
+    return all(
+        actual.dtype is dtype and bool((actual - exact).norm() <= bound * exact.norm()) for actual, exact in pairs
+    )

@@ -1,4 +1,4 @@
-"""How Inductor writes the operators of packed weights: as calls of oneDNN, on channels that come last."""
+"""Inductor lowerings of the packed operators to oneDNN calls in channels-last layout."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,9 +11,9 @@ from torch._prims_common import make_channels_last_strides_for
 
 from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, after_sum
 
-_OWN = frozenset({LINEAR, CONVOLUTION, CONVOLUTION_ADD})  # what they make is no view, and nobody sees it through one
+_OWN = frozenset({LINEAR, CONVOLUTION, CONVOLUTION_ADD})  # their outputs are not views and have no views
 _PLACE_OF_OTHER = 3
-_SLOPES = [-1]  # of activations that have none
+_SLOPES = [-1]  # for activations without parameters
 
 
 @register_lowering(LINEAR, type_promotion_kind=None)
@@ -27,16 +27,16 @@ def _linear(x: Any, packed: Any, bias: Any, features: int, after: str, how: str)
 def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, _, after, how = about
     x = _channels_last(x, len(weight))
-    given = (padding, stride, dilation, groups, after, _SLOPES, how)
-    return _answer(mkldnn_ir.ConvolutionUnary(_channels_last_layout(x), *_arguments((x, packed), bias, given)))
+    attributes = (padding, stride, dilation, groups, after, _SLOPES, how)
+    return _answer(mkldnn_ir.ConvolutionUnary(_channels_last_layout(x), *_arguments((x, packed), bias, attributes)))
 
 
 @register_lowering(CONVOLUTION_ADD, type_promotion_kind=None)
 def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, _, after, how = about
-    x, summand = (_channels_last(one, len(weight)) for one in (x, other))
-    given = (padding, stride, dilation, groups, "add", None, after_sum(after), _SLOPES, how)
-    inputs, constants = _arguments((x, summand, packed), bias, given)
+    x, addend = (_channels_last(tensor, len(weight)) for tensor in (x, other))
+    attributes = (padding, stride, dilation, groups, "add", None, after_sum(after), _SLOPES, how)
+    inputs, constants = _arguments((x, addend, packed), bias, attributes)
     if _is_last_use(V.graph.current_node) and not isinstance(other.data, BaseView):
         nothing: Any = NoneLayout(device=x.get_device())
         return TensorBox.create(mkldnn_ir.ConvolutionBinaryInplace(nothing, inputs, constants).inputs[0])
@@ -44,7 +44,7 @@ def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *a
 
 
 def _is_last_use(call: Any) -> bool:
-    """Whether nobody reads what a convolution adds to its sums afterwards: then the answer may take its place."""
+    """Whether a convolution's addend has no later use, so that the output may overwrite it."""
     x, other = call.args[0], call.args[_PLACE_OF_OTHER]
     if x is other or x.op != "call_function" or other.target not in _OWN:
         return False
@@ -53,7 +53,7 @@ def _is_last_use(call: Any) -> bool:
 
 
 def _later(call: Any) -> Iterator[Any]:
-    """What comes after a call in its graph."""
+    """The nodes after a call in its graph."""
     node = call.next
     while node.op != "root":
         yield node
@@ -65,13 +65,13 @@ def _channels_last(held: Any, rank: int) -> Any:
 
 
 def _channels_last_layout(x: Any) -> FixedLayout:
-    """Of the answer of the convolution that is lowered."""
+    """The channels-last layout of the output of the convolution being lowered."""
     size = list(V.graph.current_node.meta["val"].shape)
     return FixedLayout(x.get_device(), x.get_dtype(), size, make_channels_last_strides_for(size))
 
 
 def _arguments(tensors: Sequence[Any], bias: Any, about: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """What a call of oneDNN takes: tensors come first, a bias that is none among what is constant."""
+    """Inputs and constants of a oneDNN call; an absent bias is a constant."""
     *operands, packed = tensors
     inputs = [*operands, ExternKernel.realize_input(packed)]
     if bias is None:

@@ -1,5 +1,5 @@
-"""Sums become part of the convolutions before them: oneDNN adds another low tensor to its FP32 sums, and applies a ReLU
-behind that, before it rounds.
+"""Fusion of residual additions into packed convolutions. oneDNN adds a low-precision tensor to the
+FP32 sums, applies an optional ReLU, then rounds.
 """
 
 from typing import Any, NamedTuple
@@ -16,8 +16,9 @@ _RELU = _ATEN.relu.default
 
 
 class _Sum(NamedTuple):
-    """What is done to a convolution's answer: the low tensor that is added, and the ends that read the sum in low
-    precision, all of them behind a ReLU or none.
+    """An addition to a convolution's output: the low-precision addend, and the nodes that use the
+    sum.
+    The users are in low precision, and all of them or none follow a ReLU.
     """
 
     other: fx.Node
@@ -26,38 +27,38 @@ class _Sum(NamedTuple):
 
 
 def add_sums(graph: fx.Graph) -> int:
-    """Move sums into the convolutions with packed weights that they follow; returns how many."""
+    """Fuse additions into the packed convolutions before them; returns the count."""
     count = 0
     for product in reversed([node for node in graph.nodes if node.target is CONVOLUTION]):
-        found = _behind(product)
-        if found is None:
+        residual = _behind(product)
+        if residual is None:
             continue
         count += 1
-        with graph.inserting_before(found.ends[0]):
-            made = _added(graph, product, found)
-        for end in found.ends:
-            end.replace_all_uses_with(made)
+        with graph.inserting_before(residual.ends[0]):
+            fused = _added(graph, product, residual)
+        for end in residual.ends:
+            end.replace_all_uses_with(fused)
     if count:
         graph.eliminate_dead_code()
     return count
 
 
-def _added(graph: fx.Graph, product: fx.Node, found: _Sum) -> fx.Node:
+def _added(graph: fx.Graph, product: fx.Node, residual: _Sum) -> fx.Node:
     x, packed, bias, *about = product.args
     low = product.meta["val"].dtype
     if (
         isinstance(bias, fx.Node) and bias.meta["val"].dtype is not low
-    ):  # here oneDNN takes biases of the one type alone
-        wide, bias = bias, graph.call_function(CAST, (bias, low))
-        bias.meta = {**wide.meta, "val": wide.meta["val"].to(low)}
-    given: Any = (x, packed, bias, found.other, *about[: -len(NOTHING)], *found.after)
-    made = graph.call_function(CONVOLUTION_ADD, given)
-    made.meta = dict(product.meta)
-    return made
+    ):  # with an addend, oneDNN requires a bias of the same type
+        fp32_bias, bias = bias, graph.call_function(CAST, (bias, low))
+        bias.meta = {**fp32_bias.meta, "val": fp32_bias.meta["val"].to(low)}
+    args: Any = (x, packed, bias, residual.other, *about[: -len(NOTHING)], *residual.after)
+    fused = graph.call_function(CONVOLUTION_ADD, args)
+    fused.meta = dict(product.meta)
+    return fused
 
 
 def _behind(product: fx.Node) -> _Sum | None:
-    """The sum that alone is read of a convolution's answer, in its low precision alone."""
+    """The addition that is an output's only use and itself used only in low precision."""
     start = widened(product) or product
     if tuple(product.args[-len(NOTHING) :]) != NOTHING or len(start.users) != 1:
         return None
@@ -72,33 +73,31 @@ def _behind(product: fx.Node) -> _Sum | None:
         ends = list(ends[0].users)
         if not ends or not all(is_cast(end, low) for end in ends):
             return None
-    if relu is None and len(ends) == 1:  # rounding before a ReLU is rounding behind it
+    if relu is None and len(ends) == 1:  # rounding commutes with ReLU
         relu = _sole_relu(ends[0])
         ends = ends if relu is None else [relu]
     return _Sum(other, tuple(_in_order(ends)), NOTHING if relu is None else After("relu", ""))
 
 
 def _sole_relu(node: fx.Node) -> fx.Node | None:
-    """The ReLU that alone reads a value."""
+    """The ReLU that is the only user of a node."""
     users = list(node.users)
     return users[0] if len(users) == 1 and users[0].target is _RELU else None
 
 
 def _in_order(nodes: list[fx.Node]) -> list[fx.Node]:
-    """Nodes of one graph as they come in it."""
+    """Nodes of one graph, in graph order."""
     return nodes if len(nodes) < 2 else [node for node in nodes[0].graph.nodes if node in nodes]
 
 
 def _low_other(product: fx.Node, total: fx.Node, start: fx.Node) -> fx.Node | None:
-    """What a sum adds to a convolution's answer, where that is a low tensor of the same shape, and the sum has the
-    strides of the answer.
-    """
+    """The addend: a low-precision tensor of the same shape, if strides are unchanged; else None."""
     if total.target is not _ATEN.add.Tensor or total.kwargs or len(total.args) != 2:
         return None
-    others = [held for held in total.args if held is not start]
+    others = [addend for addend in total.args if addend is not start]
     if len(others) != 1 or not isinstance(others[0], fx.Node):
         return None
     low = others[0].all_input_nodes[0] if is_cast(others[0], torch.float32) else others[0]
-    held, made, summed = low.meta.get("val"), product.meta["val"], total.meta["val"]
-    is_same = isinstance(held, torch.Tensor) and held.dtype is made.dtype and held.shape == made.shape
-    return low if is_same and summed.stride() == made.stride() else None
+    addend, output, summed = low.meta.get("val"), product.meta["val"], total.meta["val"]
+    is_same = isinstance(addend, torch.Tensor) and addend.dtype is output.dtype and addend.shape == output.shape
+    return low if is_same and summed.stride() == output.stride() else None

@@ -1,8 +1,9 @@
-"""The backward of attention on CPUs as products, where they are faster than PyTorch's kernel and err no more.
+"""Replacement of the CPU attention backward by matmuls that are faster and as accurate.
 
-The kernel asks oneDNN for a product per tile of 32 or 64 rows. Where sequences are short those calls take longer than
-what they compute: of 128 places it takes two to three times as long as products of whole sequences, which
-`attention_formulas.py` writes. Its forward has two products for the backward's five, and is as fast.
+The kernel calls oneDNN per tile of 32 or 64 rows. For short sequences the calls dominate: at 128
+positions it is two to three times slower than matmuls over whole sequences
+(`attention_formulas.py`). The forward has two matmuls to the backward's five, and its kernel is as
+fast as matmuls.
 """
 
 import math
@@ -24,10 +25,10 @@ from mezzo.torch.train.sums.split_bf16_sums import sums_in_two_passes
 
 _ATEN: Any = torch.ops.aten
 _BACKWARD: Any = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default
-# Products were faster with so many scores or more, at 197 places and less, and slower at 256.
+# Matmuls were faster from this many scores on, at 197 positions and fewer, and slower at 256.
 _LEAST, _SHORT = 1 << 14, 224
-_RANK, _DROPOUT, _CAUSAL = 4, 6, 7  # of tensors; and where a call says so
-# How such a node runs, in words of it.
+_RANK, _DROPOUT, _CAUSAL = 4, 6, 7  # tensor rank; argument positions
+# The note on such a node in explanations.
 AS_PRODUCTS = (
     "runs as products of whole sequences, whose scores are FP32 sums: here that is faster than PyTorch's kernel"
 )
@@ -35,32 +36,32 @@ AS_PRODUCTS = (
 
 @dataclass(frozen=True, slots=True)
 class AsProducts:
-    """An attention of a plan that runs as products, by its node's name."""
+    """An attention node of a plan whose backward runs as matmuls."""
 
     plan: Plan
     node: str
 
 
 def write_as_products(planned: Planned) -> tuple[AsProducts, ...]:
-    """Let a planned graph compute backwards of attention as products, where that is faster; returns their nodes."""
+    """Replace attention backwards of a planned graph by matmuls where faster; returns the nodes."""
     traced: dict[object, fx.Graph] = {}
     written = [node.name for node, call in planned.calls() if call.target is _BACKWARD and _write(call, traced)]
     return tuple(AsProducts(planned.plan, name) for name in dict.fromkeys(written))
 
 
 def _write(call: fx.Node, traced: dict[object, fx.Graph]) -> bool:
-    """Replace a call of the kernel by products, unless the kernel is faster or gives what they do not."""
-    tensors = [one for one in call.args if isinstance(one, fx.Node)]
+    """Replace a kernel call by matmuls where faster and supported; returns whether it did."""
+    tensors = [argument for argument in call.args if isinstance(argument, fx.Node)]
     mask = call.kwargs.get("attn_mask")
     if isinstance(mask, fx.Node):
         tensors.append(mask)
     if not _is_faster(call, mask) or not sums_in_two_passes(torch.bfloat16):
         return False
-    kind = (call.target, _told(call), *(_spelled(one.meta["val"]) for one in tensors))
+    kind = (call.target, _told(call), *(_spelled(tensor.meta["val"]) for tensor in tensors))
     if kind not in traced:
-        traced[kind] = _traced(call, [one.meta["val"] for one in tensors])
+        traced[kind] = _traced(call, [tensor.meta["val"] for tensor in tensors])
     results = _inlined(call, traced[kind], tensors)
-    if not all(map(is_laid_out_alike, (one.meta["val"] for one in results), call.meta["val"])):
+    if not all(map(is_laid_out_alike, (result.meta["val"] for result in results), call.meta["val"])):
         call.graph.eliminate_dead_code()
         return False
     for user in list(call.users):
@@ -71,13 +72,13 @@ def _write(call: fx.Node, traced: dict[object, fx.Graph]) -> bool:
 
 
 def _is_faster(call: fx.Node, mask: Any) -> bool:
-    """Whether products are faster than a call, and give what it does."""
-    _, query, key, value = (one.meta["val"] for one in call.args[:4])
+    """Whether matmuls are faster than a call, and compute the same."""
+    _, query, key, value = (argument.meta["val"] for argument in call.args[:4])
     sizes = [*query.shape, key.shape[2]]
     if (
         call.args[_DROPOUT] != 0.0
         or query.device.type != "cpu"
-        or not all(one.dtype is torch.bfloat16 and one.dim() == _RANK for one in (query, key, value))
+        or not all(tensor.dtype is torch.bfloat16 and tensor.dim() == _RANK for tensor in (query, key, value))
         or not all(isinstance(size, int) for size in sizes)
         or key.shape != value.shape
         or key.shape[:2] != query.shape[:2]
@@ -89,7 +90,7 @@ def _is_faster(call: fx.Node, mask: Any) -> bool:
 
 
 def is_short(batch: int, heads: int, rows: int, columns: int) -> bool:
-    """Whether products are faster: between so many places of queries and of keys."""
+    """Whether matmuls are faster for these numbers of query and key positions."""
     return batch * heads * rows * columns >= _LEAST and max(rows, columns) <= _SHORT
 
 
@@ -98,33 +99,35 @@ def _told(call: fx.Node) -> Told:
     return Told(bool(call.args[_CAUSAL]), 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale))
 
 
-def _spelled(held: torch.Tensor) -> object:
-    return held.dtype, tuple(held.shape), held.stride()
+def _spelled(tensor: torch.Tensor) -> object:
+    return tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
-def _traced(call: fx.Node, given: Sequence[torch.Tensor]) -> fx.Graph:
-    """The formulas as operators of a compiler's graph."""
-    told, wanted = _told(call), call.meta["val"]
+def _traced(call: fx.Node, tensors: Sequence[torch.Tensor]) -> fx.Graph:
+    """The formulas as a graph of Inductor's operators."""
+    options, results = _told(call), call.meta["val"]
 
-    def compute(*given: torch.Tensor) -> Sequence[torch.Tensor]:
-        return backward_in_parts(given[:_DROPOUT], given[_DROPOUT] if len(given) > _DROPOUT else None, told, wanted)
+    def compute(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+        return backward_in_parts(
+            tensors[:_DROPOUT], tensors[_DROPOUT] if len(tensors) > _DROPOUT else None, options, results
+        )
 
     with fake_mode_of(call.graph):
-        return make_fx(compute, decomposition_table=select_decomp_table())(*given).graph
+        return make_fx(compute, decomposition_table=select_decomp_table())(*tensors).graph
 
 
 def _inlined(call: fx.Node, formulas: fx.Graph, operands: Sequence[fx.Node]) -> list[fx.Node]:
-    """Write formulas before a call, and say where its results are."""
-    waiting = iter(operands)
+    """Insert the formulas before a call, and return the nodes of the results."""
+    remaining = iter(operands)
     copies: dict[fx.Node, fx.Node] = {}
     with call.graph.inserting_before(call):
         build = Builder(call.graph, call)
         for node in formulas.nodes:
             if node.op == "placeholder":
-                copies[node] = next(waiting)
+                copies[node] = next(remaining)
             elif node.op == "call_function":
                 args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
                 copies[node] = build.call(node.target, *args, **kwargs)
-                if "partitioner_tag" in copies[node].meta:  # what hangs on nothing that is pulled may be kept otherwise
+                if "partitioner_tag" in copies[node].meta:  # parts independent of the gradient could be saved
                     copies[node].meta["partitioner_tag"] = "must_be_in_backward"
-    return [copies[one] for one in next(reversed(formulas.nodes)).args[0]]
+    return [copies[node] for node in next(reversed(formulas.nodes)).args[0]]

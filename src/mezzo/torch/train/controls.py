@@ -1,4 +1,4 @@
-"""What is asked of training beside the plan: what is kept, and in what precision numbers are summed and updated."""
+"""Training options: memory, accumulation, gradient reduction and weight updates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,12 +13,13 @@ _UPDATES = ("fp32",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
-    """Options that were checked; None asks for nothing.
+    """Validated training options; None is the default behaviour.
 
-    `memory` weighs what is kept between the passes, from 0 to 1. `accumulate` is the precision of products' sums over
-    tiles of `tile` terms, which are summed in FP32. `weight_grad_reduce` is that of the sums of weights' gradients over
-    workers and over steps of accumulation. `weight_update` is that of the weights that are updated, whose low copies
-    are then made once a step.
+    `memory` is the weight of bytes saved for the backward, from 0 to 1. `accumulate` is the
+    accumulation precision of matmuls across tiles of `tile` terms, which are summed in FP32.
+    `weight_grad_reduce` is the precision for reducing weight gradients over workers and
+    accumulation steps. `weight_update` is the precision of master weights, whose low-precision
+    copies are then made once per step.
     """
 
     memory: float | None = None
@@ -32,9 +33,9 @@ CONTROLS = tuple(one.name for one in fields(Controls))
 
 
 def read_controls(given: Mapping[str, object]) -> Controls:
-    """Check what was asked for, by the names of `Controls`.
+    """Validate the options, by the field names of `Controls`.
 
-    Raises InputError: an option has no such value, or there are tiles of sums that are not rounded.
+    Raises InputError: a value is invalid, or `tile` is given without low-precision accumulation.
     """
     read = Controls(
         memory=_read_memory(given.get("memory")),
@@ -48,21 +49,21 @@ def read_controls(given: Mapping[str, object]) -> Controls:
     return read
 
 
-def _one_of(name: str, given: object, known: tuple[str, ...]) -> str | None:
-    return None if given is None else read_format(given, f"option {name!r}", known, {})
+def _one_of(name: str, value: object, choices: tuple[str, ...]) -> str | None:
+    return None if value is None else read_format(value, f"option {name!r}", choices, {})
 
 
-def _read_memory(given: object) -> float | None:
-    if given is None:
+def _read_memory(value: object) -> float | None:
+    if value is None:
         return None
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= 1:
-        return float(given)
-    raise InputError(f"option 'memory' is {given!r}; give a number from 0, least time and error, to 1, least memory")
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    raise InputError(f"option 'memory' is {value!r}; give a number from 0, least time and error, to 1, least memory")
 
 
-def _read_tile(given: object) -> int | None:
-    if given is None:
+def _read_tile(value: object) -> int | None:
+    if value is None:
         return None
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        return given
-    raise InputError(f"option 'tile' is {given!r}; give how many terms are summed in FP32 before they are rounded")
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise InputError(f"option 'tile' is {value!r}; give how many terms are summed in FP32 before they are rounded")

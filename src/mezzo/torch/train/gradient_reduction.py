@@ -1,4 +1,4 @@
-"""The precision in which gradients of weights are summed, over workers and over steps of accumulation."""
+"""Precision of gradient reduction: over data-parallel workers and over accumulation steps."""
 
 import sys
 import weakref
@@ -21,13 +21,14 @@ _HOOKS = {
 
 
 def reduce_in(model: object, word: str) -> torch.nn.Module | None:
-    """Let the gradients of a module's FP32 weights be summed in a format, "fp32", "bf16" or "fp16".
+    """Reduce the gradients of a module's FP32 weights in "fp32", "bf16" or "fp16".
 
-    DistributedDataParallel gets PyTorch's hook, which rounds what is sent and leaves gradients FP32. FSDP2 has it from
-    the policy that `fully_shard` was given. Elsewhere `weight.grad` itself has the format, and the module is returned:
-    weights that it is given later need it too (`hold_format`).
+    DistributedDataParallel gets PyTorch's communication hook, which rounds what is sent; gradients
+    stay FP32. FSDP2 takes the precision from the policy passed to `fully_shard`. Otherwise
+    `weight.grad` gets the dtype, and the module is returned, as weights added later need it too
+    (`hold_format`).
 
-    Raises InputError: the model is no module; its policy says otherwise, or it has a hook already.
+    Raises InputError: the model is not a module, its FSDP policy differs, or it already has a hook.
     """
     if not isinstance(model, torch.nn.Module):
         raise InputError(
@@ -38,8 +39,8 @@ def reduce_in(model: object, word: str) -> torch.nn.Module | None:
         _hook(model, word)
         return None
     if sharded := _sharded(model):
-        for one in sharded:
-            _check_policy(one, word)
+        for shard in sharded:
+            _check_policy(shard, word)
         return None
     for weight in model.parameters():
         if weight.requires_grad and weight.dtype is torch.float32:
@@ -48,53 +49,51 @@ def reduce_in(model: object, word: str) -> torch.nn.Module | None:
 
 
 def reduce_as_before(compiled: object, model: torch.nn.Module) -> None:
-    """Once what was compiled is gone, let the gradients of the module be summed in FP32 again, those that are there
-    too. What else is compiled of the module gives them its format at its next call.
+    """Reset gradients of the module to FP32 once `compiled` is garbage collected. Another compiled
+    version of the module sets its own dtype at its next call.
     """
     weakref.finalize(compiled, _reduce_as_before, weakref.ref(model)).atexit = False
 
 
-def _reduce_as_before(held: "weakref.ref[torch.nn.Module]") -> None:
-    model = held()
+def _reduce_as_before(model_ref: "weakref.ref[torch.nn.Module]") -> None:
+    model = model_ref()
     if isinstance(model, DistributedDataParallel):
-        for sent in _sent_by(model):
-            sent.word = "fp32"
+        for hook_state in _sent_by(model):
+            hook_state.word = "fp32"
     elif model is not None:
         for weight in model.parameters():
             take_format_back(weight)
 
 
 def hold_format(model: torch.nn.Module, word: str) -> None:
-    """Give the format to weights of a module that have come since: loaded in place of others (`assign=True`), replaced,
-    added, no longer frozen. Stands around every call, and takes a fifth of a microsecond for each weight and module.
+    """Set the gradient dtype of weights that were loaded, replaced or unfrozen after compilation.
+    Runs at every call; costs a fifth of a microsecond per weight and module.
     """
     if _has_weights_without(model, _DTYPES[word]):
         reduce_in(model, word)
 
 
 def _has_weights_without(model: torch.nn.Module, dtype: torch.dtype) -> bool:
-    """Whether some gradient would not have the format. Written out: a walk by `parameters()` takes ten times as
-    long.
-    """
-    left, seen = [model], {id(model)}
-    while left:
-        module = left.pop()
+    """Whether a weight lacks the gradient dtype. A loop, as `parameters()` is ten times slower."""
+    pending, visited = [model], {id(model)}
+    while pending:
+        module = pending.pop()
         for weight in module._parameters.values():
-            is_other = weight is not None and weight.grad_dtype is not dtype
-            if is_other and weight.requires_grad and weight.dtype is torch.float32:
+            differs = weight is not None and weight.grad_dtype is not dtype
+            if differs and weight.requires_grad and weight.dtype is torch.float32:
                 return True
         for inner in module._modules.values():
-            if inner is not None and id(inner) not in seen:
-                seen.add(id(inner))
-                left.append(inner)
+            if inner is not None and id(inner) not in visited:
+                visited.add(id(inner))
+                pending.append(inner)
     return False
 
 
 def check_wrapper(word: str) -> None:
-    """Hold a call of a compiled module to where it stands. Its weights' gradients have a format of their own, of which
-    a DistributedDataParallel around it knows nothing.
+    """Check the context of a call of a compiled module.
 
-    Raises InputError: one was put around it after it was compiled.
+    Raises InputError: DistributedDataParallel was put around the module after compilation; it
+    ignores gradient dtypes.
     """
     if word != "fp32" and DistributedDataParallel._active_ddp_module is not None:
         raise InputError(
@@ -104,17 +103,17 @@ def check_wrapper(word: str) -> None:
 
 
 def _sharded(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The modules that `fully_shard` was called on: if it was, its package is loaded."""
+    """The modules under `fully_shard`; none unless its package is loaded."""
     package = sys.modules.get("torch.distributed.fsdp")
-    return [] if package is None else [one for one in model.modules() if isinstance(one, package.FSDPModule)]
+    return [] if package is None else [module for module in model.modules() if isinstance(module, package.FSDPModule)]
 
 
 def _hook(model: DistributedDataParallel, word: str) -> None:
     if word == "fp32":
-        return  # the format of the weights
-    free = [sent for sent in _sent_by(model) if sent.word == "fp32"]
-    if free:  # of what was compiled before: a module takes one hook, and none can be taken off
-        free[0].word = word
+        return  # the default
+    unused = [state for state in _sent_by(model) if state.word == "fp32"]
+    if unused:  # reuse an earlier hook: a module takes one, which cannot be removed
+        unused[0].word = word
     elif model._comm_hooks:
         raise InputError(
             f"option 'weight_grad_reduce' is {word!r}, and the model has a communication hook; leave one of both out"
@@ -125,28 +124,28 @@ def _hook(model: DistributedDataParallel, word: str) -> None:
 
 @dataclass
 class _Sent:
-    """The format in which a hook sends gradients."""
+    """State of a hook: the format in which it sends gradients."""
 
     word: str
 
 
 def _sent_by(model: DistributedDataParallel) -> list[_Sent]:
-    """What hooks of this module send."""
+    """The states of this module's hooks."""
     return [state for _, state in model._comm_hooks if isinstance(state, _Sent)]
 
 
-def _send(sent: _Sent, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """One of PyTorch's hooks. That for BF16 is refused by its name where NCCL does not send, as with gloo."""
-    process_group: Any = None  # that of all workers
-    return _HOOKS[sent.word](process_group, bucket)
+def _send(state: _Sent, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Run PyTorch's hook. Wrapped because DDP rejects the BF16 hook by name without NCCL."""
+    process_group: Any = None  # the default group of all workers
+    return _HOOKS[state.word](process_group, bucket)
 
 
 def _check_policy(module: Any, word: str) -> None:
     policy = getattr(module._get_fsdp_state(), "_mp_policy", None)
-    wanted = _DTYPES[word]
-    found = None if policy is None else policy.reduce_dtype or policy.param_dtype
-    if (found or torch.float32) is not wanted:
+    expected = _DTYPES[word]
+    actual = None if policy is None else policy.reduce_dtype or policy.param_dtype
+    if (actual or torch.float32) is not expected:
         raise InputError(
-            f"option 'weight_grad_reduce' is {word!r}, and fully_shard was told {found}; give it "
-            f"mp_policy=MixedPrecisionPolicy(reduce_dtype={wanted})"
+            f"option 'weight_grad_reduce' is {word!r}, and fully_shard was told {actual}; give it "
+            f"mp_policy=MixedPrecisionPolicy(reduce_dtype={expected})"
         )

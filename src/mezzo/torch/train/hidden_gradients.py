@@ -1,6 +1,6 @@
-"""Weights whose gradients have another format than they: Dynamo compiles no call that reads one, and runs it as it is.
+"""Weights whose gradients have another dtype than the weight, which Dynamo does not trace.
 
-So their gradients are taken off while Dynamo traces a call of what mezzo compiles, and given back behind it.
+These gradients are removed while Dynamo traces a compiled call, and restored afterwards.
 """
 
 import threading
@@ -16,7 +16,7 @@ _HELD = threading.local()
 
 
 def give_format(weight: torch.Tensor, dtype: torch.dtype) -> None:
-    """Let the gradient of a weight have a format, the one that it has already too."""
+    """Set the dtype of a weight's gradient, and convert an existing gradient."""
     gradient, weight.grad = weight.grad, None
     weight.grad_dtype = dtype
     weight.grad = None if gradient is None else gradient.to(dtype)
@@ -24,23 +24,23 @@ def give_format(weight: torch.Tensor, dtype: torch.dtype) -> None:
 
 
 def take_format_back(weight: torch.Tensor) -> None:
-    """Let the gradient of a weight have the weight's own format again, the one that is there too."""
+    """Reset a weight's gradient to the weight's dtype."""
     if weight in _WEIGHTS:
         give_format(weight, weight.dtype)
         del _WEIGHTS[weight]
 
 
 def gradient_format(weight: object) -> torch.dtype | None:
-    """The format of a weight's gradient; None where it is the weight's own."""
+    """The dtype of a weight's gradient; None if it is the weight's own."""
     if not isinstance(weight, torch.nn.Parameter) or not weight.is_leaf:
         return None
-    found: torch.dtype | None = getattr(weight, "grad_dtype", None)
-    return None if found is weight.dtype else found
+    dtype: torch.dtype | None = getattr(weight, "grad_dtype", None)
+    return None if dtype is weight.dtype else dtype
 
 
 @contextmanager
 def in_weights_format(weights: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Give weights their gradients in their own format, which is all that PyTorch's optimizers take."""
+    """Temporarily give gradients the weight's dtype, which PyTorch's optimizers require."""
     low = widen_gradients(weights)
     try:
         yield
@@ -49,15 +49,17 @@ def in_weights_format(weights: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 def widen_gradients(weights: Iterable[torch.Tensor]) -> Mapping[torch.Tensor, torch.Tensor]:
-    """Give weights their gradients in their own format; returned are those that they had, where that was another."""
-    low = {one: one.grad for one in weights if one.grad is not None and one.grad.dtype is not one.dtype}
+    """Convert gradients to the weight's dtype; returns the originals that differed."""
+    low = {
+        weight: weight.grad for weight in weights if weight.grad is not None and weight.grad.dtype is not weight.dtype
+    }
     for weight, gradient in low.items():
         _set_gradient(weight, gradient.to(weight.dtype))
     return low
 
 
 def narrow_gradients(low: Mapping[torch.Tensor, torch.Tensor]) -> None:
-    """Give back what `widen_gradients` returned, but where there is no gradient any more."""
+    """Restore the gradients that `widen_gradients` returned, unless cleared since."""
     for weight, gradient in low.items():
         if weight.grad is None:
             weight.grad_dtype = gradient.dtype
@@ -66,7 +68,7 @@ def narrow_gradients(low: Mapping[torch.Tensor, torch.Tensor]) -> None:
 
 
 def has_format_of_its_own(weight: torch.Tensor) -> bool:
-    """Whether `give_format` was called for a weight's gradient."""
+    """Whether `give_format` was called for a weight."""
     return weight in _WEIGHTS
 
 
@@ -77,12 +79,12 @@ def _set_gradient(weight: torch.Tensor, gradient: torch.Tensor) -> None:
 
 
 class HidingGradients(AbstractContextManager[None]):
-    """Around a call that Dynamo may trace."""
+    """Context for a call that Dynamo may trace."""
 
     def __enter__(self) -> None:
         self._before = getattr(_HELD, "is_inside", False)
         _HELD.is_inside = True
-        if _take_off not in callback_handler.start_callbacks:  # a reset of Dynamo's forgets them
+        if _take_off not in callback_handler.start_callbacks:  # torch._dynamo.reset() clears callbacks
             callback_handler.register_start_callback(_take_off)
             callback_handler.register_end_callback(_give_back)
 
@@ -90,11 +92,13 @@ class HidingGradients(AbstractContextManager[None]):
         _HELD.is_inside = self._before
 
 
-def _take_off(about: CallbackArgs) -> None:
-    if about.callback_trigger is not CallbackTrigger.DYNAMO or not getattr(_HELD, "is_inside", False):
+def _take_off(args: CallbackArgs) -> None:
+    if args.callback_trigger is not CallbackTrigger.DYNAMO or not getattr(_HELD, "is_inside", False):
         return
     _HELD.gradients = [
-        (one, one.grad) for one in list(_WEIGHTS) if one.grad is not None and one.grad.dtype is not one.dtype
+        (weight, weight.grad)
+        for weight in list(_WEIGHTS)
+        if weight.grad is not None and weight.grad.dtype is not weight.dtype
     ]
     for weight, _ in _HELD.gradients:
         weight.grad = None

@@ -1,4 +1,4 @@
-"""Joint graphs: forward and backward as one, which Inductor cuts in two after the plan is carried out."""
+"""Joint forward and backward graphs, which Inductor partitions after the plan is applied."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from mezzo.torch.train.rematerialization import Kept, decide, is_view, keep_leas
 
 
 def as_joint(program: Program) -> Program:
-    """What is known of a joint graph: nothing of the numbers of weights, which change; its gradients by name."""
+    """A joint graph's program: weights are not constant, and gradients have names."""
     return replace(
         program,
         weights={},
@@ -28,39 +28,39 @@ def as_joint(program: Program) -> Program:
 def advise_partitioner(
     graph: fx.Graph, weights: Collection[str], low: torch.dtype, memory: float | None
 ) -> Kept | None:
-    """Say of nodes whether the backward computes them again: of all of them, where `memory` weighs what is kept.
+    """Mark nodes to save or recompute; if `memory` is given, all nodes.
 
     `weights` are names of placeholders.
     """
     _compute_once(graph)
     if memory is None:
         return None
-    free = [node for node in graph.nodes if node.name in weights]
-    return keep_least(graph, backward_of(graph), memory, low, free)
+    always_alive = [node for node in graph.nodes if node.name in weights]
+    return keep_least(graph, backward_of(graph), memory, low, always_alive)
 
 
 def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:
-    """Let a joint graph return the gradients of inputs in a format, by the names of placeholders, which autograd would
-    convert behind the graph. What is converted at last from that format is returned as it was.
+    """Return inputs' gradients in given dtypes, by placeholder names, instead of by autograd. A
+    final conversion from that dtype is removed.
     """
     end = next(reversed(graph.nodes))
     inputs = _inputs(graph)
     returned: Any = list(end.args[0])
     mode = fake_mode_of(graph)
-    for number, about in enumerate(_about_results(graph)):
-        of = inputs.get(about.grad_of) if isinstance(about, GradAOTOutput) else None
-        gradient = returned[number]
-        if of is None or not isinstance(gradient, fx.Node) or of.name not in formats:
+    for index, descriptor in enumerate(_about_results(graph)):
+        source = inputs.get(descriptor.grad_of) if isinstance(descriptor, GradAOTOutput) else None
+        gradient = returned[index]
+        if source is None or not isinstance(gradient, fx.Node) or source.name not in formats:
             continue
-        dtype, made = formats[of.name], gradient.meta["val"]
+        dtype, value = formats[source.name], gradient.meta["val"]
         if gradient.target is CAST and gradient.all_input_nodes[0].meta["val"].dtype is dtype:
-            returned[number] = gradient.all_input_nodes[0]
-        elif isinstance(made, torch.Tensor) and made.dtype is torch.float32 and dtype is not torch.float32:
+            returned[index] = gradient.all_input_nodes[0]
+        elif isinstance(value, torch.Tensor) and value.dtype is torch.float32 and dtype is not torch.float32:
             with graph.inserting_before(end):
-                returned[number] = graph.call_function(CAST, (gradient, dtype))
-            returned[number].meta = {
+                returned[index] = graph.call_function(CAST, (gradient, dtype))
+            returned[index].meta = {
                 **inherited(gradient),
-                "val": as_dtype(mode, made, dtype),
+                "val": as_dtype(mode, value, dtype),
                 "partitioner_tag": "is_backward",
             }
     end.args = (tuple(returned),)
@@ -68,56 +68,61 @@ def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:
 
 
 def backward_of(graph: fx.Graph) -> frozenset[fx.Node]:
-    """What runs after the gradients of a graph's results have come in: what depends on them, and they themselves."""
-    found: set[fx.Node] = set()
+    """The output gradients and all nodes that depend on them."""
+    backward_nodes: set[fx.Node] = set()
     for node in graph.nodes:
         if node.op == "placeholder":
-            is_late = isinstance(node.meta.get("desc"), TangentAOTInput)
+            is_backward = isinstance(node.meta.get("desc"), TangentAOTInput)
         else:
-            is_told = node.meta.get("partitioner_tag") == "must_be_in_backward"
-            is_late = node.op != "output" and (is_told or not found.isdisjoint(node.all_input_nodes))
-        if is_late:
-            found.add(node)
-    return frozenset(found)
+            is_tagged = node.meta.get("partitioner_tag") == "must_be_in_backward"
+            is_backward = node.op != "output" and (is_tagged or not backward_nodes.isdisjoint(node.all_input_nodes))
+        if is_backward:
+            backward_nodes.add(node)
+    return frozenset(backward_nodes)
 
 
 def _returned(graph: fx.Graph, names: Mapping[str, str]) -> tuple[str, ...]:
-    """What a joint graph returns is called: results by their numbers, "gradient of WEIGHT" after the inputs' `names`.
+    """The output names of a joint graph: numbers for results, "gradient of WEIGHT" for gradients.
 
-    `names` are those of placeholders, by the nodes' own.
+    `names` are the inputs' names, by placeholder name.
     """
     inputs = _inputs(graph)
     returned = []
-    for number, about in enumerate(_about_results(graph)):
-        of = inputs.get(about.grad_of) if isinstance(about, GradAOTOutput) else None
-        returned.append(str(number) if of is None else f"gradient of {names.get(of.name, of.name)}")
+    for index, descriptor in enumerate(_about_results(graph)):
+        source = inputs.get(descriptor.grad_of) if isinstance(descriptor, GradAOTOutput) else None
+        returned.append(str(index) if source is None else f"gradient of {names.get(source.name, source.name)}")
     return tuple(returned)
 
 
 def _compute_once(graph: fx.Graph) -> None:
-    """Let the backward not compute again what reads an input that the forward then writes: it would read what was
-    written. Of floats that are trained autograd sees that, and refuses; of others plain PyTorch has wrong gradients.
+    """Save results computed from an input that the forward then overwrites. Recomputation would
+    read the new value. For trained floats autograd raises; otherwise plain PyTorch computes wrong
+    gradients.
     """
     inputs = _inputs(graph)
-    told = (inputs.get(one.mutated_input) for one in _about_results(graph) if isinstance(one, InputMutationAOTOutput))
-    copied = (node.args[0] for node in graph.nodes if node.target is COPY)
-    for written in {*told, *copied}:
+    mutated = (
+        inputs.get(output.mutated_input)
+        for output in _about_results(graph)
+        if isinstance(output, InputMutationAOTOutput)
+    )
+    copy_targets = (node.args[0] for node in graph.nodes if node.target is COPY)
+    for written in {*mutated, *copy_targets}:
         for user in readers(written, _is_seen_through) if isinstance(written, fx.Node) else ():
             if not is_view(user):
                 decide(user, CheckpointPolicy.MUST_SAVE)
 
 
 def _inputs(graph: fx.Graph) -> dict[object, fx.Node]:
-    """The inputs of a graph by what AOTAutograd says of them."""
+    """The inputs of a graph, by AOTAutograd's descriptors."""
     return {node.meta["desc"]: node for node in graph.nodes if node.op == "placeholder"}
 
 
 def _about_results(graph: fx.Graph) -> Sequence[object]:
-    """What AOTAutograd says of each result."""
-    told: Sequence[object] = next(reversed(graph.nodes)).meta["desc"]
-    return told
+    """AOTAutograd's descriptor of each output."""
+    descriptors: Sequence[object] = next(reversed(graph.nodes)).meta["desc"]
+    return descriptors
 
 
 def _is_seen_through(node: fx.Node) -> bool:
-    """Views and conversions, and copies, which Inductor drops before it cuts."""
+    """Whether a node is a view, conversion or clone; Inductor removes clones itself."""
     return node.target is CAST or node.target is torch.ops.aten.clone.default or is_view(node)

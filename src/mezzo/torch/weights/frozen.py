@@ -1,7 +1,8 @@
-"""What freezing allows besides: weights are constants, so packing them and scaling filters is work of the compiler.
+"""Constant folding for frozen weights: packing, and BatchNorm folded into weights and biases.
 
-Inductor folds whatever is made of constants. What BatchNorm and other scalings of channels do behind a product becomes
-part of its weight and bias, in FP32, before the weight is rounded: one rounding for two.
+Inductor folds everything computed from constants. A scaling or shift of channels after a matmul or
+convolution becomes part of its weight and bias in FP32, before the weight is rounded: one rounding
+in place of two.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ _MUL, _ADD, _SUB = _ATEN.mul.Tensor, _ATEN.add.Tensor, _ATEN.sub.Tensor
 
 
 class _Scaling(NamedTuple):
-    """What is done to the channels of a product's answer: `end` makes answer * scale + shift, both a tensor each."""
+    """A channel scaling of an output: `end` computes output * scale + shift."""
 
     end: fx.Node
     scale: fx.Node | None
@@ -32,146 +33,154 @@ class _Scaling(NamedTuple):
 
 
 def casts_of_constants(graph: fx.Graph) -> int:
-    """Conversions that the compiler carries out, as they are of weights alone."""
+    """The number of conversions that Inductor folds, as they depend only on weights."""
     return sum(node.target is CAST for node in _made_of(graph, set(_constants(graph))))
 
 
 def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
-    """Let products of a graph that is about to be frozen read packed weights, and fold what scales their channels."""
+    """Pack the weights of a graph to be frozen, and fold channel scalings into them."""
     build, constants = Builder(graph), set(_constants(graph))
-    wide = {cast: held for held in constants for cast in held.users if is_cast(cast, dtype)}
-    slots = {low: _slot(graph, low, held) for low, held in wide.items() if held.meta["val"].dim() > 1}
+    wide = {cast: weight for weight in constants for cast in weight.users if is_cast(cast, dtype)}
+    slots = {low: _slot(graph, low, weight) for low, weight in wide.items() if weight.meta["val"].dim() > 1}
     sources = {slot: wide[low] for low, slot in slots.items()}
-    recipes = pack(graph, slots, wide)
-    alone = _made_of(graph, constants)
-    made: dict[fx.Node, fx.Node] = {}
+    layouts = pack(graph, slots, wide)
+    constant_nodes = _made_of(graph, constants)
+    packed: dict[fx.Node, fx.Node] = {}
     for product in [node for node in graph.nodes if node.target in (LINEAR, CONVOLUTION)]:
         slot: Any = product.args[1]
-        if slot not in recipes or _fold(build, product, sources[slot], recipes[slot], alone):
+        if slot not in layouts or _fold(build, product, sources[slot], layouts[slot], constant_nodes):
             continue
-        if slot not in made:
+        if slot not in packed:
             with graph.inserting_before(slot):
-                made[slot] = recipes[slot].spell(build.call, sources[slot])
-        product.replace_input_with(slot, made[slot])
+                packed[slot] = layouts[slot].spell(build.call, sources[slot])
+        product.replace_input_with(slot, packed[slot])
     graph.eliminate_dead_code()
 
 
 def _slot(graph: fx.Graph, low: fx.Node, weight: fx.Node) -> fx.Node:
-    """What stands for a packed weight until it is known how it is made."""
+    """A stand-in node for a packed weight until its layout is known."""
     with graph.inserting_after(low):
-        made = graph.call_function(PACK_MATRIX, (weight,))
-    made.meta = {"val": low.meta["val"]}
-    return made
+        slot = graph.call_function(PACK_MATRIX, (weight,))
+    slot.meta = {"val": low.meta["val"]}
+    return slot
 
 
 def _constants(graph: fx.Graph) -> Iterator[fx.Node]:
-    """The FP32 weights on the CPU that Inductor will make constants: none that is written, or that an output is a view
-    of.
-    """
+    """The FP32 CPU weights that Inductor will freeze: not mutated, without output views."""
     context = TracingContext.try_get()
-    about = None if context is None else context.fw_metadata
-    if context is None or about is None or context.params_flat_unwrap_subclasses is None:
+    metadata = None if context is None else context.fw_metadata
+    if context is None or metadata is None or context.params_flat_unwrap_subclasses is None:
         return
     written = (MutationType.MUTATED_IN_GRAPH, MutationType.MUTATED_OUT_GRAPH)
-    kept = {one.base_idx for one in about.output_info if one.base_idx is not None}
-    kept |= {place for place, one in enumerate(about.input_info) if one.mutation_type in written}
+    excluded = {output.base_idx for output in metadata.output_info if output.base_idx is not None}
+    excluded |= {place for place, info in enumerate(metadata.input_info) if info.mutation_type in written}
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     for place, node in enumerate(inputs[: len(context.params_flat_unwrap_subclasses)]):
-        held = node.meta["val"]
-        is_plain = isinstance(held, torch.Tensor) and held.dtype is torch.float32 and held.device.type == "cpu"
-        if place not in kept and is_plain:
+        value = node.meta["val"]
+        is_fp32_on_cpu = isinstance(value, torch.Tensor) and value.dtype is torch.float32 and value.device.type == "cpu"
+        if place not in excluded and is_fp32_on_cpu:
             yield node
 
 
 def _made_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
-    """What is made of constants alone."""
-    found = set(constants)
+    """The nodes that depend only on constants."""
+    dependents = set(constants)
     for node in graph.nodes:
         operands = node.all_input_nodes
-        if node.op == "call_function" and operands and all(one in found for one in operands):
-            found.add(node)
-    return found
+        if node.op == "call_function" and operands and all(operand in dependents for operand in operands):
+            dependents.add(node)
+    return dependents
 
 
-def _fold(build: Builder, product: fx.Node, weight: fx.Node, recipe: Packed, alone: set[fx.Node]) -> bool:
-    """Make scalings behind a product part of it. False where there are none."""
+def _fold(build: Builder, product: fx.Node, weight: fx.Node, layout: Packed, constants: set[fx.Node]) -> bool:
+    """Fold channel scalings after a matmul or convolution into it; False if there are none."""
     bias: Any = product.args[2]
     start = widened(product)
-    if start is None or (bias is not None and bias not in alone):
+    if start is None or (bias is not None and bias not in constants):
         return False
-    if recipe.dtype is not torch.bfloat16:  # FP16 has no room for what a channel of no variance is scaled by
+    if layout.dtype is not torch.bfloat16:  # scaling by a tiny variance may overflow FP16
         return False
-    found = _scaling(build, product, start, weight, alone)
-    if found is None:
+    scaling = _scaling(build, product, start, weight, constants)
+    if scaling is None:
         return False
-    with build.graph.inserting_before(found.end):
-        shift, source = found.shift, weight
-        if found.scale is not None:
-            shape = [-1 if place == recipe.channel_axis else 1 for place in range(weight.meta["val"].dim())]
-            source = build.call(_MUL, weight, build.call(_ATEN.reshape.default, found.scale, shape))
+    with build.graph.inserting_before(scaling.end):
+        shift, source = scaling.shift, weight
+        if scaling.scale is not None:
+            shape = [-1 if place == layout.channel_axis else 1 for place in range(weight.meta["val"].dim())]
+            source = build.call(_MUL, weight, build.call(_ATEN.reshape.default, scaling.scale, shape))
         if bias is not None:
             bias = build.call(CAST, bias, torch.float32)
-            bias = bias if found.scale is None else build.call(_MUL, bias, found.scale)
+            bias = bias if scaling.scale is None else build.call(_MUL, bias, scaling.scale)
             shift = bias if shift is None else build.call(_ADD, bias, shift)
         if shift is not None:
             shift = build.call(_ATEN.expand.default, shift, [_channels(product)])
-        packed = recipe.spell(build.call, source)
-        made = build.graph.call_function(product.target, (product.args[0], packed, shift, *product.args[3:]))
-        made.meta = dict(product.meta)
-        found.end.replace_all_uses_with(retraced(build.graph, product, start, made))
+        packed = layout.spell(build.call, source)
+        fused = build.graph.call_function(product.target, (product.args[0], packed, shift, *product.args[3:]))
+        fused.meta = dict(product.meta)
+        scaling.end.replace_all_uses_with(retraced(build.graph, product, start, fused))
     build.graph.eliminate_dead_code()
     return True
 
 
-def _scaling(build: Builder, product: fx.Node, start: fx.Node, weight: fx.Node, alone: set[fx.Node]) -> _Scaling | None:
-    """The scalings that follow a product's answer one upon another, each the only reader of the last."""
+def _scaling(
+    build: Builder, product: fx.Node, start: fx.Node, weight: fx.Node, constants: set[fx.Node]
+) -> _Scaling | None:
+    """The chain of channel scalings after an output, each the only user of the previous one."""
     end, scale, shift = start, None, None
-    steps: list[tuple[fx.Node, Any]] = []
+    scalings: list[tuple[fx.Node, Any]] = []
     while len(end.users) == 1:
         (user,) = end.users
         other = _other(user, end)
         if user.target is _ATEN.clone.default:
             end = user
             continue
-        if other is None or not _is_of_channels(product, start, other, alone):
+        if other is None or not _is_of_channels(product, start, other, constants):
             break
-        steps.append((user, other))
+        scalings.append((user, other))
         end = user
-    if not steps:
+    if not scalings:
         return None
     with build.graph.inserting_before(end):
-        for user, other in steps:
-            held = _flat(build, other, weight)
+        for user, other in scalings:
+            vector = _flat(build, other, weight)
             if user.target is _MUL:
-                scale = held if scale is None else build.call(_MUL, scale, held)
-                shift = shift if shift is None else build.call(_MUL, shift, held)
+                scale = vector if scale is None else build.call(_MUL, scale, vector)
+                shift = shift if shift is None else build.call(_MUL, shift, vector)
             elif shift is None:
-                shift = held if user.target is _ADD else build.call(_ATEN.neg.default, held)
+                shift = vector if user.target is _ADD else build.call(_ATEN.neg.default, vector)
             else:
-                shift = build.call(user.target, shift, held)
+                shift = build.call(user.target, shift, vector)
     return _Scaling(end, scale, shift)
 
 
-def _other(user: fx.Node, held: fx.Node) -> Any:
-    """What a scaling does to a value; None where it is no scaling."""
+def _other(user: fx.Node, value: fx.Node) -> Any:
+    """The other operand of a scaling; None if the node is not a scaling."""
     if user.target not in (_MUL, _ADD, _SUB) or user.kwargs or len(user.args) != 2:
         return None
-    first, second = user.args
-    if first is held:
-        return None if second is held else second
-    return None if user.target is _SUB else first
+    left, right = user.args
+    if left is value:
+        return None if right is value else right
+    return None if user.target is _SUB else left
 
 
-def _is_of_channels(product: fx.Node, start: fx.Node, other: Any, alone: set[fx.Node]) -> bool:
-    """Whether an operand is a number, or constant and one for each channel."""
+def _is_of_channels(product: fx.Node, start: fx.Node, other: Any, constants: set[fx.Node]) -> bool:
+    """Whether an operand is a number, or a constant with one value or one per channel."""
     if not isinstance(other, fx.Node):
         return isinstance(other, int | float)
-    held, rank = other.meta.get("val"), start.meta["val"].dim()
-    if other not in alone or not isinstance(held, torch.Tensor) or held.dtype is not torch.float32 or held.dim() > rank:
+    value, rank = other.meta.get("val"), start.meta["val"].dim()
+    if (
+        other not in constants
+        or not isinstance(value, torch.Tensor)
+        or value.dtype is not torch.float32
+        or value.dim() > rank
+    ):
         return False
-    sizes: Sequence[Any] = [1] * (rank - held.dim()) + list(held.shape)
-    at = 1 if product.target is CONVOLUTION else rank - 1
-    return all(size == 1 for place, size in enumerate(sizes) if place != at) and sizes[at] in (1, _channels(product))
+    sizes: Sequence[Any] = [1] * (rank - value.dim()) + list(value.shape)
+    axis = 1 if product.target is CONVOLUTION else rank - 1
+    return all(size == 1 for place, size in enumerate(sizes) if place != axis) and sizes[axis] in (
+        1,
+        _channels(product),
+    )
 
 
 def _channels(product: fx.Node) -> int:
@@ -183,4 +192,4 @@ def _flat(build: Builder, other: Any, like: fx.Node) -> fx.Node:
     """An operand as a vector."""
     if isinstance(other, fx.Node):
         return build.call(_ATEN.reshape.default, other, [-1])
-    return build.call(_ATEN.new_full.default, like, [1], float(other))  # of no constant the compiler makes none
+    return build.call(_ATEN.new_full.default, like, [1], float(other))  # so that Inductor folds it

@@ -1,4 +1,4 @@
-"""Inputs for copies of weights, put into a copy of Dynamo's graph: the plan decides which of them are read."""
+"""Additional graph inputs for low-precision weights; the plan decides which are used."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from mezzo.torch.weights.weights import fills_memory
 
 _CONVOLUTIONS = frozenset({torch.conv2d, torch.conv_transpose2d})
-# What Dynamo writes around the parts of a module path.
+# Dynamo's syntax around the parts of a module path.
 _PART = re.compile(r"\['([^']*)'\]|\.([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One weight that may be cast once. `weight`, `low` and `slot` are the places of inputs in the flat call: of the
-    weight, of its low copy, and of that as oneDNN packs it, where that can be.
+    """A weight that may be cast once. `weight`, `low` and `slot` are argument positions. They are
+    those of the weight, its low-precision copy, and its packed copy if it can be packed.
     """
 
     name: str
@@ -32,18 +32,18 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """A copy of Dynamo's graph whose last inputs are the candidates, with an example of each input. `packs` says
-    whether weights may be packed.
+    """A copy of Dynamo's graph with candidates as last inputs, and an example of each input.
+    `packs` means that weights may be packed.
     """
 
     module: fx.GraphModule
     inputs: Sequence[object]
     candidates: Sequence[Candidate]
-    names: Mapping[int, str]  # of what comes in, by place
+    names: Mapping[int, str]  # of inputs, by position
     packs: bool
 
     def behind(self, about: object) -> object:
-        """What stands behind an input of a graph that was made of this one, as AOTAutograd tells of it."""
+        """The tensor behind an input of the AOTAutograd graph, by its descriptor."""
         if isinstance(about, PlainAOTInput):
             return self.inputs[about.idx]
         if isinstance(about, ParamAOTInput | BufferAOTInput):
@@ -52,39 +52,41 @@ class Edited:
 
 
 def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: torch.dtype, *, packs: bool) -> Edited:
-    """Copy Dynamo's graph, with more inputs for each FP32 Parameter; the original is Dynamo's and stays.
+    """A copy of Dynamo's graph with additional inputs for each FP32 Parameter.
 
-    `packs` says whether weights may come in packed.
+    `packs` means that weights may be passed in packed.
     """
     graph = fx.Graph()
     output = graph.graph_copy(module.graph, copies := {})  # type: ignore[var-annotated]  # fx.Node to fx.Node
-    stays = [node for node in module.graph.nodes if node.op == "placeholder"]
-    for node in stays:
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    for node in placeholders:
         copies[node]._dynamo_source = node._dynamo_source
-    names = {place: name_of(module, node) for place, node in enumerate(stays)}
-    given = [None if _is_sharded(node) else one for node, one in zip(stays, inputs, strict=True)]
-    candidates, fakes = _add_inputs(graph, stays[-1:] and copies[stays[-1]], given, names, dtype, packs)
+    names = {place: name_of(module, node) for place, node in enumerate(placeholders)}
+    unsharded = [None if _is_sharded(node) else value for node, value in zip(placeholders, inputs, strict=True)]
+    candidates, fakes = _add_inputs(
+        graph, placeholders[-1:] and copies[placeholders[-1]], unsharded, names, dtype, packs
+    )
     graph.output(output)
     last = next(node for node in reversed(graph.nodes) if node.op == "output")
     last.meta = dict(next(node for node in reversed(module.graph.nodes) if node.op == "output").meta)
-    made = fx.GraphModule(module, graph, type(module).__name__)
-    made.meta = dict(module.meta)
+    result = fx.GraphModule(module, graph, type(module).__name__)
+    result.meta = dict(module.meta)
     for name in ("_param_name_to_source", "_source_to_user_stacks"):
         if hasattr(module, name):
-            setattr(made, name, getattr(module, name))
-    return Edited(module=made, inputs=(*inputs, *fakes), candidates=candidates, names=names, packs=packs)
+            setattr(result, name, getattr(module, name))
+    return Edited(module=result, inputs=(*inputs, *fakes), candidates=candidates, names=names, packs=packs)
 
 
 def without_candidates(module: fx.GraphModule, inputs: Sequence[object]) -> Edited:
-    """Dynamo's graph as it is, which casts its weights at every call."""
+    """Dynamo's graph unchanged, with weights cast at every call."""
     places = enumerate(node for node in module.graph.nodes if node.op == "placeholder")
     names = {place: name_of(module, node) for place, node in places}
     return Edited(module=module, inputs=inputs, candidates=(), names=names, packs=False)
 
 
 def device_of(inputs: Sequence[object]) -> str:
-    """The kind of device that a graph computes on: the first that is no CPU's."""
-    kinds = dict.fromkeys(one.device.type for one in inputs if isinstance(one, torch.Tensor))
+    """The device type of a graph: the first that is not "cpu", else "cpu"."""
+    kinds = dict.fromkeys(value.device.type for value in inputs if isinstance(value, torch.Tensor))
     return next((kind for kind in kinds if kind != "cpu"), "cpu")
 
 
@@ -105,11 +107,11 @@ def _add_inputs(
 
     def added(last: fx.Node, name: str, fake: torch.Tensor) -> fx.Node:
         with graph.inserting_after(last):
-            made = graph.placeholder(name)
-        made.meta["example_value"] = fake
-        made._dynamo_source = ConstantSource(name)
+            placeholder = graph.placeholder(name)
+        placeholder.meta["example_value"] = fake
+        placeholder._dynamo_source = ConstantSource(name)
         fakes.append(fake)
-        return made
+        return placeholder
 
     nodes = [node for node in graph.nodes if node.op == "placeholder"]
     for place, weight in enumerate(inputs):
@@ -127,14 +129,15 @@ def _add_inputs(
 
 
 def _may_be_packed(weight: torch.Tensor) -> bool:
-    """Whether a weight can be that of a product on the CPU. Of one made under inference_mode nobody can tell when it
-    changes: it is cast at every call, and packing it as often would not pay.
+    """Whether a weight may belong to a matmul or convolution on the CPU. Changes of inference
+    tensors cannot be detected: they are cast at every call, and packing each time would not pay
+    off.
     """
     return weight.dim() > 1 and weight.device.type == "cpu" and not weight.is_inference()
 
 
 def is_plain_weight(held: object) -> bool:
-    """Whether an input is an FP32 Parameter that no subclass stands behind, and that fills its memory."""
+    """Whether a value is a dense FP32 Parameter that is not a tensor subclass."""
     return (
         isinstance(held, torch.Tensor)
         and type(held) is torch.nn.Parameter
@@ -145,49 +148,49 @@ def is_plain_weight(held: object) -> bool:
 
 
 def _is_sharded(node: fx.Node) -> bool:
-    """Whether FSDP gathers a weight: at each call, into the same tensor, and nobody can tell that it has changed."""
-    found = getattr(getattr(node, "_dynamo_source", None), "guard_source", None)
-    kind = found() if callable(found) else found
+    """Whether FSDP gathers the weight: undetectably, into the same tensor at every call."""
+    guard_source = getattr(getattr(node, "_dynamo_source", None), "guard_source", None)
+    kind = guard_source() if callable(guard_source) else guard_source
     return kind is not None and kind.is_fsdp_module()
 
 
 def _is_of_images(weight: fx.Node) -> bool:
-    """Whether all that read a weight are convolutions of images, which Inductor has on CPUs with channels last."""
-    is_read_last = [user.target in _CONVOLUTIONS and user.args[1:2] == (weight,) for user in weight.users]
-    return bool(is_read_last) and all(is_read_last)
+    """Whether only 2-D convolutions use a weight; Inductor runs them channels-last on CPUs."""
+    are_image_weights = [user.target in _CONVOLUTIONS and user.args[1:2] == (weight,) for user in weight.users]
+    return bool(are_image_weights) and all(are_image_weights)
 
 
 def _low_fake(mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype, *, last: bool) -> torch.Tensor:
-    """What stands for a low copy. Whoever wants channels last has it so: it would be laid out anew at every call."""
+    """The fake of a low-precision copy, channels-last if its users would convert to that."""
     with mode:
-        made = torch.empty_strided(tuple(weight.size()), tuple(weight.stride()), dtype=dtype, device=weight.device)
-        is_wanted = last and weight.device.type == "cpu" and torch.backends.mkldnn.enabled
-        return made.contiguous(memory_format=torch.channels_last) if is_wanted else made
+        value = torch.empty_strided(tuple(weight.size()), tuple(weight.stride()), dtype=dtype, device=weight.device)
+        is_channels_last = last and weight.device.type == "cpu" and torch.backends.mkldnn.enabled
+        return value.contiguous(memory_format=torch.channels_last) if is_channels_last else value
 
 
 def _slot_fake(mode: FakeTensorMode, dtype: torch.dtype) -> torch.Tensor:
-    """What stands for a packed weight, whose strides nobody may ask for."""
+    """The fake of a packed weight: empty, as it has no readable strides."""
     with mode:
         return torch.empty(0, dtype=dtype)
 
 
 def name_of(module: fx.GraphModule, node: fx.Node) -> str:
-    """What an input is called: the path of a parameter or buffer in its module, or what the caller's code calls it."""
+    """An input's name: a parameter's or buffer's module path, or the name in the caller's code."""
     paths: Mapping[str, str] = module.meta.get("dynamo_flat_name_to_original_fqn", {})
     if node.name in paths:
         return paths[node.name]
     source = getattr(node, "_dynamo_source", None)
     if source is None:
         return node.name
-    spelled = source.name if isinstance(source.name, str) else source.name()
-    parts = [quoted or plain for quoted, plain in _PART.findall(spelled)]
+    source_name = source.name if isinstance(source.name, str) else source.name()
+    parts = [quoted or plain for quoted, plain in _PART.findall(source_name)]
     if "_parameters" not in parts and "_buffers" not in parts:
         return node.name
     return ".".join(part for part in parts[1:] if part not in ("_modules", "_parameters", "_buffers")) or node.name
 
 
 def _attribute(module: torch.nn.Module, path: str) -> object:
-    held: object = module
+    attribute: object = module
     for part in path.split("."):
-        held = getattr(held, part, None)
-    return held
+        attribute = getattr(attribute, part, None)
+    return attribute

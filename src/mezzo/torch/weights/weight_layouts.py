@@ -1,4 +1,4 @@
-"""What is made of a weight once, and kept: its low copy, as it is or as oneDNN packs it."""
+"""Layouts of cached low-precision weights: plain or packed by oneDNN."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ import torch
 from mezzo.aten.read.retype import CAST
 from mezzo.torch.onednn.kernels import PACK_FILTER, PACK_MATRIX, layout_of
 
-# Carries an operator out on tensors, or writes a call of it into a graph.
+# Runs an operator on tensors, or inserts a call of it into a graph.
 Call = Callable[..., Any]
 _PERMUTE: Any = torch.ops.aten.permute.default
 UNSQUEEZE: Any = torch.ops.aten.unsqueeze.default
-HEIGHT = 2  # the axis that sequences lack
+HEIGHT = 2  # the axis to insert into sequences
 
 
 class WeightLayout(Protocol):
-    """How a copy of a weight is made. Equal recipes make equal copies; they are keys of tables."""
+    """How a weight is converted and stored. Equal layouts make equal copies; keys of caches."""
 
     def make(self, weight: torch.Tensor) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LowCopy:
-    """A weight in another format, in the layout that it has or, of images, with its channels last."""
+    """A weight in another dtype, in its own layout or in channels-last layout."""
 
     dtype: torch.dtype
     last: bool = False
@@ -36,30 +36,31 @@ class LowCopy:
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """A weight of products, low and packed. `is_transposed` where its first axis is that of the input's features."""
+    """A low-precision packed matrix. `is_transposed` means the weight is stored as [in, out]."""
 
     dtype: torch.dtype
     is_transposed: bool
 
     @property
     def channel_axis(self) -> int:
-        """The axis of the answer's features."""
+        """The axis of the output features."""
         return 1 if self.is_transposed else 0
 
     def make(self, weight: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.spell(_carry_out, weight.detach())
-        return made
+        packed: torch.Tensor = self.spell(_carry_out, weight.detach())
+        return packed
 
     def spell(self, call: Call, weight: Any) -> Any:
-        """Make it by calls."""
+        """Build the packed weight by calls."""
         low = call(CAST, weight, self.dtype)
         return call(PACK_MATRIX, call(_PERMUTE, low, [1, 0]) if self.is_transposed else low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedFilter:
-    """A weight of convolutions, low and packed for inputs of one size, after which oneDNN chooses its algorithm. One of
-    sequences becomes that of images of one row.
+    """A low-precision packed convolution weight, for one input size, which determines oneDNN's
+    algorithm.
+    A weight for sequences is packed as one for images with one row.
     """
 
     dtype: torch.dtype
@@ -72,15 +73,15 @@ class PackedFilter:
 
     @property
     def channel_axis(self) -> int:
-        """The axis of the answer's channels."""
+        """The axis of the output channels."""
         return 0
 
     def make(self, weight: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.spell(_carry_out, weight.detach())
-        return made
+        packed: torch.Tensor = self.spell(_carry_out, weight.detach())
+        return packed
 
     def spell(self, call: Call, weight: Any) -> Any:
-        """Make it by calls."""
+        """Build the packed weight by calls."""
         sizes = (list(self.stride), list(self.padding), list(self.dilation))
         low = call(CAST, weight, self.dtype)
         low = call(UNSQUEEZE, low, HEIGHT) if self.is_of_sequences else low

@@ -1,4 +1,4 @@
-"""Steps of optimizers: fused ones change weights without a sign that anybody could see."""
+"""Hooks on optimizer steps: fused optimizers change weights without changing their version."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,41 +19,41 @@ _NARROWED: "WeakKeyDictionary[Optimizer, Mapping[torch.Tensor, torch.Tensor]]" =
 
 
 def watch_steps() -> None:
-    """Let low copies be made again of what any optimizer has stepped, from now on; and let optimizers that are not
-    compiled read gradients that have another format than their weights.
-    """
+    """Hook all optimizer steps: invalidate low-precision copies, convert gradients."""
     register_optimizer_step_pre_hook(_before_step)
     register_optimizer_step_post_hook(_after_step)
 
 
 def _before_step(
-    optimizer: Optimizer, given: tuple[Any, ...], named: Mapping[str, Any]
+    optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]] | None:
-    """Widen gradients, and again behind each call of a closure: what the step is called with, if it has one."""
+    """Convert gradients to their weight's dtype, and again after each call of a closure.
+    Returns new arguments for the step if it has a closure.
+    """
     if torch.compiler.is_dynamo_compiling() or optimizer in COMPILED:
         return None
-    _NARROWED.pop(optimizer, None)  # of a step that raised
+    _NARROWED.pop(optimizer, None)  # left over from a step that raised
     if not _widen(optimizer):
         return None
-    closure = given[1] if len(given) > 1 else named.get("closure")
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
     if not callable(closure):
         return None
-    seeing = _widened_behind(optimizer, closure)
-    return ((given[0], seeing, *given[2:]), named) if len(given) > 1 else (given, {**named, "closure": seeing})
+    wrapped = _widened_behind(optimizer, closure)
+    return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
 
 
 def _widen(optimizer: Optimizer) -> bool:
-    """Give weights their gradients in their own format, until `_narrow`. Whether there are some with another."""
+    """Convert gradients to the weight's dtype until the step ends; whether any needs that."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    others = [weight for weight in weights if has_format_of_its_own(weight)]
-    low = widen_gradients(others)
-    if low:
-        _NARROWED[optimizer] = low
-    return bool(others)
+    own_dtype = [weight for weight in weights if has_format_of_its_own(weight)]
+    originals = widen_gradients(own_dtype)
+    if originals:
+        _NARROWED[optimizer] = originals
+    return bool(own_dtype)
 
 
 def _widened_behind(optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
-    """A closure that computes gradients in the formats that they have, and leaves them as a step reads them."""
+    """A closure that computes gradients in their own dtypes, then converts them for the step."""
 
     def call() -> Any:
         narrow_gradients(_NARROWED.pop(optimizer, {}))
@@ -64,12 +64,14 @@ def _widened_behind(optimizer: Optimizer, closure: Callable[[], Any]) -> Callabl
     return call
 
 
-def _after_step(optimizer: Optimizer, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Where the step itself is compiled its writes are seen, but for those of fused kernels, which nobody traces."""
+def _after_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Invalidate copies of the stepped weights. A compiled step changes versions by itself, except
+    in fused kernels, which are not traced.
+    """
     is_traced = torch.compiler.is_dynamo_compiling()
     if is_traced and not any(group.get("fused") for group in optimizer.param_groups):
         return
-    if not is_traced and optimizer in COMPILED:  # it writes them itself
+    if not is_traced and optimizer in COMPILED:  # it updates the copies itself
         return
     if not is_traced:
         narrow_gradients(_NARROWED.pop(optimizer, {}))

@@ -1,4 +1,4 @@
-"""Options that are tensors while a step is traced, in code that was written for Python's numbers."""
+"""Optimizer options as tensors during tracing, for code written for Python numbers."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-# Asked of an option and 0: whether there is a momentum, or a decay.
+# Comparisons of an option with 0, such as: is there a momentum, or a decay?
 _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,
@@ -16,7 +16,7 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
     "lt": operator.lt,
     "le": operator.le,
 }
-# What takes a number to scale the operand by that comes behind the first, and what it calls the number.
+# Functions that scale an operand by a number, and the parameter's name.
 _SCALING: Mapping[str, str] = {
     "add": "alpha",
     "sub": "alpha",
@@ -28,10 +28,10 @@ _SCALING: Mapping[str, str] = {
 
 
 class AsNumbers(TorchFunctionMode):
-    """Lets options be single tensors where the code of an optimizer compares them with 0, or scales an operand by
-    them: a graph has no value to compare, and functions take only numbers as `alpha` and `value`.
+    """Lets options be scalar tensors where code compares them with 0 or passes them as a scale.
 
-    `signs` are what is known of each option, by the identity of its tensor: 1, 0 or -1.
+    A graph has no value to compare, and functions accept only numbers as `alpha` and `value`.
+    `signs` are the known signs of options, by the id of the tensor: 1, 0 or -1.
     """
 
     def __init__(self, signs: Mapping[int, int]) -> None:
@@ -58,7 +58,7 @@ class AsNumbers(TorchFunctionMode):
 
 
 def _scaled(operand: Any, scale: torch.Tensor) -> Any:
-    """A tensor, or each of several, times a number that is rounded to its format, as kernels round numbers."""
+    """A tensor, or each of several, times a scalar rounded to its dtype."""
     if isinstance(operand, torch.Tensor):
         return operand * scale.to(operand.dtype)
-    return [_scaled(one, scale) for one in operand]
+    return [_scaled(tensor, scale) for tensor in operand]

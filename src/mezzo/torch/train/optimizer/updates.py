@@ -1,4 +1,4 @@
-"""Steps of optimizers, compiled: one update reads gradients as they are, and writes weights and their low copies."""
+"""Compiled optimizer steps, which also update the low-precision copies of weights."""
 
 import inspect
 import types
@@ -18,22 +18,24 @@ from mezzo.torch.train.optimizer.update_options import Options
 from mezzo.torch.weights.weights import SHADOWS
 
 COMPILED: "WeakSet[Optimizer]" = WeakSet()
-_MOST = 8  # updates that are compiled of one optimizer
+_MOST = 8  # compilations per optimizer
 _LONGEST_FAULT = 200
-_OURS = frozenset({"step", "__reduce_ex__"})  # of what an optimizer holds
-_SCHEDULED = "_wrapped_by_lr_sched"  # what a schedule writes on the steps of its optimizer
+_OURS = frozenset({"step", "__reduce_ex__"})  # attributes of compiled optimizers
+_SCHEDULED = "_wrapped_by_lr_sched"  # set by schedulers on the step function
 
 
 def compile_update(optimizer: Optimizer) -> Optimizer:
-    """Compile the steps of an optimizer of PyTorch's, in place, and return it.
+    """Compile the steps of a PyTorch optimizer, in place, and return it.
 
-    One update then reads gradients, of other formats than the weights' too, and writes weights and the low copies that
-    compiled graphs read of them. The first step of a weight is PyTorch's own, as it makes what the optimizer holds; so
-    are all where one cannot be compiled, which is told once. Learning rates and momenta, betas too, may change at each
-    step, and so may what was seen to change; each other change compiles anew, up to eight times. Copies and pickles
-    have compiled steps of their own; the first step behind a state that was loaded or reset is PyTorch's.
+    The compiled step reads gradients of any dtype, and writes the weights and the low-precision
+    copies that compiled graphs read. The first step of a weight is PyTorch's own, which creates the
+    optimizer's state; so are all steps if compilation fails, with one warning. Learning rates,
+    momenta and betas may change at each step, as may options that were seen to change; any other
+    change recompiles, up to eight times. Copies and pickles get compiled steps of their own; the
+    first step after the state was loaded or reset is PyTorch's.
 
-    Raises InputError: it is no optimizer; a step calls its closure itself, or gradients are to pass through it.
+    Raises InputError: it is not an optimizer, its steps call a required closure, or it is
+    differentiable.
     """
     _check_kind(optimizer)
     _give_steps(optimizer)
@@ -41,7 +43,7 @@ def compile_update(optimizer: Optimizer) -> Optimizer:
 
 
 def _give_steps(optimizer: Optimizer) -> None:
-    """Put compiled steps in the place of an optimizer's own, and let its copies have such of theirs."""
+    """Replace an optimizer's step by a compiled one, also in its copies."""
     is_scheduled = hasattr(optimizer.step, _SCHEDULED)
     update = _Update(optimizer)
 
@@ -52,7 +54,7 @@ def _give_steps(optimizer: Optimizer) -> None:
                 loss = closure()
         with torch.no_grad():
             update.run()
-        self._opt_called = True  # schedules that were there before look for it, and at the mark below
+        self._opt_called = True  # checked by schedulers created before
         return loss
 
     hooked = Optimizer.profile_hook_step(step)
@@ -60,23 +62,23 @@ def _give_steps(optimizer: Optimizer) -> None:
         setattr(hooked, _SCHEDULED, True)
     optimizer.step = types.MethodType(hooked, optimizer)
     optimizer.__reduce_ex__ = types.MethodType(_reduce, optimizer)
-    optimizer._step_supports_amp_scaling = False  # a GradScaler divides before the step
+    optimizer._step_supports_amp_scaling = False  # GradScaler unscales before the step
     COMPILED.add(optimizer)
 
 
 def _reduce(optimizer: Optimizer, protocol: int) -> tuple[Any, ...]:
-    """What copies and pickles are made of: that of the optimizer as it was. Its steps would go on to step this one."""
+    """The reduction of the original optimizer: a copied step would update this one's weights."""
     kind: Any = type(optimizer)
-    make, given, *rest = kind.__reduce_ex__(optimizer, protocol)
+    make, args, *rest = kind.__reduce_ex__(optimizer, protocol)
     if rest and isinstance(rest[0], dict):
-        rest[0] = {name: one for name, one in rest[0].items() if name not in _OURS}
-    return _made_again, (make, given), *rest
+        rest[0] = {name: value for name, value in rest[0].items() if name not in _OURS}
+    return _made_again, (make, args), *rest
 
 
-def _made_again(make: Callable[..., Optimizer], given: tuple[Any, ...]) -> Optimizer:
-    made = make(*given)
-    _give_steps(made)
-    return made
+def _made_again(make: Callable[..., Optimizer], args: tuple[Any, ...]) -> Optimizer:
+    optimizer = make(*args)
+    _give_steps(optimizer)
+    return optimizer
 
 
 def _check_kind(optimizer: Optimizer) -> None:
@@ -91,86 +93,94 @@ def _check_kind(optimizer: Optimizer) -> None:
 
 
 def check_masters(inputs: Sequence[object], names: Mapping[int, str]) -> None:
-    """Hold weights that a graph trains to what masters are, FP32. `names` are those of the inputs, by place.
+    """Check that all trained weights of a graph are FP32. `names` are input names by position.
 
-    Raises InputError: one of them is of fewer bits, and would be updated in these.
+    Raises InputError: a weight has lower precision, in which it would be updated.
     """
-    for place, one in enumerate(inputs):
-        if not isinstance(one, torch.nn.Parameter) or not one.requires_grad or not one.is_floating_point():
+    for position, weight in enumerate(inputs):
+        if not isinstance(weight, torch.nn.Parameter) or not weight.requires_grad or not weight.is_floating_point():
             continue
-        if one.dtype.itemsize < torch.float32.itemsize:
+        if weight.dtype.itemsize < torch.float32.itemsize:
             raise InputError(
-                f"option 'weight_update' is 'fp32', and weight {names[place]!r} is "
-                f"{str(one.dtype).removeprefix('torch.')}; the module's own weights are the masters: keep them FP32 "
+                f"option 'weight_update' is 'fp32', and weight {names[position]!r} is "
+                f"{str(weight.dtype).removeprefix('torch.')}; the module's own weights are the masters: keep them FP32 "
                 "(model.float())"
             )
 
 
 class _Update:
-    """The updates of one optimizer, by what they were compiled for."""
+    """The compiled updates of one optimizer, by cache key."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self._plain = inspect.unwrap(type(optimizer).step)
         self._made: dict[Hashable, Callable[[Held], None]] = {}
-        # What is held of each weight that was stepped, by which what was loaded or reset is told from it.
+        # The state of each weight at its last step: another object means that it was loaded or
+        # reset.
         self._started = WeakTensorKeyDictionary()
         self._options = Options(optimizer)
         self._is_plain = False
 
     def run(self) -> None:
-        groups = [[one for one in group["params"] if one.grad is not None] for group in self.optimizer.param_groups]
-        weights = [one for group in groups for one in group]
-        held = self.optimizer.state
-        is_started = all(self._started.get(one, self) is held.get(one) for one in weights)
+        groups = [
+            [weight for weight in group["params"] if weight.grad is not None] for group in self.optimizer.param_groups
+        ]
+        weights = [weight for group in groups for weight in group]
+        state = self.optimizer.state
+        is_started = all(self._started.get(weight, self) is state.get(weight) for weight in weights)
         if self._is_plain or not weights or not is_started or not self._run(groups, weights):
             with in_weights_format(weights):
                 self._plain(self.optimizer)
-            self._started.update({one: held.get(one) for one in weights})
+            self._started.update({weight: state.get(weight) for weight in weights})
             SHADOWS.refresh(weights)
 
     def _run(self, groups: Sequence[Sequence[torch.Tensor]], weights: Sequence[torch.Tensor]) -> bool:
-        """Step these weights. Whether that can be compiled."""
+        """Step these weights with a compiled update; returns False if compilation fails."""
         shadows = SHADOWS.low_copies(weights)
-        states = [self.optimizer.state.get(one, {}) for one in weights]
+        states = [self.optimizer.state.get(weight, {}) for weight in weights]
         self._options.read()
-        held = Held(
-            weights=[one.detach() for one in weights],
-            gradients=[_gradient(one) for one in weights],
-            states=[{name: one for name, one in state.items() if isinstance(one, torch.Tensor)} for state in states],
-            lows=[[low for _, low in several] for several in shadows],
+        inputs = Held(
+            weights=[weight.detach() for weight in weights],
+            gradients=[_gradient(weight) for weight in weights],
+            states=[
+                {name: value for name, value in state.items() if isinstance(value, torch.Tensor)} for state in states
+            ],
+            lows=[[low for _, low in copies] for copies in shadows],
             rates=self._options.rates(),
         )
-        made = self._made.get(self._key(held))
-        if made is None:
-            made = self._compile(groups, states, held)
-            if made is None:
+        update = self._made.get(self._key(inputs))
+        if update is None:
+            update = self._compile(groups, states, inputs)
+            if update is None:
                 return False
-            self._made[self._key(held)] = made
-        made(held)
-        for weight, several in zip(weights, shadows, strict=True):
-            for shadow, low in several:
+            self._made[self._key(inputs)] = update
+        update(inputs)
+        for weight, copies in zip(weights, shadows, strict=True):
+            for shadow, low in copies:
                 shadow.keep(weight, low)
         return True
 
-    def _key(self, held: Held) -> Hashable:
-        """What an update is compiled for."""
-        lows = (low for several in held.lows for low in several)
-        formats = [(one.dtype, one.size(), one.stride()) for one in (*held.weights, *held.gradients, *lows)]
-        return self._options.key(), tuple(formats), tuple(map(tuple, held.states)), tuple(map(len, held.lows))
+    def _key(self, inputs: Held) -> Hashable:
+        """The cache key of an update: options, dtypes, shapes and strides."""
+        lows = (low for copies in inputs.lows for low in copies)
+        formats = [
+            (tensor.dtype, tensor.size(), tensor.stride()) for tensor in (*inputs.weights, *inputs.gradients, *lows)
+        ]
+        return self._options.key(), tuple(formats), tuple(map(tuple, inputs.states)), tuple(map(len, inputs.lows))
 
     def _compile(
-        self, groups: Sequence[Sequence[torch.Tensor]], states: Sequence[Mapping[str, Any]], held: Held
+        self, groups: Sequence[Sequence[torch.Tensor]], states: Sequence[Mapping[str, Any]], inputs: Held
     ) -> Callable[[Held], None] | None:
-        """Compile one more update; None, and none ever after, if that cannot be done."""
+        """Compile an update; None if that fails, which also disables compilation from then on."""
         fault = f"its options, other than the learning rate, changed {_MOST} times"
-        at = iter(range(len(held.weights)))
-        numbers = [[next(at) for _ in group] for group in groups]
+        counter = iter(range(len(inputs.weights)))
+        numbers = [[next(counter) for _ in group] for group in groups]
         constants = [
-            {name: one for name, one in state.items() if name not in held.states[n]} for n, state in enumerate(states)
+            {name: value for name, value in state.items() if name not in inputs.states[index]}
+            for index, state in enumerate(states)
         ]
         for _ in self._options.widened() if len(self._made) < _MOST else ():
-            held.rates = self._options.rates()
+            inputs.rates = self._options.rates()
             steps = Steps(
                 optimizer=self.optimizer,
                 plain=self._plain,
@@ -180,8 +190,8 @@ class _Update:
                 signs=self._options.signs(),
             )
             try:
-                return compile_step(steps, held)
-            except Exception as error:  # noqa: BLE001  # an optimizer is anybody's code
+                return compile_step(steps, inputs)
+            except Exception as error:  # noqa: BLE001  # optimizers may be third-party code
                 fault = spell_raised(error, _LONGEST_FAULT)
         self._is_plain = True
         name = type(self.optimizer).__name__

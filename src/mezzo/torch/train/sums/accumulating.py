@@ -1,4 +1,4 @@
-"""Lets products of a planned graph sum as `mezzo.torch.train.sums.tiles` has it: low sums between tiles, emulated."""
+"""Emulation of low-precision accumulation with the tiled matmuls and convolutions of `tiles.py`."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ from mezzo.torch.train.controls import Controls
 from mezzo.torch.train.sums.tiles import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, PRODUCT
 
 _ATEN: Any = torch.ops.aten
-_DIMENSIONS = (3, 4)  # of sequences and of images
-_WHOLE = 1 << 31  # a tile of all terms there could be: FP32 sums, rounded once
+_DIMENSIONS = (3, 4)  # ranks of sequences and images
+_WHOLE = 1 << 31  # a tile larger than any sum: FP32 accumulation, rounded once
 _TERMS = 4096
 _Write = Callable[[Builder, fx.Node, int], Mapping[fx.Node, fx.Node] | None]
 
 
 def tile_for(controls: Controls, low: torch.dtype, device: str) -> int | None:
-    """The tiles that sums are to be made of; None where products as they are have what is asked for."""
+    """The tile size for sums; None if the device's own kernels accumulate as requested."""
     if controls.accumulate is None or (controls.accumulate == "fp32" and sums_are_wide(low, device)):
         return None
     return _WHOLE if controls.accumulate == "fp32" else controls.tile or 1
@@ -35,57 +35,61 @@ def tile_for(controls: Controls, low: torch.dtype, device: str) -> int | None:
 
 @functools.cache
 def sums_are_wide(low: torch.dtype, device: str) -> bool:
-    """Whether a device's products of a format have FP32 sums: tried on sums of ones, which end where 1 is no longer
-    seen beside the sum if that is rounded.
+    """Whether a device accumulates a format in FP32, by self-test. Sums of ones stop growing where
+    a rounded accumulator absorbs 1.
     """
     with _disable_current_modes(), torch.no_grad():
         ones = torch.ones(_TERMS, dtype=low, device=device)
         images, filters = ones.view(1, -1, 1, 1), ones.view(1, -1, 1, 1)
-        found = (ones.view(1, -1) @ ones.view(-1, 1), torch.nn.functional.conv2d(images, filters))
-        return all(float(one) == _TERMS for one in found)
+        sums = (ones.view(1, -1) @ ones.view(-1, 1), torch.nn.functional.conv2d(images, filters))
+        return all(float(total) == _TERMS for total in sums)
 
 
 def sum_in_tiles(owner: fx.GraphModule, low: torch.dtype, tile: int) -> tuple[str, ...]:
-    """Round the sums of low products of a graph and of the bodies that it calls between tiles of so many terms, but for
-    those in a region that is kept. Returns the operators whose sums stay as they are, as nothing emulates them.
+    """Emulate tiled accumulation in the low-precision operators of a graph and its subgraphs. Skips
+    regions that keep their types. Returns the names of operators that cannot be emulated.
     """
-    left: dict[str, None] = {}
-    kept = {found.node for found in marks_in(owner) if found.mark is not None and found.mark.dtype is None}
-    for node in {found.node: None for found in marks_in(owner)}:
-        if node.op != "call_function" or node in kept or not _is_low_product(node, low):
+    unsupported: dict[str, None] = {}
+    exempt = {marked.node for marked in marks_in(owner) if marked.mark is not None and marked.mark.dtype is None}
+    for node in {marked.node: None for marked in marks_in(owner)}:
+        if node.op != "call_function" or node in exempt or not _is_low_product(node, low):
             continue
         write = _WRITERS.get(node.target)
         with node.graph.inserting_before(node):
-            instead = None if write is None else write(Builder(node.graph, node), node, tile)
-        if instead is None:
-            left[packet_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else str(node.target)] = None
+            replacements = None if write is None else write(Builder(node.graph, node), node, tile)
+        if replacements is None:
+            unsupported[
+                packet_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+            ] = None
             continue
-        for old, new in instead.items():
+        for old, new in replacements.items():
             old.replace_all_uses_with(new)
             node.graph.erase_node(old)
-        if node not in instead:
+        if node not in replacements:
             node.graph.erase_node(node)
-    return tuple(left)
+    return tuple(unsupported)
 
 
 def _is_low_product(node: fx.Node, low: torch.dtype) -> bool:
     row = facts_of(*dialect_and_op(node.target, facts_of))
-    operands = (tensor_of(one) for one in node.all_input_nodes)
-    return row is not None and row.cost in HEAVY and any(one is not None and one.dtype is low for one in operands)
+    operands = (tensor_of(operand) for operand in node.all_input_nodes)
+    return (
+        row is not None and row.cost in HEAVY and any(tensor is not None and tensor.dtype is low for tensor in operands)
+    )
 
 
 def _write_product(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node]:
-    one, other = node.args
-    return {node: build.call(PRODUCT, one, other, tile)}
+    left, right = node.args
+    return {node: build.call(PRODUCT, left, right, tile)}
 
 
 def _write_sum(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
-    """A product with a summand, which is added last."""
+    """A matmul with an addend, which is added last."""
     if any(scale != 1 for scale in node.kwargs.values()) or len(node.args) > 3:
         return None
-    summand, one, other = node.args
-    made = build.call(PRODUCT, one, other, tile)
-    return {node: build.call(_ATEN.add.Tensor, made, summand)}
+    addend, left, right = node.args
+    product = build.call(PRODUCT, left, right, tile)
+    return {node: build.call(_ATEN.add.Tensor, product, addend)}
 
 
 def _write_convolution(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
@@ -93,31 +97,31 @@ def _write_convolution(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.N
     if is_transposed or node.meta["val"].dim() not in _DIMENSIONS:
         return None
     sizes = (stride, padding, dilation, groups, is_laid_out_last(node.meta["val"]), tile)
-    made = build.call(CONVOLUTION, x, weight, *sizes)
+    result = build.call(CONVOLUTION, x, weight, *sizes)
     if isinstance(bias, fx.Node):
         shape = [1, -1, *[1] * len(_sizes(stride))]
-        made = build.call(_ATEN.add.Tensor, made, build.call(_ATEN.view.default, bias, shape))
-    return {node: made}
+        result = build.call(_ATEN.add.Tensor, result, build.call(_ATEN.view.default, bias, shape))
+    return {node: result}
 
 
 def _write_backward(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
     gradient, x, weight, _, stride, padding, dilation, is_transposed, _, groups, _ = node.args
     if is_transposed or len(_sizes(stride)) + 2 not in _DIMENSIONS:
         return None
-    of = (gradient, x, weight, stride, padding, dilation, groups)
-    made: dict[fx.Node, fx.Node] = {}
+    operands = (gradient, x, weight, stride, padding, dilation, groups)
+    gradients: dict[fx.Node, fx.Node] = {}
     for user in [user for user in node.users if user.target is getitem]:
         if user.args[1] == 2:
             axes = [0, *range(2, len(_sizes(stride)) + 2)]
-            made[user] = build.call(_ATEN.sum.dim_IntList, gradient, axes)
+            gradients[user] = build.call(_ATEN.sum.dim_IntList, gradient, axes)
             continue
         target = (CONVOLUTION_INPUT, CONVOLUTION_WEIGHT)[user.args[1]]
-        made[user] = build.call(target, *of, is_laid_out_last(user.meta["val"]), tile)
-    return made
+        gradients[user] = build.call(target, *operands, is_laid_out_last(user.meta["val"]), tile)
+    return gradients
 
 
-def _sizes(given: Any) -> list[int]:
-    return list(given)
+def _sizes(sizes: Any) -> list[int]:
+    return list(sizes)
 
 
 _WRITERS: Mapping[object, _Write] = {

@@ -1,10 +1,11 @@
-"""FP32 products of low operands: they have the same terms, exactly, and sums that nothing rounds.
+"""FP32 matmuls and convolutions of low-precision operands: exact products, summed in FP32.
 
-A convolution's gradients are products of their own: that of its input reads no numbers of the input, that of its weight
-none of the weight. They take both for their sizes.
+Each gradient of a convolution is an operator of its own. The input gradient does not depend on the
+input's values, nor the weight gradient on the weight's; they take both for their sizes.
 
-What is said of fake operands is asked of PyTorch's own operators, which look at strides: between the passes Inductor
-takes those of what is kept for as they were when it compiled, and a graph that did not look would run at other sizes.
+Fake kernels call PyTorch's operators, which inspect strides. Inductor assumes that saved tensors
+keep their strides from compilation, and a graph that never inspects them would be reused for other
+sizes.
 """
 
 from typing import Any
@@ -43,25 +44,25 @@ def _fake_product(one: Any, other: Any) -> Any:
 @torch.library.impl(_LIBRARY, "wide_convolution", "CompositeExplicitAutograd")
 def _convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
     *sizes, last = about
-    made = _ATEN.convolution(x.float(), weight.float(), None if bias is None else bias.float(), *sizes)
-    return laid_out(made, last=last)
+    result = _ATEN.convolution(x.float(), weight.float(), None if bias is None else bias.float(), *sizes)
+    return laid_out(result, last=last)
 
 
 @torch.library.register_fake("mezzo::wide_convolution_input", lib=_LIBRARY)
 @torch.library.impl(_LIBRARY, "wide_convolution_input", "CompositeExplicitAutograd")
 def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *sizes, last = about
-    like = torch.empty_like(x, dtype=torch.float32)  # nobody reads its numbers
+    like = torch.empty_like(x, dtype=torch.float32)  # its values are not read
     mask = [True, False, False]
-    made, *_ = _ATEN.convolution_backward(gradient.float(), like, weight.float(), None, *sizes, mask)
-    return laid_out(made, last=last)
+    result, *_ = _ATEN.convolution_backward(gradient.float(), like, weight.float(), None, *sizes, mask)
+    return laid_out(result, last=last)
 
 
 @torch.library.register_fake("mezzo::wide_convolution_weight", lib=_LIBRARY)
 @torch.library.impl(_LIBRARY, "wide_convolution_weight", "CompositeExplicitAutograd")
 def _convolution_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *sizes, last = about
-    like = torch.empty_like(weight, dtype=torch.float32)  # nobody reads its numbers
+    like = torch.empty_like(weight, dtype=torch.float32)  # its values are not read
     mask = [False, True, False]
-    _, made, _ = _ATEN.convolution_backward(gradient.float(), x.float(), like, None, *sizes, mask)
-    return laid_out(made, last=last)
+    _, result, _ = _ATEN.convolution_backward(gradient.float(), x.float(), like, None, *sizes, mask)
+    return laid_out(result, last=last)

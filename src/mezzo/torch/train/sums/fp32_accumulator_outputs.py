@@ -1,9 +1,10 @@
-"""Low products that are planned to hand on FP32 hand on their sums, which nothing rounds on the way.
+"""FP32 outputs of low-precision matmuls: outputs the FP32 accumulator without rounding it.
 
-A device offers that where `out_dtype` of torch.mm and torch.bmm does, which is tried. Elsewhere it can be emulated, and
-of convolutions and their gradients: an FP32 product of the rounded operands has the same terms, exactly, and sums them
-in FP32. A summand is added last, and what scales sums and summands does so in FP32. Of a convolution's backward each
-gradient is a product by itself. Kernels of attention and of recurrent cells round inside, and stay.
+Devices support this if `out_dtype` of torch.mm and torch.bmm works, which is tested. Otherwise, and
+for convolutions and their gradients, it can be emulated: an FP32 matmul of the rounded operands has
+exactly the same terms. Addends are added last, and alpha and beta applied in FP32. A convolution's
+backward becomes one operator per gradient. Attention and recurrent kernels round internally, and
+stay unchanged.
 """
 
 import functools
@@ -32,12 +33,12 @@ _NATIVE = {_ATEN.mm: _ATEN.mm.dtype, _ATEN.bmm: _ATEN.bmm.dtype}
 _OF_SUM = {_ATEN.addmm: _ATEN.mm, _ATEN.baddbmm: _ATEN.bmm}
 _GRADIENTS: Any = _ATEN.convolution_backward.default
 _CONVOLUTIONS = frozenset({_ATEN.convolution, _ATEN.convolution_backward})
-_BIAS = 2  # the last of a convolution's gradients
-_TERMS = 4097  # neither BF16 nor FP16 has such a number
+_BIAS = 2  # index of the bias gradient among a convolution's gradients
+_TERMS = 4097  # not representable in BF16 or FP16
 
 
 class Way(Enum):
-    """How sums come to be FP32 results, in words of a product."""
+    """How an operator produces FP32 outputs, with the text for reports."""
 
     NATIVE = "hands on its FP32 sums: out_dtype of PyTorch's products, which holds in a test here"
     EMULATED = "hands on its FP32 sums: an FP32 product of rounded operands, as out_dtype fails in a test here"
@@ -48,7 +49,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HandedOn:
-    """A product of a plan, by its node's name, that is planned to hand on FP32, and how it does."""
+    """A node of a plan with a planned FP32 output, and how it is produced."""
 
     plan: Plan
     node: str
@@ -56,7 +57,7 @@ class HandedOn:
 
 
 def way_for(controls: Controls, low: torch.dtype, device: str) -> Way | None:
-    """How products of a format hand on FP32 on a device; None where sums are low, and nothing is lost behind them."""
+    """How a device's matmuls output FP32; None with low accumulation: nothing to preserve."""
     if controls.accumulate not in (None, "fp32"):
         return None
     if hands_on_sums(low, device):
@@ -66,7 +67,7 @@ def way_for(controls: Controls, low: torch.dtype, device: str) -> Way | None:
 
 @functools.cache
 def hands_on_sums(low: torch.dtype, device: str) -> bool:
-    """Whether a device's products of a format give FP32 results: tried on sums that the format has no number for."""
+    """Whether a device's matmuls can output FP32, by self-test."""
     with _disable_current_modes(), without_python_dispatcher(), torch.no_grad():
         ones: Any = torch.ones(_TERMS, dtype=low, device=device)
         row, column = ones.view(1, -1), ones.view(-1, 1)
@@ -75,17 +76,17 @@ def hands_on_sums(low: torch.dtype, device: str) -> bool:
                 torch.mm(row, column, out_dtype=torch.float32),
                 torch.bmm(row[None], column[None], out_dtype=torch.float32),
             )
-        except RuntimeError:  # it has no such kernel
+        except RuntimeError:  # no such kernel
             return False
-        return all(one.dtype is torch.float32 and float(one) == _TERMS for one in results)
+        return all(result.dtype is torch.float32 and float(result) == _TERMS for result in results)
 
 
 def hand_on_sums(planned: Planned, low: torch.dtype, way: Way, controls: Controls) -> tuple[HandedOn, ...]:
-    """Let the products that a plan has hand on FP32 do so in a way, in the graph that the plan was carried out on.
-    Convolutions and their gradients are emulated wherever FP32 sums are asked for.
+    """Make operators with planned FP32 outputs produce them, in the rewritten graph.
 
-    Who reads such a result low reads its sums rounded, as before; results that nobody reads in FP32 stay as they are.
-    Returns what became of each product.
+    Convolutions and their gradients are emulated if FP32 accumulation is requested. Low-precision
+    users still get the rounded output; outputs without FP32 users are unchanged. Returns what was
+    done for each operator.
     """
     handed: list[HandedOn] = []
     for name, call, results in _handing_on(planned, low):
@@ -102,26 +103,24 @@ def hand_on_sums(planned: Planned, low: torch.dtype, way: Way, controls: Control
 
 
 def _handing_on(planned: Planned, low: torch.dtype) -> Iterator[tuple[str, fx.Node, Sequence[fx.Node]]]:
-    """The products that run low and are planned in FP32 for those who read them, by their names, with those of their
-    results that are read so.
-    """
+    """Low-precision operators with planned FP32 outputs: name, call, outputs used in FP32."""
     for node, call in planned.calls():
         if node.precision.output is not HIGH or node.precision.compute is HIGH or not is_product(call):
             continue
-        results = [one for one in _results(call) if one.meta["val"].dtype is low and _is_read_wide(one)]
+        results = [result for result in _results(call) if result.meta["val"].dtype is low and _is_read_wide(result)]
         if results:
             yield node.name, call, results
 
 
 def _results(call: fx.Node) -> list[fx.Node]:
-    """The tensors that a call makes: itself, or what is picked of several."""
-    several = isinstance(call.meta.get("val"), tuple | list)
-    nodes = [user for user in call.users if is_getitem(user)] if several else [call]
-    return [one for one in nodes if isinstance(one.meta.get("val"), torch.Tensor)]
+    """The tensor outputs of a call: itself, or its getitems."""
+    has_several = isinstance(call.meta.get("val"), tuple | list)
+    nodes = [user for user in call.users if is_getitem(user)] if has_several else [call]
+    return [node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor)]
 
 
 def _offered(call: fx.Node, way: Way, *, is_emulated: bool) -> Way:
-    """The way that there is for a call, where products go theirs."""
+    """How a call produces FP32 outputs, given that matmuls do so by `way`."""
     packet = getattr(call.target, "overloadpacket", None)
     if packet in _CONVOLUTIONS:
         return Way.CONVOLVED if is_emulated else Way.ROUNDED
@@ -129,7 +128,7 @@ def _offered(call: fx.Node, way: Way, *, is_emulated: bool) -> Way:
 
 
 def _written(build: Builder, call: fx.Node, result: fx.Node, way: Way) -> fx.Node:
-    """A product's sums in FP32: those of one of its results."""
+    """One output of a matmul, convolution or its backward in FP32."""
     packet = getattr(call.target, "overloadpacket", None)
     if call.target is _GRADIENTS:
         return _gradient(build, call, result)
@@ -137,16 +136,16 @@ def _written(build: Builder, call: fx.Node, result: fx.Node, way: Way) -> fx.Nod
         return build.call(CONVOLUTION, *call.args, is_laid_out_last(call.meta["val"]))
     if packet in _NATIVE:
         return _product(build, packet, call.args, way)
-    summand, *operands = call.args
+    addend, *operands = call.args
     sums = _scaled(build, _product(build, _OF_SUM[packet], operands, way), call.kwargs.get("alpha", 1))
     beta = call.kwargs.get("beta", 1)
-    if beta == 0:  # then nobody looks at the summand, be it infinite
+    if beta == 0:  # the addend is ignored even if it is infinite or NaN
         return sums
-    return build.call(_ATEN.add.Tensor, sums, _scaled(build, build.call(CAST, summand, torch.float32), beta))
+    return build.call(_ATEN.add.Tensor, sums, _scaled(build, build.call(CAST, addend, torch.float32), beta))
 
 
 def _gradient(build: Builder, call: fx.Node, result: fx.Node) -> fx.Node:
-    """The gradient of a convolution's input, weight or bias in FP32, by the place at which it is picked."""
+    """The FP32 gradient of a convolution's input, weight or bias, by the getitem's index."""
     gradient, x, weight, _, *sizes, _ = call.args
     assert isinstance(gradient, fx.Node), "it is a tensor"
     if result.args[1] == _BIAS:
@@ -157,19 +156,19 @@ def _gradient(build: Builder, call: fx.Node, result: fx.Node) -> fx.Node:
 
 
 def _compute_rest(call: fx.Node) -> None:
-    """Let a convolution's backward compute those of its gradients alone that somebody reads of it still."""
+    """Restrict a convolution's backward to the gradients that are still used."""
     for user in [user for user in call.users if not user.users]:
         call.graph.erase_node(user)
     if not call.users:
         call.graph.erase_node(call)
         return
-    asked = {user.args[1] for user in call.users}
-    call.args = (*call.args[:-1], [place in asked for place in range(_BIAS + 1)])
-    call.meta["val"] = tuple(one if place in asked else None for place, one in enumerate(call.meta["val"]))
+    needed = {user.args[1] for user in call.users}
+    call.args = (*call.args[:-1], [place in needed for place in range(_BIAS + 1)])
+    call.meta["val"] = tuple(gradient if place in needed else None for place, gradient in enumerate(call.meta["val"]))
 
 
-def _scaled(build: Builder, held: fx.Node, scale: Any) -> fx.Node:
-    return held if scale == 1 else build.call(_ATEN.mul.Tensor, held, scale)
+def _scaled(build: Builder, value: fx.Node, scale: Any) -> fx.Node:
+    return value if scale == 1 else build.call(_ATEN.mul.Tensor, value, scale)
 
 
 def _product(build: Builder, packet: Any, operands: Sequence[Any], way: Way) -> fx.Node:
@@ -179,12 +178,12 @@ def _product(build: Builder, packet: Any, operands: Sequence[Any], way: Way) -> 
 
 
 def _is_read_wide(low: fx.Node) -> bool:
-    """Whether somebody reads a low value in FP32, as it is or through views of it."""
+    """Whether a low-precision value has FP32 users, directly or through views."""
     return any(is_cast(user, torch.float32) for user in readers(low, is_view))
 
 
 def _read_wide(call: fx.Node, wide: fx.Node, low: torch.dtype) -> None:
-    """Let the readers of a product read its sums, rounded where they read it low."""
+    """Make users of a low-precision output use the FP32 output, rounded for low-precision users."""
     _widen_readers(call, wide)
     if call.users:
         with call.graph.inserting_before(call):
@@ -193,13 +192,13 @@ def _read_wide(call: fx.Node, wide: fx.Node, low: torch.dtype) -> None:
     call.graph.erase_node(call)
 
 
-def _widen_readers(held: fx.Node, wide: fx.Node) -> None:
-    """Let casts to FP32 of a low value read its wide form, and those of views, which make no numbers, the same view."""
-    for user in list(held.users):
+def _widen_readers(value: fx.Node, wide: fx.Node) -> None:
+    """Replace FP32 casts of a low-precision value by its FP32 form, also behind views."""
+    for user in list(value.users):
         if is_cast(user, torch.float32):
             user.replace_all_uses_with(wide)
             user.graph.erase_node(user)
-        elif is_view(user) and user.args[0] is held and _is_read_wide(user):
+        elif is_view(user) and user.args[0] is value and _is_read_wide(user):
             with user.graph.inserting_before(user):
                 view = Builder(user.graph, user).call(user.target, wide, *user.args[1:], **user.kwargs)
             _widen_readers(user, view)

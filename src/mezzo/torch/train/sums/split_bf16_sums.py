@@ -1,8 +1,8 @@
-"""FP32 sums of a low product on CPUs, as two low numbers: the rounded sum, and what rounding has taken from it.
+"""FP32 outputs of BF16 matmuls on CPUs, as a rounded sum and its rounding error.
 
-oneDNN adds another tensor to a product's FP32 sums before it rounds them. With the rounded sum taken away, what it
-rounds is the rest, so the two together hold the sum with twice the format's digits, for twice a low product's time: a
-fourth of what an FP32 product takes on a CPU with instructions for BF16.
+oneDNN can add a tensor to the FP32 accumulator before rounding. Subtracting the rounded sum there
+leaves the rounding error, so both together have twice BF16's digits, for the time of two BF16
+matmuls: a quarter of an FP32 matmul's on CPUs with BF16 instructions.
 """
 
 import functools
@@ -15,18 +15,19 @@ from mezzo.aten.read.retype import without_python_dispatcher
 
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
 _LIBRARY.define("two_sums(Tensor one, Tensor other, Tensor? after=None) -> (Tensor, Tensor)")
-# A product that nothing waits for would be computed early, and wait: it may be told `after` what to come.
+# With ready operands, a matmul would be scheduled early and its result kept: `after` delays it
+# until that tensor is computed.
 TWO_SUMS: Any = torch.ops.mezzo.two_sums.default
 _MATRIX = 2
-_TERMS = 4097  # no low format has such a number: the rounded sum is 4096, the rest 1
-_SIZES = ((1, 1), (3, 5), (64, 48))  # rows and columns: PyTorch asks oneDNN from some size on
+_TERMS = 4097  # not representable in BF16: the rounded sum is 4096, the error 1
+_SIZES = ((1, 1), (3, 5), (64, 48))  # rows, columns: PyTorch uses oneDNN above some size
 
 
 @functools.cache
 def sums_in_two_passes(dtype: torch.dtype) -> bool:
-    """Whether products of a format give the rests of their sums on this CPU: tried on sums that it has no number for.
+    """Whether this CPU's matmuls yield the rounding errors of their sums, by self-test.
 
-    Of BF16 alone, whose range is that of FP32: a sum that passes FP16's range leaves no rest.
+    BF16 only, whose range equals FP32's: a sum that overflows FP16 has no usable error term.
     """
     if dtype is not torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
@@ -35,17 +36,17 @@ def sums_in_two_passes(dtype: torch.dtype) -> bool:
 
 
 def _holds(ones: Any, columns: int) -> bool:
-    """Whether products of such rows, as they lie and turned, give all of a sum."""
-    across = ones[:1].expand(columns, _TERMS).contiguous()
-    turned = (ones.t().contiguous().t(), across.t().contiguous().t())
-    pairs = ((ones, across.t()), (turned[0], turned[1].t()))
+    """Whether matmuls of these matrices, plain and transposed, recover the full sum."""
+    columns_of_ones = ones[:1].expand(columns, _TERMS).contiguous()
+    turned = (ones.t().contiguous().t(), columns_of_ones.t().contiguous().t())
+    pairs = ((ones, columns_of_ones.t()), (turned[0], turned[1].t()))
     return all(bool((in_two_passes(*pair) == _TERMS).all()) for pair in pairs) and all(
-        bool((in_two_passes(one[None], other[None]) == _TERMS).all()) for one, other in pairs
+        bool((in_two_passes(left[None], right[None]) == _TERMS).all()) for left, right in pairs
     )
 
 
 def in_two_passes(one: Any, other: Any) -> Any:
-    """The product of two low matrices, or of batches of them, in FP32 to a part in 2^17."""
+    """The product of BF16 matrices, or batches of them, in FP32 with relative error 2^-17."""
     sums, rest = TWO_SUMS(one, other)
     wide = sums.float()
     return torch.where(wide.isfinite(), wide + rest.float(), wide)
@@ -63,11 +64,11 @@ def _two_sums(one: Any, other: Any, after: Any = None) -> Any:
     return sums.view(shape), rest.view(shape)
 
 
-def _flat(held: Any) -> Any:
-    """One batch of matrices, copied as they lie: turned ones stay turned."""
-    if held.stride(-1) == 1:
-        return held.flatten(0, -3)
-    return held.transpose(-2, -1).flatten(0, -3).transpose(-2, -1)
+def _flat(matrices: Any) -> Any:
+    """A single batch dimension; transposed matrices stay transposed in memory."""
+    if matrices.stride(-1) == 1:
+        return matrices.flatten(0, -3)
+    return matrices.transpose(-2, -1).flatten(0, -3).transpose(-2, -1)
 
 
 @torch.library.register_fake("mezzo::two_sums", lib=_LIBRARY)

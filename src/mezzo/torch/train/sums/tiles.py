@@ -1,11 +1,13 @@
-"""Products whose sums are rounded between tiles, as hardware without FP32 sums between them has it: emulated.
+"""Emulated matmuls and convolutions with a low-precision accumulator, rounded after each tile.
 
-A tile of the axis that is summed over is summed in FP32 and rounded once; tiles are then added one after another, each
-sum rounded: one running sum, in the order of the axis. With tiles of one term every product and every sum is rounded;
-hardware that has several running sums, or splits the axis among workers, has as many shorter ones and loses less.
+Each tile of the reduced axis is summed in FP32 and rounded once; tiles are then added in order,
+with every sum rounded: a single running sum. With tiles of one term every product and every sum is
+rounded. Hardware with several partial sums, or that splits the axis over threads, has shorter sums
+and a smaller error.
 
-Convolutions are products of their unfolded inputs: in the order channel, row, column forward, in that of images and
-places for weights' gradients; in those of inputs the tiles are of channels, and what overlaps is added in FP32.
+Convolutions are matmuls of unfolded inputs, reduced in the order channel, row, column in the
+forward, and image, position for weight gradients. Input gradients have tiles of channels;
+overlapping windows are added in FP32.
 """
 
 from typing import Any
@@ -32,57 +34,59 @@ def _product(one: Any, other: Any, tile: int) -> Any:
     left, right = one.float(), other.float()
     total = one.new_zeros(*one.shape[:-1], other.shape[-1])
     for begin in range(0, one.shape[-1], tile):
-        made = left[..., begin : begin + tile] @ right[..., begin : begin + tile, :]
-        total = total + made.to(one.dtype)
+        partial = left[..., begin : begin + tile] @ right[..., begin : begin + tile, :]
+        total = total + partial.to(one.dtype)
     return total
 
 
 @torch.library.impl(_LIBRARY, "tiled_convolution", "CompositeExplicitAutograd")
 def _convolution(x: Any, weight: Any, *about: Any) -> Any:
     *_, groups, last, tile = about
-    columns = _columns(x, weight, *about)  # images, groups, terms, places
-    made = _product(weight.reshape(1, groups, weight.shape[0] // groups, -1), columns, tile)
-    return laid_out(made.reshape(_made_size(x, weight, *about)), last=last)
+    columns = _columns(x, weight, *about)  # [images, groups, terms, positions]
+    result = _product(weight.reshape(1, groups, weight.shape[0] // groups, -1), columns, tile)
+    return laid_out(result.reshape(_made_size(x, weight, *about)), last=last)
 
 
 @torch.library.impl(_LIBRARY, "tiled_convolution_input", "CompositeExplicitAutograd")
 def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, tile = about
     flat = weight.reshape(1, groups, weight.shape[0] // groups, -1)
-    given = gradient.reshape(x.shape[0], groups, flat.shape[2], -1)
-    terms = _product(flat.transpose(2, 3), given, tile).float().flatten(1, 2)
+    grouped = gradient.reshape(x.shape[0], groups, flat.shape[2], -1)
+    terms = _product(flat.transpose(2, 3), grouped, tile).float().flatten(1, 2)
     size = {"kernel_size": _two(weight.shape[2:]), "stride": _two(stride), "dilation": _two(dilation)}
     images = (1, *x.shape[2:])[-2:]
-    made = functional.fold(terms, images, padding=_two(padding, 0), **size)
-    return laid_out(made.to(x.dtype).reshape(x.shape), last=last)
+    result = functional.fold(terms, images, padding=_two(padding, 0), **size)
+    return laid_out(result.to(x.dtype).reshape(x.shape), last=last)
 
 
 @torch.library.impl(_LIBRARY, "tiled_convolution_weight", "CompositeExplicitAutograd")
 def _convolution_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *_, groups, last, tile = about
     columns = _columns(x, weight, *about)
-    given = gradient.reshape(x.shape[0], groups, weight.shape[0] // groups, -1)
-    flat = (one.permute(1, 2, 0, 3).flatten(2) for one in (given, columns))  # groups, terms, images and places
-    one, other = flat
-    return laid_out(_product(one, other.transpose(1, 2), tile).reshape(weight.shape), last=last)
+    grouped = gradient.reshape(x.shape[0], groups, weight.shape[0] // groups, -1)
+    matrices = (
+        terms.permute(1, 2, 0, 3).flatten(2) for terms in (grouped, columns)
+    )  # [groups, terms, images * positions]
+    grad_matrix, columns_matrix = matrices
+    return laid_out(_product(grad_matrix, columns_matrix.transpose(1, 2), tile).reshape(weight.shape), last=last)
 
 
 def _columns(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *_: Any) -> Any:
-    """What each place of the answer is a sum over, by groups; sequences are images of one row."""
+    """The terms of each output position, by group; sequences are images with one row."""
     images = x if x.dim() == 4 else x.unsqueeze(2)
     size = {"stride": _two(stride), "padding": _two(padding, 0), "dilation": _two(dilation)}
-    made = functional.unfold(images, _two(weight.shape[2:]), **size)
-    return made.reshape(x.shape[0], groups, -1, made.shape[-1])
+    unfolded = functional.unfold(images, _two(weight.shape[2:]), **size)
+    return unfolded.reshape(x.shape[0], groups, -1, unfolded.shape[-1])
 
 
 def _two(sizes: Any, rest: int = 1) -> tuple[int, int]:
-    """Of rows and columns, where sequences have columns alone."""
+    """Sizes for rows and columns; sequences only have columns."""
     return (rest, *sizes)[-2:]
 
 
 def _made_size(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, *_: Any) -> tuple[int, ...]:
     sizes = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
-    places = [(held + 2 * pad - apart * (taps - 1) - 1) // step + 1 for held, taps, step, pad, apart in sizes]
+    places = [(length + 2 * pad - spacing * (taps - 1) - 1) // step + 1 for length, taps, step, pad, spacing in sizes]
     return (x.shape[0], weight.shape[0], *places)
 
 
