@@ -113,14 +113,14 @@ _HOMES = {
 
 
 def __dir__() -> list[str]:
-    """The public names; nothing is loaded for them."""
+    """The public names, without loading them."""
     return sorted({*__all__, "__doc__", "__file__", "__name__", "__path__"})
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: `import mezzo` stays quick for the command line and for those who only want the errors.
+    # Loaded on first use, which keeps `import mezzo` fast for the command line.
     if name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found
-        return found
+        member = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = member
+        return member
     raise AttributeError(f"module 'mezzo' has no attribute {name!r}")

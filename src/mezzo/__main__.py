@@ -1,4 +1,4 @@
-"""Runs the command line: python -m mezzo."""
+"""Entry point of `python -m mezzo`: runs the command line."""
 
 import sys
 

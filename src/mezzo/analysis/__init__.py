@@ -1,5 +1,5 @@
-"""What is known of a graph without data: estimates of values, structure rules, fusions of a target.
+"""Static graph analysis, without data: value estimates, structure rules, and fusions of a target.
 
-Imports: `common`, `formats`, `ir`, `tables`, `contracts`.
-A structure rule is one file of `structure/`, a fusion pattern one file of `fusion/patterns/`.
+Imports: `common`, `formats`, `ir`, `tables`, `contracts`. A structure rule is a file of
+`structure/`, a fusion pattern a file of `fusion/patterns/`.
 """

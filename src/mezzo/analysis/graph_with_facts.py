@@ -1,4 +1,4 @@
-"""A graph with its operators' facts: what structure rules and fusion patterns both look at."""
+"""A graph with the facts of its operators, the input of structure rules and fusion patterns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class GraphView:
-    """`rows` are the facts by node id, None where no table knows the operator."""
+    """A graph and its operators' facts: `rows`, by node id, None for operators without a table row."""
 
     graph: Graph
     rows: tuple[OpFacts | None, ...]
@@ -24,10 +24,12 @@ class GraphView:
         return Function.NONE if row is None else row.function
 
     def once(self, search: Callable[[Self], Found]) -> Found:
-        """What a search finds in this view, made once: rules or patterns of one family share it."""
+        """The cached result of a search in this view, shared by the rules or patterns of one
+        family.
+        """
         if search not in self._searches:
             self._searches[search] = search(self)
-        return cast("Found", self._searches[search])  # kept under the search that returned it
+        return cast("Found", self._searches[search])  # the key is the search that returned it
 
     @cached_property
     def _searches(self) -> dict[object, object]:

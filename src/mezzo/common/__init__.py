@@ -1,5 +1,6 @@
-"""Helpers that know nothing of models: errors, safe paths, staged writing, sizes, name matching, memory, this machine.
+"""Helpers independent of models: errors, safe paths, staged writes, sizes, name matching, memory
+limits, machine facts.
 
-Imports: nothing of mezzo outside this package.
-Add here what any package may need and what names no graph, format or runtime.
+Imports: nothing of mezzo outside this package. Add here what any package may need and what depends
+on no graph, format or runtime.
 """

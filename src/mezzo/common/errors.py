@@ -1,15 +1,15 @@
-"""Errors a caller can cause. Each is one line: where, what was found, what was wanted, what to do."""
+"""Exceptions that a caller can cause. Each message is one line: where, found, wanted, remedy."""
 
 _LONGEST_WORD, _LONGEST_LINE = 300, 2000
 
 
 def spell_raised(error: Exception, longest: int) -> str:
-    """What a library has raised, on one line: its type, and so many letters of its message."""
+    """A library's exception on one line: type, and the first `longest` characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:longest]}"
 
 
 def bound_line(text: str) -> str:
-    """A text on one line of bounded length: of words and lines that are too long, the middle is left out."""
+    """Shorten a text to one line by cutting the middle of long words and lines."""
     words = [_leave_out_middle(word, _LONGEST_WORD) for word in text.split()]
     return _leave_out_middle(" ".join(words), _LONGEST_LINE)
 
@@ -20,9 +20,7 @@ def _leave_out_middle(text: str, longest: int) -> str:
 
 
 class MezzoError(Exception):
-    """Base of every error mezzo raises on purpose. Its message is one line of bounded length, whatever the names in it
-    hold.
-    """
+    """Base class of mezzo's errors. The message is one printable line of bounded length."""
 
     def __init__(self, message: str) -> None:
         line = " ".join(message.split())
@@ -31,16 +29,16 @@ class MezzoError(Exception):
 
 
 class InputError(MezzoError):
-    """The input is at fault: a file, an option, a pattern or a plan. The command line exits with 2."""
+    """Invalid input: a file, an option, a pattern or a plan. The command line exits with 2."""
 
 
 class ListError(InputError, ValueError):
-    """Lists of operators that cannot be, as callers from older tools write them; those raise a ValueError."""
+    """Invalid operator lists. A ValueError too, as tools with the same lists raise."""
 
 
 class ModelError(InputError):
-    """The model cannot be read: truncated, corrupt, cyclic, hostile or not ONNX."""
+    """A model that cannot be read: truncated, corrupt, cyclic, hostile or not ONNX."""
 
 
 class ContractError(MezzoError):
-    """A result would break a promise, or a contract that the caller set refuses it. The command line exits with 1."""
+    """A result that breaks a guarantee or a limit of the caller. Exit code 1."""

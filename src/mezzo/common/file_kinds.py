@@ -1,6 +1,7 @@
-"""What a file is that is no ONNX model, and how to get a model from it.
+"""Detection of file types that are not ONNX models, with the command that converts each to ONNX.
 
-By what it holds as well as by its name, from a few kilobytes of it: nothing is unpacked, unpickled or run.
+The type is detected from the first kilobytes and the file name. Nothing is unpacked, unpickled or
+executed.
 """
 
 import io
@@ -15,7 +16,7 @@ from mezzo.common.safe_paths import open_regular
 
 _HEAD_BYTES = 4096
 _LONGEST_CHARACTER = 4  # bytes of UTF-8
-# What is looked at of an archive's directory, and of a folder.
+# Limits on the bytes and entries read of an archive's directory.
 _MOST_DIRECTORY_BYTES = 16 << 20
 _MOST_NAMES = 2000
 _TAR_AT, _TAR = 257, b"ustar"
@@ -28,8 +29,9 @@ _UNPACK = "unpack it and name the file inside"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileKind:
-    """One kind of file. `what` names it with its article, `remedy` says how to get an ONNX model, "{path}" in it being
-    the file. `begins` are places and the bytes that stand there; `endings` those of names.
+    """A file type. `what` is its description with an article; `remedy` says how to get an ONNX
+    model, with "{path}" for the file. `begins` are magic bytes with their offsets; `endings` are
+    file name suffixes.
     """
 
     what: str
@@ -206,25 +208,26 @@ _ALL: tuple[FileKind, ...] = (
 
 
 def tell_kind(path: str | os.PathLike[str]) -> FileKind | None:
-    """What a file is that is no ONNX model: by what it holds, else by its name; None where neither tells.
+    """Detect the type of a file that is not an ONNX model, by content, else by name. None if
+    unknown.
 
-    Reads a few kilobytes, and of a zip archive its directory. Never raises.
+    Reads a few kilobytes, plus the directory of a zip archive. Never raises.
     """
     name = os.fspath(path).lower()
     try:
         handle, status = open_regular(path)
         with handle:
             head = handle.read(_HEAD_BYTES)
-            found = _by_content(head, handle, status.st_size, name)
+            kind = _by_content(head, handle, status.st_size, name)
     except (OSError, InputError, ValueError):
         return None
-    return found or kind_by_name(name)
+    return kind or kind_by_name(name)
 
 
 def kind_by_name(name: str) -> FileKind | None:
-    """What a file of a name, in small letters, should be; None where the name does not tell."""
+    """The file type by the longest matching suffix of a lower-case name; None if none matches."""
     named = [(ending, kind) for kind in _ALL for ending in kind.endings if name.endswith(ending)]
-    return max(named, key=lambda found: len(found[0]))[1] if named else None
+    return max(named, key=lambda match: len(match[0]))[1] if named else None
 
 
 def _by_content(head: bytes, file: io.FileIO, size_bytes: int, name: str) -> FileKind | None:
@@ -244,7 +247,7 @@ def _by_content(head: bytes, file: io.FileIO, size_bytes: int, name: str) -> Fil
 
 
 def _by_members(file: io.FileIO) -> FileKind:
-    """What a zip archive is, by the names in it. Nothing is unpacked."""
+    """The type of a zip archive, from its member names. Nothing is unpacked."""
     try:
         file.seek(0)
         names = [member.filename for member in zipfile.ZipFile(_Bounded(file)).infolist()[:_MOST_NAMES]]
@@ -263,7 +266,9 @@ def _by_members(file: io.FileIO) -> FileKind:
 
 
 class _Bounded(io.BytesIO):
-    """A file of which only so much is ever read: a directory that lies about its length ends early."""
+    """A file that returns at most `_MOST_DIRECTORY_BYTES` in total, so that a zip directory with a
+    false length cannot exhaust memory.
+    """
 
     def __init__(self, file: io.FileIO) -> None:
         super().__init__()
@@ -276,8 +281,8 @@ class _Bounded(io.BytesIO):
         return self._file.tell()
 
     def read(self, size: int | None = -1) -> bytes:
-        wanted = self._left if size is None or size < 0 else min(size, self._left)
-        data = self._file.read(wanted)
+        count = self._left if size is None or size < 0 else min(size, self._left)
+        data = self._file.read(count)
         self._left -= len(data)
         return data
 
@@ -288,12 +293,12 @@ def _is_safetensors(head: bytes, size_bytes: int) -> bool:
 
 
 def _by_text(head: bytes, name: str) -> FileKind | None:
-    """What a text is; None of what is no text."""
+    """The type of a text file; None for binary content."""
     try:
         text = head.decode("utf-8")
     except UnicodeDecodeError as error:
         is_cut = len(head) == _HEAD_BYTES and error.start > len(head) - _LONGEST_CHARACTER
-        if not is_cut:  # the last character, in two
+        if not is_cut:  # only a last character split by the read limit is fine
             return None
         text = head[: error.start].decode("utf-8")
     if not text or any(sign < " " and sign not in "\t\n\r\f" for sign in text):

@@ -1,4 +1,4 @@
-"""What the machine at hand has: what decides how fast a low type is, how much fits, and where large files may go."""
+"""The local machine: CPU instruction sets, memory limits, GPUs, load and temporary folders."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-# The instruction sets that are looked for, as Linux spells them; those of Arm after those of x86.
+# Instruction sets to detect, in Linux's spelling: x86, then Arm.
 _FEATURES = (
     "avx2", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "avx_vnni", "avx512_vnni", "amx_int8", "amx_bf16",
     "amx_fp16", "asimdhp", "bf16", "i8mm", "sve",
@@ -20,8 +20,8 @@ _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _STATUS = Path("/proc/self/status")
-# A group's limit, what it uses, and where and under what name it tells how much of that are pages of files that nobody
-# has read lately: in version 2 of control groups, and in version 1.
+# Files of a control group, version 2 and version 1: memory limit, memory in use, statistics, and the
+# field of the statistics that counts inactive page cache, which the kernel can reclaim.
 _GROUP_FILES = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file"),
@@ -29,27 +29,27 @@ _GROUP_FILES = (
 _MEMBERSHIP = Path("/proc/self/cgroup")
 _MOUNTS = Path("/proc/mounts")
 _MEMORY_DISKS = frozenset({"tmpfs", "ramfs"})
-# Where systems that keep /tmp in memory want large temporary files.
+# For large temporary files where /tmp is in memory (file-hierarchy(7)).
 _LARGE_FILES = "/var/tmp"
 _PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A CPU: its architecture and those of its instruction sets that matter; None where the system does not tell."""
+    """A CPU: architecture and relevant instruction sets, None if the system lists none."""
 
     architecture: str
     features: tuple[str, ...] | None
 
     def has(self, feature: str) -> bool | None:
-        """Whether it has an instruction set; None where the system does not tell, or the feature is none of a CPU."""
+        """Whether the CPU has a feature; None if unknown or not a CPU feature."""
         if self.features is None or feature not in _FEATURES:
             return None
         return feature in self.features
 
 
 def find_machine(cpuinfo: Path = _CPUINFO) -> Machine:
-    """Look at this machine."""
+    """The local machine's CPU, from Linux's /proc/cpuinfo."""
     architecture = platform.machine() or "unknown"
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
@@ -63,12 +63,12 @@ def find_machine(cpuinfo: Path = _CPUINFO) -> Machine:
 
 
 def tells_of(feature: str) -> bool:
-    """Whether a machine's features could name this one; they say nothing of a need of another kind, such as a GPU's."""
+    """Whether `feature` is a CPU instruction set (not, say, a GPU requirement)."""
     return feature in _FEATURES
 
 
 def count_cores() -> int:
-    """How many cores this process may use."""
+    """Number of CPU cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -77,9 +77,9 @@ def count_cores() -> int:
 def find_memory(
     meminfo: Path = _MEMINFO, groups: Path = _CGROUP, membership: Path = _MEMBERSHIP
 ) -> tuple[int, int] | None:
-    """The memory that this process may use in all, and what of it is free, in bytes; None if the system is silent.
+    """Total and available memory of this process in bytes; None if the system does not report them.
 
-    A container's limit counts, and those of all control groups that the process is in, where they are less.
+    The limits of all control groups of the process apply, so a container's limit counts.
     """
     try:
         rows = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines() if ":" in line)
@@ -96,7 +96,7 @@ def find_memory(
 
 
 def _find_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, tuple[str, str, str, str]]]:
-    """Folders of the control groups that this process is in, from the outermost on, and the files of their version."""
+    """Folders of the process's control groups, outermost first, with their file names."""
     try:
         rows = [line.split(":", 2) for line in membership.read_text(encoding="utf-8").splitlines()]
     except OSError:
@@ -117,12 +117,12 @@ def _idle_bytes(stat: Path, name: str) -> int:
 
 
 def find_private_bytes(status: Path = _STATUS) -> int | None:
-    """What this process holds that no file backs; None where the system does not tell."""
+    """Anonymous resident memory of this process (RssAnon); None if unknown."""
     return _status_bytes(status).get("RssAnon")
 
 
 def give_back_memory() -> None:
-    """Hand what was freed in this process back to the system, where the library that holds on to it can be asked."""
+    """Return freed heap memory to the system, with glibc only (malloc_trim)."""
     try:
         ctypes.CDLL(None).malloc_trim(0)  # glibc's
     except (AttributeError, OSError, TypeError):
@@ -131,19 +131,20 @@ def give_back_memory() -> None:
 
 @contextmanager
 def data_bounded(most_bytes: int, status: Path = _STATUS) -> Iterator[None]:
-    """Let the system refuse this process memory that no file backs beyond so much, while this lasts: whoever asks for
-    it then fails. A bound that is lower already stays; systems that do not tell what a process holds bound nothing.
+    """Limit this process's anonymous memory to `most_bytes` inside the context (RLIMIT_DATA);
+    allocations beyond it fail. A lower existing limit stays. Does nothing on systems without
+    /proc/self/status.
     """
-    held = _status_bytes(status)
-    if "VmData" not in held or "RssAnon" not in held:
+    usage = _status_bytes(status)
+    if "VmData" not in usage or "RssAnon" not in usage:
         yield
         return
     import resource
 
-    # The system counts what is asked for, of which some is never touched, such as most of what threads have.
-    wanted = most_bytes + max(0, held["VmData"] - held["RssAnon"])
+    # RLIMIT_DATA counts reserved memory, of which some is never touched, such as most of a thread's stack.
+    limit = most_bytes + max(0, usage["VmData"] - usage["RssAnon"])
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bounds = [bound for bound in (wanted, soft, hard) if bound != resource.RLIM_INFINITY]
+    bounds = [bound for bound in (limit, soft, hard) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
     try:
         yield
@@ -152,7 +153,7 @@ def data_bounded(most_bytes: int, status: Path = _STATUS) -> Iterator[None]:
 
 
 def _status_bytes(status: Path) -> dict[str, int]:
-    """What the system tells of this process's memory; nothing where it tells nothing."""
+    """Memory fields of /proc/self/status in bytes; empty if it cannot be read."""
     try:
         rows = [line.split() for line in status.read_text(encoding="ascii", errors="replace").splitlines()]
     except OSError:
@@ -161,8 +162,8 @@ def _status_bytes(status: Path) -> dict[str, int]:
 
 
 def find_temporary_folder(mounts: Path = _MOUNTS) -> str:
-    """A folder for large temporary files: the usual one, as the environment may name it; where nothing names it and it
-    is in memory, /var/tmp, if that is not.
+    """The folder for large temporary files: the default one, or /var/tmp if the default is in
+    memory, is not set by the environment, and /var/tmp is on a disk.
     """
     usual = tempfile.gettempdir()
     if any(map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))) or not _is_in_memory(usual, mounts):
@@ -172,12 +173,12 @@ def find_temporary_folder(mounts: Path = _MOUNTS) -> str:
 
 
 def _is_in_memory(folder: str, mounts: Path) -> bool:
-    """Whether a folder's disk is kept in memory, as far as the system tells."""
+    """Whether a folder is on a memory file system (tmpfs, ramfs), as far as the mount table shows."""
     try:
         rows = [line.split() for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:
         return False
-    kinds = {row[1]: row[2] for row in rows if len(row) > 2}  # the last that is mounted at a place hides the others
+    kinds = {row[1]: row[2] for row in rows if len(row) > 2}  # the last mount at a path hides earlier ones
     place = os.path.realpath(folder)
     while place not in kinds and place != os.path.dirname(place):
         place = os.path.dirname(place)
@@ -185,7 +186,7 @@ def _is_in_memory(folder: str, mounts: Path) -> bool:
 
 
 def find_gpus() -> tuple[str, ...]:
-    """NVIDIA's GPUs here with their memory and compute capability, as its driver's own tool tells them."""
+    """NVIDIA GPUs with memory and compute capability, as nvidia-smi prints them."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
@@ -198,7 +199,7 @@ def find_gpus() -> tuple[str, ...]:
 
 
 def find_load() -> float | None:
-    """How many processes were at work on average over the last minute; None where the system does not tell."""
+    """Load average of the last minute; None if the system does not report it."""
     try:
         return os.getloadavg()[0]
     except (OSError, AttributeError):

@@ -1,9 +1,10 @@
-"""How much memory running models may take: what was asked for, or most of what is free.
+"""Memory limit for running models: the caller's limit, or 90 % of the available memory.
 
-The bound is on private memory, which no file backs and nobody can take back. On Linux the system holds a bound that
-was asked for: what would pass it is refused (RLIMIT_DATA), so that a model is cut further, or the work ends in one
-line. Models are also cut so that the weights of a segment, which lie in maps of files, fit beside its values: the
-system could take them back, but only to read them again for each batch.
+The limit applies to private (anonymous) memory, which the system cannot reclaim. On Linux,
+RLIMIT_DATA enforces a limit that the caller sets: an allocation beyond it fails, and the model is
+then split into more segments or the run ends with a one-line error. Models are split so that the
+memory-mapped weights of a segment fit in memory together with its values; the system could evict
+mapped weights, but would read them again for each batch.
 """
 
 import logging
@@ -19,20 +20,22 @@ from mezzo.common.sizes import format_size, read_size
 
 _log = logging.getLogger(__name__)
 
-# What is left to others where nobody says how much to take.
+# Share of the available memory that is used by default; the rest is for other processes.
 _SHARE = 0.9
-# What kernels take for themselves is not known before.
+# Share reserved for kernel workspaces, whose size is unknown in advance.
 _LEFT_TO_KERNELS = 0.2
-# Answers, and what is told of them, are held beside a model.
+# Model outputs and their statistics are in memory together with the model.
 _HELD_AT_ONCE = 4
 
 
 @dataclass(slots=True, kw_only=True)
 class Memory:
-    """A bound on memory, and what came of it. `bound_bytes` None: nothing is known of this machine, nothing is bounded.
+    """A memory limit and its effects. `bound_bytes` is None if this machine's memory is unknown:
+    then nothing is limited.
 
-    `is_asked`: somebody gave it, so that nothing may pass it. `segments` and `most_bytes` are of the model that was cut
-    into most: how many, and what one of them holds at most; 0 where none was cut.
+    `is_asked`: the caller set the limit, so it is enforced. `segments` and `most_bytes` describe
+    the model that was split most: number of segments and size of the largest; 0 if no model was
+    split.
     """
 
     bound_bytes: int | None
@@ -43,22 +46,22 @@ class Memory:
     _told: int = field(default=0, repr=False)
 
     def room_bytes(self) -> int | None:
-        """What a model may take beside all that this process holds by now; None where nothing is bounded."""
+        """Bytes available for a model beyond this process's current use; None if unlimited."""
         if self.bound_bytes is None:
             return None
-        held = 0  # what is free is told without what this process holds
+        private_bytes = 0  # a default limit is of available memory, which excludes this process's own
         if self.is_asked:
             give_back_memory()
-            held = find_private_bytes() or 0
-        return int(max(0, self.bound_bytes - held) * (1 - _LEFT_TO_KERNELS))
+            private_bytes = find_private_bytes() or 0
+        return int(max(0, self.bound_bytes - private_bytes) * (1 - _LEFT_TO_KERNELS))
 
     def share_bytes(self, usual_bytes: int) -> int:
-        """What may be held at once of something that takes up to `usual_bytes` where nobody bounds it."""
+        """Size of a buffer, `usual_bytes` unless an enforced limit requires less."""
         room = self.room_bytes() if self.is_asked else None
         return usual_bytes if room is None else min(usual_bytes, room // _HELD_AT_ONCE)
 
     def note_cut(self, segments: int, most_bytes: int) -> None:
-        """A model runs in segments; told where it is the first, or cut into many more than the others."""
+        """Record a model in segments; report the first, and when the count doubles."""
         self.segments = max(self.segments, segments)
         if segments >= 2 * self._told:
             self._told = segments
@@ -66,87 +69,88 @@ class Memory:
         self.most_bytes = max(self.most_bytes, most_bytes)
 
     def refusal(self, what: str, remedy: str = "") -> "NoRoom":
-        """What is said where something does not fit, and what to do beside giving more."""
+        """The error for `what` not fitting; `remedy` is another way than a higher limit."""
         bound = "all" if self.bound_bytes is None else format_size(self.bound_bytes)
         remedy = remedy or f", or run fewer samples at a time with {option('batch_size')}"
         return NoRoom(f"{option('memory')} is {bound}, and {what} does not fit; give more{remedy}")
 
 
 class NoRoom(InputError):
-    """Something does not fit in the memory that may be taken."""
+    """Something does not fit within the memory limit."""
 
 
 _bound: ContextVar[Memory | None] = ContextVar("memory", default=None)
 
 
 def memory_at_hand() -> Memory:
-    """The bound that holds for whoever asks: what was asked for, else most of what is free now."""
+    """The memory limit in effect: the caller's, else a share of the memory available now."""
     return _bound.get() or _most_of_what_is_free()
 
 
 @contextmanager
 def memory(size: str | int | None = None, *, tell: Callable[[str], None] | None = None) -> Iterator[Memory]:
-    """Bound the memory that running models takes while this is open; answers are the same.
+    """Limit the memory of running models inside this context; outputs are unchanged.
 
-    What does not fit runs in segments: all batches through one segment before the next is loaded, values between them
-    on the disk. The bound is on memory that no file backs, of this process alone; workers of a cluster have their own
-    machines'. On Linux it is never passed. Systems that do not tell what a process holds only plan by it.
+    A model that does not fit runs in segments: all batches pass through one segment before the next
+    is loaded, and intermediate values are stored on disk. The limit covers the private memory of
+    this process only; workers of a cluster use the limits of their own machines. Linux enforces it;
+    systems that do not report a process's memory only plan by it.
 
     Args:
-        size: bytes, or text such as "6GB" or "512MiB"; by default most of what is free, which is only planned by.
-        tell: is told in one line into how many segments a model is cut; logged unless given.
+        size: bytes, or text such as "6GB" or "512MiB"; by default 90 % of the available memory, not enforced.
+        tell: called with one line that says into how many segments a model is split; logged by default.
 
-    Returns the bound, with what came of it once that is known.
+    Returns the limit, which later holds the number of segments.
 
     Raises:
-        InputError: the size is none, or not even this process fits; inside: something does not fit.
+        InputError: the size is invalid, or this process already exceeds it; inside: something does not fit.
     """
-    held = _most_of_what_is_free() if size is None else Memory(bound_bytes=_read(size), is_asked=True)
-    held.tell = tell or held.tell
-    token = _bound.set(held)
+    limit = _most_of_what_is_free() if size is None else Memory(bound_bytes=_read(size), is_asked=True)
+    limit.tell = tell or limit.tell
+    token = _bound.set(limit)
     try:
-        if not held.is_asked or held.bound_bytes is None:
-            yield held
+        if not limit.is_asked or limit.bound_bytes is None:
+            yield limit
             return
         private = find_private_bytes() or 0
-        if private > held.bound_bytes:
-            raise held.refusal(f"this process alone, which holds {format_size(private)} by now,", " than that")
-        with data_bounded(held.bound_bytes):
+        if private > limit.bound_bytes:
+            raise limit.refusal(f"this process alone, which holds {format_size(private)} by now,", " than that")
+        with data_bounded(limit.bound_bytes):
             try:
-                yield held
+                yield limit
             except NoRoom:
                 raise
             except Exception as error:
                 if any(map(is_out_of_memory, _causes_of(error))):
-                    raise held.refusal("what is computed beside the model") from error
+                    raise limit.refusal("what is computed beside the model") from error
                 raise
     finally:
         _bound.reset(token)
 
 
 def _read(size: str | int) -> int:
-    found = read_size(str(size))
-    if found is None:
+    size_bytes = read_size(str(size))
+    if size_bytes is None:
         raise InputError(f"{option('memory')} is {size!r}, which is no size; give one such as 6GB or 512MiB")
-    return found
+    return size_bytes
 
 
 def _most_of_what_is_free() -> Memory:
-    known = find_memory()
-    return Memory(bound_bytes=None if known is None else int(known[1] * _SHARE), is_asked=False)
+    total_and_free = find_memory()
+    return Memory(bound_bytes=None if total_and_free is None else int(total_and_free[1] * _SHARE), is_asked=False)
 
 
 def _causes_of(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those that led to it."""
+    """An exception and the chain of its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a library has failed because it got no memory."""
+    """Whether a library failed because an allocation failed."""
     return isinstance(error, MemoryError) or any(text in str(error) for text in _REFUSALS)
 
 
-# What ONNX Runtime and PyTorch say then.
+# Messages of ONNX Runtime and PyTorch for failed allocations.
 _REFUSALS = ("Failed to allocate memory", "bad_alloc", "bad allocation", "can't allocate memory")

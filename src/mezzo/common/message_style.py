@@ -1,5 +1,5 @@
-"""Who is spoken to: somebody at a command line, or somebody who writes Python. A sentence that names an option, a
-setting or a command asks here how, so that one sentence serves both.
+"""Message wording for the command line or for Python. Messages that name an option, a value or a
+command get its spelling here, so that one message serves both.
 """
 
 import enum
@@ -9,22 +9,22 @@ from contextvars import ContextVar
 
 
 class MessageStyle(enum.Enum):
-    """A caller, by what it writes."""
+    """How the caller spells options: in Python or in a shell."""
 
     PYTHON = "keywords and calls"
     SHELL = "options and commands"
 
 
 _speaking_to: ContextVar[MessageStyle] = ContextVar("speaking_to", default=MessageStyle.PYTHON)
-# Keywords whose option is not called as they are.
+# Keywords whose command-line option has another name.
 _OPTIONS = {"batch_size": "batch"}
-# Keywords that are true unless said otherwise.
+# Keywords that are True by default, so that False is spelled --no-NAME.
 _ON = frozenset({"provenance", "layers"})
 
 
 @contextmanager
 def speaking_to(voice: MessageStyle) -> Iterator[None]:
-    """Speak so while this lasts."""
+    """Use a message style inside this context."""
     token = _speaking_to.set(voice)
     try:
         yield
@@ -33,12 +33,12 @@ def speaking_to(voice: MessageStyle) -> Iterator[None]:
 
 
 def either(shell: str, python: str) -> str:
-    """The words for whoever is spoken to."""
+    """`shell` or `python`, whichever the current message style calls for."""
     return shell if _speaking_to.get() is MessageStyle.SHELL else python
 
 
 def option(name: str) -> str:
-    """An option by its keyword: "--keep-region", or "keep_region"."""
+    """The spelling of an option, given its keyword: "--keep-region" or "keep_region"."""
     return either(f"--{_OPTIONS.get(name, name).replace('_', '-')}", name)
 
 
@@ -57,5 +57,5 @@ def verb(name: str) -> str:
 
 
 def listing(model: str = "MODEL") -> str:
-    """What lists all nodes of a model, as a quoted command or call."""
+    """The quoted command or call that lists all nodes of a model."""
     return either(f"'mezzo plan {model} --nodes'", "'mezzo.plan(model).nodes'")

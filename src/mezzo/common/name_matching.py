@@ -1,28 +1,27 @@
-"""Words that people type and names that there are: which name a word stands for, and which it may have meant.
+"""Matching of user-typed words against names: exact, by alias, and by similarity for suggestions.
 
-Whatever takes a name from a list reads it here, so that case, signs between words and a slip of the finger are
-answered alike everywhere.
+All options that take a name use it, so that case, separators and typing errors are handled alike.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 
 from mezzo.common.errors import InputError
 
-# Likeness from which a name may have been meant, of 0 to 1; short words are like too much.
+# Minimum difflib ratio, 0 to 1, of a suggestion; stricter for short words, which resemble many names.
 _ALIKE, _ALIKE_SHORT = 0.65, 0.75
 _SHORTEST, _SHORT, _LONGEST = 3, 4, 200
 _MOST = 3
-# A list of more names than this is no help on one line.
+# Errors list at most this many valid names.
 _LISTED = 24
 
 
 def fold(word: str) -> str:
-    """A word without what people write one way or another: case, spaces around it, signs between its parts."""
+    """Normalize a word for comparison: casefold, and drop spaces, hyphens, underscores and dots."""
     return "".join(sign for sign in word.casefold() if sign not in "-_ .\t\n")
 
 
 def names_meant(word: str, aliases: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    """The names that a word stands for, by name and other words for it: one, none, or several that share the word."""
+    """Names that match a word, by name or alias: one, none, or several that share an alias."""
     if word in aliases:
         return (word,)
     folded = fold(word)
@@ -32,7 +31,7 @@ def names_meant(word: str, aliases: Mapping[str, Collection[str]]) -> tuple[str,
 
 
 def nearest(word: str, names: Iterable[str], most: int = _MOST) -> tuple[str, ...]:
-    """The names that a word may have meant, the likest first; those that differ in case or signs alone before all."""
+    """Names similar to a word, most similar first; names equal after `fold` replace all others."""
     import difflib
 
     by_fold: dict[str, list[str]] = {}
@@ -51,18 +50,18 @@ def nearest(word: str, names: Iterable[str], most: int = _MOST) -> tuple[str, ..
 
 
 def did_you_mean(word: str, names: Iterable[str], most: int = _MOST) -> str:
-    """The question whether one of the names was meant: "did you mean 'a' or 'b'?". Empty where none is like it."""
+    """A suggestion for a misspelled word: "did you mean 'a' or 'b'?". Empty if no name is similar."""
     return ask_for(nearest(word, names, most))
 
 
 def ask_for(names: Iterable[str]) -> str:
-    """The question whether one of these was meant; empty where there is none."""
+    """A suggestion of these names as a question; empty without names."""
     quoted = [repr(name) for name in names]
     return f"did you mean {join_with_or(quoted)}?" if quoted else ""
 
 
 def aside(question: str) -> str:
-    """A question in brackets, to stand behind the word that it is about; empty where nothing is asked."""
+    """A question in parentheses, with a leading space; empty for an empty question."""
     return f" ({question})" if question else ""
 
 
@@ -73,21 +72,23 @@ def join_with_or(words: Iterable[str]) -> str:
 
 
 def unknown(what: str, word: object, names: Collection[str], more: str = "") -> InputError:
-    """The error of a word that is none of the names. `what` is what takes it, `more` what it may be beside a name."""
+    """The error for a word that matches no name. `what` names the option or table; `more` lists
+    what it accepts in addition to names.
+    """
     question = did_you_mean(word, names, 1) if isinstance(word, str) else ""
     listed = f"choose one of {', '.join(names)}" if len(names) <= _LISTED else "choose one that there is"
     return InputError(f"{what} {word!r} is unknown{aside(question)}; {listed}{more}")
 
 
 def settle(what: str, word: str, aliases: Mapping[str, Collection[str]], more: str = "") -> str:
-    """The name that a word stands for, by name and other words for it.
+    """The single name that a word matches, by name or alias.
 
-    Raises InputError: it stands for none, or for several.
+    Raises InputError: it matches none, or several.
     """
     meant = names_meant(word, aliases)
     if not meant:
-        known = {other: name for name, others in aliases.items() for other in (*others, name)}
-        likeliest = [known[other] for other in nearest(word, known, 1)]
+        by_alias = {other: name for name, others in aliases.items() for other in (*others, name)}
+        likeliest = [by_alias[other] for other in nearest(word, by_alias, 1)]
         asked = aside(ask_for(likeliest))
         raise InputError(f"{what} {word!r} is unknown{asked}; choose one of {', '.join(aliases)}{more}")
     if len(meant) > 1:

@@ -1,21 +1,23 @@
-"""The packages that mezzo stands on and those it can use: how each is found, not importing it, and how to get it."""
+"""Required and optional packages of mezzo: installed versions, found without importing, and install
+commands.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mezzo.common.errors import InputError
 
-# mezzo's own.
+# The version of mezzo.
 VERSION = "0.1.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """One package. `name` is what pip installs, `module` what Python imports.
+    """A package. `name` is the distribution for pip, `module` the import name.
 
-    `variants`: other distributions of the same module. `extra`: the extra of mezzo that brings it; None where mezzo
-    always brings it, or never. `purpose`: what it is here for. `needs`: those of these packages without which it does
-    not import.
+    `variants`: other distributions of the same module. `extra`: the extra of mezzo that installs
+    it; None for required packages and for those that mezzo never installs. `purpose`: its use in
+    mezzo. `needs`: packages of this table that it imports.
     """
 
     name: str
@@ -30,7 +32,7 @@ _ONNXRUNTIME_VARIANTS = (
     "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn", "onnxruntime-rocm",
     "onnxruntime-migraphx",
 )  # fmt: skip
-# What mezzo cannot work without.
+# Required packages.
 BASE: tuple[Package, ...] = (
     Package(name="numpy", module="numpy", purpose="numbers"),
     Package(name="ml_dtypes", module="ml_dtypes", purpose="BF16 and FP8 numbers", needs=("numpy",)),
@@ -48,7 +50,7 @@ BASE: tuple[Package, ...] = (
     Package(name="typer", module="typer", purpose="the command line"),
     Package(name="rich", module="rich", purpose="reports in a terminal"),
 )
-# What it can ask, or what runs its results.
+# Optional packages: front ends, probed runtimes, and runtimes of converted models.
 OPTIONAL: tuple[Package, ...] = (
     Package(
         name="onnx-ir",
@@ -86,14 +88,16 @@ PACKAGES: Mapping[str, Package] = {package.name: package for package in (*BASE, 
 
 
 def find_version(name: str) -> str | None:
-    """The installed version of a package, or of a variant of it; None where none is installed."""
+    """The installed version of a package or of one of its variants; None if none is installed."""
     installed = find_installed(name)
     return installed[0][1] if installed else None
 
 
 def find_installed(name: str) -> tuple[tuple[str, str], ...]:
-    """The distributions that bring a package's module, with their versions. Two of them overwrite each other."""
-    # Late: reading metadata takes longer than everything else a command's start needs.
+    """Installed distributions that provide a package's module, with versions. Two of them overwrite
+    each other's files.
+    """
+    # Imported late: reading metadata dominates the start-up time of a command.
     from importlib.metadata import PackageNotFoundError, version
 
     package = PACKAGES.get(name)
@@ -107,9 +111,9 @@ def find_installed(name: str) -> tuple[tuple[str, str], ...]:
 
 
 def find_requirement(name: str) -> str | None:
-    """What mezzo's own metadata demands of a package: "onnx<2,>=1.20". None where it demands nothing.
+    """The version requirement in mezzo's metadata, such as "onnx<2,>=1.20"; None if there is none.
 
-    Of a package that an extra brings: what that extra demands. Others may pin it for a purpose of their own.
+    For a package of an extra, that extra's requirement; other extras may pin it differently.
     """
     from importlib.metadata import PackageNotFoundError, requires
 
@@ -117,7 +121,7 @@ def find_requirement(name: str) -> str | None:
         lines = requires("mezzo") or []
     except PackageNotFoundError:  # run from a folder of sources
         return None
-    wanted = _normal(name)
+    normal_name = _normal(name)
     package = PACKAGES.get(name)
     extra = None if package is None else package.extra
     for line in lines:
@@ -125,13 +129,15 @@ def find_requirement(name: str) -> str | None:
         if extra is not None and _normal(extra) not in _normal(marker).replace("'", '"').split('"'):
             continue
         end = next((place for place, sign in enumerate(requirement) if sign in "<>=!~[ ("), len(requirement))
-        if _normal(requirement[:end]) == wanted:
+        if _normal(requirement[:end]) == normal_name:
             return requirement
     return None
 
 
 def is_within(version: str, requirement: str) -> bool:
-    """Whether a version keeps the bounds `>=`, `<` of a requirement; other operators are not judged."""
+    """Whether a version satisfies the `>=` and `<` bounds of a requirement; other operators are
+    ignored.
+    """
     start = next((place for place, sign in enumerate(requirement) if sign in "<>=!~"), len(requirement))
     for bound in requirement[start:].split(","):
         text = bound.strip()
@@ -143,7 +149,9 @@ def is_within(version: str, requirement: str) -> bool:
 
 
 def spell_install(name: str) -> str:
-    """The command that installs a package as mezzo wants it, for POSIX shells and Windows alike."""
+    """The pip command that installs a package in a supported version, quoted for POSIX shells and
+    Windows.
+    """
     package = PACKAGES.get(name)
     is_ours = package is not None and (package in BASE or package.extra is not None)
     requirement = find_requirement(name) if is_ours else None
@@ -151,12 +159,12 @@ def spell_install(name: str) -> str:
 
 
 def spell_reinstall(name: str) -> str:
-    """The command that puts a package that does not work in order, and leaves the others alone."""
+    """The pip command that repairs a broken package without touching others."""
     return f'pip install --force-reinstall --no-deps "{find_requirement(name) or name}"'
 
 
 def missing(name: str, feature: str, otherwise: str = "") -> InputError:
-    """The error of a feature whose package is not installed: what it needs and the command that brings it."""
+    """The error for a feature whose package is not installed, with the install command."""
     return InputError(f"{feature}: {name} is not installed; {spell_install(name)}{otherwise}")
 
 
@@ -165,7 +173,7 @@ def _normal(name: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The release of a version as numbers, without ends of zeros: "1.20.0rc1" is (1, 20)."""
+    """The release part of a version as numbers, without trailing zeros: "1.20.0rc1" is (1, 20)."""
     numbers = []
     for part in version.strip().partition("+")[0].split("."):
         digits = part[: next((place for place, sign in enumerate(part) if not sign.isdigit()), len(part))]

@@ -1,5 +1,5 @@
-"""Files by name: only regular ones are read or replaced, and a new one appears all at once. Devices, FIFOs, sockets
-and folders are refused before they are touched, links to them too.
+"""Safe file access: only regular files are read or replaced, and new files appear atomically.
+Devices, FIFOs, sockets and folders, and links to them, are refused before they are opened.
 """
 
 import io
@@ -12,10 +12,10 @@ from pathlib import Path
 from mezzo.common.errors import InputError
 
 _AT_ONCE_BYTES = 1 << 20
-# Folders of the system whose entries stand for devices and open files, not for places on a disk. A result that the
-# shell sends to a file shows there as a regular one: /dev/stdout.
+# System folders whose entries are devices and open files. /dev/stdout looks like a regular file when
+# the shell redirects it to one, so the folder is checked too.
 _OF_THE_SYSTEM = ("/dev", "/proc", "/sys")
-_ON_A_DISK = ("/dev/shm",)  # what a machine has as memory for files
+_ON_A_DISK = ("/dev/shm",)  # shared memory, which holds ordinary files
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -26,16 +26,18 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 def kind_of(mode: int) -> str | None:
-    """What stands at a path that is no regular file, in words; None for a regular file."""
+    """The kind of a path that is not a regular file, in words; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
     return next((words for holds, words in _KINDS if holds(mode)), "no regular file")
 
 
 def check_destination(path: str | os.PathLike[str], what: str = "") -> None:
-    """Check that a regular file can be put at a path, touching nothing. `what` says in errors what the path is for.
+    """Check that a regular file can be written at a path, without touching it. `what` names the
+    file's purpose in errors.
 
-    Raises InputError: something else is there, or it cannot be a file's name.
+    Raises InputError: something else is at the path, the folder is missing or not writable, or the
+    name is invalid.
     """
     place = Path(path)
     begin = f"cannot write {what + ' ' if what else ''}{_quote(path)}"
@@ -45,7 +47,7 @@ def check_destination(path: str | os.PathLike[str], what: str = "") -> None:
     try:
         kind = kind_of(os.stat(place).st_mode)
     except FileNotFoundError:
-        kind = None  # nothing is there, or a link that leads nowhere: it is replaced
+        kind = None  # no file, or a dangling link, which is replaced
     except (OSError, ValueError) as error:
         raise InputError(f"{begin}: {_say(error)}; name another file") from error
     if kind is not None:
@@ -57,34 +59,38 @@ def check_destination(path: str | os.PathLike[str], what: str = "") -> None:
 
 
 def check_destinations(wanted: Mapping[str, str | os.PathLike[str] | None], models: Iterable[Path] = ()) -> None:
-    """Check what a command writes beside its models, by what each file is for, before it starts: each can be written,
-    and no two of them and the models are one file.
+    """Check a command's output files, by purpose, before it starts: each is writable, and no two
+    outputs or models are the same file.
 
-    Raises InputError: one is at fault.
+    Raises InputError: a file is invalid.
     """
-    seen = {_identity(model): "a model" for model in models}
+    labels = {_identity(model): "a model" for model in models}
     for what, path in wanted.items():
         if path is None:
             continue
         check_destination(path, what)
         identity = _identity(Path(path))
-        if identity in seen:
-            raise InputError(f"{what} {_quote(path)} is {seen[identity]} of this command; give it a name of its own")
-        seen[identity] = f"the {what}"
+        if identity in labels:
+            raise InputError(f"{what} {_quote(path)} is {labels[identity]} of this command; give it a name of its own")
+        labels[identity] = f"the {what}"
 
 
 def stage_beside(destination: Path) -> Path:
-    """A free name beside a file, for what will become it."""
+    """An unused temporary name in the destination's folder."""
     return destination.with_name(f".{secrets.token_hex(8)}.mezzo-tmp")
 
 
 def kept_beside(resume: str | os.PathLike[str] | None, what: str) -> Path | None:
-    """The file beside the one to resume from that keeps what comes before a search: "ranges" or "calibration"."""
+    """The file next to a resume file that stores what precedes a search; `what` is ranges or
+    calibration.
+    """
     return None if resume is None else Path(f"{os.fspath(resume)}.{what}.npz")
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, what: str = "") -> None:
-    """Write a file, all of it or nothing. Raises InputError: it cannot be written; then nothing was."""
+    """Write a file atomically. Raises InputError: it cannot be written; then the destination is
+    unchanged.
+    """
     check_destination(path, what)
     place = Path(path)
     staged = stage_beside(place)
@@ -101,10 +107,10 @@ def write_file(path: str | os.PathLike[str], data: bytes, what: str = "") -> Non
 
 
 def replace_file(staged: Path, destination: Path) -> None:
-    """Move a finished file to its destination, which is looked at again: it may have become something else by now.
+    """Move a finished file to its destination, checked again because it may have changed meanwhile.
 
     Raises:
-        InputError: it has.
+        InputError: the destination is no longer a regular file or a free name.
         OSError: the file cannot be moved.
     """
     check_destination(destination)
@@ -115,13 +121,13 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> tuple[
     """Open a regular file for reading. O_NONBLOCK keeps a FIFO from blocking the open.
 
     Raises:
-        InputError: it is no regular file.
+        InputError: it is not a regular file.
         OSError: it cannot be opened.
     """
     flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     if not follow:
         flags |= getattr(os, "O_NOFOLLOW", 0)
-    if follow:  # before it is opened: opening some devices does something
+    if follow:  # checked before opening, which has side effects on some devices
         _check_regular(path, os.stat(path))
     descriptor = os.open(path, flags)
     try:
@@ -134,7 +140,9 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> tuple[
 
 
 def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
-    """The content of a regular file; None where it holds more than that. Errors are those of `open_regular`."""
+    """The content of a regular file; None if larger than `most_bytes`. Errors are those of
+    `open_regular`.
+    """
     handle, status = open_regular(path)
     with handle, io.BufferedReader(handle) as file:
         if status.st_size > most_bytes:
@@ -159,7 +167,7 @@ def _is_of_the_system(folder: str) -> bool:
 
 
 def _identity(path: Path) -> object:
-    """What two paths of one file share, whether it is there or not."""
+    """A key that is equal for two paths of the same file, existing or not."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Sizes in bytes, as people write and read them."""
+"""Formatting and parsing of sizes in bytes."""
 
 import re
 
@@ -7,7 +7,7 @@ _FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10,
 
 
 def format_size(size_bytes: int) -> str:
-    """Spell a size with three digits: 812 B, 1.52 MB."""
+    """Format a size with three significant digits: 812 B, 1.52 MB."""
     size, unit = float(size_bytes), 0
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1
@@ -18,7 +18,9 @@ def format_size(size_bytes: int) -> str:
 
 
 def read_size(text: str) -> int | None:
-    """Bytes of "6GB", "6 GB", "5.5G", "512MiB" or "6000000000"; None where it is none of these, or nothing."""
+    """Bytes of "6GB", "6 GB", "5.5G", "512MiB" or "6000000000"; None if the text is no size, or
+    zero.
+    """
     parts = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?I?)B?", text.strip().upper())
     if parts is None or parts[2] not in _FACTORS:
         return None

@@ -1,4 +1,4 @@
-"""Files that appear all at once, or not at all."""
+"""Atomic output of several files: all appear, or none."""
 
 import os
 from pathlib import Path
@@ -11,9 +11,10 @@ _BUFFER_BYTES = 1 << 20
 
 
 class Staging:
-    """Files written beside their destinations and moved there together. Leaving without `commit` removes them.
+    """Temporary files in the folders of their destinations, moved there together by `commit`.
+    Leaving the context without `commit` removes them.
 
-    A failing move puts back what the earlier ones replaced.
+    If a move fails, files that earlier moves replaced are restored.
     """
 
     def __init__(self) -> None:
@@ -23,18 +24,18 @@ class Staging:
         return self
 
     def create(self, destination: Path) -> BinaryIO:
-        """Open a new file that will become `destination`, with the permissions of one made in the ordinary way."""
+        """Open a temporary file that will become `destination`, with default permissions."""
         path = stage_beside(destination)
-        # Listed first, so that an interrupt right after the file is made still removes it.
+        # Recorded before it is created, so that an interrupt in between cannot leave it behind.
         self._staged.append((path, destination))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         return os.fdopen(os.open(path, flags, 0o666), "wb", buffering=_BUFFER_BYTES)
 
     def commit(self) -> None:
-        """Move all files to their destinations, in the order they were made.
+        """Move all files to their destinations, in the order they were created.
 
         Raises:
-            InputError: a destination has become something that is no file.
+            InputError: a destination is no longer a regular file or a free name.
             OSError: a file cannot be moved.
         """
         moved: list[tuple[Path, Path | None]] = []

@@ -1,4 +1,4 @@
-"""Opts out of the telemetry of libraries that mezzo loads."""
+"""Opt-out from the telemetry of libraries that mezzo loads."""
 
 import os
 
@@ -8,7 +8,7 @@ _OPT_OUTS = {"ORT_DISABLE_TELEMETRY": "1"}
 
 
 def opt_out_of_telemetry() -> None:
-    """Set the variables that turn telemetry off, for this process and those that it starts. A library that has loaded
-    before does not read them again.
+    """Set the opt-out variables for this process and its children. Has no effect on a library that
+    is already loaded.
     """
     os.environ.update(_OPT_OUTS)

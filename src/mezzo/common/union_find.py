@@ -1,10 +1,12 @@
-"""Those who agree, by the smallest of them."""
+"""Union-find: the smallest member of each set of joined elements."""
 
 from collections.abc import Sequence
 
 
 def joined(roots: Sequence[int], pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """The roots once pairs are joined: of those who agree, the smallest."""
+    """The representative of each element after joining `pairs`: the smallest member of its set.
+    `roots` are the parents before.
+    """
     if not pairs:
         return tuple(roots)
     parent = list(roots)
@@ -15,7 +17,7 @@ def joined(roots: Sequence[int], pairs: Sequence[tuple[int, int]]) -> tuple[int,
             node = parent[node]
         return node
 
-    for one, other in pairs:
-        first, second = sorted((find(one), find(other)))
+    for left, right in pairs:
+        first, second = sorted((find(left), find(right)))
         parent[second] = first
     return tuple(find(node) for node in range(len(parent)))

@@ -1,4 +1,6 @@
-"""The line about a file or a folder that was handed over for a model: what it is, and which file to name or make."""
+"""Error messages for files and folders that are not ONNX models: what they are, and which file to
+name or create.
+"""
 
 import os
 import re
@@ -9,7 +11,7 @@ from mezzo.common.message_style import setting
 from mezzo.common.name_matching import aside, did_you_mean
 
 _MODEL = ".onnx"
-# What is looked at of a folder.
+# Entries of a folder that are listed at most.
 _MOST_NAMES = 2000
 _ADDRESS = re.compile(r"[A-Za-z]{2,}:/+([^?#]*/)?(?P<file>[^/?#]*)")
 # "bert-base-uncased", "BAAI/bge-small-en-v1.5"
@@ -17,13 +19,15 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(?<!\.onnx)")
 
 
 def describe_stranger(path: str | os.PathLike[str], kind: FileKind) -> str:
-    """The line about a file of another kind where a model was wanted: what it is, and how to get a model."""
+    """The error for a file of another type in place of a model: its type, and how to get a model."""
     where = os.fspath(path)
     return f"{where!r} is {kind.what}, not an ONNX model; {_spell(kind.remedy, where)}"
 
 
 def advise_missing(path: str | os.PathLike[str]) -> str:
-    """What to do about a model that is not there, as far as its name tells; with the sign that goes before it."""
+    """Advice for a model path that does not exist, guessed from the name, with its leading
+    punctuation.
+    """
     where = os.fspath(path)
     address = _ADDRESS.match(where)
     if address is not None:
@@ -38,30 +42,30 @@ def advise_missing(path: str | os.PathLike[str]) -> str:
 
 
 def describe_folder(path: str | os.PathLike[str]) -> str:
-    """The line about a folder where one model was wanted: what is in it, and which file to name or make."""
+    """The error for a folder in place of a model: its content, and which file to name or create."""
     where = os.fspath(path)
     names = _names_in(where)
     models = [name for name in names if name.lower().endswith(_MODEL)]
     if len(models) == 1:
         return f"{where!r} is a folder; name the model in it, {os.path.join(where, models[0])!r}"
     if models:
-        told = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
-        return f"{where!r} is a folder with {len(models)} models, {told}; name one of them"
+        listed = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
+        return f"{where!r} is a folder with {len(models)} models, {listed}; name one of them"
     return f"{where!r} is {_folder_without_models(where, names)}"
 
 
 def _folder_without_models(where: str, names: Iterable[str]) -> str:
-    found = set(names)
-    if "saved_model.pb" in found:
+    entries = set(names)
+    if "saved_model.pb" in entries:
         convert = f"python -m tf2onnx.convert --saved-model {where} --output model.onnx"
         return f"a SavedModel of TensorFlow, not an ONNX model; convert it: {convert}"
     if where.rstrip("/").lower().endswith(".mlpackage"):
         return "a model of Core ML, not an ONNX model; name the model that it was made from"
-    weights = sorted(name for name in found if name.endswith((".safetensors", ".bin", ".gguf", ".pt", ".pth")))
-    if "config.json" in found and weights:
+    weights = sorted(name for name in entries if name.endswith((".safetensors", ".bin", ".gguf", ".pt", ".pth")))
+    if "config.json" in entries and weights:
         export = EXPORT_FROM_HUB.format(path=where)
         return f"a model of Hugging Face without ONNX files ({weights[0]}); export it: {export}"
-    below = (os.path.join(where, name) for name in sorted(found))
+    below = (os.path.join(where, name) for name in sorted(entries))
     inside = next((f for f in below if any(name.lower().endswith(_MODEL) for name in _names_in(f))), None)
     if inside is not None:
         return f"a folder without an .onnx file; there is one in {inside!r}: name that"
@@ -84,7 +88,7 @@ def _spell(remedy: str, path: str) -> str:
 
 
 def _names_in(folder: str) -> list[str]:
-    """The first names in a folder, sorted; nothing where it cannot be read."""
+    """The first names in a folder, sorted; empty if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry, _ in zip(entries, range(_MOST_NAMES), strict=False))

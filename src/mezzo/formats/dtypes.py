@@ -1,4 +1,4 @@
-"""The element types mezzo knows, and what each floating format can hold."""
+"""Element types, and the range and precision of each floating-point format."""
 
 import enum
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 
 class DType(enum.Enum):
-    """Element type of a value, spelled as ONNX spells it, but for what is quantized. The value is the short name of
-    dumps.
+    """Element type of a value, named as in ONNX except for quantized formats. The enum's value is
+    the short name in dumps.
     """
 
     FLOAT64 = "f64"
@@ -37,7 +37,7 @@ class DType(enum.Enum):
     UINT2 = "u2"
     BOOL = "bool"
     STRING = "str"
-    QUANTIZED8 = "int8"  # eight bits with a scale; what stores them, I8 or U8, is its parameters' (core.quantization)
+    QUANTIZED8 = "int8"  # 8-bit integers with a scale; `Quantization.dtype` says whether INT8 or UINT8
     QUANTIZED_E4M3 = "fp8"  # FP8 with a scale
     QUANTIZED_E5M2 = "fp8-e5m2"
     COMPLEX64 = "c64"
@@ -50,14 +50,14 @@ class DType(enum.Enum):
         return self.value
 
 
-# BF16 reaches about as far as FP32, 3e38.
+# Between the ranges of FP16 (6.5e4) and BF16 (3e38, as FP32).
 _WIDE_RANGE = 1e30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """What a floating format can hold. `eps` is the gap after 1.0. `words` are what people call it, the first what
-    options do.
+    """Range and precision of a floating-point format. `eps` is the gap after 1.0. `words` are its
+    names, the first the one that options use.
     """
 
     dtype: DType
@@ -80,11 +80,11 @@ class Format:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the range reaches about as far as FP32's. bf16 does."""
+        """Whether the range is about that of FP32, as BF16's is."""
         return self.max_finite >= _WIDE_RANGE
 
 
-# IEEE 754-2019 (f64, f32, f16); bf16: f32 cut to 16 bits.
+# Source: IEEE 754-2019 (f64, f32, f16); bf16 is f32 truncated to 16 bits.
 FORMATS: dict[DType, Format] = {
     DType.FLOAT64: Format(
         dtype=DType.FLOAT64,
@@ -122,7 +122,7 @@ FORMATS: dict[DType, Format] = {
         eps=2.0**-7,
         words=("bf16", "bfloat16", "bfloat", "brainfloat16", "brain16"),
     ),
-    # A scale reaches as far as it is chosen to, so the range is FP32's; the step is a 256th of what a tensor spans.
+    # The scale is an FP32 number, so the range is FP32's; a step is 1/256 of the tensor's range.
     DType.QUANTIZED8: Format(
         dtype=DType.QUANTIZED8,
         size_bytes=1,
@@ -132,7 +132,7 @@ FORMATS: dict[DType, Format] = {
         eps=2.0**-7,
         words=("int8", "i8", "u8", "uint8", "s8", "qint8", "quint8", "q8", "w8a8"),
     ),
-    # The same, and the largest step is a fourteenth and a seventh of the largest number.
+    # Range by the scale, as above; the largest step is 1/14 (E4M3) and 1/7 (E5M2) of the largest number.
     DType.QUANTIZED_E4M3: Format(
         dtype=DType.QUANTIZED_E4M3,
         size_bytes=1,
@@ -156,8 +156,8 @@ FORMATS: dict[DType, Format] = {
     ),
 }
 
-# Formats whose numbers stand for floats by a scale, and what stores them, the first to prefer. What has a sign stores
-# zero as zero. A conversion to one takes parameters, which come from data.
+# Quantized formats and their storage types, preferred first. Signed storage is symmetric: its zero
+# point is 0. Conversion needs scales, which come from calibration data.
 STORED_AS: Mapping[DType, tuple[DType, ...]] = MappingProxyType(
     {
         DType.QUANTIZED8: (DType.UINT8, DType.INT8),
@@ -166,29 +166,29 @@ STORED_AS: Mapping[DType, tuple[DType, ...]] = MappingProxyType(
     }
 )
 QUANTIZED: frozenset[DType] = frozenset(STORED_AS)
-# What stores them, with what stores constants that are added to sums of products of integers, and what they are of.
+# Storage types and their quantized formats; INT32 stores biases of INT8 matmuls and convolutions.
 STORES: Mapping[DType, DType] = MappingProxyType(
     {stored: dtype for dtype, several in STORED_AS.items() for stored in several} | {DType.INT32: DType.QUANTIZED8}
 )
 
 HIGH = DType.FLOAT32
 LOW_DTYPES: dict[str, DType] = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
-# All that a model is converted to, by the word of options.
+# Formats that a model can be converted to, by their names in options.
 LEVEL_DTYPES: dict[str, DType] = {
     **LOW_DTYPES,
     "int8": DType.QUANTIZED8,
     "fp8": DType.QUANTIZED_E4M3,
     "fp8-e5m2": DType.QUANTIZED_E5M2,
 }
-# What a row of a policy or a target means that names no format. Not all of LOW_DTYPES: their authors knew these, and a
-# format that mezzo learns later is for each of them to take up.
+# Default formats of policy and target rows that name none. Fixed, unlike LOW_DTYPES: the author of a
+# row has to opt in to formats that mezzo adds later.
 HALF_FORMATS: frozenset[DType] = frozenset({DType.FLOAT16, DType.BFLOAT16})
 FLOATING = frozenset({DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 
 
 def narrow_formats() -> frozenset[DType]:
-    """The formats whose range falls far short of FP32's: what a rule about overflow is about."""
-    return frozenset(dtype for dtype, held in FORMATS.items() if not held.is_wide)
+    """Formats with a range far smaller than FP32's, to which overflow rules apply."""
+    return frozenset(dtype for dtype, row in FORMATS.items() if not row.is_wide)
 
 
 _BITS = {
@@ -200,7 +200,7 @@ _BITS = {
 }  # fmt: skip
 
 
-# Whether integers of a type have a sign.
+# Whether each integer type is signed.
 _SIGNED = {
     DType.INT64: True, DType.INT32: True, DType.INT16: True, DType.INT8: True, DType.INT4: True, DType.INT2: True,
     DType.UINT64: False, DType.UINT32: False, DType.UINT16: False, DType.UINT8: False, DType.UINT4: False,
@@ -209,7 +209,7 @@ _SIGNED = {
 
 
 def integer_span(dtype: DType) -> tuple[int, int] | None:
-    """Smallest and largest integer of a type; None of a type of other things."""
+    """Smallest and largest integer of an integer type; None for other types."""
     is_signed = _SIGNED.get(dtype)
     if is_signed is None:
         return None
@@ -217,15 +217,15 @@ def integer_span(dtype: DType) -> tuple[int, int] | None:
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
 
 
-# The largest finite number of floats that store what is quantized. Source: OCP FP8 1.0.
+# Largest finite numbers of the FP8 storage types. Source: OCP FP8 1.0.
 _LARGEST = {DType.FLOAT8E4M3FN: 448, DType.FLOAT8E5M2: 57344}
 
 
 def storage_span(dtype: DType) -> tuple[int, int]:
-    """Smallest and largest finite number of a type that stores what is quantized."""
+    """Smallest and largest finite number of a storage type of a quantized format."""
     return integer_span(dtype) or (-_LARGEST[dtype], _LARGEST[dtype])
 
 
 def size_bits(dtype: DType) -> int:
-    """Bits of one element in memory. Strings count as 64, a pointer."""
+    """Bits per element in memory. Strings count as 64, a pointer."""
     return 64 if dtype is DType.STRING else _BITS.get(dtype, 8)

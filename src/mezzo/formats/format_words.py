@@ -1,5 +1,6 @@
-"""What people write where a format is asked for: words in any spelling, and dtypes of numpy, ml_dtypes, torch and ONNX,
-told by their names, so that none of those has to be installed. What a format is called stands in its row of `FORMATS`.
+"""Parsing of format names: any spelling, and dtypes of numpy, ml_dtypes, torch and ONNX. Dtypes are
+identified by name, so that none of these libraries has to be installed. The names of a format are
+in its row of `FORMATS`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,19 +13,19 @@ from mezzo.formats.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTI
 
 
 class Dtype(Protocol):
-    """A dtype of numpy, torch or another library, as far as type checkers are told."""
+    """A dtype of numpy, torch or another library, as type checkers see it."""
 
     @property
     def itemsize(self) -> int: ...
 
 
-# What a caller may give: a word, several, or a dtype of any library, whose name alone is read.
+# Accepted format arguments: a name, several, or a dtype of any library, identified by its name.
 FormatLike = str | int | type | DType | Dtype | Sequence[object]
 
-# Numbers that ONNX gives its types (TensorProto.DataType, onnx.proto3): 10 can mean nothing else, 16 also means bits.
+# Type numbers of ONNX (TensorProto.DataType). 10 is unambiguous; 16 (BF16) may also mean 16 bits.
 _ONNX_NUMBERS = {10: "fp16"}
 _BITS = "16"
-# Kinds of formats that people ask for and no conversion goes to: what begins their names, and why.
+# Unsupported families of formats: prefixes of their names, and the explanation.
 _ELSEWHERE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("fp8", "float8", "f8", "e4m3", "e5m2", "mxfp8", "hf8"),
@@ -49,11 +50,12 @@ _NOTHING = ("", "none", "no")
 
 
 def read_format(given: object, what: str, others: Sequence[str] = (), formats: Mapping[str, DType] = LOW_DTYPES) -> str:
-    """The word of the format that was asked for, one of `formats`, or one of the `others` that this place takes too.
+    """The option name of the requested format: one of `formats`, or one of `others`, words that the
+    option accepts too.
 
-    `what` is what takes it, for errors: "--to".
+    `what` names the option in errors: "--to".
 
-    Raises InputError: it is no format, or none that a model is converted to.
+    Raises InputError: it is no format, or not one of `formats`.
     """
     text = _text_of(given)
     word = None if text is None else _word_of(text)
@@ -64,33 +66,33 @@ def read_format(given: object, what: str, others: Sequence[str] = (), formats: M
 
 
 def plain_word(given: object) -> object:
-    """What was given as options have it, where it is a format in any spelling; else as it is, for `read_format` to
-    refuse.
+    """The option name of a format in any spelling; the argument itself if it is no format, for
+    `read_format` to reject.
     """
     text = _text_of(given)
     word = None if text is None else _word_of(text)
     return given if word is None else word
 
 
-def _text_of(given: object) -> str | None:
-    """What a dtype is called by its library, without what stands before the last dot; None of what has no name."""
-    match given:
+def _text_of(argument: object) -> str | None:
+    """The name of a dtype in its library; None if it has no name."""
+    match argument:
         case str():
-            return given
+            return argument
         case DType():
-            return given.value
+            return argument.value
         case bool():
             return None
-        case int() if not hasattr(given, "name"):
-            return _ONNX_NUMBERS.get(given, str(given))
+        case int() if not hasattr(argument, "name"):
+            return _ONNX_NUMBERS.get(argument, str(argument))
     for name in ("__name__", "name"):
-        if isinstance(text := getattr(given, name, None), str):
+        if isinstance(text := getattr(argument, name, None), str):
             return text
-    return str(given) if type(given).__module__.partition(".")[0] == "torch" else None
+    return str(argument) if type(argument).__module__.partition(".")[0] == "torch" else None
 
 
 def _word_of(text: str) -> str | None:
-    """The word that options have for what a text calls a format; None where it calls none."""
+    """The option name of a format in any spelling; None if the text names no format."""
     bare = fold(text.strip().rpartition(".")[2])
     for word in LEVEL_DTYPES:
         if bare == fold(word):
@@ -98,9 +100,9 @@ def _word_of(text: str) -> str | None:
     return next((row.words[0] for row in FORMATS.values() if bare in map(fold, row.words)), None)
 
 
-def _remedy(what: str, text: str | None, word: str | None, taken: Sequence[str]) -> str:
-    """Why a format is none to ask for, as far as that is known, and what to write."""
-    choose = f"choose one of {', '.join(taken)}"
+def _remedy(option_name: str, text: str | None, word: str | None, choices: Sequence[str]) -> str:
+    """Why a format is rejected, if known, and what to write instead."""
+    choose = f"choose one of {', '.join(choices)}"
     if text is None:
         return f"write its name, or give a dtype; {choose}"
     bare = fold(text.strip().rpartition(".")[2])
@@ -111,35 +113,35 @@ def _remedy(what: str, text: str | None, word: str | None, taken: Sequence[str])
     if word is not None and LEVEL_DTYPES.get(word) in QUANTIZED:
         return f"{word} is what operators are quantized to, with scales from data, and no type for this; {choose}"
     if word is not None:
-        return f"this takes {join_with_or(taken)}"
+        return f"this takes {join_with_or(choices)}"
     if bare == _BITS:
-        halves = [name for name in taken if FORMATS[LEVEL_DTYPES.get(name, HIGH)].size_bytes == 2]
+        halves = [name for name in choices if FORMATS[LEVEL_DTYPES.get(name, HIGH)].size_bytes == 2]
         return f"two formats have 16 bits; choose one of {', '.join(halves)}"
     if bare in _MIXES:
         return f"every conversion mixes FP32 with a low format; {choose}"
     if bare in _LEFT_OPEN:
-        return f"leave {what} out for the usual one, or {choose}"
+        return f"leave {option_name} out for the usual one, or {choose}"
     if bare in _NOTHING:
         return choose
-    known = next((why for begins, why in _ELSEWHERE if any(_is_of(bare, begin) for begin in begins)), None)
-    if known is not None:
-        return f"{known}; {choose}"
-    names = {name: row.words[0] for row in FORMATS.values() for name in row.words if row.words[0] in taken}
+    reason = next((why for begins, why in _ELSEWHERE if any(_is_of(bare, begin) for begin in begins)), None)
+    if reason is not None:
+        return f"{reason}; {choose}"
+    names = {name: row.words[0] for row in FORMATS.values() for name in row.words if row.words[0] in choices}
     question = ask_for(names[near] for near in nearest(bare, names, 1))
     return f"{question} {choose}" if question else choose
 
 
 def _is_of(bare: str, begin: str) -> bool:
-    """Whether a word begins so, its number whole: "fp6" begins no "fp61"."""
+    """Whether a name begins with a prefix and its whole number: "fp6" is no prefix of "fp61"."""
     rest = bare.removeprefix(begin)
     return rest != bare and not (begin[-1].isdigit() and rest[:1].isdigit())
 
 
 def read_formats(to: FormatLike) -> tuple[str, ...]:
-    """The formats asked for: one, several with commas between them, or a sequence of some. What is quantized stands
-    first.
+    """The requested formats: one, several separated by commas, or a sequence. The quantized format
+    comes first.
 
-    Raises InputError: one of them is no format, or is said twice, or there is none.
+    Raises InputError: one of them is no format or occurs twice, or there is none.
     """
     if isinstance(to, str):
         parts: Sequence[object] = to.split(",")
@@ -168,19 +170,19 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
 
 
 def spell_formats(to: FormatLike) -> str:
-    """The formats asked for as options have them: "int8,bf16".
+    """The requested formats as options spell them: "int8,bf16".
 
-    Raises InputError: they are none, or do not go together.
+    Raises InputError: one is no format, or they cannot be combined.
     """
     return ",".join(read_formats(to))
 
 
 def words_of(dtypes: Collection[DType]) -> tuple[str, ...]:
-    """The words of formats that a model is converted to, as options have them; what is quantized stands first."""
+    """Option names of the formats that a model is converted to; the quantized format comes first."""
     words = [word for word, dtype in LEVEL_DTYPES.items() if dtype in dtypes]
     return tuple(sorted(words, key=lambda word: LEVEL_DTYPES[word] not in QUANTIZED))
 
 
 def words_for(formats: Mapping[str, DType] = LOW_DTYPES) -> tuple[str, ...]:
-    """Every word that stands for one of these formats, for pages: "fp16", "float16", "half", ..."""
+    """All names of these formats, for documentation pages: "fp16", "float16", "half", ..."""
     return tuple(word for dtype in formats.values() for word in FORMATS[dtype].words)

@@ -1,4 +1,4 @@
-"""Precisions in an order: what a plan chooses from. Neighbours convert into each other, and nobody else does."""
+"""Ordered precision levels of a plan. Only neighbouring levels convert into each other."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from mezzo.formats.dtypes import QUANTIZED, DType, size_bits
 
 
 class Precision(NamedTuple):
-    """The dtypes of one node: of its products, of its sums, and of what it hands on."""
+    """The dtypes of one node: multiplication inputs, accumulation, and output."""
 
     compute: DType
     accumulate: DType
@@ -17,16 +17,17 @@ class Precision(NamedTuple):
 
 
 def uniform(dtype: DType) -> Precision:
-    """Everything in one dtype; sums are left to the runtime, which the schema does not type."""
+    """One dtype throughout; the ONNX schema does not type the accumulation."""
     return Precision(dtype, dtype, dtype)
 
 
 @dataclass(frozen=True)
 class PrecisionLine:
-    """The levels of a plan, and which of them models come in. An assignment is the number of a level per node.
+    """The levels of a plan, and the index of the base, the precision of the source model. An
+    assignment is a level index per node.
 
-    Between levels t and t + 1 stands threshold t, and one conversion. So a value that is made at level 0 and wanted at
-    level 2 is wanted at level 1 on the way. Every level hands on a dtype of its own.
+    Threshold t is the conversion between levels t and t + 1. A value that is produced at level 0
+    and used at level 2 is converted to level 1 on the way. Each level has its own output dtype.
     """
 
     levels: tuple[Precision, ...]
@@ -38,7 +39,7 @@ class PrecisionLine:
 
     @cached_property
     def dtypes(self) -> tuple[DType, ...]:
-        """What each level hands on."""
+        """The output dtype of each level."""
         return tuple(level.output for level in self.levels)
 
     @property
@@ -47,27 +48,27 @@ class PrecisionLine:
 
     @cached_property
     def others(self) -> tuple[int, ...]:
-        """The levels beside the base, the nearest to it first, those above it before those below."""
+        """The levels except the base, nearest to it first, those above it before those below."""
         return (*range(self.base + 1, len(self.levels)), *reversed(range(self.base)))
 
     @cached_property
     def beside(self) -> tuple[DType, ...]:
-        """What the levels beside the base hand on, in the line's order."""
+        """The output dtypes of the levels except the base, in level order."""
         return tuple(dtype for dtype in self.dtypes if dtype is not self.base_dtype)
 
     @cached_property
     def quantized(self) -> int | None:
-        """The level whose numbers stand for floats by a scale; None where there is none."""
+        """The level with a quantized format; None if there is none."""
         return next((level for level, dtype in enumerate(self.dtypes) if dtype in QUANTIZED), None)
 
     @cached_property
     def quantized_format(self) -> DType | None:
-        """What that level's numbers are of; None where there is none."""
+        """The quantized format; None if no level has one."""
         return None if self.quantized is None else self.dtypes[self.quantized]
 
     @property
     def only_other(self) -> DType:
-        """What the level beside the base hands on, of a line that has one such."""
+        """The output dtype of the level that is not the base, for a line of two levels."""
         (level,) = self.others
         return self.dtypes[level]
 
@@ -76,7 +77,7 @@ class PrecisionLine:
         return range(len(self.levels) - 1)
 
     def level_of(self, dtype: DType | None) -> int | None:
-        """The level that hands on a dtype; None where no level does."""
+        """The level with this output dtype; None if there is none."""
         return self._by_dtype.get(dtype)
 
     @cached_property
@@ -84,35 +85,37 @@ class PrecisionLine:
         return {dtype: level for level, dtype in enumerate(self.dtypes)}
 
     def side(self, level: int) -> int:
-        """The place of a level among those beside the base, in the line's order."""
+        """The index of a level among the levels except the base."""
         return level if level < self.base else level - 1
 
     def threshold_of(self, level: int) -> int:
-        """The threshold between a level beside the base and the one before it, towards the base."""
+        """The threshold between a level and its neighbour towards the base."""
         return level - 1 if level > self.base else level
 
     def narrower(self, level: int) -> int:
-        """Bits of one element that a level saves against the base; below 0 where it is wider."""
+        """Bits per element that a level saves compared with the base; negative if it is wider."""
         return size_bits(self.base_dtype) - size_bits(self.dtypes[level])
 
     def conversion_bits(self, threshold: int) -> int:
-        """Bits that converting one element across a threshold reads and writes."""
+        """Bits read and written to convert one element across a threshold."""
         return size_bits(self.dtypes[threshold]) + size_bits(self.dtypes[threshold + 1])
 
 
 def float_of(line: PrecisionLine) -> DType:
-    """The float beside the base, if there is one; else the only level beside it: what a model is read for."""
+    """The low-precision float of a line; without one, the quantized format."""
     floats = [dtype for dtype in line.beside if dtype not in QUANTIZED]
     return floats[0] if floats else line.beside[0]
 
 
 def line_of(base: DType, *others: DType) -> PrecisionLine:
-    """A line from the base on, every level in one dtype throughout."""
+    """A line of uniform levels, from the base on."""
     return PrecisionLine(tuple(map(uniform, (base, *others))))
 
 
 def between(first: int, wanted: Iterable[int]) -> list[int]:
-    """The levels that have to be made for a value of level `first` to be had at the levels wanted, nearest first."""
+    """The levels that a value produced at level `first` has to be converted to, to be available at
+    the levels `wanted`, nearest first.
+    """
     reached = set(wanted)
     above, below = max(reached, default=first), min(reached, default=first)
     return [*range(first + 1, above + 1), *range(first - 1, below - 1, -1)]

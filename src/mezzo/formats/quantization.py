@@ -1,4 +1,4 @@
-"""How a tensor of floats is held in few bits with a scale: the parameters that Quantize and Dequantize take."""
+"""Quantization parameters of a tensor, as QuantizeLinear and DequantizeLinear take them."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,16 @@ from mezzo.formats.dtypes import STORES, DType, storage_span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
-    """What stands for a float x: round(x / scale) + zero_point, rounded to the nearest number of the dtype, ties to
-    even, and kept within the dtype.
+    """Affine quantization: a float x is stored as round(x / scale) + zero_point, rounded to nearest
+    even and saturated to the dtype.
 
-    `scales` and `zero_points` have one entry for the whole tensor, where `axis` is None, or one per slice along `axis`,
-    counted from the front. Scales are above 0, finite, and FP32 numbers; zero points are within the dtype.
+    `scales` and `zero_points` have one entry per tensor if `axis` is None, else one per slice along
+    `axis`, counted from the front. Scales are positive, finite FP32 numbers; zero points are within
+    the range of the dtype.
 
-    `turned`, of a constant: a bit per element in the order of memory, the first of a byte its highest, set where the
-    other of the two integers next to x / scale stands for it than the nearest; empty where none is.
+    `turned`, for constants only: one bit per element in memory order, most significant bit first,
+    set where the element is rounded to the farther of its two neighbouring integers (GPTQ); empty
+    if none is.
     """
 
     dtype: DType
@@ -30,15 +32,15 @@ class Quantization:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether zero is stored as zero."""
+        """Whether all zero points are 0."""
         return not any(self.zero_points)
 
     @property
     def span(self) -> tuple[int, int]:
-        """Smallest and largest number that is stored."""
+        """Smallest and largest stored number."""
         return storage_span(self.dtype)
 
     @property
     def format(self) -> DType:
-        """The format whose numbers are stored so."""
+        """The quantized format that this storage type belongs to."""
         return STORES[self.dtype]

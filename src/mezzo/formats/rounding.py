@@ -1,4 +1,4 @@
-"""How each floating format rounds: numbers really rounded, and the magnitudes from which they overflow or vanish."""
+"""Rounding to floating-point formats, and the magnitudes from which numbers overflow or underflow."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,7 +12,7 @@ from mezzo.formats.dtypes import DType
 
 Floats = npt.NDArray[np.float32]
 
-# The formats that ranges are told for.
+# Formats for which range statistics are reported.
 RANGED = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2)
 _STORAGE: dict[DType, np.dtype[Any]] = {
     DType.FLOAT16: np.dtype(np.float16), DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
@@ -22,14 +22,16 @@ _INFINITY_BITS = 0x7F800000
 
 
 def round_through(values: Floats, dtype: DType) -> Floats:
-    """Round f32 numbers to a format, to nearest even, and back. What the format cannot hold becomes infinite or NaN."""
+    """Round f32 numbers to a format, to nearest even, and back to f32. Numbers out of range become
+    infinite or NaN.
+    """
     with np.errstate(all="ignore"):
         return values.astype(_STORAGE[dtype]).astype(np.float32)
 
 
 @cache
 def beyond_from(dtype: DType) -> float:
-    """The smallest magnitude, as f32, that does not round to a finite number. f16: 65520.0."""
+    """The smallest magnitude, as f32, that overflows when rounded. f16: 65520.0."""
     return _first(lambda magnitude: not np.isfinite(round_through(magnitude, dtype))[0])
 
 
@@ -42,13 +44,13 @@ def vanishing_up_to(dtype: DType) -> float:
 
 @cache
 def smallest_normal(dtype: DType) -> float:
-    """The smallest normal number. f16: 2 ** -14. Source: the limits that ml_dtypes tells."""
+    """The smallest normal number. f16: 2 ** -14. Source: ml_dtypes.finfo."""
     limits = ml_dtypes.finfo(_STORAGE[dtype])  # type: ignore[no-untyped-call]  # ml_dtypes types its classes only
     return float(limits.smallest_normal)
 
 
 class Limits(NamedTuple):
-    """Magnitudes that a format can hold."""
+    """Largest finite, smallest normal and smallest subnormal number of a format."""
 
     largest: float
     smallest_normal: float
@@ -57,16 +59,17 @@ class Limits(NamedTuple):
 
 @cache
 def limits_of(dtype: DType) -> Limits:
-    """The largest finite number, the least that keeps all digits, the least but zero. f16: 65504, 2 ** -14, 2 ** -24.
-
-    Source: the limits that ml_dtypes tells.
+    """Largest finite, smallest normal and smallest subnormal number. f16: 65504, 2 ** -14, 2 **
+    -24. Source: ml_dtypes.finfo.
     """
-    told = ml_dtypes.finfo(_STORAGE[dtype])  # type: ignore[no-untyped-call]  # ml_dtypes types its classes only
-    return Limits(float(told.max), float(told.smallest_normal), float(told.smallest_subnormal))
+    limits = ml_dtypes.finfo(_STORAGE[dtype])  # type: ignore[no-untyped-call]  # ml_dtypes types its classes only
+    return Limits(float(limits.max), float(limits.smallest_normal), float(limits.smallest_subnormal))
 
 
 def _first(holds: Callable[[Floats], bool]) -> float:
-    """The smallest positive f32 for which something holds that, once true, stays true; infinity is the last tried."""
+    """The smallest positive f32 that satisfies a monotone predicate, by bisection over bit
+    patterns; infinity if no finite one does.
+    """
     low, high = 0, _INFINITY_BITS
     while high - low > 1:
         middle = (low + high) // 2

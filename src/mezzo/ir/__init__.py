@@ -1,5 +1,6 @@
-"""The graph that the planner sees: nodes, values, uses, scopes, the same as arrays, selectors and minimum cuts.
+"""Graph data structures of the planner: nodes, values, uses, scopes, array columns, selectors and
+minimum cuts.
 
-Imports: `common`, `formats`. Knows no ONNX and no PyTorch.
-Add here what any dialect's graph has.
+Imports: `common`, `formats`. Independent of ONNX and PyTorch. Add here what the graphs of all
+dialects share.
 """

@@ -1,5 +1,5 @@
-"""A graph as arrays: what the planner asks of every use and value at once. Derived from the Graph, never instead of
-it.
+"""Graph as NumPy arrays, for vectorized queries over all uses and values. Derived from the Graph,
+which stays the reference.
 """
 
 from collections.abc import Sequence, Set
@@ -23,7 +23,7 @@ GROUP, FIXED, ANY = 0, 1, 2
 
 
 def distinct(numbers: Ints) -> Ints:
-    """The different numbers, in order. `np.unique` says the same, and loads masked arrays first."""
+    """Sorted unique numbers. Replaces `np.unique`, which imports masked arrays on first use."""
     ordered = np.sort(numbers)
     is_first = np.ones(len(ordered), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
@@ -36,10 +36,12 @@ _UNKNOWN = len(_DTYPES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Uses in node order, values and nodes by id. Roles are GROUP, FIXED or ANY; kinds index the members of Kind.
+    """Arrays of a graph: uses in node order, values and nodes by id. Roles are GROUP, FIXED or ANY;
+    kinds are indices into Kind.
 
-    `value_role` is the role of the port that makes the value. `repeats` are those of the scope a value or node is in.
-    A model has few signatures: `signatures` lists them, `node_signature` says which one a node has.
+    `value_role` is the role of the output port that produces the value. `repeats` are those of the
+    scope of a value or node. `signatures` lists the distinct signatures, which are few;
+    `node_signature` indexes it.
     """
 
     signatures: tuple[Signature, ...]
@@ -60,43 +62,47 @@ class Columns:
     node_repeats: Ints
 
     def is_kind(self, *kinds: Kind) -> Bools:
-        """Which nodes are of any of these kinds."""
+        """Mask of the nodes of any of these kinds."""
         codes = list(Kind)
-        found: Bools = np.isin(self.node_kind, [codes.index(kind) for kind in kinds])
-        return found
+        mask: Bools = np.isin(self.node_kind, [codes.index(kind) for kind in kinds])
+        return mask
 
     def holds(self, *dtypes: DType) -> Bools:
-        """Which values hold any of these dtypes today."""
-        found: Bools = np.isin(self.value_dtype, [_DTYPES[dtype] for dtype in dtypes])
-        return found
+        """Mask of the values with any of these dtypes in the source model."""
+        mask: Bools = np.isin(self.value_dtype, [_DTYPES[dtype] for dtype in dtypes])
+        return mask
 
     @property
     def use_wants(self) -> Bools:
-        """Which uses want a level of their value; what comes suits the others."""
+        """Mask of the uses that need their value at a certain level; the others accept any dtype."""
         wants: Bools = self.use_role != ANY
         return wants
 
     def levels_held(self, line: "PrecisionLine") -> Ints:
-        """The level of the dtype that each value has today; the base where that is no level's."""
+        """The level of each value's dtype in the source model; the base if the dtype has no level."""
         by_code = np.full(_UNKNOWN + 1, line.base, np.int64)
         by_code[[_DTYPES[dtype] for dtype in line.dtypes]] = np.arange(len(line.dtypes))
-        found: Ints = by_code[self.value_dtype]
-        return found
+        levels: Ints = by_code[self.value_dtype]
+        return levels
 
     def made_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
-        """The level at which its producer makes each value, given the level that each node runs at."""
+        """The level at which each value is produced, given the level of each node."""
         at = np.asarray(levels, np.int64)
         return np.where(self.value_role == GROUP, at[self.value_producer], self.levels_held(line))
 
     def wanted_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
-        """The level at which each use wants its value. Uses with the role ANY say nothing."""
+        """The level at which each use needs its value, given the level of each node; meaningless
+        for role ANY.
+        """
         at = np.asarray(levels, np.int64)
-        held = np.where(self.use_widened, line.base, self.levels_held(line)[self.use_value])
-        return np.where(self.use_role == GROUP, at[self.use_node], held)
+        unchanged = np.where(self.use_widened, line.base, self.levels_held(line)[self.use_value])
+        return np.where(self.use_role == GROUP, at[self.use_node], unchanged)
 
 
 class UsesByValue:
-    """Uses of each value, by value id, in node order. Made when asked for: most values are never asked about."""
+    """Uses of each value, by value id, in node order. Built on access: most values are never
+    queried.
+    """
 
     def __init__(self, columns: Columns) -> None:
         order = np.argsort(columns.use_value, kind="stable")
@@ -113,7 +119,7 @@ class UsesByValue:
 def columns_of(
     nodes: Sequence[Node], values: Sequence[Value], scopes: Sequence[Scope], aliased: Set[Use], widened: Set[Use]
 ) -> Columns:
-    """Build the arrays of a graph of these."""
+    """Build the arrays of a graph from its nodes, values and scopes."""
     kinds = {kind: code for code, kind in enumerate(Kind)}
     signatures = [*{id(node.signature): node.signature for node in nodes}.values()]
     codes = {id(signature): code for code, signature in enumerate(signatures)}
@@ -153,7 +159,9 @@ def columns_of(
 def _ports(
     operands: Sequence[tuple[int | None, ...]], signature: Ints, roles: Sequence[tuple[Role, ...]]
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Node, port, value and role of every port that holds a value, given values per node and roles per signature."""
+    """Node, port, value and role of every port with a value, given the values per node and the
+    roles per signature.
+    """
     codes = {Role.GROUP: GROUP, Role.FIXED: FIXED, Role.ANY: ANY}
     counts = np.array([len(ports) for ports in operands], np.int64)
     node = np.repeat(np.arange(len(operands)), counts)
@@ -162,5 +170,5 @@ def _ports(
     flat = np.array([codes[role] for role in chain.from_iterable(roles)], np.int64)
     starts = np.cumsum([0, *(len(ports) for ports in roles)])
     role = flat[starts[signature[node]] + port] if len(flat) else flat
-    held = value >= 0
-    return node[held], port[held], value[held], role[held]
+    has_value = value >= 0
+    return node[has_value], port[has_value], value[has_value], role[has_value]

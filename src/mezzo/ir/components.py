@@ -1,4 +1,4 @@
-"""What hangs together in a graph, and what is reached in it: vertices by number, edges as arrays."""
+"""Connected components and reachability in graphs of numbered vertices, with edges as arrays."""
 
 import numpy as np
 
@@ -6,9 +6,10 @@ from mezzo.ir.columns import Bools, Ints
 
 
 def parts(size: int, tails: Ints, heads: Ints) -> Ints:
-    """The smallest vertex of those that each hangs together with, whichever way the edges run.
+    """The smallest vertex of each vertex's connected component, ignoring edge directions.
 
-    In rounds: each part takes the smallest name beside it, so that at most every other one of a path keeps its own.
+    In rounds: each component takes the smallest label of its neighbours, so that at least every
+    other label of a path is merged in a round.
     """
     name = np.arange(size)
     while len(tails):
@@ -24,7 +25,7 @@ def parts(size: int, tails: Ints, heads: Ints) -> Ints:
 
 
 def reached(starts: Bools, tails: Ints, heads: Ints) -> Bools:
-    """What edges lead to from `starts`, the starts with it: an edge leads from its tail to its head."""
+    """Mask of the vertices reachable from `starts`, inclusive, along edges tail to head."""
     order = np.argsort(tails, kind="stable")
     following: list[int] = heads[order].tolist()
     bounds: list[int] = np.searchsorted(tails[order], np.arange(len(starts) + 1)).tolist()

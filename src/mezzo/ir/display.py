@@ -1,5 +1,5 @@
-"""Records that people look at in a shell or a notebook. What they see is told by the room that speaks to people, which
-is found by its name: nothing here may import what stands above.
+"""Display of result records in a shell or a notebook. The renderer, in `report`, is imported by
+name at run time, because `ir` may not import packages above it.
 """
 
 import json
@@ -20,7 +20,7 @@ class _Teller(Protocol):
 
 
 class Shown:
-    """A record that shows itself in three lines, and in a notebook as a table with a picture."""
+    """A record with a three-line `repr`, and an HTML table with a chart in notebooks."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class Shown:
 
 
 class Tabled(Shown):
-    """A record that prints as a table too, and that is kept as JSON."""
+    """A record that also prints as a table and saves as JSON."""
 
     __slots__ = ()
 
@@ -40,13 +40,15 @@ class Tabled(Shown):
         return _teller().to_table(self)
 
     def to_dict(self) -> dict[str, object]:
-        """The record as plain data, for `json.dumps`; what JSON has no number for is a word."""
+        """The record as plain data for `json.dumps`; numbers that JSON lacks (infinity, NaN) are
+        strings.
+        """
         return _teller().to_document(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the record as JSON, all of it or nothing. Raises InputError: the place cannot be written."""
+        """Write the record as JSON, atomically. Raises InputError: the file cannot be written."""
         write_file(path, f"{json.dumps(self.to_dict(), indent=1, allow_nan=False)}\n".encode(), "errors")
 
 
 def _teller() -> _Teller:
-    return cast(_Teller, import_module(_TELLER))  # a module is what a protocol of functions describes
+    return cast(_Teller, import_module(_TELLER))  # the module implements the protocol with its functions

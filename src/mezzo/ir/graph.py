@@ -1,12 +1,13 @@
-"""The graph the planner sees: nodes, values, uses and scopes of any dialect, without its weights.
+"""Graph of the planner: nodes, values, uses and scopes of any dialect, without weights.
 
-Everything that holds a precision is a node: an operator, but also a graph input, a graph output, a constant and a tie.
-So a strategy, `lower` and `check` walk one list and know no special cases. Nodes stand in an order in which every value
-is produced before it is used, bodies and functions included; an id is a position in that order. One exception: a tie
-that carries loop state stands before its body and uses a value made inside.
+Everything with a precision is a node: operators, graph inputs and outputs, constants and ties.
+Strategies, `lower` and `check` thus iterate over one list without special cases. Nodes are in
+topological order, subgraphs and functions included, and an id is a position in that order. The one
+exception: a tie of loop-carried state precedes its body and uses a value produced inside.
 
-Casts that change nothing, or only widen, are not nodes: their users use the value itself. `aliased` says which operands
-read through such a Cast today, and `widened` which of them read it in FP32.
+Casts that change nothing or only widen are not nodes: their users use the input of the Cast.
+`aliased` has the operands that read through such a Cast in the source model, and `widened` those of
+them that read it in FP32.
 """
 
 import hashlib
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
 
 class ConstantFacts(NamedTuple):
-    """What a constant holds, without its numbers. Magnitudes skip zeros, infinities and NaN; 0.0 where none is left.
+    """Statistics of a constant. Magnitudes skip zeros, infinities and NaN; 0.0 if no number
+    remains.
 
-    `values` is the full content of a constant of at most 8 elements, else None. `mean`, `rms`, `minimum` and `maximum`
-    are of all finite numbers, zeros included; `rms` is None where the front end has not measured them. `faint`: the
-    magnitude that a quarter of the numbers, zeros apart, stay below, where it is far below `rms`; else None. All are
-    whole numbers if `is_whole`. `level_gain`: by what a small kernel multiplies a level signal, root mean square of the
-    sums over all axes but the first; None where it has fewer than three.
+    `values` is the full content of a constant of at most 8 elements, else None. `mean`, `rms`,
+    `minimum` and `maximum` are of all finite numbers, zeros included; `rms` is None if the front
+    end has not measured it. `faint`: the first quartile of the nonzero magnitudes if it is far
+    below `rms`, else None. `is_whole`: all numbers are integers. `level_gain`: the gain of a small
+    kernel on a constant signal, the root mean square of its sums over all axes but the first; None
+    with fewer than three axes.
     """
 
     elements: int
@@ -55,25 +58,25 @@ class Graph:
     nodes: tuple[Node, ...]
     values: tuple[Value, ...]
     scopes: tuple[Scope, ...]
-    constants: Mapping[int, ConstantFacts]  # by value id; of an input, what it holds where the caller feeds nothing
+    constants: Mapping[int, ConstantFacts]  # by value id; for a graph input, its default value
     widened: frozenset[Use]  # operands that read their value through a widening Cast of the model
     aliased: frozenset[Use]
-    # Casts the model came with: the value exists in this dtype too, made by this node (None: by a cast that is no
-    # node).
+    # Casts of the source model: the value also exists in this dtype, produced by this node (None: by a
+    # Cast that is not a node).
     forms: Mapping[tuple[int, DType], int | None]
-    notes: tuple[str, ...] = field(default=())  # what reading could not resolve, for people
-    # Asked for by rules of a policy and by reports only, so a front end may work them out when first looked at. By node
-    # id: the path of the module that the node was exported from, "" for the model itself. By value id: the shape, None
-    # per unknown dimension.
+    notes: tuple[str, ...] = field(default=())  # messages about what the front end could not resolve
+    # Only policy rules and reports need these, so a front end may compute them lazily. `modules`, by node
+    # id: path of the module that the node was exported from, "" for the model itself. `shapes`, by value
+    # id: None per unknown dimension.
     modules: Mapping[int, str] = field(default_factory=dict, compare=False)
     shapes: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict, compare=False)
-    # By node id: the line of the program that the node was exported from. Worked out anew at each look.
+    # By node id: the source line that the node was exported from. Computed at each access.
     lines: Mapping[int, SourceLine] = field(default_factory=dict, compare=False)
-    # By node id: the precision that the program itself asks of a node; None: that it is written in.
+    # By node id: the precision that the program demands of a node; None: its dtype in the source model.
     marks: Mapping[int, DType | None] = field(default_factory=dict, compare=False)
-    # By value id inside a function: the operand it stands for, of those that no tie carries.
+    # By id of a function's formal input: the operand bound to it, for those not carried by a tie.
     entered: Mapping[int, int] = field(default_factory=dict, compare=False)
-    # By value id: what constants in FP64 hold, and the numbers of an integer constant of few elements.
+    # By value id: statistics of FP64 constants, and the elements of small integer constants.
     wide_constants: Mapping[int, ConstantFacts] = field(default_factory=dict, compare=False)
     integers: Mapping[int, tuple[int, ...]] = field(default_factory=dict, compare=False)
 
@@ -93,7 +96,7 @@ class Graph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes when the structure does; the weights' numbers and the values' sizes do not enter."""
+        """Hash of the structure; independent of weights and sizes of values."""
         digest = hashlib.sha256()
         for node in self.nodes:
             line = (
@@ -105,12 +108,12 @@ class Graph:
                 node.scope,
                 str(node.signature.dtype),
             )
-            digest.update(repr(line).encode())  # repr spells what is no text
+            digest.update(repr(line).encode())  # repr escapes names that are not valid text
         return digest.hexdigest()[:32]
 
     @cached_property
     def content(self) -> str:
-        """Changes with what constants hold too, as far as their facts tell it."""
+        """Hash of the structure and of the statistics of constants."""
         facts = repr([(value, *self.constants[value]) for value in sorted(self.constants)])
         return hashlib.sha256(f"{self.fingerprint} {facts}".encode()).hexdigest()[:32]
 

@@ -1,29 +1,31 @@
-"""What a model's inputs take, for whoever has to make something up to feed them: a front end says what reads each."""
+"""Roles of a model's inputs, from which synthetic inputs are generated. A front end derives them
+from the operators that read each input.
+"""
 
 import enum
 from dataclasses import dataclass
 
 from mezzo.formats.dtypes import DType
 
-# How long an axis is; a name, or an expression of names, where the model leaves it open; None where it is silent.
+# Length of an axis: a number, a symbolic name or expression, or None if unknown.
 Length = int | str | None
 
 
 class Part(enum.Enum):
-    """What the numbers of an input are to the model."""
+    """The meaning of an input's numbers."""
 
     DATA = "data"
-    INDEX = "index"  # whole numbers that pick rows of something, below a bound
-    MASK = "mask"  # which places count: hides others, or sums up how many there are
-    SIZE = "size"  # how long, how often, along which axis
-    SWITCH = "switch"  # which of two branches is run
+    INDEX = "index"  # integer row indices, below a bound
+    MASK = "mask"  # which positions are valid, or their number
+    SIZE = "size"  # a length, a count or an axis
+    SWITCH = "switch"  # the condition of an If
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One input. `dtype` is None where the front end has no name for it. `lengths` are of its axes, None where not even
-    their number is known. `below` bounds an index, where the rows that it picks are counted; `is_list` says that a
-    list of such tensors is fed.
+    """One input. `dtype` is None if mezzo has no name for it. `lengths` are of its axes; None if
+    the rank is unknown. `below` is the exclusive bound of an index, if the number of rows is known;
+    `is_list`: the input is a list of such tensors.
     """
 
     name: str

@@ -1,12 +1,15 @@
-"""A minimum cut of a network, exactly.
+"""Exact minimum cut of a network, by local elimination and then maximum flow.
 
-Nearly every vertex is settled by what stands beside it: whoever is given more from the source than could ever leave it
-is beyond, whoever owes the sink more than could ever come is before. Arrays settle those in rounds, while a round
-settles many; a list of what is still to look at settles the rest of them, each edge once. Between the few that are left
-flow is sent until none gets through, in layers by the distance to where it ends.
-Sources: Dinitz, "Algorithm for solution of a problem of maximum flow", Soviet Math. Doklady 11 (1970), for the layers;
-the first rule is that of Boros, Hammer and Tavares, "Preprocessing of unconstrained quadratic binary optimization"
-(2006), read as a cut. Chosen in docs/decisions/minimum-cuts.md.
+Most vertices are decided by their own edges: a vertex that receives more from the source than its
+outgoing capacity is on the source's side, one that owes the sink more than its incoming capacity is
+on the sink's side. Rounds over whole arrays decide these while a round decides many; a work list
+then visits the rest, each edge once. Between the remaining vertices, flow is augmented along
+shortest paths in layers (Dinitz's algorithm).
+
+Sources: Dinitz, "Algorithm for solution of a problem of maximum flow", Soviet Math. Doklady 11
+(1970), for the layers; the local rule is that of Boros, Hammer and Tavares, "Preprocessing of
+unconstrained quadratic binary optimization" (2006), read as a cut. Chosen in
+docs/decisions/minimum-cuts.md.
 """
 
 from collections.abc import Sequence
@@ -18,16 +21,18 @@ from mezzo.ir.columns import Bools, Ints
 
 SOURCE, SINK = 0, 1  # the first two vertices
 _BEYOND, _BEFORE = 1, 2
-# A round over all arrays is worth its while if it settles this share of the vertices that are left.
+# Array rounds continue while each decides at least this share of the remaining vertices.
 _SHARE = 1 / 16
-# What sums in 64 bits may come to, with room for a sign and a sum of two.
+# Bound on 64-bit sums, with headroom for the sign and one addition.
 _MOST = 1 << 61
 
 
 def farthest_cut(size: int, tails: Ints, heads: Ints, capacities: Ints) -> Bools:
-    """Say of each vertex whether it is on the source's side of a minimum cut: of the one with most vertices there.
+    """Mask of the vertices on the source's side of a minimum cut, the one with the largest source
+    side.
 
-    An edge pays its capacity if its tail is on the source's side and its head is not. Edges may be given in parts.
+    An edge costs its capacity if its tail is on the source's side and its head is not. Parallel
+    edges add up.
     """
     balance, (tails, heads, capacities) = _balance(size, tails, heads, capacities)
     settled = np.zeros(size, np.int8)
@@ -45,9 +50,10 @@ def farthest_cut(size: int, tails: Ints, heads: Ints, capacities: Ints) -> Bools
 
 
 def _balance(size: int, tails: Ints, heads: Ints, capacities: Ints) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
-    """What each vertex is given by the source, less what it owes the sink, and the edges between all others.
+    """Capacity from the source minus capacity to the sink of each vertex, and the edges between
+    other vertices.
 
-    What both would pay is paid in any cut.
+    The smaller of the two is paid in every cut, so only the difference matters.
     """
     balance = np.zeros(size, np.int64)
     is_given, is_owed = tails == SOURCE, heads == SINK
@@ -61,7 +67,7 @@ def _balance(size: int, tails: Ints, heads: Ints, capacities: Ints) -> tuple[Int
 def _settle(
     settled: npt.NDArray[np.int8], balance: Ints, tails: Ints, heads: Ints, capacities: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Settle vertices by what stands beside them, in place, and give the edges between those that are left."""
+    """Decide vertices by their own edges, in place; return the edges between the others."""
     size, left = len(settled), int((settled == 0).sum())
     while left:
         leaving, coming = np.zeros(size, np.int64), np.zeros(size, np.int64)
@@ -71,7 +77,7 @@ def _settle(
         is_beyond, is_before = is_open & (balance >= leaving), is_open & (-balance > coming)
         count = int(is_beyond.sum() + is_before.sum())
         settled[is_beyond], settled[is_before] = _BEYOND, _BEFORE
-        # What is beyond gives as the source does, what is before is owed as the sink is.
+        # Vertices on the source's side now supply flow as the source does; those on the sink's side demand it.
         gives, owed = is_beyond[tails], is_before[heads]
         np.add.at(balance, heads[gives], capacities[gives])
         np.subtract.at(balance, tails[owed], capacities[owed])
@@ -84,9 +90,10 @@ def _settle(
 
 
 class _Network:
-    """Vertices with a balance, and edges in pairs, there and back: edge `e ^ 1` runs against edge `e`.
+    """Residual network: vertices with a balance, and edges in pairs; edge `e ^ 1` is the reverse of
+    edge `e`.
 
-    Python's numbers, which have no end.
+    Uses Python's integers, which cannot overflow.
     """
 
     def __init__(self, tails: Ints, heads: Ints, capacities: Ints, balance: Ints) -> None:
@@ -95,7 +102,7 @@ class _Network:
         self.room: list[int] = [0] * (2 * len(pairs))
         for edge, capacity in zip((2 * at + (tails > heads)).tolist(), capacities.tolist(), strict=True):
             self.room[edge] += capacity
-        # The head of each edge: the larger end of a pair's first, the smaller of its second.
+        # A pair's first edge leads to its larger vertex, the second to the smaller.
         self.head: list[int] = np.stack([pairs % size, pairs // size], axis=1).ravel().tolist()
         self.balance: list[int] = balance.tolist()
         self.leaving: list[list[int]] = [[] for _ in range(size)]
@@ -103,7 +110,7 @@ class _Network:
             self.leaving[head].append(edge ^ 1)
 
     def cut(self) -> list[bool]:
-        """Say of each vertex whether it is beyond."""
+        """Mask of the vertices on the source's side."""
         settled = self._settle()
         for vertex, edges in enumerate(self.leaving):
             if settled[vertex]:
@@ -111,7 +118,8 @@ class _Network:
             else:
                 self.leaving[vertex] = [edge for edge in edges if not settled[self.head[edge]]]
         while True:
-            # Before is exactly what flow still reaches the sink from; everything else can be beyond at the same cost.
+            # Only vertices that can still send flow to the sink have to be on its side; that leaves the source's
+            # side as large as possible.
             distance = self._distances()
             starts = [vertex for vertex, far in enumerate(distance) if far and self.balance[vertex] > 0]
             if not starts:
@@ -119,7 +127,7 @@ class _Network:
             self._send(starts, distance)
 
     def _settle(self) -> list[int]:
-        """Settle vertices by what stands beside them: 0 for those that are left."""
+        """Decide vertices by their own edges; 0 for undecided ones."""
         head, room, balance = self.head, self.room, self.balance
         out = [sum(room[edge] for edge in edges) for edges in self.leaving]
         into = [sum(room[edge ^ 1] for edge in edges) for edges in self.leaving]
@@ -145,7 +153,7 @@ class _Network:
         return settled
 
     def _distances(self) -> list[int]:
-        """How many vertices flow from each would pass to one that owes, that one with it; 0 where none gets there."""
+        """Vertices on a shortest residual path to one with demand; 0 without a path."""
         head, room = self.head, self.room
         distance = [0] * len(self.balance)
         layer, far = [vertex for vertex, owes in enumerate(self.balance) if owes < 0], 1
@@ -163,9 +171,9 @@ class _Network:
         return distance
 
     def _send(self, starts: Sequence[int], distance: Sequence[int]) -> None:
-        """Send flow from the starts along edges that lead one layer on each, until none gets through."""
+        """Augment flow from the starts along edges to the next layer until it is blocked."""
         head, room, balance = self.head, self.room, self.balance
-        tried = [0] * len(balance)  # how many of a vertex's edges are of no use any more
+        tried = [0] * len(balance)  # number of each vertex's edges that are exhausted
         for start in starts:
             path: list[int] = []
             vertex = start
@@ -179,10 +187,10 @@ class _Network:
                         room[edge ^ 1] += amount
                     path, vertex = [], start
                     continue
-                edges, wanted = self.leaving[vertex], distance[vertex] - 1
+                edges, next_distance = self.leaving[vertex], distance[vertex] - 1
                 place = tried[vertex]
                 while place < len(edges) and not (
-                    wanted and room[edges[place]] and distance[head[edges[place]]] == wanted
+                    next_distance and room[edges[place]] and distance[head[edges[place]]] == next_distance
                 ):
                     place += 1
                 tried[vertex] = place

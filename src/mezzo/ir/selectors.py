@@ -1,7 +1,7 @@
-"""Which nodes a rule is about: by name, region, attribute, constant, shape, or any function of the node.
+"""Node selectors: by name, region, attribute, constant, shape, or a function of the node.
 
-A selector is data with one question, `matches`. Its tier says how specific it is: what is said of a name beats what is
-said of a region, that beats an attribute, that an operator's type, that a preset.
+A selector is a record with one method, `matches`. Its tier orders rules by specificity: name over
+region over attribute over operator type over preset.
 """
 
 import enum
@@ -17,55 +17,55 @@ from mezzo.ir.nodes import Node
 
 
 class Tier(enum.IntEnum):
-    """How specific a rule is. The higher wins, whatever the order."""
+    """Specificity of a rule. The higher tier wins, regardless of order."""
 
     PRESET = 0
     TYPE = 1
-    ATTRIBUTE = 2  # and constants, shapes, functions: what the node holds
+    ATTRIBUTE = 2  # also constants, shapes and functions
     REGION = 3
     NAME = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node in its graph, as a selector sees it."""
+    """A node in its graph, the argument of selectors."""
 
     graph: Graph
     node: Node
 
     @property
     def name(self) -> str:
-        """The node's path of scopes and its name, as plans have it."""
+        """The node's name with its path of scopes, as in plans."""
         return self.node.name
 
     @property
     def op(self) -> str:
-        """The operator: "Softmax"."""
+        """The operator type: "Softmax"."""
         return self.node.op
 
     @property
     def dialect(self) -> str:
-        """Where the operator is from: "onnx", "com.microsoft"."""
+        """The dialect of the operator: "onnx", "com.microsoft"."""
         return self.node.signature.dialect
 
     def attribute(self, name: str) -> object:
-        """The effective value: as written, else the operator's default; None where it has neither."""
+        """The attribute's value, else the operator's default; None if there is neither."""
         written = self.node.attributes.get(name)
         return self.node.signature.attributes.get(name) if written is None else written
 
     def constant(self, operand: int) -> ConstantFacts | None:
-        """What a constant operand holds; None where the operand is computed or left out."""
+        """Statistics of a constant operand; None if the operand is computed or omitted."""
         value = self._operand(operand)
         return None if value is None else self.graph.constants.get(value)
 
     def shape(self, operand: int) -> tuple[int | None, ...] | None:
-        """Shape of an operand, None per unknown dimension; None where nothing is known."""
+        """Shape of an operand, None per unknown dimension; None if the rank is unknown."""
         value = self._operand(operand)
         return None if value is None else self.graph.shapes.get(value)
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Where the node stands: its name and, if its exporter noted one, its module in the model, both as paths."""
+        """The node's paths: its name and, if the exporter recorded it, its module path."""
         module = self.graph.modules.get(self.node.id)
         paths = (self.node.name,) if not module else (self.node.name, f"{module}/{self.node.op}")
         return tuple(_normal(path) for path in paths)
@@ -76,7 +76,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class ByName:
-    """A glob on node names, or `re:` and a regular expression that has to match the whole name."""
+    """Glob on node names, or `re:` and a regular expression that matches the whole name."""
 
     pattern: str
     tier: ClassVar[Tier] = Tier.NAME
@@ -93,7 +93,9 @@ class ByName:
 
 @dataclass(frozen=True, slots=True)
 class ByRegion:
-    """A glob on paths of scopes and modules; '.' and '/' both separate. A path without a glob means all inside it."""
+    """Glob on paths of scopes and modules; '.' and '/' both separate. A path without a glob selects
+    all nodes below it.
+    """
 
     pattern: str
     tier: ClassVar[Tier] = Tier.REGION
@@ -107,15 +109,15 @@ class ByRegion:
 
 @dataclass(frozen=True, slots=True)
 class ByAttribute:
-    """An attribute whose effective value is one of these. Numbers compare as numbers, whatever their spelling."""
+    """An attribute with one of these values. Numbers are compared as numbers, in any spelling."""
 
     name: str
     values: tuple[object, ...]
     tier: ClassVar[Tier] = Tier.ATTRIBUTE
 
     def matches(self, site: Site) -> bool:
-        held = site.attribute(self.name)
-        return held is not None and any(is_same_value(held, value) for value in self.values)
+        attribute = site.attribute(self.name)
+        return attribute is not None and any(is_same_value(attribute, value) for value in self.values)
 
     def __str__(self) -> str:
         return f"{self.name} = {' or '.join(map(str, self.values))}"
@@ -165,7 +167,7 @@ class ByShape:
 
 @dataclass(frozen=True, slots=True)
 class ByFunction:
-    """Any question a caller asks in Python."""
+    """A predicate of the caller."""
 
     ask: Callable[[Site], bool]
     tier: ClassVar[Tier] = Tier.ATTRIBUTE
@@ -181,20 +183,24 @@ Selector = ByName | ByRegion | ByAttribute | ByConstant | ByShape | ByFunction
 
 
 def is_in_region(pattern: str, paths: Iterable[str]) -> bool:
-    """Whether one of the paths is in a region: '.' and '/' both separate; a path without a glob means all inside."""
-    wanted = _normal(pattern)
-    return any(fnmatch.fnmatchcase(path, wanted) or path.startswith(f"{wanted}/") for path in map(_normal, paths))
+    """Whether one of the paths is in a region: '.' and '/' both separate; a path without a glob
+    selects everything below it.
+    """
+    region = _normal(pattern)
+    return any(fnmatch.fnmatchcase(path, region) or path.startswith(f"{region}/") for path in map(_normal, paths))
 
 
 def is_same_value(held: object, wanted: object) -> bool:
-    """Compare an attribute's value with one that a person wrote: 1 and "1.0" are the same, lists element by element."""
+    """Whether an attribute equals a user-written value: 1 equals "1.0"; lists are compared element
+    by element.
+    """
     if isinstance(held, tuple | list) or isinstance(wanted, tuple | list):
         if not isinstance(held, tuple | list) or not isinstance(wanted, tuple | list) or len(held) != len(wanted):
             return False
         return all(is_same_value(a, b) for a, b in zip(held, wanted, strict=True))
     left, right = _number(held), _number(wanted)
     if left is not None and right is not None:
-        # An attribute is stored in f32, a person writes 0.1: the same to f32's precision.
+        # An attribute 0.1 is stored in f32, so it is compared with the written number at f32's precision.
         return left == right or abs(left - right) <= 2.0**-24 * abs(right)
     return str(held) == str(wanted)
 
@@ -207,7 +213,7 @@ def _number(value: object) -> float | None:
 
 
 def _normal(path: str) -> str:
-    """One spelling of a path: no leading separator, '/' between its parts."""
+    """Normalize a path: no leading separator, '/' between its parts."""
     return path.strip("/.").replace(".", "/")
 
 

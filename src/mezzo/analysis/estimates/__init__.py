@@ -1,11 +1,14 @@
-"""Sizes and tolerances of every value without data: one walk forward, one back, over the graph that is planned.
+"""Static error and range analysis of every value: a forward pass for moments, a backward pass for
+tolerances.
 
-Forward, each value gets a plausible mean, spread and range, from what inputs are taken to hold, from the weights, and
-from each operator's law. Backward, each value gets the error that its readers tolerate, from a share of what the
-outputs are worth. A value is found where it may pass the format's range, or where rounding it errs by more than that:
-whatever its operators are called.
+The forward pass derives a plausible mean, standard deviation and range of each value from assumed
+inputs, from weights and from each operator's transfer law. The backward pass derives the error that
+readers of a value tolerate from a share of the size of the outputs. Findings are values that may
+exceed the format's range, and values whose rounding error exceeds the tolerance, whatever operators
+compute them.
 
-A law is one member of `mezzo.tables.facts.Transfer`; an operator names its law in its facts. Linear in the graph.
+A law is a member of `mezzo.tables.facts.Transfer`; an operator names its law in its facts. Linear
+in the graph.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,20 +42,21 @@ LAWS: Laws = {
 }  # fmt: skip
 
 
-# An output may be off by this many eps of the format: roundings on the way add up to about as much.
+# Tolerated relative error of outputs in eps of the format, about the sum of the roundings in a model.
 _TOLERATED_EPS = 4.0
-# Nor by more than this, unless two eps are more of what is quantized: who asks for so few bits has data that judges.
+# Upper bound on that tolerance; for quantized formats at least two eps, as calibration data decides there.
 _MOST_TOLERATED, _FEWEST_EPS = 0.02, 2.0
-# Ends of evenly spread numbers of unit size.
+# Half-width of a uniform distribution with standard deviation 1.
 _UNIT_END = 3.0**0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
-    """What was estimated of a graph in one low format.
+    """Estimates of a graph's values for one low-precision format.
 
-    `held` are the estimates by value id. `overflowing` are values that may pass the format's range, with their largest
-    magnitude; `coarse` what readers cannot take rounded. `not_followed` are operators without a law, with their number.
+    `held` are the estimates by value id. `overflowing` are values that may exceed the format's
+    range, with their largest magnitude; `coarse` are values whose rounding error exceeds what a
+    reader tolerates. `not_followed` are operators without a law, with their counts.
     """
 
     held: Sequence[Moments]
@@ -70,24 +74,25 @@ def estimate(
     limited: Collection[int] = (),
     masks: Collection[int] = (),
 ) -> Estimates:
-    """Estimate every value of a graph. `given` are ends of inputs by name, in place of what is assumed.
+    """Estimate every value of a graph. `given` are ranges of inputs by name, in place of
+    assumptions.
 
-    An input that is divided by much may be of that scale, or of unit scale and made small; one that a little is taken
-    off may have that offset, or none: what either would find is found.
+    A doubtful assumption, such as an input scale inferred from one division or one subtraction, is
+    estimated twice, with the inferred and with unit scale; findings of both count.
 
-    `limited` are constants that will be stored within bounds, by value id: of those past the range on the positive side
-    the caller takes it on himself what becomes, so nothing follows from them. `masks` are constants that hide what they
-    are added to from all who read it.
+    `limited` are ids of constants that will be clamped to the format's range; nothing is derived
+    from those that exceed the range on the positive side, as the caller has accepted the clamping.
+    `masks` are attention-mask constants.
     """
-    first = _walk(graph, rows, low, given, limited, masks)
-    doubtful = {a.name: (-_UNIT_END, _UNIT_END) for a in first.assumptions if a.is_doubtful}
+    inferred = _walk(graph, rows, low, given, limited, masks)
+    doubtful = {a.name: (-_UNIT_END, _UNIT_END) for a in inferred.assumptions if a.is_doubtful}
     if not doubtful:
-        return first
-    return _united(first, _walk(graph, rows, low, {**given, **doubtful}, limited, masks))
+        return inferred
+    return _united(inferred, _walk(graph, rows, low, {**given, **doubtful}, limited, masks))
 
 
 def _united(first: Estimates, second: Estimates) -> Estimates:
-    """What either of two estimates of a graph finds; sizes are the first one's."""
+    """The findings of both estimates; sizes are those of the first."""
     sizes = dict(second.overflowing)
     sizes |= {value: max(size, sizes.get(value, 0.0)) for value, size in first.overflowing}
     coarse = {(c.value, c.reader): c for c in (*second.coarse, *first.coarse)}
@@ -122,8 +127,8 @@ def _walk(
     backward.walk()
     overflowing = [(number, largest(site.held[number])) for number in sizes.overflowing]
     beyond = {number: size for number, size in forward.peaks.items() if size >= low.overflow_from} | forward.blown
-    seen = set(sizes.overflowing)
-    overflowing += [(n, size) for n, size in beyond.items() if n not in seen and graph.values[n].dtype is HIGH]
+    reported = set(sizes.overflowing)
+    overflowing += [(n, size) for n, size in beyond.items() if n not in reported and graph.values[n].dtype is HIGH]
     return Estimates(
         held=site.held,
         assumptions=tuple(forward.assumptions[value] for value in sorted(forward.assumptions)),

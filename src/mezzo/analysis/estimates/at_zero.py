@@ -1,4 +1,6 @@
-"""What operators make of small constants where the data beside them is zero, by their law. Data is None."""
+"""Values of small constants after operators whose other operands are data at zero, by transfer law.
+None represents data.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,43 +18,43 @@ def _pow(base: float, exponent: float) -> float:
 
 
 def _over(numerator: float | None, divisor: float | None) -> float | None:
-    """A quotient; data that is divided tells nothing, data that is divided by is taken for one."""
+    """A quotient. Data in the numerator gives None; data in the denominator counts as 1."""
     if numerator is None or divisor is None:
         return _small(numerator)
     return numerator * _pow(divisor, -1.0) if numerator or divisor else math.nan
 
 
 def _small(product: float | None) -> float | None:
-    """What data times a number is: as small as that, or zero where the number is large, as data is zero there."""
+    """Product of a number and data: the number if below 1, else None, as the data is zero."""
     return product if product is not None and abs(product) < 1.0 else None
 
 
-def _times(held: Sequence[float | None]) -> float | None:
-    product = math.prod(number for number in held if number is not None)
-    return _small(product) if None in held else product
+def _times(operands: Sequence[float | None]) -> float | None:
+    product = math.prod(number for number in operands if number is not None)
+    return _small(product) if None in operands else product
 
 
-def _to_the(held: Sequence[float | None]) -> float | None:
-    base, exponent = held
+def _to_the(operands: Sequence[float | None]) -> float | None:
+    base, exponent = operands
     return None if base is None or exponent is None else _pow(base, exponent)
 
 
 def _of_one(compute: Callable[[float], float]) -> Callable[[Sequence[float | None]], float | None]:
-    return lambda held: None if held[0] is None else compute(held[0])
+    return lambda operands: None if operands[0] is None else compute(operands[0])
 
 
-def _known(held: Sequence[float | None]) -> list[float]:
-    return [number for number in held if number is not None]
+def _known(operands: Sequence[float | None]) -> list[float]:
+    return [number for number in operands if number is not None]
 
 
-# A sum leaves the constant, a bound bounds; None where nothing is left of it.
+# Rules by law: a sum with zero keeps the constant, a bound applies; None if the constant has no effect.
 AT_ZERO: Mapping[Transfer, Callable[[Sequence[float | None]], float | None]] = {
-    Transfer.ADD: lambda held: sum(_known(held)),
-    Transfer.SUBTRACT: lambda held: (held[0] or 0.0) - (held[1] or 0.0),
+    Transfer.ADD: lambda operands: sum(_known(operands)),
+    Transfer.SUBTRACT: lambda operands: (operands[0] or 0.0) - (operands[1] or 0.0),
     Transfer.MULTIPLY: _times,
-    Transfer.DIVIDE: lambda held: _over(*held),
-    Transfer.MAXIMUM: lambda held: max(_known(held)),
-    Transfer.MINIMUM: lambda held: min(_known(held)),
+    Transfer.DIVIDE: lambda operands: _over(*operands),
+    Transfer.MAXIMUM: lambda operands: max(_known(operands)),
+    Transfer.MINIMUM: lambda operands: min(_known(operands)),
     Transfer.POWER: _to_the,
     Transfer.NEGATE: _of_one(lambda t: -t),
     Transfer.ABSOLUTE: _of_one(abs),

@@ -1,4 +1,6 @@
-"""The backward walk: what every value may be off by, and where storing it in the low format is off by more."""
+"""Backward error analysis: the tolerated error of every value, and the values whose rounding to the
+low-precision format exceeds it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,24 +18,24 @@ from mezzo.formats.dtypes import HIGH, Format
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Transfer
 
-# Rounding to nearest errs by a quarter of eps on the whole, relative to each number.
+# Typical relative error of rounding to nearest, in eps.
 _ROUNDING = 0.25
-# Outputs of nets that fade away are worth at least this much.
+# Minimum scale of an output, for untrained models whose outputs nearly vanish.
 _LEAST_WORTH = 1e-6
-# What follows may make channels of small weights so many times as large: gains and norms by channel.
+# Largest gain that later per-channel scales and norms may apply to channels of small weights.
 _LATER = 5e4
-# What vanishes is no matter where so many times as much is tolerated, whatever share of each number is asked for.
+# Underflow is ignored if the absolute tolerance is this many times as large, whatever the relative one.
 _SURELY = 8.0
 
 
-# So few trips are no reason to fear that steps are lost beside what they add up to.
+# Loops of at most this many trips have independent rounding errors; longer sums lose small steps.
 _FEW = 16
 _SWEEPS = 3
 _STRICTER = 0.125
 
 
 class Coarse(NamedTuple):
-    """A value that its reader cannot take rounded: how large it is, what rounding does to it, what is tolerated."""
+    """A value whose rounding error exceeds what a reader tolerates: size, error and tolerance."""
 
     value: int
     reader: int
@@ -44,10 +46,11 @@ class Coarse(NamedTuple):
 
 @dataclass(kw_only=True)
 class Backward:
-    """What is asked of values, by value id, None where nobody asks, and what was found too coarse.
+    """Tolerances by value id, None for values without one, and the values found too coarse.
 
-    A state is asked for by whoever reads it after the loop, and at every trip by readers in the body: what a body
-    stacks asks for the errors of all trips before.
+    A loop state has a tolerance from its readers after the loop, and one from readers in the body
+    at every trip: outputs that the body stacks demand that the errors of all earlier trips are
+    small.
     """
 
     site: Site
@@ -57,17 +60,18 @@ class Backward:
     sizes: Sizes
     asked: list[Demand | None] = field(default_factory=list)
     coarse: list[Coarse] = field(default_factory=list)
-    endurance: dict[int, float] = field(default_factory=dict)  # by tie: over how many trips errors add up
-    lengthened: dict[int, int] = field(default_factory=dict)  # by value that ends a trip: its tie
+    endurance: dict[int, float] = field(default_factory=dict)  # by tie: number of trips whose errors add up
+    lengthened: dict[int, int] = field(default_factory=dict)  # by a state's value at the end of a trip: its tie
     wanted: dict[int, Demand | None] = field(
         default_factory=dict
-    )  # by tie: what is asked of its state at the end of a trip
-    ends: dict[int, Demand] = field(default_factory=dict)  # by tie: what this walk asked of it at the end of a trip
-    strictness: float = 1.0  # by how much more than that is asked, so that the state's own way round is what counts
+    )  # by tie: tolerance of its state at the end of a trip
+    ends: dict[int, Demand] = field(default_factory=dict)  # by tie: the same, in the current sweep
+    strictness: float = 1.0  # tightens state tolerances while the gain of one trip is measured
 
     def walk(self) -> None:
-        """Ask from the outputs back; models with loops three times: to see who asks for the state, how an error of it
-        grows in one trip, and what follows for all trips.
+        """Propagate tolerances from the outputs backward. Models with loops are traversed three
+        times: to find the readers of the state, to measure how one trip amplifies its error, and to
+        apply that for all trips.
         """
         for tie in self.loops.ties.values():
             if tie.inputs[-1] is not None:
@@ -99,32 +103,35 @@ class Backward:
             self._ask(node, (Demand(self.site.tolerance * worth, self.site.tolerance),))
 
     def _hand_on(self, node: Node) -> None:
-        """What is asked of the results is asked of every operand; of a Cast there is one."""
+        """Pass the tolerance of the outputs to every operand; a Cast has one."""
         demand = self._demand_of(node)
         if demand is not None:
             self._ask(node, (demand,) * (len(node.inputs) if node.kind is Kind.TIE else 1))
 
     def _demand_of(self, node: Node) -> Demand | None:
-        """The strictest of what is asked of a node's results."""
+        """The strictest tolerance of a node's outputs."""
         values = [value for value in node.outputs if value is not None]
         ending = [self.lengthened[value] for value in values if value in self.lengthened]
         return _strictest([*(self.asked[value] for value in values), *map(self._end_of_trip, ending)])
 
     def _end_of_trip(self, tie: int) -> Demand | None:
-        """What is asked of a state at the end of a trip: errors of all trips that count add up in what is read."""
-        so_far = self._wanted(self.loops.ties[tie])  # by those after the loop, which may be in another
-        wanted = _strictest([so_far, self.wanted.get(tie)])
-        if wanted is None:
+        """The tolerance of a state at the end of a trip, divided by the number of trips whose
+        errors add up.
+        """
+        so_far = self._wanted(self.loops.ties[tie])  # of readers after the loop
+        strictest = _strictest([so_far, self.wanted.get(tie)])
+        if strictest is None:
             return None
         trips = self.endurance.get(tie, 1.0) / self.strictness
-        self.ends[tie] = Demand(wanted.absolute / trips, wanted.relative / trips)
+        self.ends[tie] = Demand(strictest.absolute / trips, strictest.relative / trips)
         return self.ends[tie]
 
     def _wanted(self, tie: Node) -> Demand | None:
-        """What is asked of a state by those who read it after the loop and, once that is known, in its body.
+        """The tolerance of a state, from its readers after the loop and, in later sweeps, in the
+        body.
 
-        A state that grows carries along the share that it is off by: what is asked of it while it is small is asked
-        of no larger part of it later.
+        The absolute tolerance of a growing state scales with it, as its relative error is
+        preserved.
         """
         size, last = self.sizes.size, tie.inputs[-1]
         grown = 0.0 if last is None else size[last]
@@ -137,8 +144,9 @@ class Backward:
         return _strictest(demands)
 
     def _trips_that_count(self, tie: Node) -> float:
-        """How many errors add up in a state: one per trip, unless the body makes them smaller each time. Those of few
-        trips are independent, those of many all err to the side that steps too small to be seen are lost on.
+        """Number of trips whose errors add up in a state: all, unless the body damps errors. Errors
+        of few trips are independent; those of many trips share a sign, because steps below the
+        rounding unit are lost.
         """
         trips = float(max(self.loops.trips(self.site, tie), 1))
         if trips <= _FEW:
@@ -148,9 +156,9 @@ class Backward:
         if last is None or not inside:
             return trips
         if self.site.origin[last] in inside or self.site.origin[last] == self.site.origin[inside[0]]:
-            return 1.0  # the state goes round unchanged
+            return 1.0  # the state is loop-invariant
         if is_only_picked(self.site, inside, last):
-            return 1.0  # what was rounded once is not rounded again
+            return 1.0  # values are rounded only once
         at_end = self.ends.get(tie.id)
         begin = min((wish.absolute for v in inside if (wish := self.asked[v]) is not None), default=math.inf)
         if begin == math.inf:
@@ -174,11 +182,11 @@ class Backward:
             if transfer in _PASSING or not self._decides(node):
                 return
             demand = _NOTHING
-        held = self.site.held
+        estimates = self.site.held
         xs: list[Moments] = []
         for value in inputs:
-            xs.append(_ABSENT if value is None else held[value])
-        y = _ABSENT if result is None else held[result]
+            xs.append(_ABSENT if value is None else estimates[value])
+        y = _ABSENT if result is None else estimates[result]
         if y.flags & LOST:
             return
         try:
@@ -188,12 +196,16 @@ class Backward:
         self._ask(node, asked)
 
     def _decides(self, node: Node) -> bool:
-        """Whether what a node makes of floats are no floats: thresholds and indices ask on their own account."""
+        """Whether a node computes non-floats from floats, such as comparisons and indices, which
+        have tolerances of their own.
+        """
         values = self.site.graph.values
         return any(v is not None and values[v].dtype is not HIGH for v in node.outputs)
 
     def _ask(self, node: Node, planning: Sequence[Demand | None]) -> None:
-        """Note what a reader asks of its operands, and whether the low format gives it."""
+        """Record a reader's tolerances of its operands, and check the low-precision format against
+        them.
+        """
         asked, finest, worst = self.asked, self.sizes.finest, self.sizes.worst
         inputs = node.inputs
         for operand, wish in enumerate(planning):
@@ -208,13 +220,13 @@ class Backward:
                 if bounded is None:
                     continue
                 wish, absolute = bounded, bounded.absolute
-            known = asked[value]
-            asked[value] = wish if known is None else _stricter(known, wish)
+            current = asked[value]
+            asked[value] = wish if current is None else _stricter(current, wish)
             if worst[value] > absolute:
                 self._judge(value, node, operand, wish)
 
     def _bounded(self, value: int, absolute: float, relative: float) -> Demand | None:
-        """A demand for no more than FP32 keeps; None where nothing is asked, or nothing is known of the value."""
+        """The tolerance limited to FP32's precision; None without a tolerance or an estimate."""
         finest = self.sizes.finest[value]
         if finest != finest or absolute != absolute:
             return None
@@ -222,7 +234,7 @@ class Backward:
         return None if absolute == math.inf else Demand(absolute, max(FINEST, relative))
 
     def _judge(self, value: int, node: Node, operand: int, wish: Demand) -> None:
-        """Note a value that rounding puts off by more than a reader tolerates."""
+        """Record a value whose rounding error exceeds a reader's tolerance."""
         if node.signature.inputs[operand] is Role.FIXED:
             return
         error = self._error(value, self.site.held[value], self.sizes.size[value], wish.absolute, wish.relative)
@@ -230,7 +242,7 @@ class Backward:
             self.coarse.append(Coarse(value, node.id, self.sizes.size[value], error, wish.absolute))
 
     def _error(self, value: int, x: Moments, size: float, absolute: float, relative: float) -> float | None:
-        """What rounding does to a value, if that is more than is tolerated."""
+        """The rounding error of a value, if it exceeds the tolerance; else None."""
         low = self.low
         if value in self.sizes.faint and _LATER * self.sizes.vanishing > absolute:
             return self.sizes.vanishing
@@ -257,31 +269,31 @@ class Backward:
 
 
 _ABSENT = Moments(0.0, 0.0, 0.0, 0.0, LOST)
-# Laws that ask of operands what is asked of the result, or nothing: where nothing is, they need not be put to work.
+# Laws that pass the tolerance of the result on to operands: without one there is nothing to compute.
 _PASSING = frozenset({Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.SHAPE})
 _ANY = math.inf
 _NOTHING = Demand(_ANY, _ANY)
 
 
-def _stricter(one: Demand, other: Demand) -> Demand:
-    """What satisfies both demands."""
-    if one.absolute <= other.absolute and one.relative <= other.relative:
-        return one
-    return Demand(min(one.absolute, other.absolute), min(one.relative, other.relative))
+def _stricter(left: Demand, right: Demand) -> Demand:
+    """The elementwise minimum of two tolerances."""
+    if left.absolute <= right.absolute and left.relative <= right.relative:
+        return left
+    return Demand(min(left.absolute, right.absolute), min(left.relative, right.relative))
 
 
 def _strictest(demands: Sequence[Demand | None]) -> Demand | None:
-    """What satisfies all demands; None where there is none."""
+    """The elementwise minimum of all tolerances; None if there is none."""
     present = [demand for demand in demands if demand is not None]
     return reduce(_stricter, present) if present else None
 
 
 def _constant_error(values: Sequence[float], low: Format, absolute: float, relative: float) -> float | None:
-    """The largest error that rounding makes in few known numbers, if that is more than is tolerated."""
+    """The largest rounding error of a few known numbers, if it exceeds the tolerance; else None."""
     worst, limit = 0.0, low.overflow_from
     for number in values:
         if not abs(number) < limit:
-            continue  # infinite on purpose, or a matter of range
+            continue  # an intended infinity, or covered by the overflow check
         error = abs(rounded(number, low) - number)
         if error > absolute and error > relative * abs(number):
             worst = max(worst, error)
@@ -289,7 +301,7 @@ def _constant_error(values: Sequence[float], low: Format, absolute: float, relat
 
 
 def rounded(number: float, low: Format) -> float:
-    """A number rounded to nearest even in a format, infinity past its range."""
+    """A number rounded to nearest even in a format; infinity beyond its range."""
     magnitude = abs(number)
     if not magnitude:
         return number

@@ -1,6 +1,7 @@
-"""Whole numbers that a graph makes of shapes and constants: sizes, axes, trip counts.
+"""Constant folding of integer values computed from shapes and constants: sizes, axes, trip counts.
 
-They are known entry by entry, None where one is open: of a shape with an open length everything else is known.
+Each entry is an integer, or None if unknown: a shape with one symbolic dimension is otherwise
+known.
 """
 
 import math
@@ -12,18 +13,18 @@ from mezzo.analysis.estimates.site import Entries, Site
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Node
 
-# Values that hold counts; nothing else is asked.
+# Dtypes of the values that are folded.
 COUNTING = frozenset({DType.INT64, DType.INT32, DType.BOOL})
-# A value of more entries is data.
+# Longer values are data and not folded.
 _LONGEST = 16
-# Counts past this are none: INT64_MAX stands for "to the end".
+# Larger numbers are not counts: INT64_MAX means "to the end" in Slice.
 _LARGEST = 1 << 40
 
 Rule = Callable[[Site, Node, Sequence[Entries | None]], Entries | None]
 
 
 def note_entries(site: Site, node: Node) -> None:
-    """Work out what a node's first result holds where shapes and constants tell, and make that its estimate."""
+    """Fold a node's first output from shapes and constants, and record its entries and estimate."""
     result, rule = node.outputs[0], _RULES.get(node.signature.op)
     if result is None or rule is None:
         return
@@ -32,7 +33,7 @@ def note_entries(site: Site, node: Node) -> None:
         return
     try:
         entries = rule(site, node, [site.entries(value) for value in node.inputs])
-    except (IndexError, TypeError, ValueError, ZeroDivisionError):  # models that contradict themselves
+    except (IndexError, TypeError, ValueError, ZeroDivisionError):  # inconsistent models
         return
     length = shape[0] if shape else 1
     if entries is None or len(entries) > _LONGEST or length not in (None, len(entries)):
@@ -44,7 +45,7 @@ def note_entries(site: Site, node: Node) -> None:
 
 
 def of_integers(numbers: Sequence[int]) -> Moments:
-    """The estimate of whole numbers that are known."""
+    """The estimate of known integers."""
     middle = sum(numbers) / len(numbers)
     std = math.sqrt(sum((n - middle) ** 2 for n in numbers) / len(numbers))
     flags = INTEGER | (POSITIVE if min(numbers) >= 0 else 0)
@@ -125,8 +126,8 @@ def _select(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entri
 
 def _elementwise(f: Callable[..., int]) -> Rule:
     def rule(site: Site, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
-        known = [entries for entries in operands if entries is not None]
-        rows = _aligned(known) if len(known) == len(operands) else None
+        present = [entries for entries in operands if entries is not None]
+        rows = _aligned(present) if len(present) == len(operands) else None
         return None if rows is None else tuple(_worked_out(f, row) for row in rows)
 
     return rule
@@ -138,7 +139,7 @@ def _worked_out(f: Callable[..., int], row: Sequence[int | None]) -> int | None:
 
 
 def _aligned(operands: Sequence[Entries]) -> list[tuple[int | None, ...]] | None:
-    """Rows of entries that belong together; one entry goes with all."""
+    """Rows of corresponding entries; a single entry is broadcast."""
     length = max(map(len, operands))
     if any(len(entries) not in (1, length) for entries in operands):
         return None
@@ -155,7 +156,7 @@ def _reduced(f: Callable[[Sequence[int]], int]) -> Rule:
 
 
 def _quotient(a: int, b: int) -> int:
-    """Integer division as ONNX does it: towards zero."""
+    """Integer division that truncates towards zero, as in ONNX."""
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 

@@ -1,12 +1,13 @@
-"""What a trained model's own constants tell of its values, against estimates that take weights for independent of data.
+"""Corrections of estimates from a trained model's statistics, where estimates assume weights
+independent of the data.
 
-Weights are trained on data that estimates do not know: filters of smooth images cancel most of what white noise would
-make of them, and estimates of deep nets grow by a factor in every layer. A batch normalization holds the variance of
-its input, measured. Where it was folded into the weights of a convolution, or that was trained with a bias, the bias is
-about as large as what it is added to, or it would do nothing.
+Weights are trained on correlated data: filters of smooth images cancel most of what white noise
+would produce, so estimates of deep networks grow by a factor per layer. A batch normalization
+stores the measured variance of its input. Where it was folded into a convolution, or the
+convolution was trained with a bias, the bias is about as large as the value it is added to.
 
-`Site.inflated` holds, by product, by what factor its result was estimated too large: its operands were as well, so they
-may be off by as large a share as before.
+`Site.inflated` holds, by matmul or convolution, the factor by which its output was overestimated:
+its operands were too, so their tolerated relative error is unchanged.
 """
 
 from collections.abc import Sequence
@@ -17,14 +18,16 @@ from mezzo.analysis.estimates.site import Site, is_convolution
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
-# Values of this size are believed without evidence, and larger ones up to so many times their bias.
+# Estimates up to this size are accepted, and larger ones up to this multiple of the bias.
 _PLAUSIBLE, _TIMES_BIAS = 32.0, 16.0
-# So many operators are corrected behind the one that has the evidence: a product, and its scale.
+# Number of operators before the evidence that are corrected: a convolution and its scale.
 _MOST = 4
 
 
 def correct(site: Site, node: Node, xs: Sequence[Moments]) -> None:
-    """Correct the estimates of what a batch normalization reads, and of what a convolution and its bias make."""
+    """Correct the estimates of a batch normalization's input, and of the output of a convolution
+    with a bias.
+    """
     result = node.outputs[0]
     if site.transfer(node) is Transfer.GIVEN_STATISTICS:
         source = node.inputs[0]
@@ -40,7 +43,7 @@ def correct(site: Site, node: Node, xs: Sequence[Moments]) -> None:
 
 
 def _is_filtered(site: Site, value: int) -> bool:
-    """Whether a value is what a convolution makes, scaled and shifted by constants."""
+    """Whether a value is a convolution's output, possibly scaled and shifted by constants."""
     for _ in range(_MOST):
         node = site.producer(value)
         if site.made_by[value] is Transfer.CONTRACT:
@@ -53,7 +56,7 @@ def _is_filtered(site: Site, value: int) -> bool:
 
 
 def _source(site: Site, value: int) -> int | None:
-    """The value that another is a multiple or a shift of."""
+    """The only non-constant operand of a scaling, shift or data movement."""
     if site.made_by[value] not in _CARRYING:
         return None
     operands = site.producer(value).inputs[:2]
@@ -62,7 +65,7 @@ def _source(site: Site, value: int) -> int | None:
 
 
 def _bias(site: Site, node: Node) -> float | None:
-    """The size of a bias that was trained, another number for each channel."""
+    """Root mean square of a trained bias, which differs between channels; None without one."""
     operands = node.inputs[2:3] if site.transfer(node) is Transfer.CONTRACT else node.inputs
     if len(node.inputs) < 2:
         return None
@@ -74,7 +77,9 @@ def _bias(site: Site, node: Node) -> float | None:
 
 
 def _scale(site: Site, value: int, believed: Moments, left: int) -> None:
-    """Put a believed estimate in place of another, and bring to scale what that is a multiple or a shift of."""
+    """Replace an estimate by a corrected one, and rescale the values it is a multiple or a shift
+    of.
+    """
     before, node = rms(site.held[value]), site.producer(value)
     site.held[value] = believed
     if site.made_by[value] is Transfer.CONTRACT and before > rms(believed) > 0.0:

@@ -1,4 +1,4 @@
-"""The forward walk: an estimate of every value, in the order of the graph."""
+"""Forward propagation of estimates, in graph order."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
 
-# Reductions whose results others are recognised by.
-# What needs no operand to be made.
+# Laws without operands.
 _FROM_NOTHING = frozenset({Transfer.FILL, Transfer.RANDOM, Transfer.RANGE})
+# Reductions by which patterns such as softmax and variance are recognised.
 _REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})
-# What may be another in each sweep; of sources, casts of integers.
+# Kinds whose estimates may change between sweeps over loops (sources: casts of integers).
 _REPEATED = frozenset({Kind.OP, Kind.TIE, Kind.CAST, Kind.SOURCE})
-# Sizes below this fit in every format.
+# Sizes below this fit in every format's range.
 _PEAK = 1e4
 _MOVING = frozenset({Transfer.MOVE, Transfer.KEEP})
 _EVIDENT = frozenset({Transfer.GIVEN_STATISTICS, Transfer.CONTRACT, Transfer.ADD})
@@ -44,8 +44,8 @@ _TRACED = _REMEMBERED | _MOVING
 
 @dataclass(kw_only=True)
 class Forward:
-    """What the walk found. `peaks`: what was large in the first trips of loops. `blown`: values that pass belief
-    although what is known of their operands does not.
+    """Results of the forward pass. `peaks`: large values in the first trips of loops. `blown`:
+    values beyond `BELIEVABLE` although their operands are below it.
     """
 
     site: Site
@@ -55,14 +55,14 @@ class Forward:
     assumptions: dict[int, Assumption] = field(default_factory=dict)
     blown: dict[int, float] = field(default_factory=dict)
     peaks: dict[int, float] = field(default_factory=dict)
-    entering: dict[int, list[int]] = field(default_factory=dict)  # by call: values that enter it without a tie
-    counting: dict[int, int] = field(default_factory=dict)  # by loop: what its body takes as the number of the trip
-    known: dict[tuple[object, ...], int] = field(default_factory=dict)  # by operator and operands: a result
-    strangers: dict[str, int] = field(default_factory=dict)  # operators that no law follows, with their number
-    countable: set[int] = field(default_factory=set)  # values of types that counts have
+    entering: dict[int, list[int]] = field(default_factory=dict)  # by call: formal inputs that are not carried by a tie
+    counting: dict[int, int] = field(default_factory=dict)  # by loop: the body's iteration number
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)  # value numbering, by operator and operands
+    strangers: dict[str, int] = field(default_factory=dict)  # operators without a law, with their counts
+    countable: set[int] = field(default_factory=set)  # values with a dtype of `COUNTING`
 
     def walk(self) -> None:
-        """Estimate every value; models with loops are walked again until their state is known."""
+        """Estimate every value; models with loops are traversed again until their state is known."""
         nodes = self.site.graph.nodes
         graph = self.site.graph
         for value in graph.entered:
@@ -98,7 +98,7 @@ class Forward:
         graph = self.site.graph
         is_asked = graph.values[value].name in self.given
         default, numbers = graph.constants.get(value), graph.integers.get(value)
-        if default is not None and not is_asked:  # what a caller may feed, and mostly does not
+        if default is not None and not is_asked:  # an optional input with a default
             self.site.held[value] = of_constant(default)
         elif numbers and not is_asked:
             self.site.held[value] = of_integers(numbers)
@@ -119,44 +119,45 @@ class Forward:
             self._stranger(node)
             return
         _, _, _, signature, _, inputs, outputs, attributes = node
-        held, kept = site.held, site.kept
+        estimates, canonical = site.held, site.kept
         xs: list[Moments] = []
-        same: list[object] = [signature.op]  # what makes the same numbers: the operator, and its operands
-        for value in inputs:  # two comprehensions would take a quarter of the walk
-            xs.append(UNKNOWN if value is None else held[value])
-            same.append(None if value is None else kept[value])
+        same: list[object] = [signature.op]  # key of value numbering
+        for value in inputs:  # one loop: two comprehensions would take a quarter of the time
+            xs.append(UNKNOWN if value is None else estimates[value])
+            same.append(None if value is None else canonical[value])
         try:
             y = self.laws[transfer].forward(site, node, xs) if xs or transfer in _FROM_NOTHING else UNKNOWN
         except (OverflowError, ZeroDivisionError, ValueError, IndexError):
-            y = UNKNOWN  # hostile numbers and shapes: the estimate gives up, the model is converted all the same
+            y = UNKNOWN  # hostile numbers or shapes: the value is left unknown
         result = outputs[0] if outputs else None
         if result is None:
             return
         if not -BELIEVABLE < y.low <= y.high < BELIEVABLE:
             y = self._past_belief(result, xs, y)
-        held[result] = y if result not in site.masks else HIDDEN
+        estimates[result] = y if result not in site.masks else HIDDEN
         if transfer in _EVIDENT:
             correct(site, node, xs)
         if len(outputs) > 1:
-            other = y if transfer in _MOVING else UNKNOWN  # parts of a Split are alike; statistics are not followed
+            other = y if transfer in _MOVING else UNKNOWN  # parts of a Split are alike; statistics have no estimate
             for value in outputs[1:]:
                 if value is not None:
-                    held[value] = other
-        if not attributes:  # worked out before: the same numbers again
-            kept[result] = self.known.setdefault(tuple(same), result)
+                    estimates[value] = other
+        if not attributes:  # value numbering: equal operators on equal operands
+            canonical[result] = self.known.setdefault(tuple(same), result)
         if transfer in _TRACED and inputs and inputs[0] is not None:
             self._trace(transfer, inputs[0], result)
         if not inputs:
             return
-        # The front end tells most shapes; what was worked out here adds to that only where it is among the operands.
+        # The front end knows most shapes; derived ones help only if an operand has one.
         if result in site.shapeless or not site.worked_out.isdisjoint(inputs):
             derive_shape(site, node)
         if result in self.countable:
             note_entries(site, node)
 
     def _past_belief(self, result: int, xs: Sequence[Moments], y: Moments) -> Moments:
-        """A result past belief: as large as is believed where all its numbers are large, as the inverse of a tiny
-        variance, so that what reads it is followed; otherwise track is lost.
+        """The estimate of a result beyond `BELIEVABLE`: clamped to that bound if all its numbers
+        are large, such as the inverse of a tiny variance, so that its readers are still analysed;
+        else unknown.
         """
         if any(x.flags & LOST for x in xs):
             return UNKNOWN
@@ -167,14 +168,14 @@ class Forward:
         return moments(min(max(y.mean, low), high), y.std, low, high, y.flags)
 
     def _note_peaks(self) -> None:
-        """Remember what is large while a state is still what it starts with."""
+        """Record large values while loop states are still near their initial values."""
         for number, x in enumerate(self.site.held):
             size = largest(x)
             if size > _PEAK and not x.flags & LOST and number not in self.site.graph.constants:
                 self.peaks[number] = max(size, self.peaks.get(number, 0.0))
 
     def _trace(self, transfer: Transfer, source: int, result: int) -> None:
-        """Note of which value a result is a part, or the same numbers, or which one it reduces."""
+        """Record the value that a result is a part, a copy or a reduction of."""
         site = self.site
         if transfer in _REMEMBERED:
             site.reduced[result] = (transfer, site.origin[source])
@@ -200,7 +201,7 @@ class Forward:
             self._enter(value)
 
     def _enter(self, value: int) -> None:
-        """An operand of a function that no tie carries, an integer: the value itself."""
+        """Estimate a function's formal input that no tie carries, an integer: as its operand."""
         site, outer = self.site, self.site.graph.entered[value]
         site.held[value], site.origin[value] = site.held[outer], site.origin[outer]
         site.kept[value] = site.kept[outer]
@@ -236,7 +237,7 @@ class Forward:
         value = node.outputs[0]
         if value is not None:
             self.site.held[value] = x = self._stored(node, value)
-            if x.low == x.high and not x.flags & LOST:  # one number is one number, wherever it is stored
+            if x.low == x.high and not x.flags & LOST:  # equal scalars are one value
                 self.site.kept[value] = self.known.setdefault((x.low,), value)
 
     def _stored(self, node: Node, value: int) -> Moments:
@@ -261,8 +262,8 @@ class Forward:
 
 
 def of_constant(facts: ConstantFacts) -> Moments:
-    """The estimate of a constant: exact, masks left out."""
-    if facts.rms is None:  # not measured: as large as its largest, half of that on the whole
+    """The estimate of a constant: exact, without the large negative numbers of masks."""
+    if facts.rms is None:  # not measured: assume half the largest magnitude
         low = -facts.largest if facts.has_negative else 0.0
         return moments(0.0, facts.largest / 2, low, facts.largest, 0 if facts.has_negative else POSITIVE)
     if facts.elements > 1 and (facts.has_infinity or facts.minimum <= -1e3) and facts.maximum <= 1.0:

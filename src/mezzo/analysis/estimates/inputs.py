@@ -1,5 +1,5 @@
-"""What graph inputs are taken to hold: unit scale, or what the model's first operators make unit scale of; whole
-numbers; masks. Every assumption can be printed, and the caller can set another.
+"""Assumed distributions of graph inputs: unit scale, a scale inferred from the model's first
+operators, integers or masks. Each assumption can be printed and overridden.
 """
 
 import math
@@ -12,26 +12,27 @@ from mezzo.formats.dtypes import DType, integer_span
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
 
-# Whole numbers that come in from outside: ids, lengths, positions.
+# Largest assumed integer input: ids, lengths, positions.
 LARGEST_INTEGER = 1e5
-# Positions and time steps that come in as floats and go into a sine.
+# Largest assumed float position or time step, read by a sine.
 LARGEST_POSITION = 1e4
-# A factor this large turns 0 and 1 into a mask.
+# A factor from this magnitude on turns 0 and 1 into an attention mask.
 _MASKING = 1e3
-# A model that takes off an offset this many times the spread says that its input has one.
+# A subtracted offset of this many standard deviations is taken for the input's mean.
 _OFFSET = 3.0
-# What is taken off nearly unscaled may be a bias: that of an exponential or a sigmoid.
+# A smaller offset at a scale near 1 may be a bias, as of an exponential or a sigmoid.
 _LARGEST_BIAS, _LARGEST_GAIN = 32.0, 4.0
 _LONGEST_PROLOGUE = 8
-# Dividing by so much turns pixels and samples of sound into unit scale; by less it is a gain like any other.
+# Divisors in this range normalize pixels or audio samples; smaller ones are ordinary gains.
 _CONVERTED = 50.0, 1e5
 _FARTHEST_ANGLE = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What an input is taken to hold, and why. `is_doubtful`: it may as well be of unit scale, since what says so is a
-    factor alone, which may make it small, or a term alone, which may be a bias.
+    """The assumed distribution of an input, and the reason. `is_doubtful`: the input may as well
+    have unit scale, since the evidence is a single factor, which may be a gain, or a single term,
+    which may be a bias.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Assumption:
 
 
 def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> Assumption:
-    """Say what the numbers of a graph input are."""
+    """The assumed distribution of a graph input's numbers."""
     value = node.outputs[0]
     assert value is not None, "an input has a value"
     name, dtype = site.graph.values[value].name, site.graph.values[value].dtype
@@ -67,8 +68,8 @@ def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> 
 
 
 def _past_ids(site: Site, name: str, value: int) -> Assumption | None:
-    """Whole numbers that a model's first operators make unit scale of, where they lie past ids and lengths: time
-    stamps, coordinates in millionths.
+    """Integer inputs that the first operators normalize from a scale beyond ids and lengths: time
+    stamps, coordinates in millionths. None if they do not.
     """
     offset, scale, why = _prologue(site, value)
     if not why or abs(offset) + SIGMA * scale <= LARGEST_INTEGER:
@@ -78,7 +79,9 @@ def _past_ids(site: Site, name: str, value: int) -> Assumption | None:
 
 
 def _whole_numbers(span: tuple[int, int]) -> Moments:
-    """Ids, lengths and positions in wide integers; in narrow ones quantized data, pixels, samples: all there are."""
+    """Integers by dtype: ids, lengths and positions for wide ones; the full range for narrow ones,
+    which hold pixels, audio samples or quantized data.
+    """
     low, high = map(float, span)
     if high > LARGEST_INTEGER:
         low, high = 0.0, LARGEST_INTEGER
@@ -96,8 +99,8 @@ def _float_input(site: Site, name: str, value: int) -> Assumption:
         return Assumption(name, _truth(), "reads as a mask of 0 and 1")
     if _becomes_angle(site, value):
         high = LARGEST_POSITION
-        held = moments(high / 2, high / 3.5, 0.0, high, INTEGER | POSITIVE)
-        return Assumption(name, held, "positions or time steps, since a sine reads it")
+        estimate = moments(high / 2, high / 3.5, 0.0, high, INTEGER | POSITIVE)
+        return Assumption(name, estimate, "positions or time steps, since a sine reads it")
     offset, scale, why = _prologue(site, value)
     if _is_probability(site, value):
         return Assumption(
@@ -105,40 +108,42 @@ def _float_input(site: Site, name: str, value: int) -> Assumption:
         )
     root_or_log = _positive_reader(site, value)
     if root_or_log is not None:
-        touching = TOUCHING if root_or_log is Transfer.LOGARITHM else 0  # powers and counts, among them silence
-        held = moments(0.8 * scale, 0.6 * scale, 0.0, SIGMA * scale, POSITIVE | touching)
-        return Assumption(name, held, "positive numbers of unit scale")
+        touching = TOUCHING if root_or_log is Transfer.LOGARITHM else 0  # power spectra and counts, which include zeros
+        estimate = moments(0.8 * scale, 0.6 * scale, 0.0, SIGMA * scale, POSITIVE | touching)
+        return Assumption(name, estimate, "positive numbers of unit scale")
     reach = SIGMA * scale
-    held = moments(offset, scale, offset - reach, offset + reach)
+    estimate = moments(offset, scale, offset - reach, offset + reach)
     is_bias = 1.0 / _LARGEST_GAIN <= scale <= _LARGEST_GAIN and abs(offset) <= _LARGEST_BIAS * scale
-    return Assumption(name, held, why or "unit scale", bool(why) and (is_bias or abs(offset) <= _OFFSET * scale))
+    return Assumption(name, estimate, why or "unit scale", bool(why) and (is_bias or abs(offset) <= _OFFSET * scale))
 
 
 def _readers(site: Site, value: int) -> Iterator[tuple[Node, int]]:
-    """Users of a value, seen through moves and casts: the node and the operand."""
-    queue, seen = [value], {value}
-    while queue and len(seen) < 64:
+    """Readers of a value through data movement and casts: node and operand index."""
+    queue, visited = [value], {value}
+    while queue and len(visited) < 64:
         for use in site.graph.uses[queue.pop()]:
             node = site.graph.nodes[use.node]
             is_moved = site.transfer(node) in (Transfer.MOVE, Transfer.KEEP, Transfer.CAST) and use.operand == 0
             if node.kind is Kind.OUTPUT or not node.outputs:
                 continue
             if is_moved or node.kind in (Kind.TIE, Kind.SOURCE, Kind.CAST):
-                fresh = [v for v in node.outputs if v is not None and v not in seen]
-                seen.update(fresh)
+                fresh = [v for v in node.outputs if v is not None and v not in visited]
+                visited.update(fresh)
                 queue += fresh
             else:
                 yield node, use.operand
 
 
 def _constant_beside(site: Site, node: Node, operand: int) -> float | None:
-    """The size of the constant that is the other operand, with its sign."""
+    """The signed size of the other operand, if constant; else None."""
     other = site.operand(node, 1 - operand)
     return None if other is None else _folded(site, other, _DEEPEST_FOLD)
 
 
 def _folded(site: Site, value: int, depth: int) -> float | None:
-    """The size of a constant, with its sign, where it is stored or made of constants; inputs are asked before them."""
+    """The signed size of a value that is constant or computed from constants; else None. Needed
+    because inputs are assumed before constants are propagated.
+    """
     facts = site.constant(value)
     if facts is not None:
         return facts.mean if facts.rms is not None else facts.largest
@@ -167,7 +172,9 @@ _DEEPEST_FOLD = 4
 
 
 def _reads_as_mask(site: Site, value: int) -> bool:
-    """Whether somebody hides places with it: 1 - m, m times 10,000, or m times data that is no constant."""
+    """Whether a reader uses the input as a mask: 1 - m, m times 10,000, or m times non-constant
+    data.
+    """
     dtype = site.graph.values[value].dtype
     is_integer = dtype is not None and integer_span(dtype) is not None
     for node, operand in _readers(site, value):
@@ -176,10 +183,10 @@ def _reads_as_mask(site: Site, value: int) -> bool:
             if _leads_to_mask(site, node) or is_integer:
                 return True
         elif transfer is Transfer.MULTIPLY:
-            beside = _constant_beside(site, node, operand)
-            if beside is not None and beside <= -_MASKING:
+            factor = _constant_beside(site, node, operand)
+            if factor is not None and factor <= -_MASKING:
                 return True
-            if is_integer and beside is None:
+            if is_integer and factor is None:
                 return True
         elif transfer in (Transfer.SUM, Transfer.RUNNING_SUM) and is_integer and not _is_list(site, value):
             return True
@@ -187,7 +194,7 @@ def _reads_as_mask(site: Site, value: int) -> bool:
 
 
 def _is_list(site: Site, value: int) -> bool:
-    """Whether a value has one axis: a mask has one for the batch, too; lengths and counts have not."""
+    """Whether a value has one axis, as lengths and counts have; a mask also has a batch axis."""
     shape = site.shape(value)
     return shape is not None and len(shape) == 1
 
@@ -203,11 +210,13 @@ def _leads_to_mask(site: Site, node: Node) -> bool:
 
 
 def _becomes_angle(site: Site, value: int) -> bool:
-    """Whether it goes into a sine times frequencies, which are constants: a position or a time step."""
+    """Whether the input is a position or a time step: multiplied by constant frequencies and read
+    by a sine.
+    """
     if not _is_flat(site, value):
         return False
-    queue, seen = [(value, False)], {value}
-    while queue and len(seen) < _FARTHEST_ANGLE:
+    queue, visited = [(value, False)], {value}
+    while queue and len(visited) < _FARTHEST_ANGLE:
         at, has_frequencies = queue.pop()
         for node, operand in _readers(site, at):
             transfer = site.transfer(node)
@@ -217,27 +226,27 @@ def _becomes_angle(site: Site, value: int) -> bool:
                 continue
             if transfer not in _TO_ANGLES:
                 continue
-            beside = site.constant(site.operand(node, 1 - operand)) if operand < 2 else None
+            factor = site.constant(site.operand(node, 1 - operand)) if operand < 2 else None
             result = node.outputs[0]
-            if result is not None and result not in seen and (beside is not None or transfer is Transfer.JOIN):
-                seen.add(result)
-                queue.append((result, has_frequencies or (beside is not None and beside.elements >= _FREQUENCIES)))
+            if result is not None and result not in visited and (factor is not None or transfer is Transfer.JOIN):
+                visited.add(result)
+                queue.append((result, has_frequencies or (factor is not None and factor.elements >= _FREQUENCIES)))
     return False
 
 
-# On the way from a position to its angles; fewer factors than this are no table of frequencies.
+# Laws between a position and its angles, and the minimum size of a table of frequencies.
 _TO_ANGLES = frozenset({Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.CONTRACT, Transfer.EINSUM, Transfer.JOIN})
 _FREQUENCIES = 3
 
 
 def _is_flat(site: Site, value: int) -> bool:
-    """Whether a value has few axes longer than one, as positions do; features have more."""
+    """Whether at most two axes are longer than 1, as for positions; features have more."""
     shape = site.shape(value)
     return shape is not None and sum(size != 1 for size in shape) <= 2
 
 
 def _is_probability(site: Site, value: int) -> bool:
-    """Whether it is taken off one, or clipped to what lies between, before a logarithm or a division."""
+    """Whether the input is a probability: subtracted from one, or clipped to [0, 1]."""
     for node, operand in _readers(site, value):
         transfer = site.transfer(node)
         if transfer is Transfer.SUBTRACT and operand == 1 and _constant_beside(site, node, 1) == 1.0:
@@ -259,7 +268,7 @@ def _bound(site: Site, node: Node, operand: int, attribute: str) -> float | None
 
 
 def _is_log_of_log(site: Site, node: Node) -> bool:
-    """Whether a node is, or adds an epsilon for, a logarithm whose negative goes into another: -log(-log(u))."""
+    """Whether a node starts the Gumbel noise pattern -log(-log(u)), with or without an epsilon."""
     for _ in range(4):
         value = node.outputs[0]
         readers = [] if value is None else [reader for reader, _ in _readers(site, value)]
@@ -278,7 +287,7 @@ def _is_log_of_log(site: Site, node: Node) -> bool:
 
 
 def _takes_log(site: Site, node: Node) -> bool:
-    """Whether a node is a logarithm, or what it gives goes into one."""
+    """Whether a node is a logarithm, or an epsilon or clip before one."""
     if site.transfer(node) is Transfer.LOGARITHM:
         return True
     value = node.outputs[0] if site.transfer(node) in _GUARDING else None
@@ -286,15 +295,17 @@ def _takes_log(site: Site, node: Node) -> bool:
 
 
 def _positive_reader(site: Site, value: int) -> Transfer | None:
-    """The logarithm or root that reads it, its epsilon between them or not: such an input is never below zero."""
+    """The logarithm or square root that reads the input, directly or after an epsilon; the input is
+    then nonnegative.
+    """
     for node, operand in _readers(site, value):
         transfer = site.transfer(node)
         if transfer in _OF_POSITIVE:
             return transfer
-        beside = _constant_beside(site, node, operand) if transfer in _GUARDING and operand < 2 else None
-        if beside is not None and transfer is Transfer.SUBTRACT:
-            beside = -beside
-        if beside is not None and 0.0 < beside < 1e-3 and node.outputs[0] is not None:
+        epsilon = _constant_beside(site, node, operand) if transfer in _GUARDING and operand < 2 else None
+        if epsilon is not None and transfer is Transfer.SUBTRACT:
+            epsilon = -epsilon
+        if epsilon is not None and 0.0 < epsilon < 1e-3 and node.outputs[0] is not None:
             for reader, _ in _readers(site, node.outputs[0]):
                 if site.transfer(reader) in _OF_POSITIVE:
                     return site.transfer(reader)
@@ -307,8 +318,10 @@ _OF_POSITIVE = frozenset({Transfer.LOGARITHM, Transfer.SQUARE_ROOT})
 
 
 def _prologue(site: Site, value: int) -> tuple[float, float, str]:
-    """Mean and scale of an input whose first operators make unit scale of it, and the sentence that says so."""
-    factor, offset = 1.0, 0.0  # what was made of the input so far: factor * x + offset
+    """Mean and scale of an input that the first operators normalize to unit scale, and the reason
+    as text; (0, 1, empty) if they do not.
+    """
+    factor, offset = 1.0, 0.0  # affine map so far: factor * x + offset
     last: Node | None = None
     at = value
     for _ in range(_LONGEST_PROLOGUE):
@@ -336,7 +349,9 @@ def _prologue(site: Site, value: int) -> tuple[float, float, str]:
 
 
 def _affine(site: Site, node: Node, operand: int) -> tuple[float, float] | None:
-    """Factor and offset of a constant step, per channel on the whole."""
+    """Factor and offset of an affine operator with constants, averaged over channels; None for
+    others.
+    """
     transfer = site.transfer(node)
     if transfer is Transfer.NEGATE:
         return -1.0, 0.0
@@ -347,15 +362,15 @@ def _affine(site: Site, node: Node, operand: int) -> tuple[float, float] | None:
             return None
         scale = 1.0 / math.sqrt(max(variance.mean, 0.0) + 1e-5)
         return scale, -mean.mean * scale
-    beside = _constant_beside(site, node, operand)
-    if beside is None or not beside:
+    constant = _constant_beside(site, node, operand)
+    if constant is None or not constant:
         return None
     if transfer is Transfer.ADD:
-        return 1.0, beside
+        return 1.0, constant
     if transfer is Transfer.SUBTRACT:
-        return (1.0, -beside) if operand == 0 else (-1.0, beside)
+        return (1.0, -constant) if operand == 0 else (-1.0, constant)
     if transfer is Transfer.MULTIPLY:
-        return beside, 0.0
+        return constant, 0.0
     if transfer is Transfer.DIVIDE:
-        return (1.0 / beside, 0.0) if operand == 0 else None
+        return (1.0 / constant, 0.0) if operand == 0 else None
     return None

@@ -1,4 +1,4 @@
-"""State that loops carry: how it grows over the trips, and how far its errors add up."""
+"""Estimates of loop-carried state: growth over the trips, and accumulation of errors."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,15 +10,17 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
 
-# A trip count that is data.
+# Assumed trips of a loop whose trip count depends on data.
 OPEN_TRIPS = 10_000
-# A constant past this stands for "until the condition fails".
+# A larger constant trip count means "until the condition fails".
 _MOST_TRIPS = 1 << 40
 
 
 @dataclass
 class Loops:
-    """The loop states of a graph, by tie. `history` are the estimates before the first trip, after it, and so on."""
+    """The loop states of a graph, by tie. `history` has the estimates before the first trip, after
+    it, and so on.
+    """
 
     ties: dict[int, Node]
     history: dict[int, list[Moments]] = field(default_factory=dict)
@@ -26,37 +28,41 @@ class Loops:
 
     @property
     def sweeps(self) -> int:
-        """How often the graph is walked again: once to see how state grows, once with what becomes of it."""
+        """Number of further passes over the graph: one to measure the growth of states, one with
+        their final estimates.
+        """
         return 2 if self.ties else 0
 
     def is_loop(self, node: Node) -> bool:
         return node.id in self.ties
 
     def state(self, node: Node) -> tuple[Moments, Moments] | None:
-        """What a tie's state is taken to be in this sweep, inside and after the loop; None outside loops and in the
-        first sweep.
+        """The estimate of a tie's state in this sweep, inside and after the loop; None outside
+        loops and in the first sweep.
         """
         return self.settled.get(node.id)
 
     def advance(self, site: Site) -> None:
-        """Let every state go on by one trip, or by all that are left once its growth is known."""
+        """Advance every state by one trip, or by all remaining trips once its growth is known."""
         for number, node in self.ties.items():
             before, after = node.inputs[0], node.inputs[-1]
-            seen = self.history.setdefault(number, [UNKNOWN if before is None else site.held[before]])
-            seen.append(UNKNOWN if after is None else site.held[after])
+            states = self.history.setdefault(number, [UNKNOWN if before is None else site.held[before]])
+            states.append(UNKNOWN if after is None else site.held[after])
             trips = self.trips(site, node)
-            is_known = len(seen) > 2
+            is_known = len(states) > 2
             self.settled[number] = (
-                (_after(seen, max(trips - 1, 0)), _after(seen, trips)) if is_known else (seen[-1], seen[-1])
+                (_after(states, max(trips - 1, 0)), _after(states, trips)) if is_known else (states[-1], states[-1])
             )
 
     def trips(self, site: Site, tie: Node) -> int:
-        """How often the loop of a state runs."""
+        """Number of trips of a state's loop."""
         owner = _owner(site.graph, tie)
         return OPEN_TRIPS if owner is None else site.trips.get(owner, OPEN_TRIPS)
 
     def counters(self, site: Site) -> dict[int, int]:
-        """What the body of each Loop takes as the number of the trip: the first value that the Loop itself makes."""
+        """The iteration number in the body of each Loop: the first INT64 value that the Loop itself
+        produces.
+        """
         trips: dict[int, int] = {}
         if len(site.graph.scopes) > 1:
             for number, value in enumerate(site.graph.values):
@@ -66,15 +72,15 @@ class Loops:
         return trips
 
     def counted(self, site: Site, loop: Node) -> Moments:
-        """The number of the trip."""
+        """The estimate of the iteration number."""
         trips = site.trips.get(loop.id, OPEN_TRIPS)
         last = float(max((trips if trips < _MOST_TRIPS else OPEN_TRIPS) - 1, 0))
         return moments(last / 2, last / math.sqrt(12.0), 0.0, last, INTEGER | POSITIVE)
 
 
 def note_trips(site: Site, node: Node) -> None:
-    """Note how often a loop runs, where the node itself says so: by a Loop's trip count, by the axis that a tie of a
-    Scan slices.
+    """Record a loop's number of trips, from a Loop's trip count or the axis that a tie of a Scan
+    slices.
     """
     axis = site.scanned.get(node.id)
     if node.op == "Loop":
@@ -89,7 +95,7 @@ def note_trips(site: Site, node: Node) -> None:
 
 
 def _trips_of_data(site: Site, count: int) -> int | None:
-    """How many trips a count that was worked out of floats plausibly is."""
+    """A plausible number of trips for a count that is cast from floats."""
     maker, x = site.producer(count), site.held[count]
     source = site.operand(maker, 0)
     if site.transfer(maker) is not Transfer.CAST or source is None or x.flags & LOST:
@@ -104,10 +110,10 @@ def _limit(site: Site, loop: int, trips: int | None) -> None:
 
 
 def find_loops(site: Site) -> Loops:
-    """Find the ties that carry state round a loop: they use a value that is made after them."""
+    """Find the ties with loop-carried state: their last operand is produced after them."""
     graph = site.graph
     ties: dict[int, Node] = {}
-    places: dict[tuple[int, bool], int] = {}  # by loop: how many ties hand slices into its body, or out of it
+    places: dict[tuple[int, bool], int] = {}  # by loop: number of ties for slices into, or out of, its body
     if len(graph.scopes) == 1:
         return Loops(ties)
     for node in graph.nodes:
@@ -122,8 +128,8 @@ def find_loops(site: Site) -> Loops:
 
 
 def _note_axis(site: Site, tie: Node, value: int, places: dict[tuple[int, bool], int]) -> None:
-    """Note along which axis a tie hands slices into a body, or puts together what leaves one: its length is the number
-    of trips.
+    """Record the axis along which a tie slices an input for a body or stacks its outputs; its
+    length is the number of trips.
     """
     graph = site.graph
     leaves = graph.values[value].scope != tie.scope
@@ -134,41 +140,43 @@ def _note_axis(site: Site, tie: Node, value: int, places: dict[tuple[int, bool],
     place = places[loop.id, leaves] = places.get((loop.id, leaves), -1) + 1
     axes = loop.attributes.get("scan_output_axes" if leaves else "scan_input_axes")
     axis = axes[place] if isinstance(axes, tuple) and place < len(axes) else 0
-    has_batches = loop.op == "Scan" and bool(loop.inputs)  # Scan-8, which takes lengths first
+    has_batches = loop.op == "Scan" and bool(loop.inputs)  # Scan-8 has sequence lengths as its first input
     site.scanned[tie.id] = Axis(loop.id, axis + has_batches, leaves, has_batches)
     if leaves:
         note_trips(site, tie)
 
 
 def _owner(graph: Graph, tie: Node) -> int | None:
-    """The control node whose body a tie leads into."""
+    """The control-flow node whose body a tie leads into."""
     inside = next((v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope), None)
     return None if inside is None else graph.scopes[graph.values[inside].scope].owner
 
 
-def _after(seen: list[Moments], trips: int) -> Moments:
-    """What becomes of a state after so many trips; `seen` are the estimates before the first, after it and so on."""
-    if trips < len(seen):
-        return seen[trips]
-    first, second, third = seen[-3:]
+def _after(history: list[Moments], trips: int) -> Moments:
+    """The extrapolated state after `trips` trips, from the estimates before the first trip, after
+    it, and so on.
+    """
+    if trips < len(history):
+        return history[trips]
+    first, second, third = history[-3:]
     if (first.flags | second.flags | third.flags) & LOST:
         return UNKNOWN
-    left = trips + 1 - len(seen)
+    left = trips + 1 - len(history)
     mean = third.mean + _series(second.mean - first.mean, third.mean - second.mean, left)
     variance = third.std**2 + _series(second.std**2 - first.std**2, third.std**2 - second.std**2, left)
     std = max(variance, 0.0) ** 0.5
     flags = third.flags & second.flags
     low = min(mean - SIGMA * std, third.low) if not flags & POSITIVE else min(third.low, mean)
     high = max(mean + SIGMA * std, third.high)
-    if flags & INTEGER:  # a count may go on by its most each time
+    if flags & INTEGER:  # a count may grow by its largest step at every trip
         high = max(high, third.high + max(third.high - second.high, 0.0) * left)
     return moments(mean, std, low, high, flags)
 
 
 def _series(first: float, second: float, left: int) -> float:
-    """What further steps add up to, if each is to the one before as the second is to the first.
+    """Sum of the further steps of a geometric series, given its last two steps.
 
-    What would leave all belief behind does not in a model that works in FP32: it is taken to add up.
+    A series that would exceed `BELIEVABLE` is taken as arithmetic, since the model works in FP32.
     """
     if not second or not left:
         return 0.0

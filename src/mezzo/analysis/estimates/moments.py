@@ -1,7 +1,8 @@
-"""What an estimate says of a value: where its numbers lie, how large they are, and what kind they are.
+"""Moments of a value: mean, standard deviation, plausible range and flags.
 
-Moments are of all elements of a value over plausible inputs, taken as independent. `low` and `high` are plausible ends,
-not bounds: four standard deviations of what is sampled, or the true ends where an operator or a constant sets them.
+Moments are over all elements and plausible inputs, taken as independent. `low` and `high` are
+plausible ends, not bounds: four standard deviations for sampled values, or true bounds set by an
+operator or a constant.
 """
 
 import math
@@ -10,31 +11,33 @@ from functools import partial
 from typing import NamedTuple
 
 # Flags of a value.
-INTEGER = 1  # whole numbers
-MASKED = 2  # some places hold a very negative mask, which the moments leave out
-LOST = 8  # nothing is known: it neither overflows nor asks for anything
-POSITIVE = 32  # never below 0, by its mathematics
-UNIT = 64  # within 0 and 1, by its mathematics, and may reach both
-TOUCHING = 128  # many of its numbers are zero
-HARD = 512  # its ends are bounds, by its mathematics
+INTEGER = 1  # integers in any dtype
+MASKED = 2  # some elements are very negative mask values, which the moments exclude
+LOST = 8  # unknown: no overflow and no tolerance is derived
+POSITIVE = 32  # mathematically nonnegative
+UNIT = 64  # mathematically within [0, 1], and may reach both ends
+TOUCHING = 128  # many elements are zero
+HARD = 512  # its ends are mathematical bounds
 CENTRED = 1024  # sums to zero along its last axis
-RARE = 256  # comes as near to zero as its low end says only where a guard against zero is met
+RARE = 256  # reaches its low end only where an epsilon applies
 
-# min and max take six times as long as a comparison, which counts below and in the laws that most operators have.
-# Sampled values are taken to stay within this many standard deviations when asked whether they overflow.
+# Comparisons replace min and max, which take six times as long, here and in frequent laws.
+# Sampled values are assumed to stay within this many standard deviations in overflow checks.
 SIGMA = 4.0
-# The same when asked how near to zero they come.
+# The same for the distance from zero.
 SINGULAR_SIGMA = 6.0
-# Standard deviation of what rounding to whole numbers takes off.
+# Standard deviation of the error of rounding to integers.
 STEP_SPREAD = 12.0**-0.5
 # A sum of many numbers of one sign stays within this factor of its mean.
 _CONCENTRATED = 100.0
-# Numbers past this are not believed: the model works in FP32.
+# Larger estimates are not credible, since the model works in FP32.
 BELIEVABLE = 1e10
 
 
 class Moments(NamedTuple):
-    """Mean, standard deviation and plausible ends of the numbers a value holds; `flags` say their kind."""
+    """Mean, standard deviation and plausible range of a value's elements; `flags` describe their
+    kind.
+    """
 
     mean: float
     std: float
@@ -45,14 +48,16 @@ class Moments(NamedTuple):
 
 _new: Callable[[tuple[float, float, float, float, int]], Moments] = partial(tuple.__new__, Moments)
 
-# What stands for a value of which nothing is known.
+# The estimate of an unknown value.
 UNKNOWN = Moments(0.0, 1.0, -SIGMA, SIGMA, LOST)
-# What stands for a mask: what it hides is hidden.
+# The estimate of a mask constant.
 HIDDEN = Moments(0.0, 0.0, 0.0, 0.0, MASKED)
 
 
 def moments(mean: float, std: float, low: float, high: float, flags: int = 0) -> Moments:
-    """Build a consistent estimate: the mean within the ends, the spread no larger than they allow."""
+    """Build a consistent estimate: the mean within the range, the deviation no larger than the
+    range allows.
+    """
     if not low <= high:  # NaN too
         return UNKNOWN
     if not low <= mean <= high:
@@ -69,12 +74,12 @@ def exactly(number: float, flags: int = 0) -> Moments:
 
 
 def flagged(x: Moments, flags: int) -> Moments:
-    """The same numbers of another kind."""
+    """The same moments with other flags."""
     return _new((x.mean, x.std, x.low, x.high, flags))
 
 
 def rms(x: Moments) -> float:
-    """Root of the mean square."""
+    """Root mean square."""
     mean, std = x.mean, x.std
     return math.sqrt(mean * mean + std * std)
 
@@ -86,7 +91,7 @@ def largest(x: Moments) -> float:
 
 
 def nearest_zero(x: Moments) -> float:
-    """Smallest plausible magnitude; of what crosses zero, a hundredth of its size."""
+    """Smallest plausible magnitude; a hundredth of the size if the range contains zero."""
     if x.low > 0.0:
         return x.low
     if x.high < 0.0:
@@ -97,18 +102,21 @@ def nearest_zero(x: Moments) -> float:
 
 
 def crosses_zero(x: Moments) -> bool:
-    """Whether numbers of both signs are plausible, so that hardly any lies beside zero."""
+    """Whether both signs are plausible, so that few elements are close to zero."""
     return x.low < 0.0 < x.high
 
 
 def is_singular(x: Moments) -> bool:
-    """Whether x comes so near to zero, by a guard or a bound, that its size says nothing of its smallest numbers."""
+    """Whether x comes so close to zero, by an epsilon or a bound, that its size says nothing about
+    its smallest elements.
+    """
     return nearest_zero(x) * (2.0 * _CONCENTRATED) < max(abs(x.mean), 0.5 * rms(x))
 
 
 def low_of_sum(mean: float, std: float, terms: float, least: float) -> float:
-    """How small the sum of so many numbers that are never negative plausibly is; `least` is so many times the
-    smallest. A sum of squares has a chi-squared distribution; its quantile is Wilson and Hilferty's (1931).
+    """Plausible minimum of a sum of `terms` nonnegative numbers; `least` is `terms` times their
+    minimum. A sum of squares has a chi-squared distribution; its quantile is Wilson and Hilferty's
+    (1931).
     """
     if terms < 2 or not mean > 0.0:
         return max(least, 0.0)
@@ -118,10 +126,10 @@ def low_of_sum(mean: float, std: float, terms: float, least: float) -> float:
 
 
 def scaled(x: Moments, factor: float) -> Moments:
-    """x times a number."""
+    """Moments of x times a number."""
     mean, std, low, high, kinds = x
-    one, other = low * factor, high * factor
-    low, high = other if other < one else one, other if other > one else one
+    start, end = low * factor, high * factor
+    low, high = end if end < start else start, end if end > start else start
     flags = kinds & (MASKED | LOST | HARD | CENTRED)
     if factor >= 0.0:
         flags |= kinds & (POSITIVE | TOUCHING)
@@ -133,7 +141,7 @@ def scaled(x: Moments, factor: float) -> Moments:
 
 
 def shifted(x: Moments, offset: float) -> Moments:
-    """x plus a number. Of numbers within bounds the sum is within bounds too: a probability's complement is one."""
+    """Moments of x plus a number. Bounds stay bounds: one minus a probability is a probability."""
     low, high = x.low + offset, x.high + offset
     flags = x.flags & (MASKED | LOST | HARD)
     if offset == int(offset):
@@ -151,18 +159,20 @@ def shifted(x: Moments, offset: float) -> Moments:
 
 
 def _bound_below(x: Moments) -> float:
-    """What makes numbers within bounds positive, if added: plausible ends stay short of bounds like 1 and 1/2."""
+    """The offset that makes bounded numbers nonnegative, a power of two: plausible ends stay short
+    of bounds like 1 and 1/2.
+    """
     if x.low >= 0.0 or x.flags & (UNIT | POSITIVE):
         return 0.0
     return float(2.0 ** math.ceil(math.log2(-x.low)))
 
 
-# What FP32 makes of a bound, and how near to one a number counts as at it.
+# Tolerances for equality with a bound, and for elements close to a bound.
 _ROUNDED, _NEAR_BOUND = 1e-12, 1e-3
 
 
 def hull(parts: "list[Moments]") -> Moments:
-    """What holds the numbers of all parts."""
+    """Moments of the union of several values' elements."""
     if len(parts) == 1:
         return parts[0]
     believed = [x for x in parts if not x.flags & LOST]
@@ -190,7 +200,7 @@ _POINTS = (
 
 
 def sampled(f: Callable[[float], float], x: Moments, flags: int = 0) -> Moments:
-    """f(x), by five points of a normal distribution and the two ends."""
+    """Moments of f(x), from five quadrature points of a normal distribution and the two ends."""
     middle, std, low, high, _ = x
     mean = square = 0.0
     least, most = math.inf, -math.inf
@@ -206,7 +216,7 @@ def sampled(f: Callable[[float], float], x: Moments, flags: int = 0) -> Moments:
 
 
 def slope(f: Callable[[float], float], x: Moments) -> float:
-    """Root mean square of the derivative of f over x. A steep place counts by how often it is met."""
+    """Root mean square of the derivative of f over the distribution of x."""
     middle, std, low, high, _ = x
     step = 1e-3 * max(std, 1e-3 * abs(middle), 1e-12)
     total = 0.0
@@ -219,8 +229,8 @@ def slope(f: Callable[[float], float], x: Moments) -> float:
 
 
 def steepness_of_step(f: Callable[[float], float], x: Moments, end: float) -> float:
-    """Root mean square of the derivative of what rises between -end and end alone, over an x far wider than that: five
-    points of it would miss the rise, or count it for all that lies between them.
+    """Root mean square of the derivative of a function that rises only within [-end, end], for an x
+    much wider than that: five quadrature points would miss the rise or overcount it.
     """
     if x.std <= end:
         return math.inf
@@ -235,6 +245,6 @@ _STEPS = 8
 
 
 def share_between(x: Moments, low: float, high: float) -> float:
-    """Share of the numbers between two ends, of normal ones of this spread; either end may be infinite."""
+    """Share of a normal distribution between two ends, either of which may be infinite."""
     scale = x.std * math.sqrt(2.0)
     return 0.5 * (math.erf((high - x.mean) / scale) - math.erf((low - x.mean) / scale))

@@ -1,4 +1,6 @@
-"""Shapes that the front end does not know: bodies of functions and loops, and what a graph computes its shapes for."""
+"""Shape inference where the front end has no shapes: bodies of functions and loops, and shapes
+computed by the graph.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +13,8 @@ Rule = Callable[[Site, Node, Sequence[Shape | None]], Shape | None]
 
 
 def derive_shape(site: Site, node: Node) -> None:
-    """Work out the shape of a node's first result from its operands' where the front end left something open; leave it
-    open where that takes more than a look. Of a tie, the shapes of all results.
+    """Infer the shape of a node's first output, or of all outputs of a tie, if the front end left a
+    dimension unknown; it stays unknown where inference is not simple.
     """
     results = node.outputs if node.kind is Kind.TIE else node.outputs[:1]
     for value in results:
@@ -24,29 +26,29 @@ def derive_shape(site: Site, node: Node) -> None:
     try:
         shape = _shape_of_tie(site, node, shapes) if node.kind is Kind.TIE else _shape_of_result(site, node, shapes)
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
-        return  # bodies may take a name for another value, whose rank is another
+        return  # a body may reuse a name for a value of another rank
     for value in results:
         if value is not None and shape is not None:
             _note(site, value, shape)
 
 
 def _may_tell_more(site: Site, node: Node, value: int) -> bool:
-    told = site.graph.shapes.get(value)
-    if told is None:
+    shape = site.graph.shapes.get(value)
+    if shape is None:
         return True
-    if None not in told:
+    if None not in shape:
         return False
     return not site.worked_out.isdisjoint(node.inputs)
 
 
 def _note(site: Site, value: int, shape: Shape) -> None:
-    """Add what was worked out to what the front end told, which goes first."""
-    told = site.graph.shapes.get(value)
-    if told is not None:
-        if len(told) != len(shape):
+    """Merge an inferred shape into the front end's, whose dimensions take precedence."""
+    declared = site.graph.shapes.get(value)
+    if declared is not None:
+        if len(declared) != len(shape):
             return
-        shape = tuple(own if size is None else size for size, own in zip(told, shape, strict=True))
-        if shape == told:
+        shape = tuple(own if size is None else size for size, own in zip(declared, shape, strict=True))
+        if shape == declared:
             site.derived.pop(value, None)
             return
     site.note_shape(value, shape)
@@ -55,10 +57,10 @@ def _note(site: Site, value: int, shape: Shape) -> None:
 def _shape_of_tie(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, axis = shapes[0], site.scanned.get(node.id)
     if axis is None:
-        known = [shape for shape in shapes if shape is not None]
-        if not known or any(len(shape) != len(known[0]) for shape in known):
+        present = [shape for shape in shapes if shape is not None]
+        if not present or any(len(shape) != len(present[0]) for shape in present):
             return None
-        return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True))
+        return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*present, strict=True))
     if first is None or axis.has_batches:
         return None
     if axis.leaves:
@@ -79,19 +81,19 @@ def _shape_of_result(site: Site, node: Node, shapes: Sequence[Shape | None]) -> 
         return None
     if transfer not in _ELEMENTWISE:
         return first
-    known = [shape for shape in shapes if shape is not None]
-    return _broadcast(known) if known and len(known) == len(shapes) else None
+    present = [shape for shape in shapes if shape is not None]
+    return _broadcast(present) if present and len(present) == len(shapes) else None
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The common shape of operands that go number by number."""
+    """The broadcast shape of elementwise operands."""
     rank = max(map(len, shapes))
     columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
     return tuple(_common(column) for column in columns)
 
 
 def _common(sizes: Sequence[int | None]) -> int | None:
-    """The one length that is not 1; None where an open length may be it."""
+    """The length that is not 1; None if an unknown length may be it."""
     longer = [size for size in sizes if size is not None and size != 1]
     return longer[0] if longer else None if None in sizes else 1
 
@@ -121,7 +123,7 @@ def _matrix_product(site: Site, node: Node, shapes: Sequence[Shape | None]) -> S
 
 
 def _convolved(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    """Batch and channels; the other axes stay open."""
+    """Batch and channel dimensions; spatial dimensions stay unknown."""
     first, weight = shapes[0], shapes[1]
     if first is None or weight is None or len(first) != len(weight):
         return None
@@ -173,7 +175,7 @@ def _tiled(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | No
 
 
 def _axes(site: Site, node: Node, operand: int) -> tuple[int, ...] | None:
-    """Axes by attribute or by operand."""
+    """Axes from the attribute or the operand; None if unknown."""
     stated = node.attributes.get("axes")
     if isinstance(stated, tuple):
         return stated
@@ -234,14 +236,14 @@ def _sliced(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | N
 
 
 def _joined(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    known = [shape for shape in shapes if shape is not None]
+    present = [shape for shape in shapes if shape is not None]
     axis = node.attributes.get("axis")
-    if not known or not isinstance(axis, int) or any(len(shape) != len(known[0]) for shape in known):
+    if not present or not isinstance(axis, int) or any(len(shape) != len(present[0]) for shape in present):
         return None
-    axis %= len(known[0])
-    parts = [shape[axis] for shape in known]
-    along = sum(size or 0 for size in parts) if None not in parts and len(known) == len(shapes) else None
-    others = [next((s for s in sizes if s is not None), None) for sizes in zip(*known, strict=True)]
+    axis %= len(present[0])
+    parts = [shape[axis] for shape in present]
+    along = sum(size or 0 for size in parts) if None not in parts and len(present) == len(shapes) else None
+    others = [next((s for s in sizes if s is not None), None) for sizes in zip(*present, strict=True)]
     return (*others[:axis], along, *others[axis + 1 :])
 
 

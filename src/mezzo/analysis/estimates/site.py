@@ -1,4 +1,6 @@
-"""What a law may ask of the graph: shapes, lengths, small constants, and which values are one value moved."""
+"""Graph queries for transfer laws: shapes, lengths, small constants, and which values are copies of
+each other.
+"""
 
 import math
 from collections.abc import Mapping, Sequence, Set
@@ -12,9 +14,9 @@ from mezzo.ir.graph import ConstantFacts, Graph
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import OpFacts, Transfer
 
-# Open dimensions count as this long where numbers are summed along them.
+# Assumed length of symbolic dimensions in reductions.
 OPEN_LENGTH = 256
-# Positions along an open dimension reach this far: the context of a language model, seconds of sound.
+# Assumed number of positions along a symbolic dimension: a context window, seconds of audio.
 OPEN_POSITIONS = 4096
 
 Shape = tuple[int | None, ...]
@@ -22,7 +24,9 @@ Entries = tuple[int | None, ...]
 
 
 class Axis(NamedTuple):
-    """Along which axis a loop takes a value apart, or puts one together. `has_batches`: within each of a batch."""
+    """The axis along which a loop slices a value (`leaves` False) or stacks one. `has_batches`:
+    counted after the batch axis.
+    """
 
     loop: int
     place: int
@@ -32,13 +36,13 @@ class Axis(NamedTuple):
 
 @dataclass(kw_only=True)
 class Site:
-    """A graph under estimation. `tolerance`: the share of its worth that an output may be off by. `held` are the
-    estimates by value id; laws read it, the walk writes it.
+    """A graph during estimation. `tolerance`: the tolerated relative error of outputs. `held` are
+    the estimates by value id; laws read them, the forward pass writes them.
 
-    `transfers` are the laws by node id, `made_by` those that make the values, by value id, None where there is none.
-    `origin`: the value of which a value is the same numbers moved, itself elsewhere; `kept`: in their order, too.
-    `reduced`: of a value that an axis was reduced to, the law that did it and the value reduced, each seen through
-    moves. `sums`: sums of two that are not recognised as anything else.
+    `transfers` are the laws by node id, `made_by` those of the producers by value id, None without
+    a law. `origin`: the value with the same elements before data movement; `kept`: the value with
+    the same elements in the same order. `reduced`: for the result of a reduction, its law and the
+    reduced value, both through data movement. `sums`: sums of two values that match no pattern.
     """
 
     graph: Graph
@@ -51,21 +55,21 @@ class Site:
     tangents: dict[int, Mapping[int, float]] = field(
         default_factory=dict
     )  # see mezzo.analysis.estimates.patterns.tangents
-    clamped: set[int] = field(default_factory=set)  # constants of which nothing follows
-    masks: frozenset[int] = frozenset()  # constants that hide what they are added to
+    clamped: set[int] = field(default_factory=set)  # clamped constants, from which nothing is derived
+    masks: frozenset[int] = frozenset()  # mask constants
     derived: dict[int, Shape] = field(default_factory=dict)  # see mezzo.analysis.estimates.shapes
     counts: dict[int, Entries] = field(default_factory=dict)  # see mezzo.analysis.estimates.counts
-    worked_out: set[int] = field(default_factory=set)  # values that either of them ever had
-    trips: dict[int, int] = field(default_factory=dict)  # by loop: how often it runs, where that is known
-    scanned: dict[int, Axis] = field(default_factory=dict)  # by tie that hands slices into a body or out of it
+    worked_out: set[int] = field(default_factory=set)  # values ever in `derived` or `counts`
+    trips: dict[int, int] = field(default_factory=dict)  # by loop: number of trips, if known
+    scanned: dict[int, Axis] = field(default_factory=dict)  # by tie that slices for a body or stacks its outputs
     sums: set[int] = field(default_factory=set)
     chains: dict[int, float] = field(default_factory=dict)  # see mezzo.analysis.estimates.patterns.running_totals
-    continued: set[int] = field(default_factory=set)  # links of chains that another link follows
+    continued: set[int] = field(default_factory=set)  # links of chains that have a successor
     gated: dict[int, int] = field(default_factory=dict)  # see mezzo.analysis.estimates.patterns.gates
     inflated: dict[int, float] = field(default_factory=dict)  # see mezzo.analysis.estimates.evidence
     transfers: Sequence[Transfer | None] = field(init=False)
     made_by: Sequence[Transfer | None] = field(init=False)
-    _terms: dict[int, float] = field(default_factory=dict)  # by node: how many numbers it sums up for one
+    _terms: dict[int, float] = field(default_factory=dict)  # by node: number of terms per output element
 
     def __post_init__(self) -> None:
         self.transfers = transfers = [None if row is None else row.transfer for row in self.rows]
@@ -76,25 +80,27 @@ class Site:
 
     @cached_property
     def shapeless(self) -> Set[int]:
-        """Values of which the front end tells no shape."""
+        """Values without a shape from the front end."""
         return frozenset(range(len(self.graph.values))).difference(self.graph.shapes)
 
     def shape(self, value: int | None) -> Shape | None:
-        """Shape of a value as far as it is known: what the front end tells, else what the walk derived."""
+        """Shape of a value as far as known: the inferred one, which includes the front end's, else
+        the front end's.
+        """
         if value is None:
             return None
         derived = self.derived.get(value)
         return self.graph.shapes.get(value) if derived is None else derived
 
     def constant(self, value: int | None) -> ConstantFacts | None:
-        """Facts of a floating constant, seen through moves and casts."""
+        """Statistics of a floating-point constant, through data movement and casts; else None."""
         if value is None:
             return None
         facts = self.graph.constants.get(self.origin[value])
         return self.graph.wide_constants.get(self.origin[value]) if facts is None else facts
 
     def number(self, value: int | None) -> float | None:
-        """The one number that a constant holds."""
+        """The number of a constant of equal elements; else None."""
         if value is None:
             return None
         x = self.held[value]
@@ -109,14 +115,14 @@ class Site:
         self.worked_out.add(value)
 
     def entries(self, value: int | None) -> Entries | None:
-        """The whole numbers of a small value that shapes and constants make, None for each that is open."""
+        """Folded integers of a small value, None for each unknown entry; None if nothing is known."""
         if value is None:
             return None
         counted = self.counts.get(value)
         return self.graph.integers.get(value) if counted is None else counted
 
     def integers(self, value: int | None) -> tuple[int, ...] | None:
-        """The same where all of them are known, seen through moves."""
+        """Folded integers of a value if all are known, through data movement; else None."""
         if value is None:
             return None
         numbers = [entry for entry in self.counts.get(value, ()) if entry is not None]
@@ -128,59 +134,59 @@ class Site:
         return node.inputs[index] if index < len(node.inputs) else None
 
     def estimate(self, node: Node, index: int) -> Moments:
-        """Estimate of an operand; of one left out, nothing known."""
+        """Estimate of an operand; unknown for an omitted one."""
         value = self.operand(node, index)
         return UNKNOWN if value is None else self.held[value]
 
     def is_same(self, node: Node) -> bool:
-        """Whether the first two operands are the same numbers in the same order."""
+        """Whether the first two operands are equal elementwise."""
         first, second = node.inputs[:2]
         return first is not None and second is not None and self.are_same(first, second)
 
     def are_same(self, first: int, second: int) -> bool:
-        """Whether two values are the same numbers in the same order, each beside itself."""
+        """Whether two values are equal and an elementwise operator pairs equal elements."""
         return self.kept[first] == self.kept[second] and self.pairs_up(first, second)
 
     def pairs_up(self, first: int, second: int) -> bool:
-        """Whether an operator meets the numbers of two values one by one, rather than all of one with all of the other:
-        a column with a row.
+        """Whether an elementwise operator pairs the elements of two values one to one, instead of
+        broadcasting a column against a row.
         """
         if first == second:
             return True
-        one, other = self.shape(first), self.shape(second)
-        if one is None or other is None or one == other:
+        left, right = self.shape(first), self.shape(second)
+        if left is None or right is None or left == right:
             return True
-        pairs = [*zip_longest(reversed(one), reversed(other), fillvalue=1)]
+        pairs = [*zip_longest(reversed(left), reversed(right), fillvalue=1)]
         return not (any(a == 1 != b for a, b in pairs) and any(a != 1 == b for a, b in pairs))
 
     def times(self, node: Node) -> Sequence[int] | None:
-        """How often the numbers of each operand are among the operands; None where each is there once."""
+        """Multiplicity of each operand among equal operands; None if all are distinct."""
         inputs = node.inputs
         if len(inputs) == 2:
             return (2, 2) if self.is_same(node) else None
-        kept = [None if value is None else self.kept[value] for value in inputs]
-        return None if len(set(kept)) == len(kept) else [kept.count(value) for value in kept]
+        numbers = [None if value is None else self.kept[value] for value in inputs]
+        return None if len(set(numbers)) == len(numbers) else [numbers.count(value) for value in numbers]
 
     def is_moved(self, node: Node) -> bool:
-        """Whether the first two operands are the same numbers, moved or not."""
+        """Whether the first two operands have the same elements, in any order."""
         first, second = node.inputs[:2]
         return first is not None and second is not None and self.origin[first] == self.origin[second]
 
     def without_part(self, total: int, part: int) -> Moments | None:
-        """What is left of a sum once one of its parts is taken off again."""
+        """Estimate of a sum minus one of its terms, which is the other term; else None."""
         total = self.kept[total]
         if total not in self.sums:
             return None
         first, second = self.producer(total).inputs
         if first is None or second is None or not self.held[first].std or not self.held[second].std:
             return None
-        for kept, rest in ((first, second), (second, first)):
-            if self.kept[kept] == self.kept[part]:
+        for term, rest in ((first, second), (second, first)):
+            if self.kept[term] == self.kept[part]:
                 return self.held[rest]
         return None
 
     def step_of_running_sum(self, first: int, second: int) -> Moments | None:
-        """What two parts of one running sum differ by: what was added between them."""
+        """Estimate of the difference of two elements of a cumulative sum: its summand; else None."""
         if self.origin[first] != self.origin[second] or self.kept[first] == self.kept[second]:
             return None
         maker = self.producer(self.origin[first])
@@ -189,7 +195,7 @@ class Site:
         return self.held[maker.inputs[0]]
 
     def begin_sweep(self) -> None:
-        """Forget what follows from estimates and shapes: both may be others this time."""
+        """Clear caches that depend on estimates and shapes, which change between sweeps."""
         self.tangents.clear()
         self._terms.clear()
 
@@ -199,14 +205,14 @@ class Site:
     # -- lengths --------------------------------------------------------------------------------------------------
 
     def length(self, value: int | None, axis: int) -> int | None:
-        """Size of one axis; None where it is open or unknown."""
+        """Length of an axis; None if unknown."""
         shape = self.shape(value)
         if shape is None or not -len(shape) <= axis < len(shape):
             return None
         return shape[axis]
 
     def reduced_axes(self, node: Node) -> tuple[int, ...] | None:
-        """The axes that a reduction runs over; None for all of them."""
+        """Axes of a reduction; None for all."""
         axes = node.attributes.get("axes") if node.attributes else None
         if isinstance(axes, tuple):
             return tuple(map(int, axes))
@@ -215,7 +221,7 @@ class Site:
         return None
 
     def terms(self, node: Node) -> float:
-        """How many numbers go into one of a reduction's result; worked out once, for both ways."""
+        """Number of elements reduced into one output element; cached for both passes."""
         terms = self._terms.get(node.id)
         if terms is None:
             terms = self._terms[node.id] = self._count_reduced(node)
@@ -240,7 +246,9 @@ class Site:
         return ratio if ratio > 1 else OPEN_LENGTH
 
     def contracted(self, node: Node) -> float:
-        """How many products a contraction sums up for one number of its result; worked out once, for both ways."""
+        """Number of terms summed into one output element of a matmul or convolution; cached for
+        both passes.
+        """
         terms = self._terms.get(node.id)
         if terms is None:
             terms = self._terms[node.id] = self._count_products(node)
@@ -272,15 +280,15 @@ class Site:
 
 
 def is_convolution(node: Node) -> bool:
-    """Whether a contraction slides a weight over its input."""
+    """Whether a contraction is a convolution."""
     return "conv" in node.signature.op.lower()
 
 
 def is_transposed(node: Node) -> bool:
-    """Whether a convolution slides its weight over its output: by its name, or as an attribute says."""
+    """Whether a convolution is transposed, by its name or its attribute."""
     return "transpose" in node.signature.op.lower() or bool(node.attributes.get("transposed"))
 
 
 def _counted(size: int | None) -> int:
-    """The length of an axis, where it is open what is taken for it."""
+    """The length of an axis, `OPEN_LENGTH` if unknown."""
     return OPEN_LENGTH if size is None else max(size, 1)

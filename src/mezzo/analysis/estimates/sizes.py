@@ -1,4 +1,6 @@
-"""All values at once: how large each is, what rounding it to the low format does at most, and which pass its range."""
+"""Vectorized statistics of all values: size, worst rounding error, and overflow in the
+low-precision format.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +11,16 @@ from mezzo.analysis.estimates.moments import LOST, Moments
 from mezzo.analysis.estimates.site import Site
 from mezzo.formats.dtypes import HIGH, Format
 
-# Numbers below the smallest normal one err by this share of the smallest subnormal one, root mean square.
+# Root mean square rounding error of subnormal numbers, in units of the smallest subnormal (12 ** -0.5).
 _BELOW_NORMAL = 0.29
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Columns by value id. `size`: the root of the mean square. `finest`: the smallest error that is asked for at all,
-    NaN where nothing is known. `worst`: what rounding errs by at most; below zero for what is not stored in FP32.
-
-    `vanishing` is the error of numbers that are lost; `faint` are constants of which a quarter of the numbers is lost,
-    whatever the largest are, moved and cast, too. `overflowing` are values that are computed and may pass the range.
+    """Columns by value id. `size`: root mean square. `finest`: the smallest relevant error, NaN if
+    unknown. `worst`: upper bound on the rounding error; negative for values not in FP32.
+    `vanishing`: error of numbers that underflow. `faint`: constants, also moved or cast, of which a
+    quarter of the numbers underflows. `overflowing`: computed values that may exceed the range.
     """
 
     size: Sequence[float]
@@ -31,10 +32,10 @@ class Sizes:
 
 
 def measure(site: Site, low: Format) -> Sizes:
-    """Work the columns out from the estimates."""
+    """Compute the columns from the estimates."""
     import numpy as np
 
-    graph, held = site.graph, site.held
+    graph, estimates = site.graph, site.held
     vanishing = _BELOW_NORMAL * low.smallest_subnormal
     fading = {
         value
@@ -42,11 +43,11 @@ def measure(site: Site, low: Format) -> Sizes:
         if facts.faint is not None and vanishing > site.tolerance * facts.faint
     }
     faint = [value for value, origin in enumerate(site.origin) if origin in fading] if fading else []
-    columns = np.fromiter(chain.from_iterable(held), np.float64, len(held) * len(Moments._fields))
-    mean, std, bottom, top, flags = columns.reshape(len(held), len(Moments._fields)).T
+    columns = np.fromiter(chain.from_iterable(estimates), np.float64, len(estimates) * len(Moments._fields))
+    mean, std, bottom, top, flags = columns.reshape(len(estimates), len(Moments._fields)).T
     is_lost = flags.astype(np.int64) & LOST != 0
     is_high = graph.columns.holds(HIGH)
-    with np.errstate(over="ignore", invalid="ignore"):  # hostile numbers, which are infinite here as in the walk
+    with np.errstate(over="ignore", invalid="ignore"):  # hostile numbers become infinite, as in the forward pass
         size = np.sqrt(mean * mean + std * std)
         worst = low.eps / 2 * np.maximum(top, -bottom) + vanishing
     worst[faint] = np.inf

@@ -1,7 +1,9 @@
-"""Units: what a target runs as one kernel. Patterns find them; one file per family under `patterns`, by discovery.
+"""Kernel fusion: which nodes a target runs as one kernel (a unit). Patterns, one file per family
+under `patterns`, are found by discovery.
 
-A pattern is a selector (select, select_input, select_output, filter) and a row for each target whose kernels do it,
-with the document or the runtime graph that says so. `partition` splits a graph by the patterns of a target.
+A pattern is a selector (select, select_input, select_output, filter) and a row for each target with
+such a kernel, with the document or the runtime graph that shows it. `partition` splits a graph by
+the patterns of a target.
 """
 
 import importlib
@@ -13,7 +15,7 @@ from mezzo.analysis.fusion.unit import Kernel, Pattern
 
 @cache
 def every_pattern() -> tuple[Pattern, ...]:
-    """Every pattern of every module of `mezzo.analysis.fusion.patterns`, by name."""
+    """All patterns of the modules in `mezzo.analysis.fusion.patterns`, by name."""
     folder = importlib.import_module(f"{__name__}.patterns")
     rows: dict[str, Pattern] = {}
     for entry in pkgutil.iter_modules(folder.__path__, prefix=f"{folder.__name__}."):
@@ -24,7 +26,7 @@ def every_pattern() -> tuple[Pattern, ...]:
 
 
 def kernels_of(target: str) -> tuple[tuple[str, Kernel], ...]:
-    """The kernels that a target fuses, each with the name of its pattern, in the order in which they are tried."""
+    """The fused kernels of a target with the names of their patterns, in matching order."""
     rows = [
         (pattern.name, kernel) for pattern in every_pattern() for kernel in pattern.kernels if kernel.target == target
     ]

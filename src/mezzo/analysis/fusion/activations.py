@@ -1,4 +1,4 @@
-"""Activations that one target's kernels take in, whatever the kernel computes. Composites are named as found."""
+"""Activations that OpenVINO fuses into any kernel; composites are named as in `composites`."""
 
 OPENVINO = frozenset(
     {"Abs", "Clip", "Elu", "Exp", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "PRelu", "Relu", "Round"}

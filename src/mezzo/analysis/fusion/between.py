@@ -1,11 +1,13 @@
-"""Which quantized units stand between products with weights: those that gain little by themselves spare conversions
-there alone. A product of two activations is one of them: both its operands have to be quantized as the model runs, its
-softmax stays in floats, and its errors reach every token. Measured: docs/figures.md, "INT8 on trained networks".
+"""Removal of quantized units that are not between two matmuls or convolutions with weights: alone,
+they cost more conversions than they save. A matmul of two activations is treated likewise: both
+operands would be quantized at run time, its softmax stays in floats, and its errors affect every
+token. Measured: docs/figures.md, "INT8 on trained networks".
 
-Source: MXNet's "smart" mode of its quantization pass: what is no product runs quantized only where a chain of its like
-leads to a product on both sides. Here the chain passes what computes number by number in floats on its way to a product
-too: residual sums before a norm of given statistics lead on. They do not past a norm that makes its own
-(LayerNormalization): there the sums stay in floats, as their errors reach every token.
+Source: MXNet's "smart" mode of its quantization pass: an operator that is no matmul or convolution
+is quantized only on a path of such operators between two of them. Here the path may also contain
+elementwise float operators: residual sums before a norm with given statistics are included. Norms
+that compute their own statistics (LayerNormalization) end the path: there the sums stay in floats,
+as their errors affect every token.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -19,8 +21,8 @@ from mezzo.tables.facts import HEAVY, Cost, OpFacts, Transfer
 def between_products(
     graph: Graph, rows: Sequence[OpFacts | None], units: Sequence[QuantizedUnit]
 ) -> tuple[QuantizedUnit, ...]:
-    """The units of products with weights, and of the others those that read nothing but what kept units make, and that
-    a chain of kept units leads on to a product.
+    """The units of matmuls and convolutions with weights, and of the others those that read only
+    outputs of retained units and lead to such a matmul or convolution.
     """
     products = {at for at, unit in enumerate(units) if _is_product(rows, unit)}
     maker = {value: at for at, unit in enumerate(units) for number in unit.nodes for value in _made(graph, number)}
@@ -29,12 +31,14 @@ def between_products(
         at: [maker.get(value) for read in unit.reads for value in _sources(graph, rows, maker, read.value)]
         for at, unit in enumerate(units)
     }
-    kept, dropped = {*range(len(units))}, {-1}
-    while dropped:  # each round takes out those that the round before has cut off
-        leads_on = _led_to(products, {at: [one for one in behind[at] if one in kept] for at in kept})
-        dropped = {at for at in kept - products if at not in leads_on or not all(one in kept for one in above[at])}
-        kept -= dropped
-    return tuple(unit for at, unit in enumerate(units) if at in kept)
+    live, dropped = {*range(len(units))}, {-1}
+    while dropped:  # each round removes units isolated by the previous one
+        leads_on = _led_to(products, {at: [source for source in behind[at] if source in live] for at in live})
+        dropped = {
+            at for at in live - products if at not in leads_on or not all(source in live for source in above[at])
+        }
+        live -= dropped
+    return tuple(unit for at, unit in enumerate(units) if at in live)
 
 
 def _is_product(rows: Sequence[OpFacts | None], unit: QuantizedUnit) -> bool:
@@ -46,11 +50,11 @@ def _made(graph: Graph, number: int) -> Iterable[int]:
     return (value for value in graph.nodes[number].outputs if value is not None)
 
 
-def _sources(graph: Graph, rows: Sequence[OpFacts | None], made: Container[int], value: int) -> Iterator[int]:
-    """A value that a unit makes, and else what it comes of, number by number, from one value that is no constant."""
-    while value not in made:
+def _sources(graph: Graph, rows: Sequence[OpFacts | None], produced: Container[int], value: int) -> Iterator[int]:
+    """The nearest value produced by a unit, before elementwise operators on one variable."""
+    while value not in produced:
         node = graph.nodes[graph.values[value].producer]
-        operands = [one for one in node.inputs if one is not None and one not in graph.constants]
+        operands = [operand for operand in node.inputs if operand is not None and operand not in graph.constants]
         if not _is_by_number(node, rows[node.id]) or len(operands) != 1:
             return
         (value,) = operands
@@ -58,17 +62,17 @@ def _sources(graph: Graph, rows: Sequence[OpFacts | None], made: Container[int],
 
 
 def _is_by_number(node: Node, row: OpFacts | None) -> bool:
-    """Whether an operator computes each number of its result from one number of its data."""
+    """Whether an operator is elementwise in its data operand."""
     is_pointwise = row is not None and (row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS)
     return node.kind is Kind.OP and is_pointwise
 
 
 def _led_to(starts: Iterable[int], reached: Mapping[int, Iterable[int | None]]) -> set[int]:
-    """What is reached from the starts in one step or more."""
-    found, waiting = set[int](), [*starts]
+    """Units reachable from the starts in one or more steps."""
+    visited, waiting = set[int](), [*starts]
     while waiting:
         for at in reached[waiting.pop()]:
-            if at is not None and at not in found:
-                found.add(at)
+            if at is not None and at not in visited:
+                visited.add(at)
                 waiting.append(at)
-    return found
+    return visited

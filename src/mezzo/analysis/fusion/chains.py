@@ -1,7 +1,9 @@
-"""A kernel with what it does to its result before it writes it: bias, scale, activation, residual sum, activation.
+"""Kernel epilogues: bias, scale, activation, residual addition, activation after a matmul or
+convolution.
 
-`Epilogue` says what one target's kernel takes, in order; `follow` walks from the operator that computes along its only
-readers as far as that goes. A reader that somebody else reads beside it ends the walk, as its value has to be written.
+`Stage` lists what one target's kernel can fuse, in order; `follow` extends a kernel along sole
+readers as far as possible. A value with a second reader ends the epilogue, as it has to be written
+to memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +18,15 @@ from mezzo.tables.facts import Function
 _ADDING = frozenset({Function.ADD, Function.SUBTRACT})
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
 
-# A question about a node that would join behind another: (view, the node, the node it reads).
+# Predicate for fusing a node after another: (view, the node, the node it reads).
 Test = Callable[[View, Node, Node], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One kind of thing that may follow. `most`: how many of them, one after the other.
+    """One stage of an epilogue. `most`: maximum number of operators in it.
 
-    `activations` name operators, and composites such as "gelu-erf"; `test` asks of other operators.
+    `activations` names operators and composites such as "gelu-erf"; `test` checks other operators.
     """
 
     activations: frozenset[str] = frozenset()
@@ -33,7 +35,7 @@ class Stage:
 
 
 def follow(view: View, seed: Node, stages: Sequence[Stage], free: Free) -> list[Node]:
-    """The seed and what follows it inside the kernel, in order. A stage that finds nothing is passed over."""
+    """The seed and its epilogue, in order. A stage without a match is skipped."""
     nodes, last = [seed], seed
     for stage in stages:
         for _ in range(stage.most):
@@ -46,7 +48,7 @@ def follow(view: View, seed: Node, stages: Sequence[Stage], free: Free) -> list[
 
 
 def _steps(view: View, last: Node, stage: Stage, free: Free) -> Iterator[list[Node]]:
-    """What may come next: one operator, or a composite with its end last."""
+    """Candidates for the next operator: one operator, or a composite with its last node at the end."""
     value = last.outputs[0] if last.outputs else None
     if value is None:
         return
@@ -64,34 +66,38 @@ def _steps(view: View, last: Node, stage: Stage, free: Free) -> Iterator[list[No
 
 
 def _is_unary(view: View, node: Node) -> bool:
-    """Whether all operands but the first are constants, as a kernel wants an activation's bounds and slopes."""
+    """Whether all operands but the first are constants, as kernels require of bounds and slopes."""
     return all(value is None or view.is_constant(value) for value in node.inputs[1:])
 
 
 def adds_constant(view: View, node: Node, last: Node) -> bool:
-    """A constant added or taken away: a bias of any shape."""
+    """Whether a node adds or subtracts a constant: a bias of any shape."""
     return view.function(node) in _ADDING and _reads_constant(view, node)
 
 
 def scales_by_constant(view: View, node: Node, last: Node) -> bool:
-    """A product with a constant, or a quotient by one."""
+    """Whether a node multiplies or divides by a constant."""
     is_divisor = view.function(node) is not Function.DIVIDE or view.is_constant(node.inputs[1])
     return view.function(node) in _SCALING and is_divisor and _reads_constant(view, node)
 
 
 def moves_by_constant(view: View, node: Node, last: Node) -> bool:
-    """A sum or a product with a constant."""
+    """Whether a node adds or multiplies by a constant."""
     return adds_constant(view, node, last) or scales_by_constant(view, node, last)
 
 
 def normalizes_batch(view: View, node: Node, last: Node) -> bool:
-    """A BatchNormalization with constant statistics, which is a scale and a shift per channel."""
+    """Whether a node is a BatchNormalization with constant statistics, a scale and shift per
+    channel.
+    """
     is_norm = view.op(node) == "BatchNormalization" and all(map(view.is_constant, node.inputs[1:]))
     return is_norm and view.same(node.inputs[0], last.outputs[0]) and not node.attributes.get("training_mode")
 
 
 def adds_residual(view: View, node: Node, last: Node) -> bool:
-    """A sum with another value of the same shape, as far as shapes are known; not with itself."""
+    """Whether a node adds another value of the same shape, as far as shapes are known, and not the
+    value itself.
+    """
     is_sum = view.function(node) is Function.ADD or view.op(node) == "Sum"
     if not is_sum or len(node.inputs) != 2 or view.same(*node.inputs):
         return False
@@ -109,8 +115,8 @@ def _reads_constant(view: View, node: Node) -> bool:
 
 
 def is_along(view: View, node: Node, axis_from_end: int) -> bool:
-    """Whether the constant that a node reads has one number, or some along one axis alone, counted from the end: 1 is
-    the last. Where its shape is not known, it is not.
+    """Whether a node's constant is a scalar or varies along one axis only, counted from the end, 1
+    being the last. False if its shape is unknown.
     """
     for operand, value in enumerate(node.inputs[:2]):
         if value is not None and view.is_constant(value):
@@ -122,12 +128,12 @@ def is_along(view: View, node: Node, axis_from_end: int) -> bool:
 
 
 def chain(*choices: Sequence[Stage], seeds: Callable[[View, Node], bool]) -> Make:
-    """The selector of an operator and what follows it: of several lists of stages, the one that takes most."""
+    """A selector for an operator with its epilogue: the longest match of several lists of stages."""
 
     def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
         if not view.is_float(seed) or not seeds(view, seed):
             return None
-        # The first of the longest, so that the choice does not hang on chance.
+        # max returns the first of the longest, so the choice is deterministic.
         return max((follow(view, seed, stages, free) for stages in choices), key=len)
 
     return shape(match)

@@ -1,4 +1,4 @@
-"""Activations that exporters write out in small operators, found wherever they stand: GELU in both spellings, SiLU."""
+"""Decomposed activations: GELU with Erf or Tanh, and SiLU."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from mezzo.analysis.fusion.view import View
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
 
-_MOST_INSIDE = 8  # operators between an activation's input and its Erf or Tanh, in any spelling
+_MOST_INSIDE = 8  # operators between the input and the Erf or Tanh
 _CLOSE = 1e-3
 _PRODUCTS = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _SUMS = frozenset({Function.ADD, Function.MULTIPLY, Function.DIVIDE, Function.POWER, Function.SQUARE})
@@ -18,10 +18,10 @@ _SLOPE = math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composite:
-    """An activation in small operators: what it is of, its nodes, and the node that gives its result.
+    """A decomposed activation: its input value, its nodes, and the node with its result.
 
-    `is_usual`: in the spelling that every fusion knows: the input of an Erf is divided by a number, not multiplied, and
-    half is taken of the input or of the whole, not of the sum.
+    `is_usual`: the form that every fusion recognises: the Erf's input is divided by a number, not
+    multiplied, and the factor 1/2 applies to the input or the result, not to the sum.
     """
 
     name: str
@@ -32,17 +32,17 @@ class Composite:
 
 
 def composites(view: View) -> tuple[Composite, ...]:
-    """Every activation in small operators of a graph. Searched once per view."""
+    """All decomposed activations of a graph. Cached per view."""
     return view.once(_search)
 
 
 def composites_of(view: View) -> Mapping[int, tuple[Composite, ...]]:
-    """The same by the value that they are of, seen through operators that hand it on."""
+    """Decomposed activations by their input value, before Identity operators."""
     return view.once(_by_value)
 
 
 def composites_at(view: View) -> Mapping[int, Composite]:
-    """The same by the node that gives the result."""
+    """Decomposed activations by their last node."""
     return view.once(_by_end)
 
 
@@ -58,18 +58,18 @@ def _by_end(view: View) -> dict[int, Composite]:
 
 
 def _search(view: View) -> tuple[Composite, ...]:
-    found = []
+    matches = []
     for node in view.graph.nodes:
         match view.op(node):
             case "Erf" | "Tanh":
-                found += list(_gelu(view, node))
+                matches += list(_gelu(view, node))
             case "Sigmoid":
-                found += list(_silu(view, node))
-    return tuple(found)
+                matches += list(_silu(view, node))
+    return tuple(matches)
 
 
 def _gelu(view: View, core: Node) -> Iterator[Composite]:
-    """x / 2 * (1 + erf(x / sqrt 2)), or with tanh of a cubic, in any order of the factors."""
+    """x / 2 * (1 + erf(x / sqrt 2)), or with tanh of a cubic, with factors in any order."""
     shifted = view.sole_reader(core)
     if shifted is None or view.function(shifted) is not Function.ADD or _other_number(view, shifted, core) != 1.0:
         return
@@ -96,8 +96,8 @@ def _gelu(view: View, core: Node) -> Iterator[Composite]:
     if inner is None:
         return
     numbers, below = inner
-    wanted = (1 / math.sqrt(2),) if view.op(core) == "Erf" else (_CUBIC, _SLOPE)
-    if not all(_has(numbers, one) for one in wanted) and not _has(numbers, _CUBIC * _SLOPE):
+    coefficients = (1 / math.sqrt(2),) if view.op(core) == "Erf" else (_CUBIC, _SLOPE)
+    if not all(_has(numbers, coefficient) for coefficient in coefficients) and not _has(numbers, _CUBIC * _SLOPE):
         return
     nodes |= below
     if not any(view.escapes(view.graph.nodes[node], nodes) for node in nodes - {end.id}):
@@ -108,7 +108,7 @@ def _gelu(view: View, core: Node) -> Iterator[Composite]:
 
 
 def _silu(view: View, gate: Node) -> Iterator[Composite]:
-    """x * sigmoid(x), or with x scaled inside."""
+    """x * sigmoid(x), or with x scaled in the sigmoid."""
     product = view.sole_reader(gate)
     if product is None or view.function(product) is not Function.MULTIPLY:
         return
@@ -122,7 +122,9 @@ def _silu(view: View, gate: Node) -> Iterator[Composite]:
 
 
 def _inner(view: View, core: Node, value: int) -> tuple[list[float], set[int]] | None:
-    """The numbers and operators between a value and one that reads a polynomial of it; None if it reads more."""
+    """Constants and operators of a polynomial in `value` that `core` reads; None if it reads
+    anything else.
+    """
     numbers: list[float] = []
     nodes: set[int] = set()
     pending = [(core, operand) for operand in range(len(core.inputs))]
@@ -145,7 +147,7 @@ def _inner(view: View, core: Node, value: int) -> tuple[list[float], set[int]] |
 
 
 def _half_of(view: View, product: Node, end: Node) -> tuple[int | None, Node | None]:
-    """What a product multiplies `end` with: a value, or half of one, with the node that halves it."""
+    """The other factor of a multiplication: a value, or half of one with the node that halves it."""
     other = _other(view, product, end)
     if other is None:
         return None, None
@@ -160,7 +162,7 @@ def _half_of(view: View, product: Node, end: Node) -> tuple[int | None, Node | N
 
 
 def _factor(view: View, product: Node, end: Node) -> float | None:
-    """The number that a product or a quotient multiplies `end` with; None where it is no number."""
+    """The constant factor of a multiplication or division; None if it is not constant."""
     number = _other_number(view, product, end)
     return None if number is None else _as_factor(view, product, number)
 
@@ -169,19 +171,19 @@ def _as_factor(view: View, node: Node, number: float) -> float:
     return 1 / number if view.function(node) is Function.DIVIDE and number else number
 
 
-def _other_number(view: View, node: Node, known: Node) -> float | None:
-    return view.number(node, 1 - _place(view, node, known)) if len(node.inputs) == 2 else None
+def _other_number(view: View, node: Node, factor: Node) -> float | None:
+    return view.number(node, 1 - _place(view, node, factor)) if len(node.inputs) == 2 else None
 
 
-def _other(view: View, node: Node, known: Node) -> int | None:
-    other = node.inputs[1 - _place(view, node, known)] if len(node.inputs) == 2 else None
+def _other(view: View, node: Node, factor: Node) -> int | None:
+    other = node.inputs[1 - _place(view, node, factor)] if len(node.inputs) == 2 else None
     return None if other is None else view.origin(other)
 
 
-def _place(view: View, node: Node, known: Node) -> int:
-    """At which of two operands a node reads what another makes."""
-    return 0 if view.same(node.inputs[0], known.outputs[0]) else 1
+def _place(view: View, node: Node, producer: Node) -> int:
+    """The operand index at which a node reads another node's output."""
+    return 0 if view.same(node.inputs[0], producer.outputs[0]) else 1
 
 
-def _has(numbers: list[float], wanted: float) -> bool:
-    return any(math.isclose(number, wanted, rel_tol=_CLOSE) for number in numbers)
+def _has(numbers: list[float], target: float) -> bool:
+    return any(math.isclose(number, target, rel_tol=_CLOSE) for number in numbers)

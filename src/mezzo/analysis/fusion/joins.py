@@ -1,7 +1,8 @@
-"""What a runtime joins over conversions: a fusion may take in the Casts at its border, so that two types meet in one
-kernel, and where no kernel has those two the model does not load.
+"""Fusions of a runtime across Casts: a fusion may absorb the Casts at its border, so that its
+kernel gets two types; without a kernel for both the model fails to load.
 
-Pure functions over what was found in a graph; no strategy knows of them, they agree as all links do.
+Pure functions over a graph. Strategies see only the resulting links, which make nodes agree on a
+level.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +18,15 @@ _Link = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Nodes that a fusion joins whatever Casts stand at its border; its kernel reads and scales by one type alone.
+    """Nodes that a runtime fuses regardless of Casts at their border, into a kernel that supports
+    one input type and one scale type only.
 
-    `core` computes what `tail` scales; a Cast between them is taken in, so that the tail's type is the result's.
-    `makers`: who has the precision of what the core reads, and the operators that hand it on unchanged; a Cast of it
-    that the core alone reads is taken in too. `readers`: who reads it beside the core, in a precision. `is_read_high`:
-    some use beside the core reads it as it is today. `is_certain`: the fusion is known to happen; otherwise another
-    may, that begins inside the core.
+    `core` computes the value that `tail` scales; a Cast between them is absorbed, so that the
+    result has the tail's type. `makers`: the node that determines the precision of the core's
+    input, and the Identity operators after it; a Cast that only the core reads is absorbed too.
+    `readers`: other readers of that value with a precision. `is_read_high`: another use reads it in
+    its source dtype. `is_certain`: the fusion always happens; otherwise another fusion may start
+    inside the core.
     """
 
     formats: frozenset[DType]
@@ -44,9 +47,9 @@ def join_of(
     formats: frozenset[DType],
     is_certain: bool,
 ) -> Join:
-    """The join of a core that reads a value, with whoever makes that, hands it on, or reads it beside the core.
+    """The join of a core with the producers and the other readers of its input value.
 
-    `value`: None where no Cast is taken in, as what is read is made inside the core.
+    `value`: None if no Cast is absorbed, because the input is produced inside the core.
     """
     makers, readers, is_read_high = ([], [], False) if value is None else _around(view, value, (*core, *tail))
     return Join(
@@ -61,7 +64,9 @@ def join_of(
 
 
 def _around(view: View, value: int, members: Sequence[Node]) -> tuple[list[int], list[int], bool]:
-    """Who makes a value and hands it on, who reads it in a precision beside some nodes, and whether as it is today."""
+    """Producers of a value (through Identity), readers with a precision outside `members`, and
+    whether one reads it in its source dtype.
+    """
     graph, origin = view.graph, view.origin(value)
     maker = graph.nodes[graph.values[origin].producer]
     has_precision = origin in maker.outputs and maker.signature.outputs[maker.outputs.index(origin)] is Role.GROUP
@@ -83,10 +88,11 @@ def _around(view: View, value: int, members: Sequence[Node]) -> tuple[list[int],
 
 
 def with_joins(problem: Problem, joins: Sequence[Join]) -> Problem:
-    """The problem where what each join reads and what it scales by have one type.
+    """The problem with links that give each join's input and scale one type.
 
-    Where the core stays at the base, as norms do, that type may still be a low one: where those who read the value
-    beside the core follow its maker, the core alone reads the Cast, which is taken in.
+    If the core stays at the base, as norms do, that type may still be a low-precision one: if the
+    other readers follow the producer's level, the core is the only reader of the Cast, which is
+    absorbed.
     """
     line = problem.line
     for threshold in line.thresholds:
@@ -114,13 +120,13 @@ def _with_joins_at(problem: Problem, joins: Sequence[Join], threshold: int, beyo
 
     def send(level: int, side: LevelChoices) -> Iterable[Choice]:
         at_level = sent if level == beyond else set[int]()
-        return (Choice.LOW if node in at_level else held for node, held in enumerate(side.choices))
+        return (Choice.LOW if node in at_level else choice for node, choice in enumerate(side.choices))
 
     return linked.rechosen(send)
 
 
 class _Agreeing:
-    """Who agrees with whom at a threshold so far, and where those groups may be."""
+    """Groups of nodes that agree at a threshold, and the levels possible for each group."""
 
     def __init__(self, problem: Problem, threshold: int, beyond: int) -> None:
         self._roots = list(problem.linked[threshold])
@@ -134,18 +140,20 @@ class _Agreeing:
         self._is_absent = problem.is_absent
 
     def is_bound(self, nodes: Sequence[int]) -> bool:
-        """Whether one of some nodes stays at the base whatever a strategy says."""
+        """Whether one of the nodes can only be at the base."""
         return any(self._bound[self._root(node)] for node in nodes)
 
     def is_sent(self, nodes: Sequence[int]) -> bool:
-        """Whether one of some nodes runs beyond whatever a strategy says."""
+        """Whether one of the nodes can only be at the other level."""
         return any(self._sent[self._root(node)] for node in nodes)
 
     def has_precision(self, node: int) -> bool:
         return not self._is_absent[node]
 
     def join(self, nodes: Sequence[int]) -> bool:
-        """Let nodes agree, unless one may only be at the base and another not."""
+        """Merge nodes into a group; False if one is bound to the base and another to the other
+        level.
+        """
         roots = {self._root(node) for node in nodes}
         is_bound, is_sent = any(self._bound[r] for r in roots), any(self._sent[r] for r in roots)
         if is_bound and is_sent:
@@ -165,21 +173,21 @@ class _Agreeing:
 
 
 def _groups(join: Join, agreeing: _Agreeing, hands_on_base: frozenset[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Who agrees with whom: of each tuple of groups, the first that can."""
+    """Tuples of alternative groups; of each tuple the first feasible group is joined."""
     inside = (*join.core, *join.tail)
-    everybody = (*inside, *join.makers)
+    all_nodes = (*inside, *join.makers)
     yield (join.core,)
     if not agreeing.is_bound(join.core) or not join.is_certain:
-        yield everybody, inside
+        yield all_nodes, inside
     elif not join.makers or ((join.is_read_high or agreeing.is_bound(join.readers)) and len(join.makers) == 1):
-        # There is no Cast, or it has other readers too, and stays: the core reads the base.
+        # There is no Cast, or it has other readers and stays: the core reads the base type.
         yield (inside,)
     elif (
         join.is_read_high
         or hands_on_base.intersection(join.makers)
         or agreeing.is_bound((*join.makers, *join.readers, *join.tail))
     ):
-        yield everybody, inside
+        yield all_nodes, inside
     else:
         following = (node for node in join.readers if agreeing.has_precision(node) and not agreeing.is_sent([node]))
         yield (*join.makers, *join.tail, *following), inside

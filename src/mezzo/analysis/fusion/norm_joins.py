@@ -1,12 +1,14 @@
-"""The norms that ONNX Runtime's CUDA makes one kernel of, Casts at their border included, as its fusions find them.
+"""Norm fusions of ONNX Runtime's CUDA provider, which absorb Casts at their border.
 
-They are looser than the patterns: a scale may be computed, and what the patterns left to another unit is taken all the
-same. LayerNormFusion is tried first; what it leaves, SimplifiedLayerNormFusion may take without the mean. A product
-with 1 / root is a quotient before (DivMulFusion); one with a Reciprocal is found by LayerNormFusion on some machines.
+They are looser than the fusion patterns: a scale may be computed, and nodes that a pattern assigned
+to another unit are fused too. LayerNormFusion runs first; SimplifiedLayerNormFusion may then fuse
+the remaining nodes without the mean. A multiplication by 1 / root is first rewritten as a division
+(DivMulFusion); one by a Reciprocal is matched by LayerNormFusion on some machines.
 
-Source: ONNX Runtime 1.31.1, layer_norm_fusion.cc, and the kernels of contrib_ops/cuda/layer_norm.cc: what is read and
-what is scaled by are both FP32, both BF16, or any two of FP32 and FP16; of SkipLayerNormalization, which takes the sum
-before a norm in as well, all one type.
+Source: ONNX Runtime 1.31.1, layer_norm_fusion.cc, and the kernels of
+contrib_ops/cuda/layer_norm.cc: input and scale are both FP32, both BF16, or any combination of FP32
+and FP16; for SkipLayerNormalization, which also includes the addition before the norm, all have one
+type.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +23,8 @@ from mezzo.tables.facts import Function
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chain:
-    """What both fusions begin with, each read by the next alone: square, mean, epsilon, root, maybe its inverse,
-    quotient and scale.
+    """The common part of both fusions, each node the sole reader of the one before: square, mean,
+    epsilon, root, optional reciprocal, quotient and scale.
     """
 
     power: Node
@@ -37,7 +39,7 @@ class _Chain:
 
 
 def joined_norms(view: View) -> tuple[Join, ...]:
-    """Every norm that either fusion may find."""
+    """All norms that either fusion may match."""
     return tuple(_joins(view))
 
 
@@ -60,7 +62,7 @@ def _joins(view: View) -> Iterator[Join]:
         added = view.sole_reader(chain.scaled)
         ranks = _rank(view, chain.scaled, chain.quotient), None if added is None else _rank(view, added, chain.scaled)
         if added is None or view.op(added) != "Add" or ranks[1] not in (None, 1):
-            # The mean is not joined, and what is read is the difference.
+            # The mean is not fused; the kernel's input is the difference.
             yield _join(view, None, core, [chain.scaled], is_certain=True)
             continue
         is_certain = (
@@ -98,14 +100,14 @@ def _chain(view: View, root: Node) -> _Chain | None:
 
 
 def _made_by(view: View, node: Node, op: str) -> Node | None:
-    """The operator of a name that makes one of a node's operands."""
+    """The producer of one of a node's operands that has this operator name; else None."""
     makers = (view.maker(node, operand) for operand in range(len(node.inputs)))
     return next((maker for maker in makers if maker is not None and view.op(maker) == op), None)
 
 
 def _differences(view: View, chain: _Chain) -> tuple[Node, ...] | None:
-    """The differences from a mean that are squared and divided, one or the same thing twice; None where there are none
-    or the two differ.
+    """The subtractions of the mean before the square and the division, a single node if shared;
+    None if there are none or they differ.
     """
     squared, divided = view.maker(chain.power, 0), _made_by(view, chain.quotient, "Sub")
     if squared is None or divided is None or view.op(squared) != "Sub":
@@ -121,14 +123,14 @@ def _differences(view: View, chain: _Chain) -> tuple[Node, ...] | None:
 
 
 def _rank(view: View, node: Node, behind: Node) -> int | None:
-    """How many axes the operand has that `behind` did not make; None where nobody knows."""
+    """Rank of the operand that `behind` does not produce; None if unknown."""
     operand = next((k for k in range(len(node.inputs)) if view.maker(node, k) is not behind), None)
     shape = None if operand is None else view.shape(node, operand)
     return None if shape is None else len(shape)
 
 
 def _axes(view: View, node: Node) -> tuple[int, ...] | None:
-    """The axes that a mean is over, from the last one on where the rank is known; None where they are computed."""
+    """Axes of a mean, negative if the rank is known; None if they are computed."""
     axes: Sequence[float] = view.integers(node, "axes")
     if len(node.inputs) > 1:
         facts = view.constant(node, 1)

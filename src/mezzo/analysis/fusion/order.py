@@ -1,6 +1,4 @@
-"""Ranks of nodes that the order in a file does not change, and the walk that tells whether a unit would close a
-circle.
-"""
+"""Node ranks independent of the file's order, and cycle detection for fused units."""
 
 from collections.abc import Collection, Sequence
 
@@ -8,16 +6,16 @@ from mezzo.ir.graph import Graph
 
 
 def rank_nodes(graph: Graph) -> list[int]:
-    """A rank per node: makers before readers, and the same however the nodes are listed.
+    """A topological rank per node that does not depend on the order of nodes in the file.
 
-    Nodes are met from those that nothing reads, by name, operand by operand. A tie that carries loop state reads a
-    value made later: the one exception.
+    Depth-first from the nodes without readers, by name, operand by operand. The one exception to
+    topological order: a tie of loop-carried state reads a value produced later.
     """
     sinks = [n for n in graph.nodes if not any(v is not None and graph.uses[v] for v in n.outputs)]
     ranks = [-1] * len(graph.nodes)
     met = [False] * len(graph.nodes)
     count = 0
-    # Loop bodies without a sink of their own are reached from the tie that their state ends in.
+    # The second list reaches loop bodies without sinks, through the tie of their state.
     for root in [*sorted(sinks, key=lambda n: n.name), *sorted(graph.nodes, key=lambda n: n.name)]:
         pending = [(root.id, 0)]
         while pending:
@@ -39,7 +37,7 @@ def rank_nodes(graph: Graph) -> list[int]:
 
 
 def level_nodes(graph: Graph) -> list[int]:
-    """A level per node: one more than the highest of those that make its operands."""
+    """Depth of each node: one more than the largest depth of its operands' producers."""
     levels = [0] * len(graph.nodes)
     for node in graph.nodes:
         makers = (graph.values[value].producer for value in node.inputs if value is not None)
@@ -48,10 +46,12 @@ def level_nodes(graph: Graph) -> list[int]:
 
 
 class Circles:
-    """Tells which nodes of a candidate a path that has left it comes back to, units that exist taken as one node.
+    """Finds the nodes of a candidate unit that a path leaving it re-enters, with existing units
+    contracted to one node.
 
-    Units with one way out never close a circle among themselves: each path through them goes on along the graph. So a
-    walk is needed only for units with several, and only as far as one of those can lead back.
+    Units with a single exit cannot form a cycle among themselves, as every path through them also
+    exists in the graph. A traversal is needed only with multi-exit units, and only up to the depth
+    from which one can lead back.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -59,10 +59,10 @@ class Circles:
         self._levels = level_nodes(graph)
         self._unit_of: dict[int, int] = {}
         self._members: list[tuple[int, ...]] = []
-        self._spans: list[tuple[int, int]] = []  # lowest and highest level of units with several ways out, apart
+        self._spans: list[tuple[int, int]] = []  # lowest and highest depth of each multi-exit unit
 
     def add(self, nodes: Collection[int]) -> None:
-        """Take nodes as one from now on."""
+        """Contract nodes to one unit."""
         members = tuple(nodes)
         self._unit_of.update(dict.fromkeys(members, len(self._members)))
         self._members.append(members)
@@ -70,7 +70,7 @@ class Circles:
             self._spans.append(self._span(members))
 
     def entered(self, nodes: Collection[int]) -> set[int]:
-        """Nodes of a candidate that a path from it leads back to, over nodes outside it."""
+        """Nodes of a candidate unit that a path from it re-enters."""
         inside = set(nodes)
         if self._exits(inside) <= 1 and not self._spans:
             return set()
@@ -94,8 +94,8 @@ class Circles:
         return entered_by
 
     def _ceiling(self, inside: set[int]) -> int:
-        """The highest level from which a path can still lead back: a unit with several ways out leads down in its
-        span.
+        """The largest depth from which a path can lead back; a multi-exit unit leads back within
+        its span.
         """
         highest = self._span(inside)[1]
         grows = True
@@ -109,11 +109,11 @@ class Circles:
         return min(levels), max(levels)
 
     def _exits(self, inside: set[int]) -> int:
-        """How many nodes hand something out, or lead on to no other node of the unit: with one, all lead to it."""
+        """Number of nodes with an output that is read outside, or not at all."""
         return sum(not readers or not inside.issuperset(readers) for readers in map(self._readers, inside))
 
     def _readers(self, node: int) -> Sequence[int]:
-        """Nodes that read what a node makes, later ones: a tie that stands before its body ends a turn, no path."""
+        """Later readers of a node's outputs: an edge back to a loop's tie is not part of a path."""
         graph = self._graph
         return [
             use.node

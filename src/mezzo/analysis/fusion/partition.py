@@ -1,7 +1,9 @@
-"""Splits a graph into units: patterns in order, seeds in an order that the file does not change, each node once.
+"""Partition of a graph into fused units: patterns in order, seeds in file-independent order, each
+node in one unit.
 
-For each seed a selector grows a unit, nodes that would close a circle go, the selector filters, and what is no longer
-connected to the seed is left for later seeds. Time grows linearly with the graph.
+From each seed a selector grows a unit; nodes that would form a cycle are removed, the selector
+filters, and nodes no longer connected to the seed are left for later seeds. Time is linear in the
+graph.
 """
 
 from collections import deque
@@ -15,7 +17,7 @@ from mezzo.ir.nodes import Kind, Node
 
 
 def partition(view: View, kernels: Sequence[tuple[str, Kernel]], target: str) -> Partition:
-    """Split a graph by the kernels of a target, each with the name of its pattern, tried in their order."""
+    """Partition a graph with the kernels of a target, each with its pattern's name, in their order."""
     work = _Work(view)
     for name, kernel in sorted(kernels, key=lambda row: (row[1].order, row[0])):
         seeds = reversed(work.seeds) if kernel.starts_at_end else work.seeds
@@ -26,7 +28,7 @@ def partition(view: View, kernels: Sequence[tuple[str, Kernel]], target: str) ->
 
 
 class _Work:
-    """A partition being made."""
+    """The state of a partition in progress."""
 
     def __init__(self, view: View) -> None:
         graph = view.graph
@@ -43,24 +45,24 @@ class _Work:
         return node in self._open
 
     def grow(self, seed: Node, name: str, kernel: Kernel) -> None:
-        """Grow a unit from a seed, if a kernel's selector takes it."""
+        """Grow a unit from a seed, if the kernel's selector accepts it."""
         selector = kernel.make(self._view, self.is_free)
         if not selector.select(seed):
             return
         members = self._without_circles(seed, self._joined(seed, selector))
         nodes = [self._view.graph.nodes[member] for member in sorted(members, key=self._ranks.__getitem__)]
-        kept = {node.id for node in selector.filter(nodes)}
-        if seed.id not in kept:
+        unit_nodes = {node.id for node in selector.filter(nodes)}
+        if seed.id not in unit_nodes:
             return
-        if kept != members:
-            kept = self._without_circles(seed, self._connected(seed, kept))
-        if len(kept) >= kernel.least:
-            self._circles.add(kept)
-            self._open -= kept
-            self._found.append((tuple(sorted(kept)), name, kernel))
+        if unit_nodes != members:
+            unit_nodes = self._without_circles(seed, self._connected(seed, unit_nodes))
+        if len(unit_nodes) >= kernel.least:
+            self._circles.add(unit_nodes)
+            self._open -= unit_nodes
+            self._found.append((tuple(sorted(unit_nodes)), name, kernel))
 
     def _joined(self, seed: Node, selector: Selector) -> set[int]:
-        """All that a selector lets join, from the seed outwards."""
+        """All nodes that a selector accepts, from the seed outwards."""
         members = {seed.id}
         pending = deque([seed])
         while pending:
@@ -75,7 +77,7 @@ class _Work:
         return members
 
     def _neighbours(self, node: Node) -> list[tuple[Node, bool]]:
-        """Who makes a node's operands, then who reads what it makes, operators alone."""
+        """Producers of a node's operands, then readers of its outputs; operators only."""
         graph = self._view.graph
         makers = [graph.nodes[graph.values[value].producer] for value in node.inputs if value is not None]
         readers = {use.node for value in node.outputs if value is not None for use in graph.uses[value]}
@@ -83,19 +85,21 @@ class _Work:
         return [(maker, False) for maker in makers] + [(reader, True) for reader in in_order]
 
     def _without_circles(self, seed: Node, members: set[int]) -> set[int]:
-        """Leave out nodes that a path from the unit leads back to, and what is then apart from the seed."""
-        kept = members
-        while len(kept) > 1:
-            entered = self._circles.entered(kept)
+        """Remove nodes that a path from the unit re-enters, and nodes then disconnected from the
+        seed.
+        """
+        remaining = members
+        while len(remaining) > 1:
+            entered = self._circles.entered(remaining)
             if not entered:
-                return kept
-            # A seed stays: then those it reads from inside go, and with them the path that leaves the unit.
-            leaving = entered - {seed.id} or kept - {seed.id}
-            kept = self._connected(seed, kept - leaving)
-        return kept
+                return remaining
+            # The seed is never removed: if it is re-entered, all other nodes go.
+            leaving = entered - {seed.id} or remaining - {seed.id}
+            remaining = self._connected(seed, remaining - leaving)
+        return remaining
 
     def _connected(self, seed: Node, nodes: set[int]) -> set[int]:
-        """Those of the nodes that are connected to the seed."""
+        """The nodes connected to the seed."""
         met = {seed.id}
         pending = [seed]
         while pending:

@@ -1,4 +1,5 @@
-"""Which nodes a target runs together on quantized operands: a kernel's operator with those that it takes in.
+"""Quantized kernels of a target: which nodes run as one integer or FP8 kernel, an operator with its
+fused epilogue.
 
 Pure functions over a graph and a target's rows.
 """
@@ -17,13 +18,13 @@ from mezzo.ir.nodes import Kind, Node, Role, Use
 from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel
 from mezzo.tables.target import Target
 
-# Of a product, the operand that is added to it, where it has one.
+# The optional bias operand of a matmul or convolution.
 _BIAS = 2
 _SCALINGS = frozenset({"Mul", "Div"})
 
 
 class Read(NamedTuple):
-    """A value that a unit reads quantized, and how."""
+    """A value that a unit reads quantized, and the kernel's requirements on it."""
 
     use: Use
     value: int
@@ -31,7 +32,7 @@ class Read(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """A constant that a unit adds up in INT32, at the scale of its operands' scales multiplied."""
+    """A constant that a unit adds in INT32, scaled by the product of its operands' scales."""
 
     use: Use
     value: int
@@ -39,9 +40,10 @@ class Offset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedUnit:
-    """Nodes that run as one quantized kernel: its operator first, then those that it takes in, one behind the other.
+    """Nodes that run as one quantized kernel: its operator first, then its epilogue in order.
 
-    `result` is what the last of them makes; `inside` what the others do. `offset`: see `Offset`.
+    `result` is the last node's output; `inside` are the intermediate values. `offset`: the INT32
+    bias.
     """
 
     kernel: QuantizedKernel
@@ -52,11 +54,13 @@ class QuantizedUnit:
     offset: Offset | None = None
 
 
-Takes = Callable[[Node, QuantizedKernel], bool]  # whether a kernel may be taken for a node
+Takes = Callable[[Node, QuantizedKernel], bool]  # whether a kernel may be used for a node
 
 
 def lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int | None:
-    """A value whose parameters a unit takes and nobody knows, where they have been asked for."""
+    """A value whose quantization parameters a unit needs but calibration did not find; None if
+    there is none, or before calibration.
+    """
     kernel = unit.kernel
     needed = [read.value for read in unit.reads if read.operand.is_weight or not kernel.is_dynamic]
     if kernel.hands in (OutputMode.INTEGERS, OutputMode.READ):
@@ -65,7 +69,7 @@ def lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int 
 
 
 class Quantizers:
-    """The kernels of a target over one graph that read operands quantized to a format."""
+    """The quantized kernels of a target for one graph and one quantized format."""
 
     def __init__(
         self,
@@ -76,27 +80,28 @@ class Quantizers:
         known: Mapping[int, Quantization] | None,
         takes: "Takes",
     ) -> None:
-        """`may_run`: by node, whether it may run quantized at all. `known`: the parameters of values, by id; None where
-        nobody has asked yet, and all is taken to fit. `takes`: whether a kernel may be taken for a node.
+        """`may_run`: per node, whether it may be quantized at all. `known`: quantization parameters
+        by value id; None before calibration, when all values count as quantizable. `takes`: whether
+        a kernel may be used for a node.
         """
         self._view, self._target, self._dtype, self._may_run, self._known = view, target, dtype, may_run, known
         self._takes = takes
 
     def units(self) -> tuple[QuantizedUnit, ...]:
-        """The units of the graph, each node in one at most."""
-        found, taken = [], set[int]()
+        """The quantized units of the graph; each node is in at most one."""
+        units, covered = [], set[int]()
         for node in self._view.graph.nodes:
-            if node.kind is not Kind.OP or not self._may_run[node.id] or node.id in taken:
+            if node.kind is not Kind.OP or not self._may_run[node.id] or node.id in covered:
                 continue
             unit = self._unit_of(node)
             if unit is not None:
-                found.append(unit)
-                taken.update(unit.nodes)
-        return tuple(found)
+                units.append(unit)
+                covered.update(unit.nodes)
+        return tuple(units)
 
     def _unit_of(self, node: Node) -> QuantizedUnit | None:
-        """The unit that begins with a node: by the first row that is about it. Where that takes parameters that nobody
-        knows, by one that finds ranges as it runs, if there is any.
+        """The unit that starts at a node, from the first matching row. If parameters are missing, a
+        row with dynamic quantization is preferred, if there is one.
         """
         lacking: QuantizedUnit | None = None
         for kernel in self._kernels(node):
@@ -114,7 +119,7 @@ class Quantizers:
         return lacking
 
     def free_quantizes(self) -> Iterator[int]:
-        """Values of which a Quantize costs nothing, though their maker runs in floats."""
+        """Values for which QuantizeLinear costs nothing although their producer runs in float."""
         for node in self._view.graph.nodes:
             if node.kind is Kind.OP and any(not kernel.operands for kernel in self._kernels(node)):
                 yield from (value for value in node.outputs[:1] if value is not None)
@@ -123,12 +128,12 @@ class Quantizers:
         return self._target.quantized_kernels(self._dtype, *node.signature.operator, node.attributes)
 
     def _reads(self, node: Node, kernel: QuantizedKernel) -> tuple[Read, ...] | None:
-        """What a node reads quantized as a kernel's row says; None where it is not the row's."""
+        """A node's quantized inputs by a kernel's row; None if the row does not match."""
         outputs = [value for value in node.outputs if value is not None]
         hands_on_several = kernel.is_dynamic or kernel.hands in (OutputMode.READ, OutputMode.PASSED)
         if not outputs or (len(outputs) > 1 and not hands_on_several):
             return None
-        found = []
+        reads = []
         for operand in _spread(kernel.operands, len(node.inputs)):
             value = node.inputs[operand.position] if operand.position < len(node.inputs) else None
             if value is None or node.signature.inputs[operand.position] is not Role.GROUP:
@@ -138,11 +143,11 @@ class Quantizers:
                 return None
             if not self._suits(value, bound, kernel):
                 return None
-            found.append(Read(Use(node.id, operand.position), value, bound))
-        return tuple(found)
+            reads.append(Read(Use(node.id, operand.position), value, bound))
+        return tuple(reads)
 
     def _suits(self, value: int, operand: Operand, kernel: QuantizedKernel) -> bool:
-        """Whether a value can be held as a kernel reads it."""
+        """Whether a value's quantization fits a kernel's requirements."""
         graph = self._view.graph
         if operand.rank is not None:
             shape = graph.shapes.get(value)
@@ -162,25 +167,25 @@ class Quantizers:
 
     @cached_property
     def _demands(self) -> Mapping[int, tuple[Operand, ...]]:
-        """How those who read a value bind how it is stored, as it is or past what runtimes move a Dequantize past; by
-        value id, where anybody does.
+        """Requirements of readers on the storage of each value, directly or through operators past
+        which runtimes move DequantizeLinear; by value id.
         """
         demands: dict[int, tuple[Operand, ...]] = {}
         for node in reversed(self._view.graph.nodes):
             if node.kind is not Kind.OP:
                 continue
             kernels = self._kernels(node)
-            operands = [one for kernel in kernels for one in kernel.operands if one.is_binding]
-            made = {one: None for value in node.outputs if value in demands for one in demands[value]}
-            moved = made if made and any(_keeps_steps(kernel) for kernel in kernels) else {}
+            operands = [operand for kernel in kernels for operand in kernel.operands if operand.is_binding]
+            required = {operand: None for value in node.outputs if value in demands for operand in demands[value]}
+            moved = required if required and any(_keeps_steps(kernel) for kernel in kernels) else {}
             for position, value in enumerate(node.inputs):
-                bound = dict.fromkeys(one for one in operands if one.position == position) | moved
+                bound = dict.fromkeys(operand for operand in operands if operand.position == position) | moved
                 if value is not None and bound:
                     demands[value] = tuple(dict.fromkeys((*demands.get(value, ()), *bound)))
         return demands
 
     def _comes_from(self, value: int, operators: Set[str]) -> bool:
-        """Whether a value, moved or as it is, is what one of some operators makes."""
+        """Whether a value, possibly moved, is the output of one of these operators."""
         graph = self._view.graph
         while operators:
             maker = graph.nodes[graph.values[value].producer]
@@ -193,11 +198,13 @@ class Quantizers:
         return False
 
     def _moves(self, node: Node) -> bool:
-        """Whether a node only moves or chooses among numbers."""
+        """Whether a node only moves or selects elements."""
         return any(kernel.hands in (OutputMode.READ, OutputMode.PASSED) for kernel in self._kernels(node))
 
     def _is_held_so(self, value: int, operand: Operand) -> bool:
-        """Whether a weight's scales, where they are known, lie as a kernel reads them: one for all does anywhere."""
+        """Whether a weight's scales, if known, are along the axis that a kernel supports; one scale
+        per tensor always fits.
+        """
         how = None if self._known is None else self._known.get(value)
         if how is None or how.axis is None:
             return True
@@ -211,19 +218,19 @@ class Quantizers:
             if added is not None:
                 last, offset = added
                 nodes.append(last.id)
-        for taken in self._taken_in(last, kernel):
-            nodes += [number for number in sorted(taken) if number not in nodes]
-            last = self._view.graph.nodes[taken[-1]]
-        made = [value for number in nodes for value in self._view.graph.nodes[number].outputs if value is not None]
+        for group in self._taken_in(last, kernel):
+            nodes += [number for number in sorted(group) if number not in nodes]
+            last = self._view.graph.nodes[group[-1]]
+        produced = [value for number in nodes for value in self._view.graph.nodes[number].outputs if value is not None]
         result = next((value for value in last.outputs if value is not None), None)
         assert result is not None, "what a kernel makes is read"
-        inside = tuple(value for value in made if value != result) if len(nodes) > 1 else ()
+        inside = tuple(value for value in produced if value != result) if len(nodes) > 1 else ()
         return QuantizedUnit(
             kernel=kernel, nodes=tuple(nodes), reads=reads, result=result, inside=inside, offset=offset
         )
 
     def _is_spoilt(self, unit: QuantizedUnit) -> bool:
-        """Whether who reads what a unit makes has the runtime answer wrong."""
+        """Whether a reader of the unit's output makes the runtime give wrong results."""
         graph, kernel = self._view.graph, unit.kernel
         readers = (graph.nodes[use.node] for use in graph.uses[unit.result])
         if any(self._view.op(reader) in kernel.not_before for reader in readers):
@@ -235,7 +242,7 @@ class Quantizers:
         return kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)
 
     def _is_bare(self, unit: QuantizedUnit) -> bool:
-        """Whether a unit is a product without a bias, or with zeros, and nothing but scalings of it."""
+        """Whether a unit is a matmul or convolution with no bias, and scalings."""
         product, *rest = (self._view.graph.nodes[number] for number in unit.nodes)
         bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
         facts = None if bias is None else self._view.graph.constants.get(bias)
@@ -243,28 +250,28 @@ class Quantizers:
         return (bias is None or is_zero) and all(self._view.op(node) in _SCALINGS for node in rest)
 
     def _has_several_readers(self, value: int) -> bool:
-        """Whether several read a value, as it is or moved and scaled on the way."""
+        """Whether a value has several readers, directly or through data movement and scaling."""
         graph = self._view.graph
         while len(graph.uses[value]) == 1:
             reader = graph.nodes[graph.uses[value][0].node]
-            made = [one for one in reader.outputs if one is not None]
+            outputs = [output for output in reader.outputs if output is not None]
             is_moved = reader.kind is Kind.OP and (self._moves(reader) or self._view.op(reader) in _SCALINGS)
-            if not is_moved or not made:
+            if not is_moved or not outputs:
                 return False
-            if len(made) > 1:
+            if len(outputs) > 1:
                 return True
-            value = made[0]
+            value = outputs[0]
         return True
 
-    # -- what is taken in ---------------------------------------------------------------------------------------------
+    # -- epilogues -------------------------------------------------------------------------------------------------
 
     def _offset(self, node: Node, kernel: QuantizedKernel) -> Offset | None:
-        """The constant that a product has as an operand of its own, where it has to be held in INT32."""
+        """The bias operand of a matmul or convolution, if it has to be stored in INT32; else None."""
         value = node.inputs[_BIAS] if kernel.bias is Bias.INT32 and len(node.inputs) > _BIAS else None
         return Offset(Use(node.id, _BIAS), value) if value is not None and self._is_stored(value) else None
 
     def _added(self, node: Node) -> tuple[Node, Offset] | None:
-        """The Add of a constant right behind a product."""
+        """The Add of a constant bias after a matmul or convolution; else None."""
         reader, use = self._sole_reader(node)
         if reader is None or use is None or reader.op != "Add" or not self._may_run[reader.id]:
             return None
@@ -275,13 +282,13 @@ class Quantizers:
         return reader, Offset(Use(reader.id, other), value)
 
     def _is_stored(self, value: int) -> bool:
-        """Whether a constant is stored: then it can be held in INT32 for one of its readers."""
+        """Whether a value is a finite weight, which can be stored in INT32 for one of its readers."""
         graph = self._view.graph
         facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
         return maker.kind is Kind.SOURCE and facts is not None and not (facts.has_infinity or facts.has_nan)
 
     def _taken_in(self, node: Node, kernel: QuantizedKernel) -> Iterator[tuple[int, ...]]:
-        """The operators behind a node that its kernel takes in, step by step; the last of a step gives its result."""
+        """The epilogue after a node, step by step; the last node of a step has its result."""
         graph = self._view.graph
         while kernel.followers:
             composite = self._composite(node, kernel)
@@ -292,8 +299,8 @@ class Quantizers:
             reader, use = self._sole_reader(node)
             if reader is None or use is None or self._view.op(reader) not in kernel.followers:
                 return
-            others = [one for at, one in enumerate(reader.inputs) if at != use.operand and one is not None]
-            if not self._may_run[reader.id] or not all(self._is_per_channel(one) for one in others):
+            others = [value for at, value in enumerate(reader.inputs) if at != use.operand and value is not None]
+            if not self._may_run[reader.id] or not all(self._is_per_channel(value) for value in others):
                 return
             if kernel.is_cut and not self._is_kept(reader):
                 return
@@ -301,7 +308,7 @@ class Quantizers:
             node = reader
 
     def _composite(self, node: Node, kernel: QuantizedKernel) -> tuple[int, ...]:
-        """The activation in small operators that alone reads what a node makes, its end last."""
+        """The nodes of a decomposed activation, the only reader of `node`; or empty."""
         value = node.outputs[0]
         if value is None:
             return ()
@@ -312,7 +319,7 @@ class Quantizers:
         return ()
 
     def _sole_reader(self, node: Node) -> tuple[Node | None, Use | None]:
-        """The one operator of the same scope that reads what a node makes, and where."""
+        """The only reader of a node's output in the same scope, and its use; else None."""
         graph, value = self._view.graph, node.outputs[0]
         uses = () if value is None else graph.uses[value]
         if value is None or len(uses) != 1 or not graph.values[value].is_castable or uses[0] in graph.aliased:
@@ -322,12 +329,14 @@ class Quantizers:
         return (reader, uses[0]) if is_one else (None, None)
 
     def _is_per_channel(self, value: int) -> bool:
-        """Whether a constant is one number, or one per channel, as far as its shape tells: all axes but one are 1."""
+        """Whether a constant is a scalar or varies along one axis: all other axes have length 1."""
         shape = self._view.graph.shapes.get(value)
         return self._view.is_constant(value) and shape is not None and sum(size != 1 for size in shape) <= 1
 
     def _is_kept(self, node: Node) -> bool:
-        """Whether integers cut off what a Relu or a Clip does: what they hold reaches no further than its bounds."""
+        """Whether saturation to the integer range replaces a Relu or Clip: the quantized range is
+        within its bounds.
+        """
         value = node.outputs[0]
         how = None if self._known is None or value is None else self._known.get(value)
         if how is None:
@@ -336,23 +345,23 @@ class Quantizers:
         if low is None or high is None:
             return False
         first, last = ((end - how.zero_points[0]) * how.scales[0] for end in how.span)
-        step = how.scales[0] / 2  # what lies closer to the bound than half a step is the bound
+        step = how.scales[0] / 2  # half a quantization step, below which ends count as equal
         return first >= low - step and last <= high + step
 
     def _bound(self, node: Node, operand: int) -> float | None:
-        """A bound of a Clip; infinite where it has none, None where it is no constant."""
+        """A bound of a Clip; infinite without one, None if it is not constant."""
         if operand >= len(node.inputs) or node.inputs[operand] is None:
             return math.inf if operand > 1 else -math.inf
         return self._view.number(node, operand)
 
 
 def _keeps_steps(kernel: QuantizedKernel) -> bool:
-    """Whether what a kernel makes of integers is their numbers, moved, chosen, or in the mean: no product's sum."""
-    return bool(kernel.operands) and not any(one.is_weight for one in kernel.operands)
+    """Whether a kernel moves, selects or averages integers, so that it has no weight operand."""
+    return bool(kernel.operands) and not any(operand.is_weight for operand in kernel.operands)
 
 
 def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
-    """The operands of a row, each of which may stand for all behind it."""
+    """The operands of a row; one with `and_rest` is repeated for all later positions."""
     for operand in operands:
         last = count if operand.and_rest else operand.position + 1
         for position in range(operand.position, last):
@@ -360,15 +369,13 @@ def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
 
 
 def storage_of(dtype: DType, operands: Iterable[Operand], is_never_negative: bool) -> tuple[DType, bool]:
-    """How a value is best held in a quantized format for all who read it, and whether it is symmetric: as most of them
-    take it, and of such ways as they prefer it.
-    """
-    wanted = [*operands]
+    """The storage type, and whether symmetric, that suits most readers and their preferences."""
+    requirements = [*operands]
 
     def worth(way: tuple[DType, bool]) -> tuple[int, int]:
         dtype, is_symmetric = way
-        ranks = [operand.rank_of(dtype, is_symmetric or is_never_negative) for operand in wanted]
-        taken = [rank for rank in ranks if rank is not None]
-        return len(taken), -sum(taken)
+        ranks = [operand.rank_of(dtype, is_symmetric or is_never_negative) for operand in requirements]
+        accepted = [rank for rank in ranks if rank is not None]
+        return len(accepted), -sum(accepted)
 
     return max(((stored, storage_span(stored)[0] < 0) for stored in STORED_AS[dtype]), key=worth)

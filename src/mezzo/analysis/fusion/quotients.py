@@ -1,6 +1,7 @@
-"""Norms that multiply by a root's reciprocal, as quotients by the root: in some types a runtime fuses no others.
+"""Rewriting of norms from multiplication by a reciprocal root to division, which some runtimes
+require for fusion.
 
-x * (1 / r) rounds twice and x / r once, so what is written is as exact or more.
+x * (1 / r) rounds twice and x / r once, so the result is at least as accurate.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,7 +17,7 @@ _NORMS = frozenset({"layer-norm", "rms-norm"})
 
 
 def quotients_in(view: View, split: Partition, dtypes: Collection[DType]) -> Iterator[Replacement]:
-    """The quotients that the norms of a graph are written with, of those that are all of one of the types."""
+    """Replacements for the norms of a graph whose nodes all have one of the dtypes."""
     for unit in split.units:
         nodes = [view.graph.nodes[number] for number in unit.nodes]
         if unit.pattern in _NORMS and {node.signature.dtype for node in nodes} <= {*dtypes}:
@@ -24,7 +25,7 @@ def quotients_in(view: View, split: Partition, dtypes: Collection[DType]) -> Ite
 
 
 def _quotient(view: View, reciprocal: Node) -> Replacement | None:
-    """What a reciprocal's only reader makes of it, by one division."""
+    """The division that replaces a reciprocal and its only reader, a multiplication; else None."""
     is_quotient = view.function(reciprocal) is Function.DIVIDE and view.number(reciprocal, 0) == 1.0
     if view.function(reciprocal) is not Function.RECIPROCAL and not is_quotient:
         return None

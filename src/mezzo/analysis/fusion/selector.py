@@ -1,7 +1,8 @@
-"""How a unit grows: the four questions a partition asks of a pattern, node by node.
+"""Selectors, which grow fused units node by node.
 
-`select`: may a unit begin here? `select_input`: may the maker of an operand join? `select_output`: may a reader join?
-`filter`: which of those that joined are kept? A selector is made anew for every unit, so it may remember what it took.
+`select`: may a unit start at this node? `select_input`: may the producer of an operand join?
+`select_output`: may a reader join? `filter`: which of the joined nodes remain? A selector is
+created for each unit, so it may keep state.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,14 +11,16 @@ from typing import Protocol
 from mezzo.analysis.fusion.view import View
 from mezzo.ir.nodes import Node
 
-# Whether a node is in no unit yet.
+# Whether a node is not yet in a unit.
 Free = Callable[[int], bool]
-# What a pattern that knows its whole shape finds from a seed: every node of the unit, or None.
+# Matches a whole unit from a seed: all of its nodes, or None.
 Match = Callable[[View, Node, Free], Sequence[Node] | None]
 
 
 class Selector(Protocol):
-    """One unit's growth. Answers may depend on the graph and on earlier answers, never on the order of nodes."""
+    """Growth of one unit. Results may depend on the graph and on earlier calls, never on the order
+    of nodes.
+    """
 
     def select(self, node: Node) -> bool: ...
     def select_input(self, node: Node, maker: Node) -> bool: ...
@@ -29,7 +32,7 @@ Make = Callable[[View, Free], Selector]
 
 
 class Shape:
-    """A selector for a pattern of a known shape: it is found as a whole from its seed, and kept as a whole."""
+    """A selector for a pattern of known shape, which is matched and retained as a whole."""
 
     def __init__(self, match: Match, view: View, free: Free) -> None:
         self._match = match
@@ -56,7 +59,7 @@ class Shape:
 
 
 def _with_handed_on(view: View, members: set[int]) -> set[int]:
-    """Add the operators between members that hand a value on unchanged: a unit has no holes."""
+    """Add the Identity operators between members, so that the unit is connected."""
     added = set()
     for member in members:
         for value in view.graph.nodes[member].inputs:
@@ -72,14 +75,15 @@ def _with_handed_on(view: View, members: set[int]) -> set[int]:
 
 
 def shape(match: Match) -> Make:
-    """The selector of a pattern that is found as a whole."""
+    """A selector factory for a pattern that is matched as a whole."""
     return lambda view, free: Shape(match, view, free)
 
 
 class Tree:
-    """A selector that grows from an end towards the inputs: a maker joins once all who read it are inside.
+    """A selector that grows from an output towards the inputs: a producer joins once all its
+    readers are inside.
 
-    What computes no floats at all is left: it is arithmetic on shapes.
+    Units without float operators are dropped: they are shape arithmetic.
     """
 
     def __init__(self, may_join: Callable[[View, Node], bool], view: View, free: Free) -> None:
@@ -105,5 +109,5 @@ class Tree:
 
 
 def tree(may_join: Callable[[View, Node], bool]) -> Make:
-    """The selector of units that hand on one result and take in whatever only they read."""
+    """A selector factory for units with one result, with all producers that only they read."""
     return lambda view, free: Tree(may_join, view, free)

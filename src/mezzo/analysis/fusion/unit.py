@@ -1,4 +1,6 @@
-"""What a partition is made of: units, the patterns that find them, and what a pattern's kernel means on a target."""
+"""Data types of a partition: units, fusion patterns, and the precision constraints of a target's
+fused kernels.
+"""
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
@@ -13,19 +15,21 @@ from mezzo.tables.facts import Function
 
 
 class Inside(enum.Enum):
-    """What types the values between a unit's nodes may have at no price."""
+    """Which dtypes the values between a unit's nodes may have at no cost."""
 
-    ONE_TYPE = "one type"  # that of the unit's result; a conversion between its nodes takes the kernel apart
-    FLOAT32 = "fp32"  # the kernel computes in FP32 whatever its ports hold: its nodes may as well be kept in FP32
+    ONE_TYPE = "one type"  # the result's; a conversion between its nodes prevents the fusion
+    FLOAT32 = "fp32"  # the kernel computes in FP32 internally, so its nodes may stay in FP32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """What a kernel asks of types, in the formats that it names; of any other it says nothing, and prices are as ever.
+    """Type constraints of a kernel, for the formats that it names; other formats have ordinary
+    costs.
 
-    `formats`: those in which its nodes become this kernel. `is_linked`: they do only where all have one type, so they
-    agree. `exact`: what it computes in FP32 from what that reads, bit for bit, wherever its types are. `reads_free`,
-    `writes_free`: those that it turns into FP32, and FP32 into, as it reads and as it writes.
+    `formats`: those in which its nodes are fused. `is_linked`: only if all have one type, so the
+    nodes agree on a level. `exact`: functions computed in FP32 from the inputs, bit for bit,
+    regardless of types. `reads_free`, `writes_free`: formats that the kernel converts to FP32 while
+    reading, and from FP32 while writing, at no cost.
     """
 
     inside: Inside = Inside.ONE_TYPE
@@ -37,18 +41,18 @@ class Constraint:
 
     @property
     def named(self) -> frozenset[DType]:
-        """Every format that it says anything of."""
+        """All formats that the constraint names."""
         return self.formats | self.reads_free | self.writes_free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A pattern as one target's kernel does it.
+    """A pattern as one target's fused kernel.
 
-    `order`: a target's patterns are tried from low to high, and each takes nodes that none before it took.
-    `source` and `since`: the document, or the runtime graph, and the version that say so. `starts_at_end`: seeds are
-    tried from the outputs on, for selectors that grow towards the inputs. `least`: units of fewer nodes are none.
-    `joins`: finds what the runtime joins over conversions where its kernels have one type alone, in a unit or not.
+    `order`: patterns of a target are matched in ascending order, and each node is taken once.
+    `source` and `since`: the document or runtime graph, and the version, that show the fusion.
+    `starts_at_end`: seeds are tried from the outputs, for selectors that grow towards the inputs.
+    `least`: minimum number of nodes. `joins`: finds the fusions across Casts that require one type.
     """
 
     target: str
@@ -64,7 +68,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """A fusion: its name, what it joins, and a row for each target whose kernels do it."""
+    """A fusion pattern: its name, a summary, and a row for each target with such a kernel."""
 
     name: str
     summary: str
@@ -73,9 +77,10 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Nodes that a target runs as one kernel, by id in graph order. `number` counts from 1 in graph order.
+    """Nodes that a target runs as one kernel, by id in graph order. `number` counts from 1 in graph
+    order.
 
-    `inputs` are the values it reads from outside, constants apart; `outputs` those that something outside reads.
+    `inputs` are values read from outside, without constants; `outputs` are values read outside.
     """
 
     number: int
@@ -90,10 +95,10 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """How a target splits a graph: each operator is in one unit, alone, or folded, which is worked out before it runs.
+    """A graph partitioned for a target: each operator is in one unit, alone, or constant-folded.
 
-    Units do not overlap; each is convex, and with every unit taken as one node the graph has no cycle. `joins` are
-    beside them: what the target joins over conversions, and has in one type alone.
+    Units are disjoint and convex; with units contracted to nodes the graph is acyclic. `joins` are
+    the target's additional fusions across Casts, which require one type.
     """
 
     target: str

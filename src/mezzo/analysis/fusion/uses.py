@@ -1,5 +1,5 @@
-"""What units mean to types: which uses lie inside a kernel, what each kernel asks of its ports, and so what a
-conversion costs and who has to agree.
+"""Effect of fused units on precision: uses inside kernels, costs of conversions at their ports, and
+nodes that have to agree on a level.
 
 Pure functions over a graph and its partition.
 """
@@ -19,7 +19,7 @@ NO_UNIT = 0
 
 
 def number_nodes(graph: Graph, of: Partition) -> Ints:
-    """The number of each node's unit, by node id; NO_UNIT where it is in none."""
+    """The unit number of each node, by node id; NO_UNIT for nodes outside units."""
     numbers = np.full(len(graph.nodes), NO_UNIT)
     for unit in of.units:
         numbers[list(unit.nodes)] = unit.number
@@ -27,8 +27,8 @@ def number_nodes(graph: Graph, of: Partition) -> Ints:
 
 
 def uses_inside(graph: Graph, of: Partition) -> Bools:
-    """Which uses, in the order of the graph's columns, read a value that their own unit makes: a conversion there
-    takes the kernel apart, unless its constraint says otherwise.
+    """Mask of the uses, in column order, whose value is produced in the same unit: a conversion
+    there prevents the fusion, unless the unit's constraint allows it.
     """
     columns, numbers = graph.columns, number_nodes(graph, of)
     made_in = numbers[columns.value_producer[columns.use_value]]
@@ -37,7 +37,9 @@ def uses_inside(graph: Graph, of: Partition) -> Bools:
 
 
 def values_inside(graph: Graph, of: Partition) -> Bools:
-    """Which values, by id, no one outside the unit that makes them reads: they never reach memory."""
+    """Mask of the values, by id, that are read only inside their unit, so that they are never
+    written to memory.
+    """
     columns = graph.columns
     numbers = number_nodes(graph, of)
     read_outside = np.zeros(len(graph.values), bool)
@@ -49,8 +51,8 @@ def values_inside(graph: Graph, of: Partition) -> Bools:
 
 
 def kernels_of_units(graph: Graph, of: Partition, line: PrecisionLine) -> Kernels:
-    """What the units mean to conversions on a line. Of a format that a unit's constraint does not name they say
-    nothing, and so of a threshold that has the base on neither side.
+    """Costs of conversions due to units, per threshold. Units affect neither formats that their
+    constraints do not name nor thresholds without the base on one side.
     """
     columns, inside, hidden = graph.columns, uses_inside(graph, of), values_inside(graph, of)
     numbers = number_nodes(graph, of)
@@ -74,30 +76,33 @@ def kernels_of_units(graph: Graph, of: Partition, line: PrecisionLine) -> Kernel
 
 
 def links_of_units(of: Partition, line: PrecisionLine, may_stay: Bools) -> tuple[tuple[int, int, int], ...]:
-    """Nodes that agree at a threshold, as their kernel is found in one type alone: (threshold, node, node).
+    """Nodes that have to agree at a threshold, as their kernel exists in one type only: (threshold,
+    node, node).
 
-    `may_stay`: by node, whether it may run at the base or has nothing to decide. A unit with a node that may not is no
-    kernel, or one already, and its other nodes are free.
+    `may_stay`: by node, whether it may run at the base or has no precision. A unit with a node that
+    may not is not fused, or already converted, and its other nodes are free.
     """
-    found = []
+    links = []
     for threshold in line.thresholds:
         dtype = _format_at(line, threshold)
         for unit in of.units:
             asks = unit.constraint
             if asks.is_linked and dtype in asks.formats and may_stay[list(unit.nodes)].all():
-                found += [(threshold, unit.nodes[0], node) for node in unit.nodes[1:]]
-    return tuple(found)
+                links += [(threshold, unit.nodes[0], node) for node in unit.nodes[1:]]
+    return tuple(links)
 
 
 def _format_at(line: PrecisionLine, threshold: int) -> DType | None:
-    """The format that the base meets at a threshold; None where the base is on neither side."""
+    """The format opposite the base at a threshold; None if the base is on neither side."""
     if line.base not in (threshold, threshold + 1):
         return None
     return line.dtypes[threshold if line.base == threshold + 1 else threshold + 1]
 
 
 def _in_one_scope(graph: Graph) -> Bools:
-    """Which uses stand in the scope of their value: there a Cast of it stands, for a kernel beside it to take in."""
+    """Mask of the uses in the scope of their value, where its Cast is placed and a kernel can
+    absorb it.
+    """
     columns = graph.columns
     of_value = np.array([value.scope for value in graph.values], np.int64)
     of_node = np.array([node.scope for node in graph.nodes], np.int64)
@@ -106,12 +111,14 @@ def _in_one_scope(graph: Graph) -> Bools:
 
 
 def _asking(of: Partition, dtype: DType | None, asks: Callable[[Constraint, DType], bool]) -> Bools:
-    """Which units, by number, ask something in a format; those of no number ask nothing."""
-    found = np.zeros(len(of.units) + 1, bool)
+    """Mask over unit numbers of the constraints that satisfy a predicate for a format; False for
+    NO_UNIT.
+    """
+    mask = np.zeros(len(of.units) + 1, bool)
     if dtype is not None:
         for unit in of.units:
-            found[unit.number] = asks(unit.constraint, dtype)
-    return found
+            mask[unit.number] = asks(unit.constraint, dtype)
+    return mask
 
 
 def _fuses(asks: Constraint, dtype: DType) -> bool:

@@ -1,7 +1,7 @@
-"""A graph as a pattern sees it: what makes an operand, who reads a value, what is a constant.
+"""Graph queries for fusion patterns: producers, readers, constants.
 
-Operators that hand their input on unchanged (Identity, and Dropout in inference) are seen through: no runtime runs
-them. A constant is a weight, or what operators of ONNX make of weights alone: a runtime works those out before it runs.
+Operators that output their input unchanged (Identity, and Dropout in inference) are skipped. A
+constant is a weight, or the result of ONNX operators on constants, which runtimes fold.
 """
 
 from dataclasses import dataclass
@@ -15,44 +15,48 @@ from mezzo.tables.facts import Cost
 
 _DIALECT = "onnx"
 _HANDS_ON = frozenset({"Identity", "Dropout"})
-# These draw or wait; what they make of constants is no constant. The next two stay, as a kernel reads its scales.
+# Not folded: random operators, control flow, and Quantize/DequantizeLinear, whose scales kernels read.
 _NEVER_FOLDED = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
     | {"QuantizeLinear", "DequantizeLinear", "If", "Loop", "Scan", "SequenceMap"}
 )
-# Programs are compiled with weights as inputs, which may change: what is made of them is made anew at each run.
+# PyTorch programs have weights as inputs, which may change, so nothing is folded.
 _OF_PROGRAMS = frozenset({"aten", "prims"})
 
 
 @dataclass(frozen=True)
 class View(GraphView):
-    """A graph with its operators' facts, and the walks that patterns need."""
+    """A graph with its operators' facts, and the queries that patterns need."""
 
     def op(self, node: Node) -> str:
-        """The operator's name; one of another domain has it in front: "com.microsoft:Gelu"."""
+        """The operator name, with the domain in front unless it is ONNX: "com.microsoft:Gelu"."""
         dialect = node.signature.dialect
         return node.op if dialect == _DIALECT else f"{dialect}:{node.op}"
 
     def is_pointwise(self, node: Node) -> bool:
-        """Whether an operator computes number by number, on floats or on truth values."""
+        """Whether an operator is elementwise, on floats or booleans."""
         row = self.rows[node.id]
         return node.kind is Kind.OP and row is not None and row.cost is Cost.POINTWISE
 
     def is_float(self, node: Node) -> bool:
-        """Whether an operator computes in a float that fused kernels have: in FP64 none does."""
+        """Whether an operator computes in a float format of fused kernels, which excludes FP64."""
         dtype = node.signature.dtype
         return node.kind is Kind.OP and dtype is not None and dtype is not DType.FLOAT64
 
     def maker(self, node: Node, operand: int) -> Node | None:
-        """The operator of the same scope that makes an operand; None where it is a constant, an input or left out."""
+        """The operator in the same scope that produces an operand, if it is not constant."""
         value = node.inputs[operand] if operand < len(node.inputs) else None
         if value is None:
             return None
-        made = self.graph.nodes[self.graph.values[self.origin(value)].producer]
-        return made if made.kind is Kind.OP and made.scope == node.scope and not self.is_folded(made) else None
+        producer = self.graph.nodes[self.graph.values[self.origin(value)].producer]
+        return (
+            producer
+            if producer.kind is Kind.OP and producer.scope == node.scope and not self.is_folded(producer)
+            else None
+        )
 
     def origin(self, value: int) -> int:
-        """The value that operators have handed on unchanged as this one."""
+        """The value before Identity operators."""
         passed = []
         while value not in self._origins:
             maker = self.graph.nodes[self.graph.values[value].producer]
@@ -61,16 +65,16 @@ class View(GraphView):
                 break
             passed.append(value)
             value = source
-        known = self._origins.get(value, value)
-        self._origins.update(dict.fromkeys(passed, known))  # so that a long chain is walked once
-        return known
+        source_value = self._origins.get(value, value)
+        self._origins.update(dict.fromkeys(passed, source_value))  # cached, so that a long chain is traversed once
+        return source_value
 
     def hands_on(self, node: Node) -> bool:
-        """Whether a node gives its input unchanged."""
+        """Whether a node outputs its input unchanged."""
         return node.kind is Kind.OP and self.op(node) in _HANDS_ON and bool(node.inputs)
 
     def readers(self, value: int) -> tuple[tuple[Node, int], ...]:
-        """Who reads a value, and at which operand: operators, outputs and ties, in graph order."""
+        """Readers of a value through Identity, with operand indices, in graph order."""
         readers: list[tuple[Node, int]] = []
         pending = [value]
         while pending:
@@ -84,7 +88,7 @@ class View(GraphView):
         return tuple(readers)
 
     def sole_reader(self, node: Node) -> Node | None:
-        """The one operator of the same scope that reads what a node makes; None where anything else does too."""
+        """The operator of the same scope that is the only reader of a node's outputs; else None."""
         if any(output is not None and self.graph.uses[output] for output in node.outputs[1:]):
             return None
         if not node.outputs or node.outputs[0] is None:
@@ -96,50 +100,50 @@ class View(GraphView):
         return reader if reader.kind is Kind.OP and reader.scope == node.scope else None
 
     def escapes(self, node: Node, members: "frozenset[int] | set[int]") -> bool:
-        """Whether anything outside `members` reads what a node makes."""
+        """Whether a node's output is read outside `members`."""
         return any(
             use.node not in members for output in node.outputs if output is not None for use in self.graph.uses[output]
         )
 
     def same(self, left: int | None, right: int | None) -> bool:
-        """Whether two operands are one value."""
+        """Whether two operands are the same value."""
         return left is not None and right is not None and self.origin(left) == self.origin(right)
 
     def is_constant(self, value: int | None) -> bool:
-        """Whether a value is worked out before the model runs."""
+        """Whether a value is a weight or folded before the model runs."""
         return value is not None and self._is_fixed[self.graph.values[value].producer]
 
     def is_folded(self, node: Node) -> bool:
-        """Whether an operator works on constants alone."""
+        """Whether an operator has only constant operands."""
         return node.kind is Kind.OP and self._is_fixed[node.id]
 
     def constant(self, node: Node, operand: int) -> ConstantFacts | None:
-        """What a weight holds that is an operand; None where it is computed, of constants too, or left out."""
+        """Statistics of a weight operand; None if it is computed, folded or omitted."""
         value = node.inputs[operand] if operand < len(node.inputs) else None
         return None if value is None else self.graph.constants.get(self.origin(value))
 
     def number(self, node: Node, operand: int) -> float | None:
-        """The one number that a constant operand holds; None where it is not one number."""
+        """The value of a scalar constant operand; else None."""
         facts = self.constant(node, operand)
         return facts.values[0] if facts is not None and facts.values is not None and len(facts.values) == 1 else None
 
     def shape(self, node: Node, operand: int) -> tuple[int | None, ...] | None:
-        """Shape of an operand, None per unknown dimension; None where nothing is known."""
+        """Shape of an operand, None per unknown dimension; None if the rank is unknown."""
         value = node.inputs[operand] if operand < len(node.inputs) else None
         return None if value is None else self.graph.shapes.get(value)
 
     @cached_property
     def has_fixed_inputs(self) -> bool:
-        """Whether the model's inputs have shapes without unknown dimensions: runtimes then know all that follows."""
+        """Whether all model inputs have static shapes, so that runtimes infer the rest."""
         graph = self.graph
         inputs = [node for node in graph.nodes if node.kind is Kind.INPUT and node.scope == 0]
         shapes = [graph.shapes.get(value) for node in inputs for value in node.outputs if value is not None]
         return all(shape is not None and None not in shape for shape in shapes)
 
     def integers(self, node: Node, name: str) -> tuple[int, ...]:
-        """A list of integers that a node has as an attribute; empty where it has none."""
-        held = node.attributes.get(name)
-        return tuple(int(one) for one in held) if isinstance(held, tuple | list) else ()
+        """A node's attribute that is a list of integers; empty if absent."""
+        attribute = node.attributes.get(name)
+        return tuple(int(item) for item in attribute) if isinstance(attribute, tuple | list) else ()
 
     @cached_property
     def _origins(self) -> dict[int, int]:
@@ -147,7 +151,7 @@ class View(GraphView):
 
     @cached_property
     def _is_fixed(self) -> list[bool]:
-        """Per node, whether what it makes is a constant. In graph order, so that operands come first."""
+        """Per node, whether its outputs are constant."""
         values, fixed = self.graph.values, []
         for node in self.graph.nodes:
             if node.kind is Kind.SOURCE and not node.inputs:

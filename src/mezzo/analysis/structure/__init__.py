@@ -1,6 +1,8 @@
-"""Facts that no single operator tells: patterns, constants and chains. One file per family, found by discovery.
+"""Structure rules: detection of precision-sensitive multi-operator patterns, constants and chains.
+One file per family, found by discovery.
 
-A structure rule reads a View and yields findings; whether a finding denies its node is the policy's decision.
+A structure rule reads a View and yields findings; the policy decides whether a finding denies low
+precision to its node.
 """
 
 import importlib
@@ -20,25 +22,29 @@ from mezzo.tables.policy import Finding, Lifting, Policy
 
 @dataclass(frozen=True, kw_only=True)
 class View(GraphView):
-    """A graph with its operators' facts, and the walks that rules need. `low` is the format being considered."""
+    """A graph with its operators' facts, and the queries that rules need. `low` is the
+    low-precision format under consideration.
+    """
 
     low: Format
-    limited: frozenset[int] = frozenset()  # values of constants that will be stored within bounds
-    masks: frozenset[int] = frozenset()  # values of constants that no softmax tells apart; see `exact_masks`
-    assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ends of graph inputs, by name
+    limited: frozenset[int] = frozenset()  # ids of constants that will be clamped to the range
+    masks: frozenset[int] = frozenset()  # ids of masks that any softmax treats as in FP32; see `exact_masks`
+    assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ranges of graph inputs, by name
 
     def nodes_where(self, is_wanted: Callable[[OpFacts], bool]) -> list[Node]:
-        """Operators whose facts are as wanted, in graph order. Asks once per signature, of which a model has few."""
+        """Operators whose facts satisfy a predicate, in graph order. Evaluates it once per
+        signature, of which a model has few.
+        """
         import numpy as np
 
         codes = self.graph.columns.node_signature
         first = np.unique(codes, return_index=True)[1].tolist()
-        wanted = np.array([(row := self.rows[node]) is not None and is_wanted(row) for node in first], bool)
-        return [self.graph.nodes[number] for number in np.flatnonzero(wanted[codes]).tolist()]
+        is_match = np.array([(row := self.rows[node]) is not None and is_wanted(row) for node in first], bool)
+        return [self.graph.nodes[number] for number in np.flatnonzero(is_match[codes]).tolist()]
 
     @cached_property
     def estimates(self) -> Estimates:
-        """The estimates of the graph's values, made once."""
+        """The estimates of the graph's values, cached."""
         return estimate(self.graph, self.rows, self.low, self.assumed, self.limited, self.masks)
 
     @cached_property
@@ -49,14 +55,12 @@ class View(GraphView):
         return {function: tuple(nodes) for function, nodes in by_function.items()}
 
     def nodes(self, *functions: Function) -> Iterable[Node]:
-        """Operators with any of the functions, in graph order within each."""
+        """Operators with any of the functions, in graph order for each function."""
         for function in functions:
             yield from self._by_function.get(function, ())
 
     def producer(self, node: Node, operand: int) -> Node | None:
-        """The node that makes an operand, seen through operators that hand their input on unchanged, but for
-        rounding.
-        """
+        """The node that produces an operand, through Casts and Identity operators."""
         if operand >= len(node.inputs) or node.inputs[operand] is None:
             return None
         maker = self.graph.nodes[self.graph.values[node.inputs[operand]].producer]  # type: ignore[index]  # checked above
@@ -67,7 +71,7 @@ class View(GraphView):
                 break
             passed.append(maker.id)
             maker = self.graph.nodes[self.graph.values[source].producer]
-        # Kept, so that many operators at the end of one long chain walk it once.
+        # Cached, so that many readers of a long chain traverse it once.
         self._origins.update(dict.fromkeys(passed, maker.id))
         return maker
 
@@ -79,7 +83,7 @@ class View(GraphView):
         return bool(node.inputs) and (node.kind is Kind.CAST or self.function(node) is Function.IDENTITY)
 
     def producers(self, node: Node) -> list[Node]:
-        """Makers of the operands that share the node's precision."""
+        """Producers of the operands in the node's compute group."""
         return [
             self.graph.nodes[self.graph.values[v].producer]
             for v, role in zip(node.inputs, node.signature.inputs, strict=True)
@@ -87,7 +91,9 @@ class View(GraphView):
         ]
 
     def readers(self, node: Node) -> list[Node]:
-        """Users of the outputs that share the node's precision, sharing it too."""
+        """Readers of the outputs in the node's compute group that read them in their own compute
+        group.
+        """
         graph = self.graph
         return [
             graph.nodes[use.node]
@@ -98,7 +104,7 @@ class View(GraphView):
         ]
 
     def constant(self, node: Node, operand: int) -> ConstantFacts | None:
-        """Facts of a constant operand, seen through operators that only move values."""
+        """Statistics of a constant operand, through data movement; None if it is computed."""
         value = node.inputs[operand] if operand < len(node.inputs) else None
         for _ in range(8):
             if value is None or value in self.graph.constants:
@@ -117,7 +123,9 @@ class View(GraphView):
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The ways on from nodes: through what `passes`, to what `ends` them."""
+    """Forward paths from nodes: they continue through nodes that satisfy `passes` and end at nodes
+    that satisfy `ends`.
+    """
 
     view: View
     passes: Callable[[Node], bool]
@@ -125,12 +133,14 @@ class Ways:
     memo: dict[int, bool] = field(default_factory=dict)
 
     def all_end(self, starts: Sequence[Node]) -> bool:
-        """Whether there are starts, and every way on from them comes to an end. Linear over all calls."""
+        """Whether there are starts, and every forward path from them ends. Linear in the graph over
+        all calls.
+        """
         return bool(starts) and all(self._end(start) for start in starts)
 
     def _end(self, start: Node) -> bool:
         order: list[Node] = []
-        queue, seen = [start], {start.id}
+        queue, visited = [start], {start.id}
         while queue:
             node = queue.pop()
             if node.id in self.memo:
@@ -138,10 +148,10 @@ class Ways:
             order.append(node)
             if self.passes(node):
                 for reader in self._readers(node):
-                    if reader.id not in seen:
-                        seen.add(reader.id)
+                    if reader.id not in visited:
+                        visited.add(reader.id)
                         queue.append(reader)
-        # Nodes are numbered in order of use, so readers are settled before what they read.
+        # Ids are in topological order, so in descending order readers come before producers.
         for node in sorted(order, key=lambda node: -node.id):
             readers = [] if self.ends(node) else list(self._readers(node))
             goes_on = self.passes(node) and bool(readers)
@@ -149,22 +159,22 @@ class Ways:
         return self.memo[start.id]
 
     def _readers(self, node: Node) -> Iterator[Node]:
-        """Every user of the node's floats, graph outputs included."""
+        """All readers of the node's float outputs, graph outputs included."""
         for value, role in zip(node.outputs, node.signature.outputs, strict=True):
             if value is not None and role is Role.GROUP:
                 for use in self.view.graph.uses[value]:
                     yield self.view.graph.nodes[use.node]
 
 
-# Of these a policy may leave out all but the nodes that hold what is found: no finite number is stored as an infinity.
+# A policy cannot exempt the nodes with such a constant: a finite number is never stored as infinity.
 KEPT_ANYWAY = frozenset({"attribute-out-of-range", "constant-out-of-range"})
 
 
 @dataclass(frozen=True, slots=True)
 class StructureRule:
-    """A named way to look for trouble. `find` must be linear in the graph.
+    """A named rule. `find` must take time linear in the graph.
 
-    `lifting`: what data may do about its findings; a finding may say otherwise of itself.
+    `lifting`: which calibration data may clear its findings; a finding may override it.
     """
 
     name: str
@@ -173,13 +183,13 @@ class StructureRule:
     lifting: Lifting = Lifting.NEVER
 
 
-# Rules that every policy heeds: what they find would be taken out of integer kernels that the model came with.
+# Rules of every policy: they keep operators in the integer kernels of an already quantized model.
 BINDING = frozenset({"quantized-part", "quantized-unit", "quantized-weight"})
 
 
 @cache
 def structure_rules() -> tuple[StructureRule, ...]:
-    """Every rule of every module in this package, by name."""
+    """The rules of all modules in this package, by name."""
     rules: list[StructureRule] = []
     for module in pkgutil.iter_modules(__path__):
         rules += importlib.import_module(f"{__name__}.{module.name}").RULES
@@ -187,6 +197,6 @@ def structure_rules() -> tuple[StructureRule, ...]:
 
 
 def rules_of(policy: Policy) -> tuple[StructureRule, ...]:
-    """The rules whose findings deny their node under a policy."""
+    """The rules whose findings deny low precision under a policy."""
     named = policy.findings
     return tuple(rule for rule in structure_rules() if named is None or rule.name in named | BINDING)

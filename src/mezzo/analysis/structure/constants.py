@@ -1,4 +1,4 @@
-"""Constants and attributes that the low format cannot hold: masks, huge scales, epsilons that vanish."""
+"""Constants and attributes that do not fit the low-precision format: masks, scales, epsilons."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,16 +8,16 @@ from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Cost, Function, Transfer
 from mezzo.tables.policy import Finding, Lifting
 
-# A constant that loses more than this share of itself by rounding is not the constant that was meant.
+# Largest acceptable relative rounding error of a constant.
 _LARGEST_LOSS = 1 / 8
-# The largest FP32 number stands for "no bound" in Clip, and does no harm as an infinity there.
+# The largest FP32 number means "no bound" in Clip, where infinity is equivalent.
 _NO_BOUND = 3.0e38
 _STOPS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE, Function.LOG, Function.SQRT})
 
 
 def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
-    """Operators with a constant operand that may not fit: node, operand, value, facts. A generator is its own
-    constant.
+    """Operators with a constant operand that may not fit: node, operand, value, statistics. Operand
+    -1: the operator generates the constant.
     """
     graph = view.graph
     for value, facts in graph.constants.items():
@@ -33,32 +33,35 @@ def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
 
 
 def _fits(facts: ConstantFacts, view: View) -> bool:
-    """Whether no rule of this file has anything against a constant: nearly all are neither large nor tiny."""
+    """Whether a constant is neither large nor tiny, so that no rule of this file applies."""
     return not facts.largest or view.low.smallest_normal <= facts.largest < 2 / view.low.eps
 
 
-def _spread(view: View, start: Node, rule: str, because: str, seen: set[int]) -> Iterator[Finding]:
-    """Find a node that a constant spoils, and follow what it makes until an operator bounds that, itself included.
+def _spread(view: View, start: Node, rule: str, because: str, reached: set[int]) -> Iterator[Finding]:
+    """Yield findings for a node with an unsuitable constant, and for the nodes after it until an
+    operator bounds the values, that operator included.
 
-    `seen` are the nodes that earlier walks of the rule reached. They and what follows them are passed over, so that all
-    walks of a rule together are linear in the graph.
+    `seen` are the nodes visited by earlier calls for the same rule. They are skipped, so that all
+    calls take linear time.
     """
-    if start.id not in seen:
-        seen.add(start.id)
+    if start.id not in reached:
+        reached.add(start.id)
         yield Finding(node=start.id, rule=rule, because=because)
-        yield from _followers(view, start, rule, seen)
+        yield from _followers(view, start, rule, reached)
 
 
-def _followers(view: View, start: Node, rule: str, seen: set[int], lifting: Lifting | None = None) -> Iterator[Finding]:
-    """`lifting` is of the operators that follow: the first one holds the constant itself, which no data changes."""
+def _followers(
+    view: View, start: Node, rule: str, reached: set[int], lifting: Lifting | None = None
+) -> Iterator[Finding]:
+    """Findings for the nodes after `start`; `lifting` applies to them, not to the constant."""
     queue = [start]
     while queue:
         node = queue.pop()
         if _bounds(view, node):
             continue
         for reader in view.readers(node):
-            if reader.id not in seen and view.is_decided(reader):
-                seen.add(reader.id)
+            if reader.id not in reached and view.is_decided(reader):
+                reached.add(reader.id)
                 queue.append(reader)
                 yield Finding(
                     node=reader.id,
@@ -70,7 +73,7 @@ def _followers(view: View, start: Node, rule: str, seen: set[int], lifting: Lift
 
 
 def _bounds(view: View, node: Node) -> bool:
-    """Whether what a node makes is inside the range whatever it reads: bounded, or far smaller than that."""
+    """Whether a node's output is within the range for any input."""
     row = view.rows[node.id]
     if row is None or row.is_bounded or row.function in _STOPS:
         return row is not None
@@ -98,20 +101,20 @@ def out_of_range(view: View) -> Iterable[Finding]:
 
 
 def _spread_all(view: View, texts: Mapping[int, str], rule: str) -> Iterator[Finding]:
-    """Find the nodes, by id, that hold what passes the range, as no policy leaves them out; then what follows them."""
+    """Yield findings for all nodes with an out-of-range constant, then for nodes after them."""
     for number, text in texts.items():
         yield Finding(node=number, rule=rule, because=text)
-    seen = set(texts)
+    visited = set(texts)
     for number in texts:
         row = view.rows[number]
-        if row is None or row.cost is not Cost.NORMALIZATION:  # its statistics are large, not its result
-            yield from _followers(view, view.graph.nodes[number], rule, seen, Lifting.BY_RANGES)
+        if row is None or row.cost is not Cost.NORMALIZATION:  # a norm's statistics are large, its output is not
+            yield from _followers(view, view.graph.nodes[number], rule, visited, Lifting.BY_RANGES)
 
 
 def near_range(view: View) -> Iterable[Finding]:
-    """A mask just inside the range overflows as soon as it is added to something."""
+    """A mask just within the range, which overflows when added to another value."""
     limit = view.low.max_finite / 2
-    seen: set[int] = set()
+    visited: set[int] = set()
     for node, operand, value, facts in _constants(view):
         if operand < 0 or facts.values is None or not limit < facts.largest < view.low.overflow_from:
             continue
@@ -121,15 +124,13 @@ def near_range(view: View) -> Iterable[Finding]:
                 f"constant {name!r} is {facts.largest:.6g}; one addition passes "
                 f"{view.low.dtype}'s {view.low.max_finite:.6g}"
             )
-            yield from _spread(view, node, "constant-near-range", text, seen)
+            yield from _spread(view, node, "constant-near-range", text, visited)
 
 
 def absorbing(view: View) -> Iterable[Finding]:
-    """A mask so large that what it is added to drowns: with every position masked, nothing else is left to tell them
-    apart.
-    """
+    """A mask so large that it absorbs scores: a fully masked row loses their differences."""
     limit = 2 / view.low.eps
-    seen: set[int] = set()
+    visited: set[int] = set()
     for node, operand, value, facts in _constants(view):
         if operand < 0 or facts.values is None or facts.largest < limit or facts.largest >= view.low.overflow_from:
             continue
@@ -138,19 +139,19 @@ def absorbing(view: View) -> Iterable[Finding]:
             f"{view.low.dtype} keeps nothing of it below {facts.largest * view.low.eps / 2:.3g}"
         )
         if view.function(node) in _ADDS:
-            yield from _spread(view, node, "absorbing-constant", text, seen)
+            yield from _spread(view, node, "absorbing-constant", text, visited)
         elif view.function(node) is Function.MULTIPLY:
             for path in _paths_to_sums(view, node):
                 for step in path[:-1]:
                     yield Finding(node=step.id, rule="absorbing-constant", because=text)
-                yield from _spread(view, path[-1], "absorbing-constant", text, seen)
+                yield from _spread(view, path[-1], "absorbing-constant", text, visited)
 
 
 _ADDS = frozenset({Function.ADD, Function.SUBTRACT})
 
 
 def _paths_to_sums(view: View, start: Node) -> Iterator[list[Node]]:
-    """From a product, through at most three movements, to each sum it enters: the nodes on the way."""
+    """Paths from a multiplication to additions, through at most three data movements."""
     paths = [[start]]
     for _ in range(4):
         following = []
@@ -165,7 +166,7 @@ def _paths_to_sums(view: View, start: Node) -> Iterator[list[Node]]:
 
 
 def _loss(magnitude: float, view: View) -> float:
-    """Share of a number that rounding to the low format loses."""
+    """Relative error of rounding a magnitude to the low-precision format."""
     step = view.low.smallest_subnormal
     if magnitude >= view.low.smallest_normal:
         return 0.0
@@ -173,12 +174,12 @@ def _loss(magnitude: float, view: View) -> float:
 
 
 def tiny_constant(view: View) -> Iterable[Finding]:
-    """A scale that vanishes, and what is made of it. Of what is added or bounds, see `guards`.
+    """A scale that underflows. For epsilons and bounds, see `guards`.
 
-    A weight that vanishes is a suspicion about error, which the outputs answer. A bias is a term, and changes a sum by
-    no more than itself.
+    For a weight that underflows the model's outputs decide whether it matters. A bias is skipped:
+    its error is at most its own size.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     for node, operand, value, facts in _constants(view):
         function, row = view.function(node), view.rows[node.id]
         is_contraction = row is not None and row.transfer is Transfer.CONTRACT
@@ -192,13 +193,13 @@ def tiny_constant(view: View) -> Iterable[Finding]:
             f"nothing smaller than {view.low.smallest_subnormal:.3g}"
         )
         if function in (Function.MULTIPLY, Function.DIVIDE, Function.POWER):
-            yield from _spread(view, node, "tiny-constant", text, seen)
+            yield from _spread(view, node, "tiny-constant", text, visited)
         else:
             lifting = Lifting.BY_OUTPUTS if is_contraction else None
             yield Finding(node=node.id, rule="tiny-constant", because=text, lifting=lifting)
 
 
-_BIAS = 2  # the operand that a contraction adds
+_BIAS = 2  # the bias operand of a matmul or convolution
 _GUARDING = frozenset(
     {Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.MINIMUM, Function.CLIP, Function.SELECT}
 )

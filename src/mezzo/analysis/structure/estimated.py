@@ -1,6 +1,5 @@
-"""What estimates say without data: values that may pass the range, and values whose rounding their readers cannot take.
-
-Their producers and those readers keep FP32.
+"""Findings from static estimates: values that may overflow, and values whose rounding error exceeds
+a reader's tolerance. Their producers and those readers stay in FP32.
 """
 
 import math
@@ -13,7 +12,7 @@ from mezzo.tables.policy import Finding, Lifting
 
 
 def _producer(view: View, value: int) -> Node | None:
-    """The operator or tie that makes a value in its own precision, if one does."""
+    """The operator or tie that produces a value in its compute group; None if there is none."""
     node = view.graph.nodes[view.graph.values[value].producer]
     if not view.is_decided(node) or value not in node.outputs:
         return None
@@ -21,7 +20,7 @@ def _producer(view: View, value: int) -> Node | None:
 
 
 def overflows(view: View) -> Iterable[Finding]:
-    """Values whose plausible numbers pass the format's range."""
+    """Values whose plausible range exceeds the format's."""
     graph = view.graph
     for value, size in view.estimates.overflowing:
         if value in view.limited:
@@ -39,7 +38,7 @@ def overflows(view: View) -> Iterable[Finding]:
 
 
 def coarse(view: View) -> Iterable[Finding]:
-    """Values that rounding puts off by more than their readers tolerate."""
+    """Values whose rounding error exceeds what a reader tolerates."""
     graph = view.graph
     for value, number, size, error, tolerated in view.estimates.coarse:
         reader = graph.nodes[number]
@@ -63,44 +62,50 @@ def coarse(view: View) -> Iterable[Finding]:
 
 
 def _lifting(view: View, value: int, reader: Node) -> Lifting | None:
-    """Integers and loop state grow with lengths that data need not show, so no data lifts what is said of them."""
+    """Findings on integers and loop state are never cleared by data, since both grow with lengths
+    that calibration data may lack.
+    """
     is_integer = bool(view.estimates.held[value].flags & INTEGER)
     is_state = reader.kind is Kind.TIE or view.graph.nodes[view.graph.values[value].producer].kind is Kind.TIE
     return Lifting.NEVER if is_integer or is_state else None
 
 
-# A number of so few of the format's smallest steps has lost its digits.
+# Outputs below this many smallest subnormals have lost their precision.
 _STEPS = 8
-# So many inputs and operators are named in a note.
+# Maximum number of names in a note.
 _NAMED = 4
 
 
 def notes_of(view: View) -> tuple[str, ...]:
-    """What the estimates rest on, for people: what inputs were taken to hold, and operators that were not followed."""
+    """Notes on the basis of the estimates: assumed inputs, operators without a law, and outputs
+    that nearly vanish.
+    """
     estimates = view.estimates
-    assumptions = [held for held in estimates.assumptions if not held.held.flags & LOST]
-    taken = [f"{held.name!r} {held.because} ({_span(held.held)})" for held in assumptions]
-    notes = [f"where no data shows it, inputs are taken to hold: {_listed(taken)}; --assume NAME=LO..HI says otherwise"]
+    assumptions = [entry for entry in estimates.assumptions if not entry.held.flags & LOST]
+    texts = [f"{entry.name!r} {entry.because} ({_span(entry.held)})" for entry in assumptions]
+    notes = [f"where no data shows it, inputs are taken to hold: {_listed(texts)}; --assume NAME=LO..HI says otherwise"]
     strange = [op if count == 1 else f"{op} ({count})" for op, count in estimates.not_followed]
     if strange:
         notes.append(
             f"sizes are not followed through {_listed(strange)}: what they make is neither suspected nor cleared"
         )
-    notes += [f"{said}; whether it is so, data shows" for said in _faded(view)]
-    return tuple(notes) if taken else tuple(notes[1:])
+    notes += [f"{text}; whether it is so, data shows" for text in _faded(view)]
+    return tuple(notes) if texts else tuple(notes[1:])
 
 
 def _faded(view: View) -> list[str]:
-    """Outputs that all but vanish in the format. Untrained nets fade like that, so no rule keeps them in FP32."""
-    low, held = view.low, view.estimates.held
+    """Sentences about outputs that nearly underflow. Untrained models have such outputs, so no rule
+    keeps them in FP32.
+    """
+    low, estimates = view.low, view.estimates.held
     ends = [node.inputs[0] for node in view.graph.nodes if node.kind is Kind.OUTPUT]
-    said = []
+    sentences = []
     for value in dict.fromkeys(value for value in ends if value is not None):
-        size = math.hypot(held[value].mean, held[value].std)
-        if not held[value].flags & LOST and 0 < size < _STEPS * low.smallest_subnormal:
+        size = math.hypot(estimates[value].mean, estimates[value].std)
+        if not estimates[value].flags & LOST and 0 < size < _STEPS * low.smallest_subnormal:
             name = repr(view.graph.values[value].name)
-            said.append(f"{name} seems to be about {size:.2g} in size, of which {low.dtype} keeps next to nothing")
-    return said
+            sentences.append(f"{name} seems to be about {size:.2g} in size, of which {low.dtype} keeps next to nothing")
+    return sentences
 
 
 def _span(x: Moments) -> str:

@@ -1,17 +1,19 @@
-"""Masks that drown in a wide format what they are added to and drown it in FP32, too, so that a softmax cannot tell.
+"""Attention masks that absorb scores in FP32 as well as in a wide low-precision format, so that
+softmax is unaffected.
 
-Let every number of a constant be zero or one c of at least 2^29, and let it reach a softmax alone, through sums,
-selections and movements, or times what is nought or one. Then on its way there
+Let all elements of a constant be 0 or one number c of at least 2^29, and let it reach only
+softmaxes, through sums, selections, data movement, or products with 0 and 1. Then before the
+softmax
 
-- a number with no c in it is what it would be without the mask;
-- a number with c in it counts for nothing beside one without, as exp(-c) is zero in either format;
-- in a row that holds c everywhere, a score that is added to c is lost in both: half a step of FP32 at 2^29 is 32, and
-  scores are no larger;
-- c past the range is stored as the largest number, of which two pass the range as two of FP32's largest do: a row of
-  nothing but such sums is NaN in both.
+- an element without c is the same as without the mask; - an element with c has no weight next to
+one without, as exp(-c) is zero in both formats; - in a row of only c, a score added to c is lost in
+both: half a step of FP32 at 2^29 is 32, and scores are no larger; - c beyond the range is stored as
+the largest finite number; two of these overflow as two of FP32's largest do, and a row of only such
+sums is NaN in both.
 
-What holds graded numbers, or smaller ones, is left to the rules that deny: of a score FP32 keeps beside those what a
-coarser format drowns. `tests/onnx/test_exact_masks.py` runs spellings of masks over scores and rows.
+Graded or smaller masks are left to the rules that deny low precision: next to those, FP32 keeps
+bits of a score that a coarser format loses. `tests/onnx/test_exact_masks.py` runs mask
+decompositions over scores and rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,18 +31,18 @@ _COMBINES = frozenset(
     {Function.SELECT, Function.ADD, Function.SUBTRACT, Function.NEGATE, Function.MAXIMUM, Function.MINIMUM}
 )
 _PICKS = frozenset({Function.SELECT, Function.MAXIMUM, Function.MINIMUM})
-_MOST_BEHIND = 32  # operators between a factor and the Cast that makes it
+_MOST_BEHIND = 32  # operators between a factor and the Cast that produces it
 
-# What is found here keeps other rules from denying nodes; see `exact_masks`.
+# Empty: this module exempts nodes from other rules; see `exact_masks`.
 RULES: tuple[StructureRule, ...] = ()
 
 
 def exact_masks(view: View, may_end: Callable[[Node], bool]) -> frozenset[int]:
-    """Constants, by value id, for which every softmax that they reach answers in the format as it does in FP32; none in
-    a narrow format. `may_end`: whether a softmax is one that the caller asks about.
+    """Mask constants, by value id, for which every softmax they reach gives the same result as in
+    FP32; none in a narrow format. `may_end`: whether a softmax counts as an end of a path.
     """
     graph = view.graph
-    if not view.low.is_wide or view.low.dtype in QUANTIZED:  # of those the scale decides how far
+    if not view.low.is_wide or view.low.dtype in QUANTIZED:  # of quantized formats the scale sets the range
         return frozenset()
     truths = _Truths(view)
     ways = Ways(
@@ -53,32 +55,33 @@ def exact_masks(view: View, may_end: Callable[[Node], bool]) -> frozenset[int]:
         for value in graph.constants
         if graph.nodes[graph.values[value].producer].kind is not Kind.INPUT
         and ways.all_end([graph.nodes[use.node] for use in graph.uses[value]])
-        and _drowns(graph.constants[value])  # last, as looking at numbers takes longest
+        and _drowns(graph.constants[value])  # last, as it is the most expensive check
     )
 
 
 def held_together(view: View, masks: Iterable[int]) -> Iterator[tuple[Node, Node]]:
-    """Who makes and who reads what masks are in, up to the softmax: a mask that is stored within bounds is so for both,
-    and what FP32 makes of it as it came would be infinite in the format. Linear over all masks.
+    """Pairs of producer and reader on the paths from masks to softmaxes, which need one precision:
+    a clamped mask on one side and the original one on the other would become infinite. Linear over
+    all masks.
     """
-    graph, seen = view.graph, set[int]()
+    graph, visited = view.graph, set[int]()
     queue: list[Node] = []
     for value in masks:
         maker, readers = graph.nodes[graph.values[value].producer], [graph.nodes[use.node] for use in graph.uses[value]]
         queue += readers
-        if maker.kind is Kind.OP:  # every reader of a weight has a copy of its own
+        if maker.kind is Kind.OP:  # each reader of a weight can have its own copy
             yield from ((maker, reader) for reader in readers)
     while queue:
         node = queue.pop()
-        if node.id not in seen and view.function(node) is not Function.SOFTMAX:
-            seen.add(node.id)
+        if node.id not in visited and view.function(node) is not Function.SOFTMAX:
+            visited.add(node.id)
             readers = view.readers(node)
             queue += readers
             yield from ((node, reader) for reader in readers)
 
 
 def _drowns(facts: ConstantFacts) -> bool:
-    """Whether every number is zero or one, of one sign, that leaves nothing of a score."""
+    """Whether all elements are zero or one signed number large enough to absorb any score."""
     is_one = facts.smallest == facts.largest and not (facts.has_infinity or facts.has_nan)
     return is_one and facts.largest >= _LEAST and not facts.minimum < 0.0 < facts.maximum
 
@@ -94,7 +97,9 @@ def _moves(view: View, node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a value may hold, of -1, 0 and 1. `is_sure`: not only because whoever feeds whole numbers means 0 and 1."""
+    """Possible elements of a value, among -1, 0 and 1. `is_sure`: proven, not only assumed because
+    integer inputs are usually 0 or 1.
+    """
 
     numbers: frozenset[int]
     is_sure: bool = True
@@ -106,20 +111,20 @@ _SIGNS = frozenset({-1, 0, 1})
 
 @dataclass(frozen=True, slots=True)
 class _Truths:
-    """Which values are noughts and ones by the way they are made. Each is looked at once."""
+    """Values that contain only -1, 0 and 1 because of how they are computed. Cached per value."""
 
     view: View
     memo: dict[int, _Held | None] = field(default_factory=dict)
 
     def is_factor(self, node: Node) -> bool:
-        """Whether a node is a product whose one operand is noughts and ones, up to their sign."""
+        """Whether a node multiplies by 0 and 1, up to their sign."""
         if self.view.function(node) is not Function.MULTIPLY:
             return False
-        held = [self.of(value) for value in node.inputs if value is not None]
-        return any(one is not None and one.is_sure for one in held)
+        contents = [self.of(value) for value in node.inputs if value is not None]
+        return any(content is not None and content.is_sure for content in contents)
 
     def of(self, value: int, depth: int = 0) -> _Held | None:
-        """What a value may hold; None where that is unknown, or more."""
+        """Possible elements of a value; None if unknown or not limited to -1, 0 and 1."""
         if value not in self.memo:
             self.memo[value] = None if depth > _MOST_BEHIND else self._found(value, depth + 1)
         return self.memo[value]
@@ -137,26 +142,26 @@ class _Truths:
             return None
         roles = zip(maker.inputs, maker.signature.inputs, strict=True)
         operands = [self.of(number, depth) for number, role in roles if number is not None and role is Role.GROUP]
-        held = [one for one in operands if one is not None]
-        return self._made(maker, held) if held and len(held) == len(operands) else None
+        contents = [content for content in operands if content is not None]
+        return self._made(maker, contents) if contents and len(contents) == len(operands) else None
 
     def _made(self, node: Node, operands: list[_Held]) -> _Held | None:
-        function, first, is_sure = self.view.function(node), operands[0], all(one.is_sure for one in operands)
+        function, first, is_sure = self.view.function(node), operands[0], all(operand.is_sure for operand in operands)
         if function is Function.MULTIPLY and len(operands) == 2:
             return _Held(frozenset(a * b for a in first.numbers for b in operands[1].numbers), is_sure)
         if function is Function.SUBTRACT and len(operands) == 2:
-            # Whoever takes a whole number off 1, or 1 off it, means 0 and 1 by it.
-            is_meant = frozenset({1}) in [one.numbers for one in operands]
+            # An integer m in 1 - m or m - 1 is a 0/1 mask.
+            is_meant = frozenset({1}) in [operand.numbers for operand in operands]
             numbers = frozenset(a - b for a in first.numbers for b in operands[1].numbers)
             return _Held(numbers, is_sure or is_meant) if numbers <= _SIGNS else None
         if function in _PICKS:
             return _Held(_united(operands), is_sure)
-        # What a movement fills up with, where no operand says, is zero.
+        # Data movement pads with zero unless an operand says otherwise.
         return _Held(_united(operands) | {0}, is_sure) if _moves(self.view, node) else None
 
 
 def _united(operands: Iterable[_Held]) -> frozenset[int]:
-    return frozenset().union(*(one.numbers for one in operands))
+    return frozenset().union(*(operand.numbers for operand in operands))
 
 
 def _held_by(facts: ConstantFacts) -> _Held | None:

@@ -1,9 +1,11 @@
-"""Guards against zero: an epsilon that keeps a divisor or a logarithm's operand from zero, and is lost in a low format.
+"""Epsilons that keep a divisor or a logarithm's operand from zero, and that the low-precision
+format loses.
 
-A zero row is the input that a guard exists for, so it is followed: from each small constant, through what adds it to
-data or bounds data by it, to the quotient. Every operator on the way is computed twice, in FP32 and with each result
-rounded to the format. Where what is divided by differs, all from the guard to the quotient keeps FP32. Data never lifts
-that, as it need not hold a zero row.
+An epsilon matters for rows of zeros, so their computation is simulated: from each small constant,
+through additions to data and bounds on data, to the quotient. Each operator on the path is
+evaluated twice, in FP32 and with rounding to the format after each step. If the divisor differs,
+all nodes from the epsilon to the quotient stay in FP32. Data never clears such a finding, as it
+need not contain a row of zeros.
 """
 
 import heapq
@@ -22,20 +24,20 @@ from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import OpFacts, Risk, Transfer
 from mezzo.tables.policy import Finding
 
-# A guard that loses more than this share of itself is not the one that was meant; a root halves what is lost.
+# Largest acceptable relative error of an epsilon; a square root halves the error.
 _LARGEST_LOSS = 1 / 16
-# Larger constants are no guards: even the inverse of their square fits in FP16.
+# Larger constants are no epsilons: even the inverse of their square fits in FP16.
 _LARGEST_GUARD = 2.0**-8
-# Constants are computed from others over so many operators.
+# Maximum depth of constant folding.
 _DEEPEST = 4
-# So many numbers of one value are followed: both ends of a Clip, what either branch of a selection picks.
+# Maximum number of alternatives per value: both ends of a Clip, both branches of a Where.
 _MOST = 4
 
 
 class _Number(NamedTuple):
-    """What a value holds where data is zero, or past a bound: computed in FP32, and rounded at every step.
-
-    `is_guarded`: data has met the constant. `node` made the number from those of its operands, `sources`.
+    """An element of a value where data is zero or beyond a bound: computed in FP32, and with
+    rounding at every step. `is_guarded`: the constant has been combined with data. `node` computed
+    the number from `sources`, those of its operands.
     """
 
     exact: float
@@ -46,12 +48,12 @@ class _Number(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether rounding leaves another number."""
+        """Whether rounding changes the number too much."""
         return not abs(self.low - self.exact) <= _LARGEST_LOSS * abs(self.exact)
 
 
 def guards(view: View) -> Iterable[Finding]:
-    """Every operator from a guard that the format loses to the quotient that needs it."""
+    """All operators from an epsilon that the format loses to the quotient that needs it."""
     if view.low.dtype not in QUANTIZED:
         walk = _Walk(view=view)
         walk.run()
@@ -60,14 +62,14 @@ def guards(view: View) -> Iterable[Finding]:
 
 @dataclass(kw_only=True)
 class _Walk:
-    """One walk forward from the small constants, in the order of the graph; linear in what they reach."""
+    """Forward traversal from the small constants, in graph order; linear in the nodes they reach."""
 
     view: View
     numbers: dict[int, tuple[_Number, ...]] = field(default_factory=dict)  # by value id
-    losses: list[tuple[Node, _Number]] = field(default_factory=list)  # what guarded operators read or make, and lose
+    losses: list[tuple[Node, _Number]] = field(default_factory=list)  # operators with a lost epsilon, and the number
     queue: list[int] = field(default_factory=list)  # a heap of node ids
     queued: set[int] = field(default_factory=set)
-    entering: dict[int, list[int]] = field(default_factory=dict)  # values inside functions, by what they stand for
+    entering: dict[int, list[int]] = field(default_factory=dict)  # formal inputs of functions, by their operand
 
     def run(self) -> None:
         graph = self.view.graph
@@ -87,24 +89,24 @@ class _Walk:
             self._visit(graph.nodes[heapq.heappop(self.queue)])
 
     def findings(self) -> Iterator[Finding]:
-        seen: set[int] = set()
+        visited: set[int] = set()
         nodes, low = self.view.graph.nodes, self.view.low.dtype
         for end, lost in self.losses:
             text = f"where data is zero {end.name!r} needs {lost.exact:.3g}, of which {low} leaves {lost.low:.3g}"
-            yield from self._deny(end, text, lost.node if lost.node != end.id else None, seen)
+            yield from self._deny(end, text, lost.node if lost.node != end.id else None, visited)
             path = [lost]
             while path:
                 number = path.pop()
-                if number.node is None or number.node in seen:
+                if number.node is None or number.node in visited:
                     continue
                 path += number.sources
                 cause = next((source.node for source in number.sources), None)
-                yield from self._deny(nodes[number.node], f"guards a quotient: {text}", cause, seen)
+                yield from self._deny(nodes[number.node], f"guards a quotient: {text}", cause, visited)
 
-    def _deny(self, node: Node, because: str, cause: int | None, seen: set[int]) -> Iterator[Finding]:
-        if node.id not in seen and self.view.is_decided(node):
+    def _deny(self, node: Node, because: str, cause: int | None, visited: set[int]) -> Iterator[Finding]:
+        if node.id not in visited and self.view.is_decided(node):
             yield Finding(node=node.id, rule="guard", because=because, cause=cause)
-        seen.add(node.id)
+        visited.add(node.id)
 
     def _note(self, value: int, numbers: Sequence[_Number]) -> None:
         if numbers and value not in self.numbers:
@@ -134,7 +136,7 @@ class _Walk:
                 self._note(value, list(dict.fromkeys(results)))
 
     def _operand(self, node: Node, index: int) -> tuple[_Number, ...]:
-        """What an operand holds where the guard is met; nothing where that is data."""
+        """The simulated numbers of an operand; empty for data."""
         value = node.inputs[index]
         if value is None or value in self.numbers:
             return () if value is None else self.numbers[value]
@@ -142,7 +144,7 @@ class _Walk:
         return () if number is None else (self._constant(number, None),)
 
     def _fixed(self, value: int, depth: int) -> float | None:
-        """The one number that a value is, as constants alone make it."""
+        """The scalar that a value is folded to from constants; None if it is not a scalar constant."""
         graph = self.view.graph
         facts = graph.constants.get(value) or graph.wide_constants.get(value)
         if facts is not None:
@@ -155,11 +157,11 @@ class _Walk:
         row = self.view.rows[maker.id]
         if not depth or not maker.inputs or (maker.kind is Kind.TIE and len(maker.inputs) > 1):
             return None
-        held = [None if operand is None else self._fixed(operand, depth - 1) for operand in maker.inputs]
+        operands = [None if operand is None else self._fixed(operand, depth - 1) for operand in maker.inputs]
         if row is None or row.transfer in _PICKING:
-            return held[0] if row is None or row.transfer is not Transfer.JOIN else None
+            return operands[0] if row is None or row.transfer is not Transfer.JOIN else None
         compute = None if row.transfer is None else AT_ZERO.get(row.transfer)
-        return None if compute is None or None in held else compute(held)
+        return None if compute is None or None in operands else compute(operands)
 
     def _constant(self, number: float, node: int | None) -> _Number:
         return _Number(number, rounded(number, self.view.low), is_guarded=False, node=node)
@@ -170,7 +172,7 @@ class _Walk:
             return self._clipped(node, operands)
         if transfer is Transfer.SELECT:
             return self._picked(node, operands[1:])
-        if transfer is Transfer.CONTRACT:  # of products with zeros the bias is left
+        if transfer is Transfer.CONTRACT:  # with zero inputs only the bias remains
             return self._picked(node, [(), *operands[2:3]])
         if transfer in _PICKING:
             return self._picked(node, operands if transfer is Transfer.JOIN else operands[:1])
@@ -180,11 +182,13 @@ class _Walk:
         operands = operands if transfer in _OF_TWO else operands[:1]
         has_data = not all(operands)
         results = []
-        for sources in itertools.islice(itertools.product(*[held or (None,) for held in operands]), _MOST * _MOST):
+        for sources in itertools.islice(
+            itertools.product(*[options or (None,) for options in operands]), _MOST * _MOST
+        ):
             present = tuple(source for source in sources if source is not None)
             is_guarded = any(source.is_guarded for source in present)
             if has_data and transfer in _PRODUCTS and not is_guarded:
-                continue  # a scale is no guard
+                continue  # a scale is no epsilon
             exact = compute([None if source is None else source.exact for source in sources])
             low = compute([None if source is None else source.low for source in sources])
             if exact is not None and low is not None:
@@ -197,20 +201,25 @@ class _Walk:
     def _number(
         self, exact: float, low: float, is_guarded: bool, node: Node, sources: tuple[_Number, ...]
     ) -> list[_Number]:
-        """A result, unless FP32 loses it too."""
+        """The result as a list; empty if FP32 loses it too."""
         exact = rounded(exact, FORMATS[HIGH])
         if not exact or not math.isfinite(exact) or math.isnan(low):
             return []
         return [_Number(exact, rounded(low, self.view.low), is_guarded, node.id, sources)]
 
     def _picked(self, node: Node, operands: Sequence[tuple[_Number, ...]]) -> list[_Number]:
-        """Numbers of any operand; of constants those that may be guards."""
+        """Numbers of any operand; of constants, those small enough to be epsilons."""
         has_data = not all(operands)
-        numbers = [number for held in operands for number in held if number.is_guarded or _is_small(number.exact)]
+        numbers = [
+            number
+            for alternatives in operands
+            for number in alternatives
+            if number.is_guarded or _is_small(number.exact)
+        ]
         return [_Number(n.exact, n.low, n.is_guarded or has_data, node.id, (n,)) for n in numbers]
 
     def _clipped(self, node: Node, operands: Sequence[tuple[_Number, ...]]) -> list[_Number]:
-        """Data lies at either bound; a number lies between them."""
+        """Results of a Clip: data is at either bound, a number is clamped."""
         least, most = self._bound(node, operands, 1, "min"), self._bound(node, operands, 2, "max")
         if not operands[0]:
             return self._picked(node, [(), *((bound,) for bound in (least, most) if bound is not None)])
@@ -225,17 +234,19 @@ class _Walk:
         return results
 
     def _bound(self, node: Node, operands: Sequence[tuple[_Number, ...]], index: int, attribute: str) -> _Number | None:
-        """A bound that is one number: an operand, or an attribute."""
+        """A scalar bound, from an operand or an attribute; else None."""
         if index < len(operands) and operands[index]:
             return operands[index][0]
         stated = node.attributes.get(attribute) if node.attributes else None
         return self._constant(stated, None) if isinstance(stated, float) else None
 
     def _judge(self, node: Node, row: OpFacts, operands: Sequence[tuple[_Number, ...]]) -> None:
-        """Note what the format loses of a number that is divided by, or that makes a product infinite."""
+        """Record a guarded number that the format loses and that is divided by or makes a product
+        infinite.
+        """
         transfer = row.transfer
-        for k, held in enumerate(operands):
-            for number in held:
+        for k, alternatives in enumerate(operands):
+            for number in alternatives:
                 if not number.is_guarded:
                     continue
                 if transfer is Transfer.MULTIPLY:
@@ -252,7 +263,7 @@ class _Walk:
 
 
 def _uniform(facts: ConstantFacts) -> float | None:
-    """The one number that all elements of a constant are."""
+    """The value of a constant whose elements are all equal; else None."""
     if facts.has_nan or facts.has_infinity:
         return None
     if facts.values is not None:
@@ -261,13 +272,13 @@ def _uniform(facts: ConstantFacts) -> float | None:
 
 
 def _is_small(number: float) -> bool:
-    """Whether a constant may be a guard: near zero, or as near to one."""
+    """Whether a constant may be an epsilon: close to zero or to one."""
     size = abs(number)
     return 0.0 < size <= _LARGEST_GUARD or 0.0 < abs(size - 1.0) <= _LARGEST_GUARD
 
 
 def _beside_one(number: _Number) -> _Number:
-    """How far a number is from the poles at one and minus one."""
+    """Distance of a number from the poles at 1 and -1."""
     return _Number(1.0 - abs(number.exact), 1.0 - abs(number.low), number.is_guarded)
 
 
@@ -277,12 +288,12 @@ _OF_TWO = frozenset(
 )  # fmt: skip
 _PRODUCTS = frozenset({Transfer.MULTIPLY, Transfer.DIVIDE})
 _POLES = frozenset({Transfer.DIVIDE, Transfer.POWER, Transfer.RECIPROCAL, Transfer.RECIPROCAL_ROOT})
-# What hands on numbers of an operand as they are, or of an axis of them.
+# Laws whose outputs are elements of an operand, or reductions over an axis.
 _PICKING = frozenset(
     {Transfer.KEEP, Transfer.MOVE, Transfer.CAST, Transfer.JOIN, Transfer.SUM, Transfer.MEAN, Transfer.POOL,
      Transfer.EXTREME}
 )  # fmt: skip
-# Where an operand that vanishes makes the result infinite, or another one.
+# Risks of operators that are discontinuous at zero.
 _NEAR_ZERO = frozenset({Risk.RECIPROCAL, Risk.STEP})
 
 RULES = (StructureRule("guard", "an epsilon that keeps a quotient finite, and rounds away", guards),)

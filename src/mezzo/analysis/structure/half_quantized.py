@@ -1,8 +1,9 @@
-"""Quantized operators that hand on floats: nothing quantizes their result, and still a runtime runs them in integers.
+"""Operators with dequantized inputs and float outputs that a runtime still fuses into integer
+kernels.
 
-A runtime finds an integer kernel by its FP32 types: dequantizers, the operator that reads them, and what the kernel
-does to its result before it writes it. A cast between them takes it apart, so the whole of it stays FP32 and casts
-stand where the rest begins. Behind dequantizers, what only moves values is part of it.
+A runtime recognises an integer kernel by FP32 types: DequantizeLinear, the operator that reads it,
+and the epilogue. A Cast between them prevents the fusion, so all of these nodes stay in FP32, with
+Casts only at the border. Data movement after the DequantizeLinear is included.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,12 +14,14 @@ from mezzo.tables.facts import HEAVY, Cost, Function, Transfer
 from mezzo.tables.policy import Finding
 
 _UNIT, _WEIGHT = "quantized-unit", "quantized-weight"
-_FACTORS = 2  # a third operand is a bias, or what attention weighs, which may be floats
-_LONGEST = 16  # operators that an activation is spelled in; GELU by tanh takes eight
+_FACTORS = 2  # a third operand is a bias or attention's V, which may be float
+_LONGEST = 16  # operators of a decomposed activation; GELU with tanh has eight
 
 
 def quantized_unit(view: View) -> Iterable[Finding]:
-    """Products of dequantized factors and sums of integers, with what their kernels read and do to their result."""
+    """Matmuls and convolutions of dequantized operands, and integer matmuls, with their inputs'
+    data movement and their epilogues.
+    """
     reached: set[int] = set()
     dequantized = view.once(_dequantized)
     for node in view.nodes_where(lambda row: row.cost in HEAVY) if dequantized else ():
@@ -37,7 +40,9 @@ def quantized_unit(view: View) -> Iterable[Finding]:
 
 
 def quantized_weight(view: View) -> Iterable[Finding]:
-    """Products of floats with a dequantized weight: a kernel reads the integers, if no cast comes between."""
+    """Matmuls of float activations with a dequantized weight: a kernel reads the integers if no
+    Cast is in between.
+    """
     reached: set[int] = set()
     dequantized = view.once(_dequantized)
     for node in view.nodes(Function.MATMUL) if dequantized else ():
@@ -50,7 +55,7 @@ def quantized_weight(view: View) -> Iterable[Finding]:
 
 
 def _dequantized(view: View) -> frozenset[int]:
-    """Dequantizers, and what only moves values of theirs."""
+    """DequantizeLinear nodes, and data movement of their outputs."""
     passing: set[int] = set()
     if not view.nodes_where(lambda row: row.transfer is Transfer.DEQUANTIZE):
         return frozenset()
@@ -67,7 +72,7 @@ def _dequantizes(view: View, node: Node) -> bool:
 
 
 def _factors(view: View, node: Node) -> list[Node]:
-    """Makers of what an operator multiplies."""
+    """Producers of the operands that an operator multiplies."""
     ports = zip(node.inputs[:_FACTORS], node.signature.inputs, strict=False)
     return [_maker(view, value) for value, role in ports if value is not None and role is Role.GROUP]
 
@@ -77,7 +82,7 @@ def _maker(view: View, value: int) -> Node:
 
 
 def _movers(view: View, node: Node, dequantized: frozenset[int], rule: str, reached: set[int]) -> Iterator[Finding]:
-    """What moves values between the dequantizers and an operator."""
+    """Findings for data movement between DequantizeLinear and an operator."""
     queue = [maker for maker in _factors(view, node) if maker.id in dequantized]
     while queue:
         maker = queue.pop()
@@ -93,15 +98,15 @@ def _movers(view: View, node: Node, dequantized: frozenset[int], rule: str, reac
 
 
 def _is_stored(view: View, maker: Node) -> bool:
-    """Whether a value is a weight: stored, or quantized, dequantized and moved from what is."""
-    queue, seen = [maker], {maker.id}
+    """Whether a value is a weight: a constant, possibly quantized, dequantized and moved."""
+    queue, visited = [maker], {maker.id}
     while queue:
         maker = queue.pop()
         row = view.rows[maker.id]
         if row is not None and (row.keeps_values or row.cost is Cost.QUANTIZE):
             makers = [_maker(view, value) for value in maker.inputs if value is not None]
-            queue += [operand for operand in makers if operand.id not in seen]
-            seen.update(operand.id for operand in makers)
+            queue += [operand for operand in makers if operand.id not in visited]
+            visited.update(operand.id for operand in makers)
         elif maker.kind is not Kind.SOURCE or maker.inputs:
             return False
     return True
@@ -115,9 +120,10 @@ def _casts_to_floats(view: View, node: Node) -> Iterator[Node]:
 
 
 def _epilogue(view: View, start: Node, unit: Node, reached: set[int]) -> Iterator[Finding]:
-    """What a kernel does to its result before it writes it: scales, a bias, an activation in any spelling.
+    """Findings for a kernel's epilogue: scales, a bias, an activation in any decomposition.
 
-    That is what reads nothing but the result and constants, up to where one value alone is handed on.
+    The epilogue reads only the result and constants, and extends up to a point where a single value
+    leaves it.
     """
     step = [start]
     while step:
@@ -130,7 +136,9 @@ def _epilogue(view: View, start: Node, unit: Node, reached: set[int]) -> Iterato
 
 
 def _step(view: View, last: Node) -> list[Node]:
-    """The operators that come next in a kernel; the last of them alone hands on a value. Empty where none does."""
+    """The operators of the next epilogue step, of which only the last has readers outside; empty if
+    there is no further step.
+    """
     nodes = view.graph.nodes
     inside, ahead, operators = {last.id}, _readers(view, last), list[Node]()
     while ahead and len(inside) <= _LONGEST:
@@ -156,14 +164,14 @@ def _readers(view: View, node: Node) -> set[int]:
 
 
 def _is_numberwise(view: View, node: Node) -> bool:
-    """Whether an operator works number by number, so that a kernel may do it to its result."""
+    """Whether an operator is elementwise, so that it can be in an epilogue."""
     row = view.rows[node.id]
     is_numberwise = row is not None and (row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS)
     return is_numberwise and view.is_decided(node)
 
 
 def _is_scale(view: View, maker: Node) -> bool:
-    """Whether a value is a scale that quantizing found, or a product of one with constants."""
+    """Whether a value is a scale computed by dynamic quantization, or its product with constants."""
     if not _is_numberwise(view, maker):
         return _is_found(view, maker)
     makers = [_maker(view, value) for value in maker.inputs if value is not None]

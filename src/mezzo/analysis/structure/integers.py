@@ -1,4 +1,4 @@
-"""Integers carried in floats: shape arithmetic, positions and angles are exact only up to 2/eps (2048 in f16)."""
+"""Integers stored as floats: shapes, positions, angles; exact up to 2/eps only (2048 in f16)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -15,19 +15,20 @@ _INTEGERS = frozenset(
 )
 
 
-def _back(view: View, ends: Iterable[Node], costs: frozenset[Cost], seen: set[int]) -> Iterator[tuple[Node, Node]]:
-    """Walk back from nodes through arithmetic of unbounded results: (node, the reader that led to it).
+def _back(view: View, ends: Iterable[Node], costs: frozenset[Cost], visited: set[int]) -> Iterator[tuple[Node, Node]]:
+    """Backward traversal from nodes through unbounded arithmetic: yields (node, the reader that led
+    to it).
 
-    `seen` are the nodes of earlier walks with the same `costs`. They and what leads to them are passed over, so that
-    all walks together are linear in the graph.
+    `seen` are the nodes of earlier traversals with the same `costs`. They are skipped, so that all
+    traversals take linear time.
     """
-    queue = [end for end in ends if end.id not in seen]
-    seen.update(end.id for end in queue)
+    queue = [end for end in ends if end.id not in visited]
+    visited.update(end.id for end in queue)
     while queue:
         reader = queue.pop()
         for maker in _makers(view, reader):
-            if maker.id not in seen and _is_open(view, maker, costs):
-                seen.add(maker.id)
+            if maker.id not in visited and _is_open(view, maker, costs):
+                visited.add(maker.id)
                 queue.append(maker)
                 yield maker, reader
 
@@ -45,7 +46,7 @@ def _is_open(view: View, maker: Node, costs: frozenset[Cost]) -> bool:
 
 
 def returns_to_integers(view: View) -> Iterable[Finding]:
-    """Arithmetic whose result is cast to an integer. A cast to bool asks only whether it is zero."""
+    """Arithmetic whose result is cast to an integer, except to bool, a test for zero."""
     graph = view.graph
     ends = [
         node
@@ -65,7 +66,7 @@ def returns_to_integers(view: View) -> Iterable[Finding]:
 
 
 def exact_operand(view: View) -> Iterable[Finding]:
-    """Arithmetic that feeds an operand which keeps FP32: scales, ratios, grids, thresholds."""
+    """Arithmetic that computes a fixed FP32 operand: scales, ratios, grids, thresholds."""
     import numpy as np
 
     from mezzo.ir.columns import FIXED
@@ -74,7 +75,7 @@ def exact_operand(view: View) -> Iterable[Finding]:
     exact = (columns.use_role == FIXED) & columns.holds(HIGH)[columns.use_value]
     exact &= columns.is_kind(Kind.OP)[columns.use_node]
     values, readers, operands = columns.use_value[exact], columns.use_node[exact], columns.use_operand[exact]
-    seen: set[int] = set()
+    visited: set[int] = set()
     for at in np.argsort(values, kind="stable").tolist():
         maker, reader = graph.nodes[graph.values[values[at]].producer], graph.nodes[readers[at]]
         row = view.rows[maker.id]
@@ -82,22 +83,22 @@ def exact_operand(view: View) -> Iterable[Finding]:
             continue
         text = f"feeds operand {operands[at]} of {reader.name!r}, which is read in f32"
         yield Finding(node=maker.id, rule="exact-operand", because=text, cause=reader.id)
-        for node, later in _back(view, [maker], _ARITHMETIC, seen):
+        for node, later in _back(view, [maker], _ARITHMETIC, visited):
             yield Finding(node=node.id, rule="exact-operand", because=text, cause=later.id)
 
 
 def angles(view: View) -> Iterable[Finding]:
-    """Positions times frequencies under a sine or cosine (rotary and sinusoidal embeddings)."""
+    """Positions times frequencies under a sine or cosine: rotary, sinusoidal embeddings."""
     ends = [end for end in view.nodes_where(_is_periodic) if view.is_decided(end)]
     counting = _counting(view, ends)
-    seen: set[int] = set()
+    visited: set[int] = set()
     for end in ends:
-        if end.id not in counting or end.id in seen:
+        if end.id not in counting or end.id in visited:
             continue
         yield Finding(
             node=end.id, rule="angles", because="turns positions into angles, whose absolute error is what counts"
         )
-        for node, reader in _back(view, [end], _ANGLE_STEPS, seen):
+        for node, reader in _back(view, [end], _ANGLE_STEPS, visited):
             yield Finding(
                 node=node.id, rule="angles", because=f"is part of the angle that {end.name!r} takes", cause=reader.id
             )
@@ -108,16 +109,16 @@ def _is_periodic(row: OpFacts) -> bool:
 
 
 def _counting(view: View, ends: Iterable[Node]) -> set[int]:
-    """Ids of the nodes, among the ends and what leads to them, whose result goes back to integers."""
+    """Ids of the nodes, among the ends and their producers, that are computed from integers."""
     reached = list(ends)
     readers: dict[int, list[int]] = {}
-    seen = {node.id for node in reached}
+    visited = {node.id for node in reached}
     for reader in reached:  # grows
         for maker in _makers(view, reader):
             if _is_open(view, maker, _ANGLE_STEPS):
                 readers.setdefault(maker.id, []).append(reader.id)
-                if maker.id not in seen:
-                    seen.add(maker.id)
+                if maker.id not in visited:
+                    visited.add(maker.id)
                     reached.append(maker)
     queue = [node.id for node in reached if any(_counts(view, maker) for maker in view.producers(node))]
     counting = set(queue)
@@ -130,7 +131,7 @@ def _counting(view: View, ends: Iterable[Node]) -> set[int]:
 
 
 def _counts(view: View, node: Node) -> bool:
-    """Whether a node brings integers into floats: a Cast from one, or a range."""
+    """Whether a node converts integers to floats: a Cast from an integer, or a Range."""
     if node.kind is Kind.SOURCE and node.inputs:
         return True
     row = view.rows[node.id]

@@ -1,13 +1,15 @@
-"""Powers and magnitudes of a signal before a logarithm, and the transform of the signal that they are taken of.
+"""Power spectra before a logarithm, and the linear transforms (STFT, mel filters) that compute
+them.
 
-What guards the logarithm says how quiet the signal may be: log(max(|X|^2, 1e-10)), log(|X| + 1e-5), log(1 + 1e6 |X|).
-A logarithm answers to each number's own relative error, and squares of small numbers lose that long before their size
-says so. Ranges do not show it, so data lifts none of this.
+The epsilon of the logarithm shows how quiet a signal may be: log(max(|X|^2, 1e-10)), log(|X| +
+1e-5), log(1 + 1e6 |X|). A logarithm turns relative errors into absolute ones, and squares of small
+numbers underflow early. Value ranges do not show it, so data clears none of these findings.
 
-A transform errs in every bin by the rounding of what it reads, which is a share of the loudest bins. Where the guard
-lies below that, quiet bins hold nothing but rounding errors. So what is linear between a graph input and the magnitudes
-keeps FP32 as well: windows, filters, sines and cosines. Behind a layer that is not linear the bins are what a model has
-learned, of which none is known to be quiet. On data the outputs tell.
+Rounding the input of a transform adds an error to every bin that is proportional to the loudest
+bins. If the epsilon is below that, quiet bins contain only rounding errors. So all linear operators
+between a graph input and the spectrum stay in FP32 too: windows, filters, sines and cosines. After
+a nonlinear layer the bins are learned features, none of which is known to be quiet; on data, the
+model's outputs decide.
 """
 
 import heapq
@@ -24,7 +26,7 @@ from mezzo.tables.facts import Cost, Function, Transfer
 from mezzo.tables.policy import Finding, Lifting
 
 _GUARDING = frozenset({Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.CLIP, Function.SELECT})
-# What is never negative, whatever it is made of, and what makes numbers of one sign of others.
+# Functions with nonnegative results, and functions that keep nonnegative numbers nonnegative (or negate all).
 _MAGNITUDES = frozenset({Function.SQUARE, Function.SUM_OF_SQUARES, Function.L2_NORM, Function.ABS, Function.VARIANCE})
 _OF_MAGNITUDES = frozenset(
     {Function.ADD, Function.SUM, Function.MEAN, Function.SQRT, Function.NEGATE, Function.IDENTITY}
@@ -33,18 +35,20 @@ _EXPONENTS = {
     Function.SQRT: 0.5, Function.SQUARE: 2.0, Function.SUM_OF_SQUARES: 2.0, Function.VARIANCE: 2.0,
     Function.RECIPROCAL: -1.0, Function.RSQRT: -0.5,
 }  # fmt: skip
-# Of a signal they make one that is linear in it, or cut off; of two operands of a quotient the first is the signal.
+# Functions linear in a signal, and clipping; the signal is the numerator of a division.
 _LINEAR = frozenset(
     {Function.ADD, Function.SUBTRACT, Function.NEGATE, Function.MULTIPLY, Function.DIVIDE, Function.MEAN, Function.SUM}
     | {Function.IDENTITY, Function.CLIP, Function.FOURIER}
 )
-_ENDS = frozenset({Kind.INPUT, Kind.SOURCE})  # where a signal begins
+_ENDS = frozenset({Kind.INPUT, Kind.SOURCE})  # sources of signals
 _CONTRACTING = frozenset({Transfer.CONTRACT, Transfer.EINSUM, Transfer.POOL})
-_MOST_ON_THE_WAY = 8  # operators between a guard and its logarithm, or between a root and the square of it
+_MOST_ON_THE_WAY = 8  # operators between an epsilon and its logarithm, or a root and its square
 
 
 class _Reached(NamedTuple):
-    """How a magnitude was reached: `least` is the smallest of its numbers that a logarithm tells from zero."""
+    """A magnitude's logarithm and epsilon: `least` is the smallest magnitude that the logarithm
+    distinguishes from zero.
+    """
 
     logarithm: Node
     guard: Node
@@ -53,8 +57,9 @@ class _Reached(NamedTuple):
 
 @dataclass(kw_only=True)
 class _Spectra:
-    """What lies before guarded logarithms, by node id: `magnitudes`, and the signed `signals` behind them with their
-    logarithm. Of `starts` magnitudes are taken, of which quiet ones drown in the rounding errors of loud ones.
+    """Nodes before guarded logarithms, by node id: `magnitudes`, and the signed `signals` from
+    which they are computed, with their logarithm. `starts` are signals whose quiet bins are below
+    the rounding errors of loud ones.
     """
 
     view: View
@@ -64,18 +69,22 @@ class _Spectra:
     _queue: list[int] = field(default_factory=list)
 
     def search(self) -> None:
-        """Walk from logarithms back. A node comes after all its readers, which have higher numbers outside loops."""
+        """Traverse backward from logarithms. A heap visits a node after all its readers, which have
+        higher ids outside loops.
+        """
         for logarithm in self.view.nodes(Function.LOG):
             self._begin(logarithm)
-        seen: set[int] = set()
+        visited: set[int] = set()
         while self._queue:
             number = -heapq.heappop(self._queue)
-            if number not in seen:
-                seen.add(number)
+            if number not in visited:
+                visited.add(number)
                 self._visit(self.view.graph.nodes[number])
 
     def _begin(self, logarithm: Node) -> None:
-        """Find the guard of a logarithm, and what lies between: it is no smaller than what it makes of the guard."""
+        """Find a logarithm's epsilon, and the nodes in between, whose results are at least their
+        value at the epsilon.
+        """
         between: list[Node] = []
         makers = self.makers(logarithm)
         while len(makers) == 1 and len(between) < _MOST_ON_THE_WAY:
@@ -118,7 +127,7 @@ class _Spectra:
         heapq.heappush(self._queue, -node.id)
 
     def _rounding_error(self, node: Node) -> float:
-        """What rounding puts every number of a transform off by: a share of the large ones."""
+        """Absolute rounding error of every bin of a transform, proportional to its large bins."""
         estimate = None if node.outputs[0] is None else self.view.estimates.held[node.outputs[0]]
         return self.view.low.eps * (1.0 if estimate is None or estimate.flags & LOST else rms(estimate))
 
@@ -126,7 +135,7 @@ class _Spectra:
 
     @cached_property
     def _fed(self) -> frozenset[int]:
-        """Nodes that depend on what is fed: what they do not read is constant, however it is made."""
+        """Nodes that depend on graph inputs; all others are constant."""
         fed: set[int] = set()
         values = self.view.graph.values
         for node in self.view.graph.nodes:
@@ -136,13 +145,13 @@ class _Spectra:
         return frozenset(fed)
 
     def makers(self, node: Node) -> list[Node]:
-        """What makes the operands that share a node's precision and are no constants, nor a divisor."""
+        """Producers of the operands in a node's compute group, without constants and divisors."""
         roles = node.signature.inputs[:1] if self.view.function(node) is Function.DIVIDE else node.signature.inputs
         makers = (self.view.producer(node, k) for k, role in enumerate(roles) if role is Role.GROUP)
         return [maker for maker in makers if maker is not None and maker.id in self._fed]
 
     def _number(self, node: Node, operand: int) -> float | None:
-        """The constant that an operand is, the largest of several."""
+        """The value of a constant operand, the largest of several; None if it is not constant."""
         view, value = self.view, node.inputs[operand] if operand < len(node.inputs) else None
         if value is None:
             return None
@@ -153,7 +162,9 @@ class _Spectra:
         return None if estimate.std or estimate.flags & LOST else estimate.mean
 
     def _guard(self, node: Node) -> float | None:
-        """The positive constant that a node adds to what it reads, or bounds it by."""
+        """The positive constant that a node adds to its input or uses as its lower bound; else
+        None.
+        """
         function = self.view.function(node)
         if function not in _GUARDING and not self._adds(node):
             return None
@@ -166,14 +177,14 @@ class _Spectra:
         return number if 0.0 < number < math.inf else None
 
     def _adds(self, node: Node) -> bool:
-        """Whether a node adds up what it reads; less the negative of a number is that number added."""
+        """Whether a node is a sum; subtracting a negated value counts."""
         row, subtrahend = self.view.rows[node.id], self.view.producer(node, 1)
         is_twice_negative = subtrahend is not None and self.view.function(subtrahend) is Function.NEGATE
         is_difference = self.view.function(node) is Function.SUBTRACT
         return row is not None and (row.transfer is Transfer.ADD or (is_difference and is_twice_negative))
 
     def _factor(self, node: Node) -> float:
-        """By how much a node multiplies what it reads."""
+        """The constant factor of a multiplication or division; else 1."""
         function = self.view.function(node)
         if function not in (Function.MULTIPLY, Function.DIVIDE):
             return 1.0
@@ -183,7 +194,7 @@ class _Spectra:
     # -- operators ------------------------------------------------------------------------------------------------
 
     def _exponent(self, node: Node) -> float:
-        """The power that a node takes of what it reads."""
+        """The power of its input that a node computes."""
         function = self.view.function(node)
         if function is Function.MULTIPLY and self._is_of_one(node):
             return 2.0
@@ -198,11 +209,11 @@ class _Spectra:
         return node.inputs[0] == node.inputs[1] or (is_whole and first is second)
 
     def _makes_positive(self, node: Node) -> bool:
-        """Whether what an operator makes is a magnitude although its operand may be signed."""
+        """Whether an operator's result is nonnegative for signed operands."""
         return self.view.function(node) in _MAGNITUDES or self._exponent(node) % 2.0 == 0.0
 
     def _is_positive(self, node: Node) -> bool:
-        """Whether a node makes magnitudes, moved and scaled."""
+        """Whether a node's result is a magnitude, possibly moved and scaled."""
         for _ in range(_MOST_ON_THE_WAY):
             if self._makes_positive(node) or 0.0 < self._exponent(node) < 1.0:
                 return True
@@ -213,7 +224,7 @@ class _Spectra:
         return False
 
     def _is_magnitude(self, node: Node) -> bool:
-        """Whether an operator makes magnitudes of a signal, or numbers of magnitudes."""
+        """Whether an operator computes magnitudes from a signal, or from magnitudes."""
         function, row = self.view.function(node), self.view.rows[node.id]
         if function is Function.POWER:
             return (self._number(node, 1) or 0.0) > 0.0
@@ -224,7 +235,7 @@ class _Spectra:
         return is_of_magnitudes or (is_weighted and (len(self.makers(node)) == 1 or self._is_of_one(node)))
 
     def is_linear(self, node: Node) -> bool:
-        """Whether a node makes a signal of signals."""
+        """Whether a node computes a signal from signals."""
         row = self.view.rows[node.id]
         is_linear = self.view.function(node) in _LINEAR or (row is not None and row.transfer in _CONTRACTING)
         return (is_linear or self._adds(node) or self._moves(node)) and not self._makes_positive(node)
@@ -249,7 +260,7 @@ def _spectra(view: View) -> _Spectra:
 
 
 def log_magnitudes(view: View) -> Iterable[Finding]:
-    """What makes the operand of a guarded logarithm, back to the signed signal."""
+    """Nodes that compute the operand of a guarded logarithm, back to the signed signal."""
     for number, reached in sorted(view.once(_spectra).magnitudes.items()):
         is_lost = not view.low.smallest_normal <= reached.least <= view.low.max_finite
         if is_lost and view.is_decided(view.graph.nodes[number]):
@@ -259,7 +270,7 @@ def log_magnitudes(view: View) -> Iterable[Finding]:
 
 
 def log_spectra(view: View) -> Iterable[Finding]:
-    """What is linear between graph inputs and magnitudes whose logarithm is taken."""
+    """Linear nodes between graph inputs and magnitudes under a logarithm."""
     spectra = view.once(_spectra)
     of_inputs: set[int] = set()
     for number in sorted(spectra.signals):

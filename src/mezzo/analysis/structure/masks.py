@@ -1,4 +1,6 @@
-"""Masks: constants past the range that only ever reach a softmax, where any very negative number does the same."""
+"""Clamping of mask constants beyond the format's range that only reach softmaxes, where all very
+negative numbers are equivalent.
+"""
 
 from collections.abc import Mapping
 
@@ -11,14 +13,16 @@ _COMBINES = frozenset(
 )
 _ENDS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
 
-# This rule limits constants instead of denying nodes; see `mask_limits`.
+# Empty: this module clamps constants instead of denying nodes; see `mask_limits`.
 RULES: tuple[StructureRule, ...] = ()
 
 
 def mask_limits(view: View) -> Mapping[int, float]:
-    """Bounds for the constants that are masks, by value id: half the range, so that adding logits cannot overflow.
+    """Bounds for mask constants, by value id: half the range, so that adding logits cannot
+    overflow.
 
-    A row whose positions are all masked stays finite, where the largest finite number would overflow and give NaN.
+    A fully masked row then stays finite; with the largest finite number it would overflow and give
+    NaN.
     """
     graph = view.graph
     ways = Ways(view, passes=lambda node: _passes(view, node), ends=lambda node: _ends(view, node))
@@ -29,7 +33,7 @@ def mask_limits(view: View) -> Mapping[int, float]:
             continue
         maker = graph.nodes[graph.values[value].producer]
         if maker.kind is Kind.INPUT:
-            continue  # what a caller feeds is not stored
+            continue  # a default that the caller may replace
         starts = [maker] if maker.kind is Kind.OP else [graph.nodes[use.node] for use in graph.uses[value]]
         if ways.all_end(starts):
             limits[value] = limit

@@ -1,7 +1,8 @@
-"""Norms written out in small operators: the square overflows long before the result does.
+"""Decomposed normalization layers (LayerNorm, RMSNorm, L2 norm), whose squares overflow before the
+result does.
 
-Both exports are recognised: reduction axes may be an attribute or an operand, the root a Sqrt, a reciprocal root or a
-power.
+All common exports are recognised: reduction axes as attribute or operand; Sqrt, reciprocal square
+root or Pow.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,7 @@ _OF_SQUARES = frozenset({Function.SUM_OF_SQUARES, Function.VARIANCE})
 
 
 def is_square(view: View, node: Node) -> bool:
-    """x*x, x**2 or a square operator."""
+    """Whether a node computes x*x, x**2 or a square operator."""
     function = view.function(node)
     if function is Function.SQUARE:
         return True
@@ -32,7 +33,7 @@ def _exponent(view: View, node: Node) -> float | None:
 
 
 def norms(view: View) -> tuple[tuple[str, list[Node]], ...]:
-    """Each decomposed norm: its rule name and nodes, the root first. Searched once per view."""
+    """Each decomposed norm: its rule name and nodes, the root first. Cached per view."""
     return view.once(_search)
 
 
@@ -94,7 +95,9 @@ _FLOORS = frozenset({Function.ADD, Function.MAXIMUM, Function.CLIP})
 
 
 def _pair_of_squares(view: View, total: Node) -> list[Node]:
-    """The squares that a node adds two of, as of real and imaginary parts; none where it does not, or they fit."""
+    """The two squares that a node adds, as of real and imaginary parts; empty in a wide format or
+    for other nodes.
+    """
     is_sum = view.function(total) is Function.ADD and not view.low.is_wide
     makers = [view.producer(total, k) for k in range(2)] if is_sum else []
     pair = [maker for maker in makers if maker is not None and is_square(view, maker)]
@@ -102,14 +105,14 @@ def _pair_of_squares(view: View, total: Node) -> list[Node]:
 
 
 def _moves(view: View, node: Node) -> bool:
-    """Whether a node moves one value, which it does not join with others or pick by a condition."""
+    """Whether a node is data movement with one data operand, which excludes Concat and Where."""
     row = view.rows[node.id]
     is_mover = row is not None and row.keeps_values and row.cost is Cost.MOVEMENT and row.function is Function.NONE
     return is_mover and len(view.producers(node)) == 1
 
 
 def _behind(view: View, node: Node, operand: int, passed: list[Node]) -> Node | None:
-    """The producer of an operand behind operators that only move values, which are added to those passed."""
+    """The producer of an operand before data movement; the moving nodes are appended to `passed`."""
     maker = view.producer(node, operand)
     while maker is not None and _moves(view, maker):
         passed.append(maker)
@@ -118,7 +121,7 @@ def _behind(view: View, node: Node, operand: int, passed: list[Node]) -> Node | 
 
 
 def _scaled_operand(view: View, node: Node) -> int | None:
-    """The operand that a node divides by a constant, or multiplies by one."""
+    """Index of the operand that a node multiplies or divides by a constant; else None."""
     if view.function(node) is Function.DIVIDE:
         return 0 if view.constant(node, 1) is not None and view.constant(node, 0) is None else None
     if view.function(node) is not Function.MULTIPLY:
@@ -128,7 +131,9 @@ def _scaled_operand(view: View, node: Node) -> int | None:
 
 
 def _mean(view: View, node: Node, operand: int) -> list[Node]:
-    """What makes an operand a mean over an axis, a sum that is scaled too; nothing where it is none."""
+    """Nodes that compute an operand as a mean over an axis, including a scaled sum; empty if it is
+    no mean.
+    """
     group: list[Node] = []
     maker = _behind(view, node, operand, group)
     while maker is not None and (side := _scaled_operand(view, maker)) is not None:
@@ -141,7 +146,9 @@ def _mean(view: View, node: Node, operand: int) -> list[Node]:
 
 
 def _second_moment(view: View, variance: Node) -> list[Node]:
-    """The parts of a variance that is the mean of squares less the square of the mean; nothing where it is none."""
+    """Nodes of a variance computed as the mean of squares minus the square of the mean; empty if it
+    is none.
+    """
     squares, passed = _mean(view, variance, 0), list[Node]()
     square = _behind(view, variance, 1, passed)
     if square is None or not is_square(view, square):
@@ -155,8 +162,8 @@ def _second_moment(view: View, variance: Node) -> list[Node]:
 
 
 def _moments_of_groups(view: View, variance: Node, square: Node) -> list[Node]:
-    """Means of squares, and of the same numbers, that products with one table of groups or weights add up, such as a
-    one-hot one or attention: `square` is of the latter. Nothing where they are none.
+    """Nodes of a group-wise variance, whose means are matmuls with one table of groups or weights
+    (one-hot, attention); `square` is the square of the mean. Empty if it is none.
     """
     squares, sums = _sum_by_product(view, variance), _sum_by_product(view, square)
     if not squares or not sums:
@@ -171,8 +178,8 @@ def _moments_of_groups(view: View, variance: Node, square: Node) -> list[Node]:
 
 
 def _sum_by_product(view: View, node: Node) -> list[Node]:
-    """What adds up the first operand by weights: a matrix product, or a sum over an axis and the product before it,
-    which is last. Divided or multiplied by whatever makes it a mean.
+    """Nodes of a weighted sum over the first operand: a matmul, or a multiplication and a
+    reduction, possibly scaled; the product is last.
     """
     group: list[Node] = []
     maker = _behind(view, node, 0, group)
@@ -181,30 +188,32 @@ def _sum_by_product(view: View, node: Node) -> list[Node]:
             return []
         group.append(maker)
         maker = _behind(view, maker, 0, group)
-    wanted = Function.MATMUL
+    function = Function.MATMUL
     if maker is not None and view.function(maker) in _REDUCTIONS:
         group.append(maker)
-        maker, wanted = _behind(view, maker, 0, group), Function.MULTIPLY
-    return [*group, maker] if maker is not None and view.function(maker) is wanted else []
+        maker, function = _behind(view, maker, 0, group), Function.MULTIPLY
+    return [*group, maker] if maker is not None and view.function(maker) is function else []
 
 
 def _centring(view: View, variance: Node | None, scaling: Iterable[Node]) -> list[Node]:
-    """What takes the mean off before it is scaled, and the mean, which may come with the variance."""
-    found: list[Node] = []
+    """Nodes that subtract the mean before the scaling, and those of the mean, which may be computed
+    with the variance.
+    """
+    nodes: list[Node] = []
     for node in scaling:
         for operand in range(2):
             centred = view.producer(node, operand)
             if centred is None or view.function(centred) is not Function.SUBTRACT:
                 continue
             if variance is not None and view.producer(centred, 1) is variance:
-                found.append(centred)
+                nodes.append(centred)
             elif mean := _mean(view, centred, 1):
-                found += [centred, *mean]
-    return found
+                nodes += [centred, *mean]
+    return nodes
 
 
 def _scaling(view: View, root: Node) -> list[Node]:
-    """What the root's result divides or multiplies, its reciprocal and its gain included."""
+    """Nodes that divide or multiply by the root's result, including its reciprocal and the gain."""
     scaling: list[Node] = []
     queue = [(reader, False) for reader in view.readers(root)]
     while queue and len(scaling) < _MOST_SCALING:
@@ -224,16 +233,16 @@ def _scaling(view: View, root: Node) -> list[Node]:
             scaling += [reader] if onward else []
             queue += [(r, is_inverse) for r in onward]
         elif function in (Function.MAXIMUM, Function.CLIP) and not is_inverse:
-            scaling += [reader, *_divided_by(view, reader)]  # the floor may stand behind the root
+            scaling += [reader, *_divided_by(view, reader)]  # the lower bound may follow the root
     return scaling
 
 
-# A root that more operators than this read scales more than a norm does.
+# A root with more readers is not that of a norm.
 _MOST_SCALING = 32
 
 
 def _divided_by(view: View, floor: Node) -> list[Node]:
-    """What a floored norm divides, seen through operators that only move it."""
+    """Divisions by a norm with a lower bound, through data movement."""
     divisions: list[Node] = []
     for reader in view.readers(floor):
         row = view.rows[reader.id]
@@ -244,10 +253,10 @@ def _divided_by(view: View, floor: Node) -> list[Node]:
     return divisions
 
 
-def _find(wanted: str) -> Callable[[View], Iterable[Finding]]:
+def _find(rule_name: str) -> Callable[[View], Iterable[Finding]]:
     def find(view: View) -> Iterable[Finding]:
         for name, group in norms(view):
-            if name == wanted:
+            if name == rule_name:
                 root = group[0]
                 text = f"part of a decomposed {name} around {root.name!r}: its squares overflow, so it stays together"
                 for node in group:
@@ -258,7 +267,7 @@ def _find(wanted: str) -> Callable[[View], Iterable[Finding]]:
 
 
 def squares(view: View) -> Iterable[Finding]:
-    """A square that is summed: variance, energy, squared distance."""
+    """Squares that are summed: variance, energy, squared distance."""
     for node in view.nodes(Function.SQUARE, Function.MULTIPLY, Function.POWER):
         if not is_square(view, node):
             continue
@@ -271,7 +280,9 @@ def squares(view: View) -> Iterable[Finding]:
 
 
 def means(view: View) -> Iterable[Finding]:
-    """A sum that is divided to be a mean: it is the sum that may pass the range, so the division reads it in FP32."""
+    """Divisions that turn a sum into a mean. The sum may overflow, so the division reads it in
+    FP32.
+    """
     if view.low.is_wide:
         return
     for total in view.nodes(Function.SUM):
@@ -287,7 +298,7 @@ def means(view: View) -> Iterable[Finding]:
 
 
 def _shrinks(view: View, node: Node) -> bool:
-    """Whether a node divides by a constant above one, or multiplies by one below."""
+    """Whether a node divides by a constant above 1 or multiplies by one below 1."""
     operand = _scaled_operand(view, node)
     facts = None if operand is None else view.constant(node, 1 - operand)
     if facts is None:

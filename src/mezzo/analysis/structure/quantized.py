@@ -1,4 +1,6 @@
-"""Operators between a DequantizeLinear and a QuantizeLinear: runtimes fuse them into integer kernels as they stand."""
+"""Operators between DequantizeLinear and QuantizeLinear, which runtimes fuse into integer kernels
+if no Cast is inserted.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,7 +11,7 @@ from mezzo.tables.policy import Finding
 
 
 def quantized_part(view: View) -> Iterable[Finding]:
-    """An operator that reads dequantized values, and what lies between it and the quantizer."""
+    """Operators that read dequantized values, up to the QuantizeLinear."""
     for node in view.nodes_where(lambda row: row.cost is Cost.QUANTIZE):
         for start in view.producers(node):
             yield from _between(view, start, node)

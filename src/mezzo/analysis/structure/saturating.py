@@ -1,16 +1,19 @@
-"""Polynomials that only an activation reads which saturates: GELU spelled with Tanh cubes what may be large.
+"""Polynomials that are read only by a saturating activation, such as the cube in GELU with Tanh,
+whose overflow is harmless.
 
-Let every constant be a number of moderate size, and every sum be of terms of one sign and one parity in x. Then each
-value between x and the activation is a sum of powers of x, all odd or all even, whose coefficients have one sign.
+Let every constant have moderate size, and every sum have terms of one sign and one parity in x.
+Then each value between x and the activation is a sum of powers of x, all odd or all even, with
+coefficients of one sign.
 
-- Rounding puts each term off by a few units in the last place, and none of a sum cancels another, so the argument u is
-  off by a few eps of itself; tanh, erf and the logistic function f turn that into at most |u f'(u)| < 0.45 of those.
-- A term passes the range only where |x| is far above 1. It becomes the infinity of its sign; the other terms of its sum
-  have that sign too, and no factor is zero, so that no NaN is made. The argument is that infinity, and f(u) is the end
-  that it has reached long before, in less than 1e-4 of the way where |u| > 9.
-- A term that vanishes stands beside x itself, or is a power of an x whose activation is f(0) all the same.
+- Rounding changes each term by a few units in the last place, and no terms cancel, so the argument
+u has a relative error of a few eps; tanh, erf and the logistic function f scale that by at most |u
+f'(u)| < 0.45. - A term overflows only where |x| is far above 1. It becomes the infinity of its
+sign; the other terms have the same sign, and no factor is zero, so no NaN arises. f(u) is then at
+its limit, from which it differs by less than 1e-4 for |u| > 9. - A term that underflows is added to
+x itself, or is a power of an x for which the activation is f(0) anyway.
 
-So neither the power's range nor its error matters. `tests/onnx/test_saturating.py` runs every spelling over the range.
+So neither the range nor the error of the power matters. `tests/onnx/test_saturating.py` runs every
+decomposition over the range.
 """
 
 import heapq
@@ -26,16 +29,16 @@ _SUMS = frozenset({Function.ADD, Function.SUBTRACT})
 _PRODUCTS = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _POWERS = frozenset({Function.POWER, Function.SQUARE})
 _MOST_INSIDE = 12  # operators between x and the activation; exporters write eight
-_LEAST, _MOST = 1e-2, 1e2  # of a constant: with one past these a term might vanish where another passes the range
+_LEAST, _MOST = 1e-2, 1e2  # of constants: beyond, a term may underflow where another overflows
 _HIGHEST = 5.0
 
-# What is found here lifts suspicions instead of denying nodes; see `saturated`.
+# Empty: this module clears findings instead of denying nodes; see `saturated`.
 RULES: tuple[StructureRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A value inside: whether its powers of x are odd, and the sign of their coefficients. A constant is even."""
+    """Parity in x and sign of a value's terms. A constant is even."""
 
     is_odd: bool
     is_negative: bool
@@ -43,14 +46,14 @@ class _Term:
 
 
 def saturated(view: View) -> Mapping[str, Evidence]:
-    """What lifts the suspicion of nodes, by name: where a value of theirs passes the range, the activation that alone
-    reads it has saturated.
+    """Evidence that clears overflow findings, by node name: if such a value overflows, the
+    activation that alone reads it has saturated.
     """
-    found: dict[str, Evidence] = {}
+    evidence: dict[str, Evidence] = {}
     for core in view.nodes(Function.SATURATE):
         text = f"where a power passes the range, {core.name!r}, which alone reads it, has saturated"
-        found |= {node.name: Evidence(text, fits=True) for node in _Polynomial(view, core).nodes()}
-    return found
+        evidence |= {node.name: Evidence(text, fits=True) for node in _Polynomial(view, core).nodes()}
+    return evidence
 
 
 @dataclass
@@ -63,11 +66,13 @@ class _Polynomial:
     terms: dict[int, _Term] = field(default_factory=dict)  # by value id
 
     def nodes(self) -> list[Node]:
-        """Those operators, where they make a polynomial of one value that is more than a multiple of it."""
+        """Those operators, if they compute a polynomial of degree above 1 of a single value; else
+        empty.
+        """
         inside = self._behind()
         read = {value for node in (*inside, self.core) for value in node.inputs if value is not None}
-        made = {node.outputs[0] for node in inside}
-        bases = [value for value in sorted(read - made) if self._number(value) is None]
+        results = {node.outputs[0] for node in inside}
+        bases = [value for value in sorted(read - results) if self._number(value) is None]
         if len(bases) != 1:
             return []
         self.base = bases[0]
@@ -85,7 +90,9 @@ class _Polynomial:
         return inside if has_power else []
 
     def _behind(self) -> list[Node]:
-        """Arithmetic of the activation's scope that nobody else reads, in graph order; none where there is too much."""
+        """Arithmetic before the activation, in its scope and without other readers, in graph order;
+        empty if there is too much.
+        """
         graph, members, queue = self.view.graph, {self.core.id}, list[int]()
         inside: list[Node] = []
         node = self.core
@@ -94,7 +101,7 @@ class _Polynomial:
                 maker = None if value is None else graph.nodes[graph.values[value].producer]
                 if maker is not None and self._is_arithmetic(maker) and -maker.id not in queue:
                     heapq.heappush(queue, -maker.id)
-            # Nodes are numbered in order of use, so that every reader of the last one is known by now.
+            # Ids are in topological order, so all readers of the node with the highest id are already visited.
             while queue:
                 node = graph.nodes[-heapq.heappop(queue)]
                 if node.id not in members and all(use.node in members for use in self._uses(node)):
@@ -115,7 +122,7 @@ class _Polynomial:
                 yield from self.view.graph.uses[value]
 
     def _number(self, value: int) -> float | None:
-        """The one number that a constant holds."""
+        """The value of a scalar constant; else None."""
         facts = self.view.graph.constants.get(value)
         return facts.values[0] if facts is not None and facts.values is not None and len(facts.values) == 1 else None
 
@@ -132,7 +139,7 @@ class _Polynomial:
         return _Term(is_odd=False, is_negative=number < 0, is_constant=True)
 
     def _result(self, node: Node, terms: list[_Term]) -> _Term | None:
-        """What a node makes of its operands; None where terms might cancel or a number might be none."""
+        """Parity and sign of a node's result; None if terms may cancel or a NaN may arise."""
         function = self.view.function(node)
         if function is Function.SQUARE and len(terms) == 1:
             return _Term(is_odd=False, is_negative=False)

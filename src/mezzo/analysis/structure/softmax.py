@@ -1,4 +1,4 @@
-"""Softmax and log-sum-exp written out in small operators."""
+"""Decomposed softmax and log-sum-exp."""
 
 from collections.abc import Iterable
 

@@ -1,5 +1,5 @@
-"""Laws of operators: an estimate of the result from those of the operands, and the error that each operand may have.
+"""Transfer laws of operators: moments of the result from those of the operands, and tolerances of
+the operands from that of the result.
 
-Imports: what `analysis` may.
-A new operator's law is a row in the file of its family.
+Imports: as `analysis`. A new operator's law is a row in the file of its family.
 """

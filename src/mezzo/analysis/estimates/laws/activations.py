@@ -1,4 +1,4 @@
-"""Laws of activation functions, bounds and steps."""
+"""Transfer laws of activation functions, bounds and step functions."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
 Curve = Callable[[float], float]
-# The largest finite number stands for "no bound".
+# The largest FP32 number means "no bound".
 _NO_BOUND = 3.0e38
 
 
@@ -58,16 +58,16 @@ def _hard_sigmoid(t: float) -> float:
     return min(max(0.2 * t + 0.5, 0.0), 1.0)
 
 
-# By no more standard deviations the mean of a layer lies below zero.
+# Assumed limit on how many standard deviations a layer's mean is below zero.
 _SILENT = 1.0
-# Between this and its negative they are steep.
+# Saturating functions are steep between the negative of this and this.
 _STEEP = 3.0
-# Past this the functions that saturate are within 1e-4 of their bounds.
+# Beyond this magnitude, saturating functions are within 1e-4 of their bounds.
 _SATURATED = 9.0
 
 
 def _curve(f: Curve, flags: int = 0) -> Law:
-    """The law of a smooth function of one operand: an error counts by the slope where data lies."""
+    """The law of a smooth function of one operand: errors scale with the average slope."""
 
     def forward(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         x = xs[0]
@@ -81,7 +81,8 @@ def _curve(f: Curve, flags: int = 0) -> Law:
         return y
 
     def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-        # What saturates is off, and so is its complement, by no larger share of itself than its operand is in all.
+        # For saturating functions, the relative error of the result and of its complement is at most the
+        # operand's absolute error.
         steepness = slope(f, xs[0])
         if flags & HARD:
             steepness = min(steepness, steepness_of_step(f, xs[0], _STEEP))
@@ -101,7 +102,7 @@ def relu(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _alive(x: Moments) -> Moments:
-    """A layer that all but never passes anything on is none: some of its channels do, which lie far from the mean."""
+    """Moments with some positive channels: a layer that outputs only zeros is not plausible."""
     if x.mean >= -_SILENT * x.std or x.flags & HARD:
         return x
     size = rms(x)
@@ -110,8 +111,9 @@ def _alive(x: Moments) -> Moments:
 
 
 def _kept(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-    """An error of what becomes zero or a bound is gone: of its mean square, the share that passes is left. Deep nets
-    with weights of He's size double the squares of errors in every product, and halve them here.
+    """Errors of clamped elements vanish: the mean square error scales with the share of elements
+    that pass. In deep networks with He initialization each matmul doubles the mean square error,
+    and each ReLU halves it.
     """
     x = xs[0]
     if x.flags & LOST or not x.std or demand.absolute == math.inf:
@@ -126,13 +128,13 @@ def _kept(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Dem
 
 
 def _bent_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-    """What is made smaller takes its error along."""
+    """Errors of negative elements shrink with the elements."""
     x = xs[0]
     if x.flags & (LOST | POSITIVE) or not x.std or not rms(x) or demand.absolute == math.inf:
         return passed(site, node, xs, y, demand)
     above = max(share_between(x, 0.0, math.inf), LEAST_SHARE)
     below = 1.0 - above
-    if node.op.lower() in _EXPONENTIAL:  # the mean of exp(2x) over what lies below zero
+    if node.op.lower() in _EXPONENTIAL:  # the mean of exp(2x) over negative x
         square = x.std**2
         below = min(math.exp(min(2.0 * (x.mean + square), 300.0)) * share_between(x, -math.inf, -2.0 * square), below)
     steepness = math.sqrt(above + _leak(node, xs) ** 2 * below)
@@ -140,7 +142,7 @@ def _bent_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dem
 
 
 def _kept_of_one(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-    """The same of a number beside constants; of several numbers any may be the one that is handed on."""
+    """As `_kept` for one varying operand; with several, any of them may be the result."""
     spread = [x for x in xs if x.std or x.flags & LOST]
     if len(spread) != 1:
         return passed(site, node, xs, y, demand)
@@ -149,14 +151,14 @@ def _kept_of_one(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dema
 
 
 def bent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    """Numbers above zero stay, those below are made smaller, their sign stays."""
+    """Leaky activations: positive numbers stay, negative ones shrink."""
     x = xs[0]
     if x.flags & (LOST | POSITIVE):
         return x
     return sampled(_bend(node, xs), x)
 
 
-# Names are those of any dialect, in small letters.
+# Lower-case operator names of all dialects.
 _EXPONENTIAL = frozenset({"elu", "celu", "selu"})
 
 
@@ -168,7 +170,7 @@ def _bend(node: Node, xs: Sequence[Moments]) -> Curve:
 
 
 def _leak(node: Node, xs: Sequence[Moments]) -> float:
-    """The slope below zero."""
+    """The slope for negative numbers."""
     if node.op.lower() == "prelu":
         return xs[1].mean
     stated = node.attributes.get("alpha") if node.attributes else None
@@ -186,7 +188,7 @@ def sign(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _periodic(f: Curve) -> Law:
-    """The law of a sine or cosine: of small angles a curve like others, of large ones anything between -1 and 1."""
+    """The law of a sine or cosine; large angles may give any number in [-1, 1]."""
 
     def forward(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         x = xs[0]
@@ -232,8 +234,8 @@ def _between(x: Moments, least: float | None, most: float | None) -> Moments:
     high = x.high if most is None else min(x.high, most)
     rare = 0
     if least is not None and 0.0 < least < 1e-3 and x.low <= max(least, 0.0) + (1e-2 if x.flags & UNIT else 0.0):
-        low = least  # a guard: whoever set it expects that it is met
-        if x.flags & INTEGER:  # by no count but zero, where nothing was counted
+        low = least  # an epsilon, which is assumed to apply to some inputs
+        if x.flags & INTEGER:  # for counts, only when the count is zero
             rare = RARE
     if most is not None and 0.0 < 1.0 - most < 1e-3 and x.flags & UNIT:
         high = most
@@ -282,16 +284,20 @@ def _extreme(xs: Sequence[Moments], *, is_largest: bool) -> Moments:
 
 
 def _join(a: Moments, b: Moments, sign: float) -> Moments:
-    """The larger of two numbers, or with a sign of -1 the smaller one, by Clark (1961), who takes them for normal."""
+    """Maximum (sign 1) or minimum (-1) of two normal variables. Source: Clark (1961)."""
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
     flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT)
-    one, other, width = sign * a.mean, sign * b.mean, math.hypot(a.std, b.std)
-    above = (one - other) / width
+    mean_a, mean_b, width = sign * a.mean, sign * b.mean, math.hypot(a.std, b.std)
+    above = (mean_a - mean_b) / width
     share = 0.5 * (1.0 + math.erf(above * math.sqrt(0.5)))
     density = width * math.exp(-0.5 * above * above) / math.sqrt(2.0 * math.pi)
-    mean = one * share + other * (1.0 - share) + density
-    square = (one * one + a.std**2) * share + (other * other + b.std**2) * (1.0 - share) + (one + other) * density
+    mean = mean_a * share + mean_b * (1.0 - share) + density
+    square = (
+        (mean_a * mean_a + a.std**2) * share
+        + (mean_b * mean_b + b.std**2) * (1.0 - share)
+        + (mean_a + mean_b) * density
+    )
     outer = max if sign > 0.0 else min
     std = math.sqrt(max(square - mean * mean, 0.0))
     return moments(sign * mean, std, outer(a.low, b.low), outer(a.high, b.high), flags)
@@ -303,13 +309,13 @@ def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return x
     if x.flags & INTEGER:
         return x
-    # What is cut off is anything between 0 and 1.
+    # The fraction that is rounded off is uniform in [0, 1).
     cut, drift = _STEPS.get(node.op.lower(), (round, 0.0))
     low, high = float(cut(x.low)), float(cut(x.high))
     return moments(x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
 
 
-# How a step cuts numbers off, and by how much it moves them on the whole.
+# Rounding function and mean shift by operator; all others round to nearest.
 _STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {"ceil": (math.ceil, 0.5), "floor": (math.floor, -0.5)}
 
 
@@ -320,8 +326,9 @@ def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def threshold_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """Numbers beside a threshold change sides: a share of the spread, and whole numbers must be right. Of a threshold
-    that they do not come near, they may be off by what lies between.
+    """Tolerances of comparisons: a share of the spread, as elements near the threshold may change
+    sides, and less than 1/2 for integers. If no element is near a constant threshold, the distance
+    to it.
     """
     spread = max((x.std for x in xs), default=0.0)
     own = [0.25 if x.flags & INTEGER else site.tolerance * spread for x in xs]
@@ -331,12 +338,12 @@ def threshold_demands(
 
 
 def _no_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-    """No rounding makes a number infinite or none at all; what is past the range is another finding."""
+    """No tolerance: rounding creates no infinity or NaN, and overflow is a separate finding."""
     return ()
 
 
 def _gap(site: Site, x: Moments, threshold: int | None) -> float:
-    """How far numbers of x stay away from a constant."""
+    """Distance between the range of x and a constant."""
     facts = site.constant(threshold)
     if facts is not None and facts.elements == 1 and facts.has_infinity:
         return math.inf
@@ -345,7 +352,7 @@ def _gap(site: Site, x: Moments, threshold: int | None) -> float:
 
 
 def _step_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-    """An error moves as large a share of the numbers past a step, each by one: of that the root is the mean error."""
+    """Tolerance of rounding: an error e moves a share e of elements by 1, rms error sqrt(e)."""
     (asked,) = threshold_demands(site, node, xs, y, demand)
     if asked is None or xs[0].flags & INTEGER or demand.absolute >= 1.0:
         return (asked,)

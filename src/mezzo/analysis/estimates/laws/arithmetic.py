@@ -1,4 +1,4 @@
-"""Laws of products, quotients, powers and their inverses, number by number."""
+"""Transfer laws of elementwise products, quotients, powers, exponentials and logarithms."""
 
 import math
 from collections.abc import Sequence
@@ -35,13 +35,13 @@ from mezzo.formats.dtypes import FLOATING
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
-# Zeros and ones.
+# Flags of values that contain only 0 and 1.
 _COUNT = UNIT | INTEGER
-# Where a guard is met the numerator mostly vanishes too; quotients are judged by divisors this small beside their size.
+# Smallest relative divisor considered where an epsilon applies, as the numerator mostly vanishes there too.
 _RARELY = 1e-3
-# Numbers spread less than this beside their mean are all of one size.
+# Below this ratio of standard deviation to mean, all elements count as equally large.
 _NARROW = 0.5
-# Exponents spread so widely say little by their mean.
+# From this standard deviation on, few exponents dominate the mean of an exponential.
 _BROAD = 8.0
 
 
@@ -63,7 +63,7 @@ def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     most = max(2.0 * largest(a) * size_b, 2.0 * largest(b) * size_a, 8.0 * size)
     flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT | HARD) | (a.flags | b.flags) & (MASKED | TOUCHING)
     if a.flags & _COUNT == _COUNT or b.flags & _COUNT == _COUNT:
-        flags |= TOUCHING  # what it hides becomes zero
+        flags |= TOUCHING  # masked elements become zero
     std = math.sqrt(max(size * size - mean * mean, 0.0))
     return moments(mean, std, max(min(ends), -most), min(max(ends), most), flags)
 
@@ -75,7 +75,7 @@ def _by_constant(x: Moments, factor: float) -> Moments:
 
 
 def square(x: Moments) -> Moments:
-    """Of numbers that are normal as far as one knows: the fourth moment is that of a normal distribution."""
+    """Moments of x * x; the fourth moment is that of a normal distribution."""
     if x.flags & LOST:
         return UNKNOWN
     m, s = x.mean * x.mean, x.std * x.std
@@ -129,7 +129,7 @@ def _over_constant(site: Site, node: Node, x: Moments, divisor: float) -> Moment
 
 
 def _cut_off(x: Moments) -> Moments:
-    """What integer division leaves: whole numbers, towards zero."""
+    """Moments after integer division, which truncates towards zero."""
     drift = -0.5 if x.low >= 0.0 else 0.0
     low, high = float(math.trunc(x.low)), float(math.trunc(x.high))
     return moments(x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
@@ -164,8 +164,9 @@ def _quotient_demands(
 
 
 def _size_that_counts(x: Moments, power: float = 1.0) -> float:
-    """By what size of a divisor, a root's or a logarithm's operand an error counts, where the slope falls with this
-    power of it: its usual one, a smaller one where its numbers are spread, its smallest where it may vanish.
+    """Effective size of the operand of a quotient, root or logarithm, whose slope falls with this
+    power of it: the typical size, a smaller one for widely spread operands, the smallest if the
+    operand may vanish.
     """
     typical = max(abs(x.mean), 0.5 * rms(x))
     if x.flags & RARE:
@@ -213,7 +214,7 @@ def reciprocal_root(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _power(x: Moments, exponent: float) -> Moments:
-    """x to a constant power."""
+    """Moments of x to a constant power."""
     if x.flags & LOST:
         return UNKNOWN
     if exponent == 2.0:
@@ -226,7 +227,7 @@ def _power(x: Moments, exponent: float) -> Moments:
     if exponent > 0 and is_whole:
         flags = POSITIVE if int(exponent) % 2 == 0 or x.flags & POSITIVE else 0
         return sampled(lambda t: max(min(t**exponent, 1e300), -1e300), x, flags | x.flags & (INTEGER | UNIT))
-    # Roots and poles: the operand is positive, or the model gives NaN in FP32 too.
+    # Roots and poles: the operand is assumed positive, as the model would give NaN in FP32 too.
     least = max(nearest_zero(x), 1e-30)
     if exponent > 0 and x.low <= 0.0 and x.flags & TOUCHING:
         least = 0.0
@@ -243,7 +244,7 @@ def power(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return UNKNOWN
     if not p.std:
         return _power(x, p.mean)
-    if not x.std and x.mean > 0.0:  # a number to the power of data: an exponential
+    if not x.std and x.mean > 0.0:  # a constant to the power of data: an exponential
         rate = math.log(x.mean)
         return sampled(lambda t: math.exp(max(min(rate * t, 300.0), -300.0)), p, POSITIVE)
     return UNKNOWN
@@ -257,7 +258,7 @@ def _power_demands(
         return (_root_demand(x, p.mean, demand),)
     error = max(demand.relative, demand.absolute / (rms(y) or 1.0))
     rate = abs(math.log(x.mean)) if not x.std and x.mean > 0.0 else 1.0
-    base = share(x, error / (largest(p) or 1.0))  # an error of the base counts as often as it is a factor
+    base = share(x, error / (largest(p) or 1.0))  # the relative error of the base is multiplied by the exponent
     return base, tolerated(p, error / (rate or 1.0))
 
 
@@ -293,7 +294,7 @@ def exponential(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     y = sampled(lambda t: math.exp(max(min(t, 300.0), -300.0)), x, POSITIVE)
     if x.std < _BROAD:
         return y
-    share = 1.0 / (x.high - x.low)  # of so broad a range only the numbers at its top count: a decay by distance
+    share = 1.0 / (x.high - x.low)  # only the top of a broad range matters, as for decay by distance
     return moments(max(y.mean, share * y.high), max(y.std, math.sqrt(0.5 * share) * y.high), y.low, y.high, y.flags)
 
 
@@ -331,7 +332,7 @@ def absolute(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def steep(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    """Between -3 and 3 but for the pole, which nobody's data reaches."""
+    """Operators with poles, such as tan: assumed within [-8, 8]."""
     return Moments(0.0, 1.0, -8.0, 8.0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Laws of products summed over an axis: matrix products, convolutions, Einsum, attention, recurrences."""
+"""Transfer laws of contractions: matmul, convolution, Einsum, attention, recurrent layers."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from mezzo.tables.facts import Transfer
 
 
 def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments:
-    """The sum of so many products of numbers of a and b."""
+    """Moments of the sum of `terms` products of elements of a and b."""
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
     mean_a, mean_b, std_a, std_b = a.mean, b.mean, a.std, b.std
@@ -37,7 +37,7 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
     if a.flags & b.flags & POSITIVE or (a.flags & POSITIVE and b.low >= 0.0) or (b.flags & POSITIVE and a.low >= 0.0):
         flags |= POSITIVE
         low = low_of_sum(mean, std, terms, terms * max(a.low, 0.0) * max(b.low, 0.0))
-    if is_same:  # with itself: the sum of squares is among the results
+    if is_same:  # a Gram matrix, whose diagonal has sums of squares
         high = max(high, sum_of_squares(a, terms).high)
     return moments(mean, std, low, high, flags)
 
@@ -46,7 +46,7 @@ def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.contracted(node)
     a, b = xs[0], xs[1]
     if a.flags & CENTRED and b.mean and not is_convolution(node) and not node.attributes.get("transA"):
-        b = shifted(b, -b.mean)  # what all weights have in common meets numbers that sum to zero
+        b = shifted(b, -b.mean)  # a constant part of the weights cancels, as the input sums to zero
     y = _products(a, b, terms, is_same=site.is_moved(node))
     if a.mean and is_convolution(node):
         y = _filtered(site, node, a, b, y, terms)
@@ -60,7 +60,9 @@ def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _filtered(site: Site, node: Node, x: Moments, kernel: Moments, y: Moments, terms: float) -> Moments:
-    """What a kernel leaves of a level signal: nothing, if its weights sum to zero."""
+    """Moments of a convolution given its kernel's gain on constant signals: zero if its weights sum
+    to zero.
+    """
     facts = site.constant(node.inputs[1])
     if facts is None or facts.level_gain is None or is_transposed(node) or y.flags & (LOST | POSITIVE):
         return y
@@ -124,7 +126,9 @@ def einsum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _labels(site: Site, node: Node) -> tuple[float, list[str]] | None:
-    """How many products one number of the result sums, and the subscripts of the operands."""
+    """Number of terms per output element, and the subscripts of the operands; None without an
+    equation.
+    """
     equation = node.attributes.get("equation") if node.attributes else None
     if not isinstance(equation, str):
         return None
@@ -157,7 +161,7 @@ def _einsum_demands(
         return (tolerated(xs[0], error / math.sqrt(terms)),)
     if len(xs) == 2:
         asked = _factor_demands(xs, y, demand, error, terms)
-        if site.is_same(node):  # both are off at once
+        if site.is_same(node):  # the errors of both are the same
             return tuple(Demand(wish.absolute / 2.0, wish.relative / 2.0) for wish in asked)
         return asked
     sizes = [rms(x) for x in xs]
@@ -166,7 +170,7 @@ def _einsum_demands(
 
 
 def attention(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    """Weighted means of the values."""
+    """A weighted mean of V, with the moments of V."""
     return xs[2] if len(xs) > 2 else xs[0]
 
 

@@ -1,4 +1,4 @@
-"""Laws of casts and of quantized arithmetic: where integers become floats."""
+"""Transfer laws of casts and quantized arithmetic."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from mezzo.formats.dtypes import integer_span
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
-# Eight-bit integers that hold data: half of their range is the size of most.
+# Assumed distribution of 8-bit quantized data.
 _QUANTIZED = Moments(0.0, 48.0, -128.0, 127.0, INTEGER)
 _LARGEST_PRODUCT = 127.0 * 127.0
 
@@ -49,7 +49,7 @@ def _cast_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dem
     dtype = None if result is None else site.graph.values[result].dtype
     if dtype is None or integer_span(dtype) is None:
         return (demand,)
-    # Whole numbers must be right; others only where a rounding moves them past the next one.
+    # Integers have to be exact; other numbers only up to their own truncation.
     x = xs[0]
     return (tolerated(x, 0.25 if x.flags & INTEGER else max(0.05, 0.02 * x.std)),)
 

@@ -1,4 +1,6 @@
-"""What a law is: forward, an estimate of the result; backward, what the operands may be off by."""
+"""Transfer laws: forward, an estimate of the result; backward, the tolerated errors of the
+operands.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,15 +11,15 @@ from mezzo.analysis.estimates.site import Site
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
-# What FP32 itself does not keep is never asked for.
+# The smallest relative tolerance, about FP32's own rounding error.
 FINEST = 3e-8
 
 
-# Not frozen, which the style asks for: one is made for nearly every operand, and freezing takes three times as long.
+# Not frozen: one is created for nearly every operand, and a frozen dataclass takes three times as long.
 @dataclass(slots=True)
 class Demand:
-    """What readers of a value tolerate: a root mean square error, the same for all its numbers, or else a share of
-    each number. Either is enough. Never changed: readers share it.
+    """Tolerance of a value: an absolute root mean square error, or a relative error of each
+    element. Satisfying either is enough. Never mutated, as readers share it.
     """
 
     absolute: float
@@ -25,13 +27,13 @@ class Demand:
 
 
 Forward = Callable[[Site, Node, Sequence[Moments]], Moments]
-# Node, estimates of operands and of the result, and what is asked of the result.
+# Arguments: graph, node, estimates of operands and result, tolerance of the result.
 Backward = Callable[[Site, Node, Sequence[Moments], Moments, Demand], Sequence[Demand | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """How size goes forward through an operator, and tolerance backward."""
+    """Forward propagation of moments and backward propagation of tolerances through an operator."""
 
     forward: Forward
     backward: Backward
@@ -41,19 +43,21 @@ Laws = Mapping[Transfer, Law]
 
 
 def tolerated(x: Moments, absolute: float) -> Demand:
-    """A demand that says nothing of each number's own size."""
+    """An absolute tolerance, with the corresponding relative one."""
     mean, std = x.mean, x.std
     size = math.sqrt(mean * mean + std * std)
     return Demand(absolute, absolute / size if size else 0.0)
 
 
 def share(x: Moments, part: float) -> Demand:
-    """A demand for a share of what a value is worth on the whole."""
+    """A relative tolerance, with the corresponding absolute one."""
     return Demand(part * rms(x), part)
 
 
 def absolute_of(demand: Demand, y: Moments) -> float:
-    """The error, the same everywhere, that a demand allows: a share of each number allows that of the small ones."""
+    """The larger of a tolerance's absolute error and its relative error at the smallest typical
+    magnitude of y.
+    """
     typical, low, high = abs(y.mean) - 4.0 * y.std, y.low, -y.high
     if low > typical:
         typical = low
@@ -65,22 +69,22 @@ def absolute_of(demand: Demand, y: Moments) -> float:
 
 
 def passed(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-    """Every operand may be off as the result may."""
+    """Every operand has the tolerance of the result."""
     return (demand,) * len(xs)
 
 
 def eased(demand: Demand, x: Moments, low: float, high: float) -> Demand:
-    """What is asked of a value of which only what lies between two ends is handed on: of the mean square of its error
-    that share counts. It has a spread.
+    """The tolerance of a value of which only elements between two ends pass: the mean square error
+    scales with their share. x has a positive standard deviation.
     """
     passing = max(share_between(x, low, high), LEAST_SHARE)
     return Demand(demand.absolute / math.sqrt(passing), demand.relative)
 
 
-# What lies outside on the whole may lie between for some inputs.
+# Lower bound on the passing share, which varies between inputs.
 LEAST_SHARE = 0.25
 
 
 def nothing(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-    """Nothing is asked of the operands."""
+    """No operand has a tolerance."""
     return ()

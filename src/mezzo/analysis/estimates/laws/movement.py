@@ -1,4 +1,4 @@
-"""Laws of operators that move and pick values, and of what makes them from nothing."""
+"""Transfer laws of data movement, selection, and generators of constants."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from mezzo.formats.dtypes import FLOATING
 from mezzo.ir.nodes import Node, Role
 from mezzo.tables.facts import Transfer
 
-# A number this far below zero that takes the place of others is a mask.
+# A constant at most this is a mask value.
 _MASK = -1e3
 
 
@@ -38,7 +38,7 @@ def _first_only(site: Site, node: Node, xs: Sequence[Moments], y: Moments, deman
 
 
 def joined(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    # Indices are no part of it: they do not share the type of what is joined.
+    # Indices are excluded: they are not in the compute group.
     roles = node.signature.inputs
     parts = [x for x, role in zip(xs, roles, strict=True) if role is Role.GROUP] or list(xs)
     masks = [x for x in parts if is_mask(x)]
@@ -50,7 +50,9 @@ def joined(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _joined_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """A part that is larger than the whole on the whole may be off by as large a share of itself."""
+    """Tolerances of concatenated parts: a part that is larger than average has a proportionally
+    larger one.
+    """
     size = rms(y)
     if not size or demand.absolute == math.inf:
         return (demand,) * len(xs)
@@ -58,7 +60,7 @@ def _joined_demands(
 
 
 def is_mask(x: Moments) -> bool:
-    """Whether a value is nothing but very negative numbers."""
+    """Whether a value is a constant of very negative elements."""
     return not x.std and x.mean <= _MASK
 
 
@@ -80,7 +82,9 @@ def selected(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _where_chosen(site: Site, node: Node, xs: Sequence[Moments]) -> tuple[Moments, Moments]:
-    """The two operands of a selection, each where the condition picks it: x > c bounds x itself."""
+    """The two branches of a Where, each restricted to where the condition selects it: x > c bounds
+    x itself.
+    """
     picked = [xs[1], xs[2]]
     condition = node.inputs[0]
     if condition is None:
@@ -91,7 +95,7 @@ def _where_chosen(site: Site, node: Node, xs: Sequence[Moments]) -> tuple[Moment
     if bound is None or test.inputs[0] is None:
         return picked[0], picked[1]
     tested = site.held[test.inputs[0]]
-    if not tested.flags & LOST and (tested.low > bound or tested.high < bound):  # one of them is never picked
+    if not tested.flags & LOST and (tested.low > bound or tested.high < bound):  # one branch is never selected
         chosen = picked[0 if (transfer is Transfer.ABOVE) == (tested.low > bound) else 1]
         return chosen, chosen
     for k in range(2):
@@ -100,7 +104,7 @@ def _where_chosen(site: Site, node: Node, xs: Sequence[Moments]) -> tuple[Moment
             continue
         is_above = (transfer is Transfer.ABOVE) == (k == 0)
         low, high = (max(x.low, bound), x.high) if is_above else (x.low, min(x.high, bound))
-        if low > high:  # never picked
+        if low > high:  # never selected
             return picked[1 - k], picked[1 - k]
         picked[k] = moments(x.mean, x.std, low, high, x.flags)
     return picked[0], picked[1]
@@ -109,7 +113,7 @@ def _where_chosen(site: Site, node: Node, xs: Sequence[Moments]) -> tuple[Moment
 def _selected_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """What is picked by a test of its own size is asked for as what a bound lets pass."""
+    """Tolerances of a Where: a branch selected by a test of its own size is treated as clamped."""
     asked: list[Demand | None] = [demand] * len(xs)
     if len(xs) == 3 and demand.absolute < math.inf:
         for k, (x, chosen) in enumerate(zip(xs[1:], _where_chosen(site, node, xs), strict=True), start=1):
@@ -161,7 +165,7 @@ def filled(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         number = facts.values[0]
         return exactly(number, (POSITIVE if number >= 0.0 else 0) | (INTEGER if number.is_integer() else 0))
     if result is not None and site.graph.values[result].dtype not in FLOATING:
-        return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)  # whole numbers are filled in to be counted
+        return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)  # integers are usually filled with 1, to be summed
     return Moments(0.0, 0.0, 0.0, 0.0, INTEGER | POSITIVE)
 
 

@@ -1,4 +1,4 @@
-"""Laws of softmax and of operators that bring their input to one size."""
+"""Transfer laws of softmax and normalization layers."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from mezzo.analysis.estimates.site import OPEN_LENGTH, Site
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
-# Logits further apart than this are ramps, whose neighbours are not.
+# Limit on the spread of logits; wider ones are ramps, whose neighbours are close.
 _WIDEST = 30.0
 
 
@@ -28,9 +28,11 @@ def _width(site: Site, node: Node) -> float:
 def _softmax_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """An error of the logits is a share of the probabilities, less so where one of them outdoes the others.
+    """Tolerance of logits: their absolute error is a relative error of the probabilities, less if
+    one probability dominates.
 
-    Half of what an output may be off by is never the matter: layers behind it would ask for ever less.
+    At least half of the outputs' tolerance is granted; otherwise tolerances would shrink with every
+    layer.
     """
     size = rms(y)
     share = max(demand.relative, demand.absolute / size if size else 0.0, 0.5 * site.tolerance)
@@ -51,7 +53,7 @@ def _log_softmax_demands(
 
 
 def standardized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    """Unit size times the gain, plus the bias, which are operands."""
+    """Unit variance times the gain, plus the bias."""
     gain = _known(xs, 1, 1.0)
     bias = xs[2] if len(xs) > 2 and not xs[2].flags & LOST else Moments(0.0, 0.0, 0.0, 0.0, 0)
     size = math.hypot(rms(gain), bias.std)
@@ -60,10 +62,10 @@ def standardized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
                    bias.mean + reach + max(bias.high - bias.mean, 0.0))  # fmt: skip
 
 
-def _known(xs: Sequence[Moments], index: int, otherwise: float) -> Moments:
+def _known(xs: Sequence[Moments], index: int, default: float) -> Moments:
     if len(xs) > index and not xs[index].flags & LOST:
         return xs[index]
-    return Moments(otherwise, 0.0, otherwise, otherwise, 0)
+    return Moments(default, 0.0, default, default, 0)
 
 
 def _epsilon(node: Node) -> float:
@@ -97,28 +99,30 @@ def unit_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _unit(site: Site, node: Node) -> float:
-    """Size of numbers of which so many make up one, by their squares or by their magnitudes."""
+    """Size of the elements of a vector with unit L2 norm or L1 norm."""
     count = _width(site, node)
     is_first = bool(node.attributes) and node.attributes.get("p") == 1
     return min(_OF_MAGNITUDES / count, 1.0) if is_first else 1.0 / math.sqrt(count)
 
 
-# Size of normal numbers over their mean magnitude.
+# Ratio of root mean square to mean magnitude of a normal distribution.
 _OF_MAGNITUDES = math.sqrt(0.5 * math.pi)
 
 
 def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    """(x - mean) / sqrt(variance) * gain + bias. Statistics that were gathered tell what the input is like."""
+    """(x - mean) / sqrt(variance) * gain + bias, from the stored statistics where they contradict
+    the estimate.
+    """
     if len(xs) < 5:
         return UNKNOWN
-    if is_overestimated(site, node, xs):  # each channel is of unit size before its gain
+    if is_overestimated(site, node, xs):  # each channel has unit variance before its gain
         return standardized(site, node, xs[:3])
     slope, _ = _slope(xs, node)
     x, bias, mean = believed_input(xs), xs[2], xs[3]
     if x.flags & LOST:
         return standardized(site, node, xs[:3])
     middle = (x.mean - mean.mean) * slope + bias.mean
-    # What channels' means do not explain of the spread is theirs; the gathered variance says so where little is left.
+    # Variance within channels: the total without that of the channels' means, but at least the stored one.
     least = 0.25 * x.std**2
     if site.constant(node.inputs[4]) is not None:
         least = min(least, max(xs[4].mean, 0.0))
@@ -127,13 +131,13 @@ def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return moments(middle, std, middle - reach, middle + reach)
 
 
-# An estimate so many times as large as what was gathered from data is none.
+# Estimates larger than the stored statistics by this factor are replaced.
 _FAR = 3.0
 
 
 def is_overestimated(site: Site, node: Node, xs: Sequence[Moments]) -> bool:
-    """Whether a batch normalization's statistics were gathered from data, another for each channel, and say that its
-    input is far smaller than it was estimated.
+    """Whether a batch normalization has trained per-channel statistics that show a much smaller
+    input than estimated.
     """
     facts = site.constant(node.inputs[4]) if len(node.inputs) > 4 else None
     if facts is None or facts.rms is None or not 0.0 <= facts.minimum < facts.maximum or xs[0].flags & LOST:
@@ -142,14 +146,16 @@ def is_overestimated(site: Site, node: Node, xs: Sequence[Moments]) -> bool:
 
 
 def gathered_input(xs: Sequence[Moments]) -> Moments:
-    """What a batch normalization's own statistics say of its input."""
+    """Moments of a batch normalization's input by its stored statistics."""
     mean, spread = xs[3], math.sqrt(max(xs[4].mean, 0.0))
     std = math.hypot(spread, mean.std)
     return moments(mean.mean, std, min(mean.low, mean.mean) - SIGMA * spread, mean.high + SIGMA * spread)
 
 
 def believed_input(xs: Sequence[Moments]) -> Moments:
-    """What a batch normalization's own statistics say of its input, where they are far from what was estimated."""
+    """Moments of a batch normalization's input: the estimate, or the stored statistics if the two
+    differ much.
+    """
     x, mean, variance = xs[0], xs[3], xs[4]
     if (mean.flags | variance.flags) & LOST:
         return x

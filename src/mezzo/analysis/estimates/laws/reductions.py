@@ -1,4 +1,4 @@
-"""Laws of sums, means, extremes and running sums along axes."""
+"""Transfer laws of sums, means, extremes, norms and cumulative sums along axes."""
 
 import math
 from collections.abc import Sequence
@@ -32,16 +32,16 @@ from mezzo.tables.facts import Transfer
 
 
 def summed(x: Moments, terms: float) -> Moments:
-    """The sum of so many numbers of x."""
+    """Moments of the sum of `terms` elements of x."""
     if x.flags & LOST:
         return UNKNOWN
     mean, std = x.mean * terms, x.std * math.sqrt(terms)
     low, high = mean - SIGMA * std, mean + SIGMA * std
     if x.flags & POSITIVE:
         low = low_of_sum(mean, std, terms, terms * x.low)
-        if x.flags & TOUCHING and mean < 2.0 * std:  # few enough to be zero together
+        if x.flags & TOUCHING and mean < 2.0 * std:  # few terms, which may all be zero
             return moments(mean, std, 0.0, min(high, terms * x.high), POSITIVE | TOUCHING | x.flags & INTEGER)
-    if x.flags & UNIT and x.flags & INTEGER:  # a count: all of them may be one
+    if x.flags & UNIT and x.flags & INTEGER:  # a count, at most the number of terms
         return moments(mean, std, 0.0, terms, POSITIVE | INTEGER)
     low, high = max(low, terms * x.low), min(max(high, x.high), terms * x.high) if terms > 1 else x.high
     return moments(mean, std, min(low, mean), max(high, mean), x.flags & (INTEGER | POSITIVE))
@@ -66,7 +66,7 @@ def pool(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _window(node: Node) -> float:
-    """How many numbers a pool's window holds."""
+    """Number of elements in a pooling window."""
     sizes = node.attributes.get("kernel_shape")
     return float(math.prod(sizes)) if isinstance(sizes, tuple) and sizes else 1.0
 
@@ -100,7 +100,7 @@ def variance(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _variance_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """Errors of many numbers average out, and only what lies beside the mean is squared."""
+    """Errors of many elements average out, and only deviations from the mean are squared."""
     x = xs[0]
     own = absolute_of(demand, y) * math.sqrt(max(site.terms(node), 1.0)) / (2.0 * (x.std or 1.0))
     return (tolerated(x, own),)
@@ -151,7 +151,7 @@ def extreme(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     flags = x.flags & (INTEGER | POSITIVE | UNIT | MASKED)
     middle, std = x.mean + sign * reach * x.std, x.std / (1.0 + reach)
     low, high = x.low, x.high
-    if reach > 1.0 and not x.flags & (INTEGER | TOUCHING):  # the largest of many is not small
+    if reach > 1.0 and not x.flags & (INTEGER | TOUCHING):  # the maximum of many elements is not small
         width = SINGULAR_SIGMA * std
         low, high = (max(low, middle - width), high) if sign > 0.0 else (low, min(high, middle + width))
     return moments(middle, std, low, high, flags)
@@ -173,13 +173,15 @@ def product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _product_of_positive(x: Moments, terms: float) -> Moments:
-    """Logarithms add up: of many numbers near one the product is near one, and what it lacks is what they lack."""
+    """Product of positive numbers through the sum of their logarithms, accurate for many factors
+    near 1.
+    """
     logs = summed(sampled(math.log, x), terms)
     y = sampled(lambda t: math.exp(min(max(t, -_DEEPEST_LOG), _DEEPEST_LOG)), logs, POSITIVE)
     return flagged(y, POSITIVE | x.flags & UNIT)
 
 
-# exp of this is as large, and of its negative as small, as FP32 holds.
+# exp of this and of its negative are near FP32's largest and smallest normal numbers.
 _DEEPEST_LOG = 87.0
 
 
@@ -220,17 +222,19 @@ def log_sum_exp(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _logit_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """Each operand counts by its share of the sum of powers: all alike average out, one outdoes the others."""
+    """Each operand has the weight of its softmax: equal operands average out, a dominant one does
+    not.
+    """
     share = math.sqrt(min(math.exp(min(xs[0].std ** 2, _BROADEST)) / max(site.terms(node), 1.0), 1.0))
     return (tolerated(xs[0], demand.absolute / share),)
 
 
-# Logits spread so widely leave one that outdoes all others.
+# From this variance on, one logit dominates.
 _BROADEST = 50.0
 
 
 def running_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    """After half of the axis on the whole, after all of it at its largest."""
+    """Cumulative sum: the mean after half of the axis, the ends after all of it."""
     x, terms = xs[0], _axis_length(site, node)
     if x.flags & LOST:
         return x
@@ -250,7 +254,7 @@ def _axis_length(site: Site, node: Node) -> float:
 def _running_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """What is summed up may be the same number again and again, so its errors may be, too: a phase by its steps."""
+    """Summands may be equal, with equal errors that add up linearly, as in a phase and its steps."""
     return (_share_of_sum(xs[0], y, demand, _axis_length(site, node)),)
 
 

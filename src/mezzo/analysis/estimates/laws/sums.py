@@ -1,4 +1,4 @@
-"""Laws of sums and differences, number by number."""
+"""Transfer laws of elementwise sums and differences, with cancellation."""
 
 import math
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ from mezzo.formats.dtypes import integer_span
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
 
-# A constant this small beside a value that may vanish is there for the case that it does.
+# A smaller positive constant added to a value that may vanish is an epsilon.
 _GUARD = 1e-3
-# By less than this the distance of neighbours may be off.
+# Largest tolerated error of differences between positions.
 _NEIGHBOURS = 0.25
 
 
@@ -51,14 +51,18 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return _sum(a, b)
     if (a.flags | b.flags) & LOST:
         return _beside_unknown(site, first, second)
-    one, other = site.kept[first], site.kept[second]
-    if one == other and site.pairs_up(first, second):
+    source_a, source_b = site.kept[first], site.kept[second]
+    if source_a == source_b and site.pairs_up(first, second):
         return scaled(a, 2.0)
     if site.made_by[first] in _TURNING or site.made_by[second] in _TURNING:
-        taken = _taken_off(site, first, second)
-        if taken is not None:
-            return _less(site, *taken)
-    blended = _blend(site, one, other) if site.made_by[one] in _TURNING and site.made_by[other] in _TURNING else None
+        difference = _taken_off(site, first, second)
+        if difference is not None:
+            return _less(site, *difference)
+    blended = (
+        _blend(site, source_a, source_b)
+        if site.made_by[source_a] in _TURNING and site.made_by[source_b] in _TURNING
+        else None
+    )
     if blended is not None:
         return blended
     if node.outputs[0] is not None:
@@ -71,8 +75,8 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _beside_unknown(site: Site, first: int, second: int) -> Moments:
-    """A sum of which one term is unknown: an integer constant is a bias, which makes no size of its own, and so is
-    whatever integer products are summed with, as it is made for their scale.
+    """A sum with an unknown integer term: an integer constant is a bias, and so is the other term
+    of an integer matmul, whose scale it has. The estimate is that of the other operand.
     """
     for unknown, other in ((first, second), (second, first)):
         dtype = site.graph.values[unknown].dtype
@@ -85,16 +89,16 @@ def _beside_unknown(site: Site, first: int, second: int) -> Moments:
 
 
 def _rest(site: Site, first: int, second: int) -> Moments | None:
-    """What a difference of sums leaves: (a + b) - a, and a - (a + b)."""
+    """Moments of (a + b) - a or a - (a + b); None for other differences."""
     left = site.without_part(first, second)
     if left is not None:
         return left
-    taken = site.without_part(second, first)
-    return None if taken is None else scaled(taken, -1.0)
+    negated = site.without_part(second, first)
+    return None if negated is None else scaled(negated, -1.0)
 
 
 def _taken_off(site: Site, first: int, second: int) -> tuple[int, int] | None:
-    """The two values of a sum that is a difference: one operand is a negative."""
+    """The minuend and subtrahend of a sum with a negated operand; else None."""
     for plain, value in ((first, second), (second, first)):
         maker = site.producer(value)
         if site.made_by[value] is Transfer.NEGATE and maker.inputs[0] is not None:
@@ -111,18 +115,18 @@ _TURNING = frozenset({Transfer.NEGATE, Transfer.MULTIPLY})
 
 
 def _blend(site: Site, *terms: int | None) -> Moments | None:
-    """What m a + (1 - m) b holds where m is a mask: numbers of a and numbers of b."""
-    made = [site.producer(site.kept[value]) for value in terms if value is not None]
-    if any(site.transfer(maker) is not Transfer.MULTIPLY for maker in made):
+    """Moments of m a + (1 - m) b with a mask m: those of the union of a and b; None for other sums."""
+    makers = [site.producer(site.kept[value]) for value in terms if value is not None]
+    if any(site.transfer(maker) is not Transfer.MULTIPLY for maker in makers):
         return None
-    for one, other in product(_masked(site, made[0]), _masked(site, made[1])):
-        if is_complement(site, one[0], other[0]):
-            return hull([site.held[one[1]], site.held[other[1]]])
+    for left, right in product(_masked(site, makers[0]), _masked(site, makers[1])):
+        if is_complement(site, left[0], right[0]):
+            return hull([site.held[left[1]], site.held[right[1]]])
     return None
 
 
 def _masked(site: Site, node: Node) -> list[tuple[int, int]]:
-    """The factors of a product by a mask: the mask, and what it hides."""
+    """Pairs of mask and masked value among a multiplication's operands."""
     first, second = node.inputs
     if first is None or second is None:
         return []
@@ -156,7 +160,7 @@ def _sum(a: Moments, b: Moments) -> Moments:
 
 
 def _guarded(x: Moments, constant: float) -> bool:
-    """Whether a constant is added for the case that x vanishes: whoever wrote it expects that."""
+    """Whether a constant is an epsilon for an x that may vanish."""
     return 0.0 < constant < _GUARD and bool(x.flags & (UNIT | POSITIVE)) and x.low <= constant
 
 
@@ -167,13 +171,13 @@ def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _less(site: Site, first: int, second: int) -> Moments:
-    """One value less another, however the difference is written."""
+    """Moments of the difference of two values, in any decomposition."""
     a, b = site.held[first], site.held[second]
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
     if site.are_same(first, second):
         return exactly(0.0)
-    if site.kept[first] == site.kept[second] and a.flags & INTEGER:  # positions from one another
+    if site.kept[first] == site.kept[second] and a.flags & INTEGER:  # relative positions
         reach = a.high - a.low
         return moments(0.0, math.sqrt(2.0) * a.std, -reach, reach, INTEGER)
     by = site.reduced.get(site.origin[second])
@@ -187,7 +191,7 @@ def _less(site: Site, first: int, second: int) -> Moments:
     if blended is not None:
         return blended
     step = site.step_of_running_sum(first, second)
-    if step is not None:  # neighbours in a running sum differ by what was added
+    if step is not None:  # neighbours in a cumulative sum differ by a summand
         return step
     rest = _rest(site, first, second)
     if rest is not None:
@@ -204,7 +208,7 @@ def _is_of_rows(site: Site, mean: int) -> bool:
 
 
 def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
-    """What two values leave of one another; `y` takes them for independent."""
+    """Moments of a difference with cancellation; `y` is the estimate for independent values."""
     left = cancelled(site, first, second, -1.0, y)
     size = apart(site, first, second)
     if (size is None and left is None) or not site.pairs_up(first, second):
@@ -230,8 +234,8 @@ def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dema
 def _difference_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """What is left of a difference may be small beside its operands, so no share of theirs will do. Of positions from
-    one another those of neighbours have to be right.
+    """A difference may be much smaller than its operands, so their tolerances are absolute.
+    Relative positions of neighbours have to be exact.
     """
     error = absolute_of(demand, y)
     if y.flags & INTEGER and site.kept[node.inputs[0] or 0] == site.kept[node.inputs[1] or 0]:

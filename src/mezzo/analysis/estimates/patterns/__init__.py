@@ -1,5 +1,5 @@
-"""Patterns of several operators whose joint result no law of one operator gives: gates, running totals, cancellation.
+"""Multi-operator patterns that per-operator laws cannot estimate: gates, running totals,
+cancellation.
 
-Imports: what `analysis` may.
-Add one file per pattern.
+Imports: as `analysis`. Add one file per pattern.
 """

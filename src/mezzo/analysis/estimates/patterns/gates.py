@@ -1,7 +1,9 @@
-"""Gates of a value by itself: x times a sigmoid, a clipped or an error function of x, however that is spelled.
+"""Self-gating activations: x times a sigmoid, a clip or an error function of x, in any
+decomposition.
 
-A gate is steep only where it has not saturated, which is where x is small: an error of what it is made of is multiplied
-by that x, and not by one of the usual size. Deep nets would ask for less error in each layer without this.
+A gate is steep only where it has not saturated, which is where x is small: an error in the gate is
+multiplied by that small x, not by one of typical size. Without this pattern, tolerances would
+shrink in each layer of a deep network.
 """
 
 import math
@@ -11,12 +13,12 @@ from mezzo.analysis.estimates.site import Site
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
-# Operators between x and its gate; exporters write six.
+# Maximum number of operators between x and its gate; exporters write six.
 _LONGEST = 8
 
 
 def note_gates(site: Site, node: Node) -> None:
-    """Note of a product which operators make one of its factors of the other and saturate, and what that is."""
+    """Record the saturating operators that compute one factor of a product from the other."""
     first, second = node.inputs
     if first is not None and second is not None:
         for gate, value in ((first, second), (second, first)):
@@ -25,20 +27,20 @@ def note_gates(site: Site, node: Node) -> None:
 
 
 def share_where_steep(site: Site, node: Node, x: Moments, low: float, high: float) -> float:
-    """By what share of its usual size the gated value is multiplied where the operand, x, lies between two ends."""
+    """Size of the gated value where the operand x is between two ends, relative to its usual size."""
     gated = site.gated.get(node.id)
     if gated is None or not x.std:
         return 1.0
     value = site.held[gated]
     slope = value.std / x.std
     ends = [value.mean + slope * (end - x.mean) for end in (low, high)]
-    inside = math.sqrt((ends[0] ** 2 + ends[0] * ends[1] + ends[1] ** 2) / 3.0)  # of numbers spread evenly
+    inside = math.sqrt((ends[0] ** 2 + ends[0] * ends[1] + ends[1] ** 2) / 3.0)  # of a uniform distribution
     size = rms(value)
     return min(inside / size, 1.0) if size else 1.0
 
 
 def _saturating(site: Site, gate: int, source: int) -> list[int]:
-    """Operators that saturate on the way from a value to its gate; none where the gate is made of anything else."""
+    """Saturating operators between a value and its gate; empty for any other dependency."""
     steep: list[int] = []
     value = gate
     for _ in range(_LONGEST):
@@ -57,7 +59,7 @@ def _saturating(site: Site, gate: int, source: int) -> list[int]:
 
 
 def _unscaled(site: Site, value: int) -> int:
-    """The value of which another is a multiple."""
+    """The value that another is a constant multiple of."""
     for _ in range(_LONGEST):
         value = site.kept[value]
         if site.made_by[value] not in _SCALING:

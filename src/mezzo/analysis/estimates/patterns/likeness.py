@@ -1,7 +1,7 @@
-"""How far two values are apart that were made alike from operands near one another: f(x + h) and f(x), the softmaxes of
+"""Difference of two values computed alike from nearby operands: f(x + h) - f(x), softmaxes of
 nearly equal logits.
 
-Each is as large as the other, what they leave is not, and moments that take them for independent do not see it.
+Both are large and their difference is small, which moments of independent values do not show.
 """
 
 import math
@@ -13,16 +13,18 @@ from mezzo.analysis.estimates.site import Site
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
 
-# So many pairs of values are looked at for one difference, and a difference counts where less than half is left.
+# Maximum number of value pairs visited per difference; a difference below half the size counts.
 _MOST_PAIRS = 24
 _CANCELS = 0.5
 
 
 def apart(site: Site, first: int, second: int) -> float | None:
-    """Root mean square of the difference of two values made alike, where it is far below their sizes."""
+    """Root mean square of the difference of two values computed alike, if far below their sizes;
+    else None.
+    """
     size = min(_spread(site, first), _spread(site, second))
-    found = _Walk(site).apart(first, second)
-    return found if found is not None and found < _CANCELS * size else None
+    difference = _Walk(site).apart(first, second)
+    return difference if difference is not None and difference < _CANCELS * size else None
 
 
 def _spread(site: Site, value: int) -> float:
@@ -32,7 +34,7 @@ def _spread(site: Site, value: int) -> float:
 
 @dataclass
 class _Walk:
-    """A walk back from two values at once."""
+    """Backward traversal of the producers of two values in parallel."""
 
     site: Site
     pairs: int = 0
@@ -42,51 +44,55 @@ class _Walk:
         if site.kept[first] == site.kept[second]:
             return 0.0
         self.pairs += 1
-        one, other = site.producer(site.kept[first]), site.producer(site.kept[second])
+        left, right = site.producer(site.kept[first]), site.producer(site.kept[second])
         if self.pairs > _MOST_PAIRS or site.held[first].flags & LOST or site.held[second].flags & LOST:
             return None
-        if one is not other and _is_alike(site, one, other):
-            found = self._made_alike(one, other)
-            if found is not None:
-                return found
+        if left is not right and _is_alike(site, left, right):
+            difference = self._made_alike(left, right)
+            if difference is not None:
+                return difference
         return distance(site, first, second)
 
-    def _made_alike(self, one: Node, other: Node) -> float | None:
-        """What the operands' differences become; None where operands have nothing in common."""
+    def _made_alike(self, left: Node, right: Node) -> float | None:
+        """The difference of two outputs, propagated from those of the operands; None if operands
+        are unrelated.
+        """
         site = self.site
         differences = []
-        for first, second in zip(one.inputs, other.inputs, strict=True):
+        for first, second in zip(left.inputs, right.inputs, strict=True):
             if first is None or second is None:
                 differences.append(0.0 if first is second else None)
             else:
                 differences.append(self.apart(first, second))
         if not differences or any(difference is None for difference in differences):
             return None
-        result = one.outputs[0]
+        result = left.outputs[0]
         assert result is not None, "one of two values"
         y = site.held[result]
-        pairs = zip(one.inputs, differences, strict=True)
+        pairs = zip(left.inputs, differences, strict=True)
         parts = [
-            difference * _gain(site.transfer(one), site.held[value], y)
+            difference * _gain(site.transfer(left), site.held[value], y)
             for value, difference in pairs
             if value is not None and difference
         ]
         return math.hypot(*parts) if parts else None
 
 
-def _is_alike(site: Site, one: Node, other: Node) -> bool:
+def _is_alike(site: Site, left: Node, right: Node) -> bool:
     return (
-        one.kind is Kind.OP
-        and one.op == other.op
-        and len(one.inputs) == len(other.inputs)
-        and len(one.outputs) == len(other.outputs) == 1
-        and site.transfer(one) in _SMOOTH
-        and one.attributes == other.attributes
+        left.kind is Kind.OP
+        and left.op == right.op
+        and len(left.inputs) == len(right.inputs)
+        and len(left.outputs) == len(right.outputs) == 1
+        and site.transfer(left) in _SMOOTH
+        and left.attributes == right.attributes
     )
 
 
 def _gain(transfer: Transfer | None, x: Moments, y: Moments) -> float:
-    """By what an operator multiplies a small difference of one operand: as it does the operand's spread."""
+    """Gain of an operator on a small difference of one operand, taken as its gain on the standard
+    deviation.
+    """
     if transfer in _KEEPING:
         return 1.0
     if transfer is Transfer.SOFTMAX:

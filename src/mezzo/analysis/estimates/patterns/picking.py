@@ -1,4 +1,6 @@
-"""Loop state that is only moved, joined and picked from: caches, lists, buffers, running extremes."""
+"""Loop states that are only moved, concatenated and selected from: caches, lists, buffers, running
+maxima.
+"""
 
 from collections.abc import Collection
 
@@ -7,16 +9,16 @@ from mezzo.formats.dtypes import FLOATING
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
 
-# A state that more operators than this read is not looked into.
+# Maximum number of values visited per state.
 _MOST = 256
 
 
 def is_only_picked(site: Site, inside: Collection[int], last: int) -> bool:
-    """Whether every number of a state at the end of a trip, `last`, is one of the state at its start, whose values are
-    `inside`, or is made without it: then no error of one trip adds to another's.
+    """Whether every element of a state at the end of a trip, `last`, is an element of the state at
+    its start, `inside`, or independent of it: then errors do not accumulate over trips.
     """
     fresh, is_carried = set(), False
-    queue, seen = [last], {last}
+    queue, visited = [last], {last}
     while queue:
         value = queue.pop()
         node = site.producer(value)
@@ -26,15 +28,15 @@ def is_only_picked(site: Site, inside: Collection[int], last: int) -> bool:
             fresh.add(value)
         else:
             operands = {v for v in node.inputs if v is not None and site.graph.values[v].dtype in FLOATING}
-            queue += operands - seen
-            seen |= operands
-        if len(seen) > _MOST:
+            queue += operands - visited
+            visited |= operands
+        if len(visited) > _MOST:
             return False
     return is_carried and _is_apart(site, inside, fresh)
 
 
 def _picks(site: Site, node: Node) -> bool:
-    """Whether every number that a node makes is one that it reads."""
+    """Whether every output element of a node is one of its input elements."""
     if node.kind in (Kind.CAST, Kind.TIE):
         return True
     row = site.rows[node.id] if node.kind is Kind.OP else None
@@ -49,16 +51,16 @@ _PICKING = frozenset(
 
 
 def _is_apart(site: Site, inside: Collection[int], fresh: Collection[int]) -> bool:
-    """Whether none of the fresh values is made from the state."""
-    queue, seen = list(inside), set(inside)
+    """Whether none of the fresh values depends on the state."""
+    queue, visited = list(inside), set(inside)
     while queue:
         for use in site.graph.uses[queue.pop()]:
             for value in site.graph.nodes[use.node].outputs:
                 if value in fresh:
                     return False
-                if value is not None and value not in seen:
-                    seen.add(value)
+                if value is not None and value not in visited:
+                    visited.add(value)
                     queue.append(value)
-        if len(seen) > _MOST:
+        if len(visited) > _MOST:
             return False
     return True

@@ -1,7 +1,6 @@
-"""Running totals that a trace unrolled: x1 + x2 + x3 and on, or averages that forget slowly, each step a node.
+"""Unrolled running totals: x1 + x2 + x3 and so on, or slow moving averages, each step a node.
 
-What rounding takes off such a total is taken off again and again to the same side, as in a loop: steps too small to be
-seen are lost beside what they add up to.
+Rounding errors of such a total have one sign, as in a loop: steps below its rounding unit are lost.
 """
 
 from collections.abc import Sequence
@@ -11,12 +10,12 @@ from mezzo.analysis.estimates.moments import LOST, Moments
 from mezzo.analysis.estimates.site import Site
 from mezzo.ir.nodes import Node
 
-# Shorter chains are no reason to fear that: their roundings are a few among those of any model.
+# Shorter chains are ignored: their errors are few among those of a model.
 _SHORT = 64.0
 
 
 def note_sum(site: Site, operands: Sequence[int], total: Moments, result: int) -> None:
-    """Note of a sum of numbers of one sign, mostly, over how many steps errors of its operands have added up."""
+    """Record the number of steps whose errors have added up in a sum of numbers of mostly one sign."""
     mean = abs(total.mean)
     if mean <= total.std or total.flags & LOST:
         return
@@ -31,7 +30,7 @@ def note_sum(site: Site, operands: Sequence[int], total: Moments, result: int) -
 
 
 def note_scaled(site: Site, total: int, result: int) -> None:
-    """Note that a total goes on, times a constant."""
+    """Record that a total continues after multiplication by a constant."""
     before = site.chains.get(site.kept[total])
     if before is not None:
         site.chains[result] = before
@@ -39,7 +38,7 @@ def note_scaled(site: Site, total: int, result: int) -> None:
 
 
 def shared(site: Site, node: Node, demand: Demand) -> Demand:
-    """The part of what is tolerated at the end of a chain that each of its steps may use up."""
+    """The share of the tolerance at the end of a chain that each step may use."""
     result = node.outputs[0]
     length = 0.0 if result is None or result in site.continued else site.chains.get(result, 0.0)
     return demand if length <= _SHORT else Demand(demand.absolute / length, demand.relative / length)

@@ -1,7 +1,7 @@
-"""How a value follows others to first order, where a sum of two that follow the same ones nearly cancels.
+"""First-order dependence of values on common sources, to detect cancellation.
 
-(a + b) - (a - c), polynomials near a root and the like: each term is large, what they leave is not, and moments that
-take the terms for independent do not see it.
+In (a + b) - (a - c), polynomials near a root and the like, each term is large and their sum is
+small, which moments of independent terms do not show.
 """
 
 import math
@@ -11,28 +11,28 @@ from mezzo.analysis.estimates.moments import LOST, SIGMA, Moments, moments
 from mezzo.analysis.estimates.site import Site
 from mezzo.tables.facts import Transfer
 
-# So many steps back a value is followed, to so many others, and only where less than half of what independence says is
-# left. A value follows others if they explain most of its variance.
+# Limits: operators traversed backward, sources per value, remaining share of the deviation that counts as
+# cancellation, and the share of a value's variance that its sources have to explain.
 _DEEPEST = 8
 _MOST = 6
 _CANCELS = 0.5
 _EXPLAINED = 0.5
 _ROUNDED = 1e-9
 
-Tangent = Mapping[int, float]  # slope by the value that is followed
+Tangent = Mapping[int, float]  # derivative by source value
 
 
 def cancelled(site: Site, first: int, second: int, sign: float, y: Moments) -> Moments | None:
-    """The sum of two values, the second times `sign`, if to first order they cancel; `y` is the estimate that takes
-    them for independent.
+    """The estimate of a sum of two values, the second times `sign`, if they cancel to first order;
+    else None. `y` is the estimate for independent terms.
     """
     if y.flags & LOST or not (site.made_by[first] in _FOLLOWING or site.made_by[second] in _FOLLOWING):
         return None
-    one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
-    if one.keys().isdisjoint(other):
+    left, right = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
+    if left.keys().isdisjoint(right):
         return None
-    joint = {symbol: one.get(symbol, 0.0) + sign * other.get(symbol, 0.0) for symbol in one.keys() | other.keys()}
-    rest = sum(max(site.held[v].std ** 2 - _variance(site, t), 0.0) for v, t in ((first, one), (second, other)))
+    joint = {symbol: left.get(symbol, 0.0) + sign * right.get(symbol, 0.0) for symbol in left.keys() | right.keys()}
+    rest = sum(max(site.held[v].std ** 2 - _variance(site, t), 0.0) for v, t in ((first, left), (second, right)))
     std = math.sqrt(_variance(site, joint) + rest)
     if std > _CANCELS * y.std:
         return None
@@ -40,22 +40,24 @@ def cancelled(site: Site, first: int, second: int, sign: float, y: Moments) -> M
 
 
 def distance(site: Site, first: int, second: int) -> float | None:
-    """Root mean square of the difference of two values that follow the same ones to first order; else None."""
-    one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
-    if not one.keys() & other.keys():
+    """Root mean square of the difference of two values with common sources; None if they share
+    none.
+    """
+    left, right = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
+    if not left.keys() & right.keys():
         return None
-    joint = {symbol: one.get(symbol, 0.0) - other.get(symbol, 0.0) for symbol in one.keys() | other.keys()}
+    joint = {symbol: left.get(symbol, 0.0) - right.get(symbol, 0.0) for symbol in left.keys() | right.keys()}
     a, b = site.held[first], site.held[second]
-    rest = sum(max(x.std**2 - _variance(site, t), 0.0) for x, t in ((a, one), (b, other)))
+    rest = sum(max(x.std**2 - _variance(site, t), 0.0) for x, t in ((a, left), (b, right)))
     return math.sqrt(_variance(site, joint) + rest + (a.mean - b.mean) ** 2)
 
 
 def is_complement(site: Site, first: int, second: int) -> bool:
-    """Whether one of two values is one less the other."""
+    """Whether one value is 1 minus the other."""
     if abs(site.held[first].mean + site.held[second].mean - 1.0) > _ROUNDED:
         return False
-    one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
-    return one.keys() == other.keys() and all(abs(one[symbol] + other[symbol]) < _ROUNDED for symbol in one)
+    left, right = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
+    return left.keys() == right.keys() and all(abs(left[symbol] + right[symbol]) < _ROUNDED for symbol in left)
 
 
 def _variance(site: Site, tangent: Tangent) -> float:
@@ -66,13 +68,13 @@ def _variance(site: Site, tangent: Tangent) -> float:
 
 
 def _tangent(site: Site, value: int, depth: int) -> Tangent:
-    """What a value follows by elementwise arithmetic, and the slopes; itself where it follows nothing.
+    """Derivatives of a value by its sources, through elementwise arithmetic; itself if it has none.
 
-    Worked out once per value, so that all sums together are linear in the graph.
+    Cached per value, so that all sums together take linear time.
     """
-    known = site.tangents.get(value)
-    if known is not None:
-        return known
+    cached = site.tangents.get(value)
+    if cached is not None:
+        return cached
     transfer = site.made_by[value]
     if not depth or transfer not in _FOLLOWING:
         return {site.kept[value]: 1.0}
@@ -89,18 +91,18 @@ def _tangent(site: Site, value: int, depth: int) -> Tangent:
 
 
 def _derived(site: Site, operands: Sequence[int], transfer: Transfer, depth: int) -> Tangent | None:
-    """The slopes of a result after those of its operands; None where two of them do not go together."""
-    held = site.held
-    moving = [value for value in operands if held[value].std]
+    """Derivatives of a result by the chain rule; None for unsupported pairs of varying operands."""
+    estimates = site.held
+    moving = [value for value in operands if estimates[value].std]
     if len(moving) == 1 and (len(operands) == 1 or transfer is not Transfer.POWER or moving[0] == operands[0]):
-        fixed = next((held[value].mean for value in operands if not held[value].std), 1.0)
-        factor = _factor(transfer, held[moving[0]].mean, fixed, is_second=moving[0] != operands[0])
+        fixed = next((estimates[value].mean for value in operands if not estimates[value].std), 1.0)
+        factor = _factor(transfer, estimates[moving[0]].mean, fixed, is_second=moving[0] != operands[0])
         return {symbol: slope * factor for symbol, slope in _tangent(site, moving[0], depth).items()}
     if len(moving) != 2 or transfer in (Transfer.POWER, Transfer.DIVIDE):
         return None
     weights = 1.0, -1.0 if transfer is Transfer.SUBTRACT else 1.0
     if transfer is Transfer.MULTIPLY:
-        weights = held[moving[1]].mean, held[moving[0]].mean
+        weights = estimates[moving[1]].mean, estimates[moving[0]].mean
     slopes: dict[int, float] = {}
     for operand, weight in zip(moving, weights, strict=True):
         for symbol, slope in _tangent(site, operand, depth).items():
@@ -109,7 +111,7 @@ def _derived(site: Site, operands: Sequence[int], transfer: Transfer, depth: int
 
 
 def _factor(transfer: Transfer, at: float, fixed: float, *, is_second: bool) -> float:
-    """The slope of an operator with one moving operand, at its mean."""
+    """Derivative of an operator with one varying operand, at its mean."""
     if transfer is Transfer.MULTIPLY:
         return fixed
     if transfer is Transfer.DIVIDE:

@@ -1,4 +1,4 @@
-"""Activations written out in small operators that one kernel does: GELU with erf and with tanh, SiLU, bias before."""
+"""Fusion patterns of decomposed activations: GELU with Erf and Tanh, SiLU, and a bias before GELU."""
 
 from collections.abc import Sequence
 
@@ -13,36 +13,36 @@ _SINCE = "ONNX Runtime 1.31.1"
 _TARGETS = ("onnxruntime-cpu", "onnxruntime-cuda")
 _EXTENDED = "optimized graphs at level EXTENDED ({})"
 _HALVES = Constraint(formats=HALF_FORMATS)
-_F16 = Constraint(formats=frozenset({DType.FLOAT16}))  # in BF16 graphs of CUDA the same nodes stay apart
+_F16 = Constraint(formats=frozenset({DType.FLOAT16}))  # CUDA does not fuse them in BF16 graphs
 
 
-_UNFUSED_ADD = 13  # the version of Add that ONNX Runtime's fusion of a bias passes over
+_UNFUSED_ADD = 13  # the version of Add that ONNX Runtime's bias fusion does not match
 
 
 def _composite(*names: str, must_be_usual: bool = False) -> Match:
-    """The nodes of an activation, sought from the node that gives its result.
+    """Matches a decomposed activation, with its last node as the seed.
 
-    `must_be_usual`: only the spelling that every fusion knows counts.
+    `must_be_usual`: only in the form that every fusion recognises.
     """
 
     def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-        found = composites_at(view).get(seed.id)
-        if found is None or found.name not in names or not view.is_float(seed):
+        composite = composites_at(view).get(seed.id)
+        if composite is None or composite.name not in names or not view.is_float(seed):
             return None
-        if must_be_usual and not found.is_usual:
+        if must_be_usual and not composite.is_usual:
             return None
-        return [view.graph.nodes[node] for node in sorted(found.nodes)]
+        return [view.graph.nodes[node] for node in sorted(composite.nodes)]
 
     return match
 
 
 def _biased(*names: str) -> Match:
-    """The same, with a bias of one number per channel that nothing else reads."""
+    """Matches an activation after a per-channel bias without other readers."""
 
     def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-        found = composites_at(view).get(seed.id)
-        if found is not None and found.name in names and found.is_usual:
-            nodes, value = found.nodes, found.value
+        composite = composites_at(view).get(seed.id)
+        if composite is not None and composite.name in names and composite.is_usual:
+            nodes, value = composite.nodes, composite.value
         elif view.op(seed) == "Gelu" and seed.inputs and seed.inputs[0] is not None:
             nodes, value = frozenset({seed.id}), view.origin(seed.inputs[0])
         else:
@@ -57,7 +57,7 @@ def _biased(*names: str) -> Match:
 
 
 def _adds_channels(view: View, node: Node) -> bool:
-    """A sum with a vector that is constant."""
+    """Whether a node adds a constant vector."""
     if view.op(node) != "Add" or not view.is_float(node) or node.signature.version == _UNFUSED_ADD:
         return False
     return any(

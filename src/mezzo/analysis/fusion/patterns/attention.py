@@ -1,4 +1,4 @@
-"""Attention in small operators: product, scale, mask, softmax, product, and the transposes at its ends."""
+"""Fusion patterns of decomposed attention: matmul, scale, mask, softmax, matmul, transposes."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
 
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
-_MOST_BETWEEN = 6  # scales and masks between the first product and the softmax
+_MOST_BETWEEN = 6  # scales and masks between the first matmul and the softmax
 _HEADS_FIRST = (0, 2, 1, 3)
 _BF16 = frozenset({DType.BFLOAT16})
 _SOFTMAX = frozenset({Function.SOFTMAX})
@@ -21,7 +21,7 @@ Shape: TypeAlias = tuple[int | None, ...]
 
 
 def _attention(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """All of it around a softmax along the last axis."""
+    """Matches attention around a softmax along the last axis."""
     if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
         return None
     nodes = [seed]
@@ -42,21 +42,23 @@ def _attention(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
 
 
 def _scores(view: View, reader: Node | None, free: Free) -> Node | None:
-    """What a scale, a mask or the softmax is of: the first operand that only it reads and that is scored or masked."""
+    """The producer of the scores before a scale, a mask or the softmax: a matmul, scale or mask
+    with no other reader; else None.
+    """
     if reader is None:
         return None
     operands = range(1) if view.function(reader) is Function.SOFTMAX else range(len(reader.inputs))
     for operand in operands:
-        made = view.maker(reader, operand)
-        if made is None or not free(made.id) or view.sole_reader(made) is not reader:
+        producer = view.maker(reader, operand)
+        if producer is None or not free(producer.id) or view.sole_reader(producer) is not reader:
             continue
-        if view.op(made) == "MatMul" or _scales_or_masks(view, made):
-            return made
+        if view.op(producer) == "MatMul" or _scales_or_masks(view, producer):
+            return producer
     return None
 
 
 def _scales_or_masks(view: View, node: Node) -> bool:
-    """A product with one number, or a sum with a mask."""
+    """Whether a node multiplies by a scalar or adds a mask."""
     function = view.function(node)
     if function in _SCALING:
         return any(view.number(node, operand) is not None for operand in range(len(node.inputs)))
@@ -70,24 +72,29 @@ def _is_along_last(view: View, node: Node) -> bool:
 
 
 def _with_transposes(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """The same with the transposes that bring its operands in and its result out, where nothing else reads them."""
-    found = _attention(view, seed, free)
-    if found is None or len(view.shape(seed, 0) or ()) not in (0, _RANK):
+    """Matches attention with the head transposes of its operands and result."""
+    core = _attention(view, seed, free)
+    if core is None or len(view.shape(seed, 0) or ()) not in (0, _RANK):
         return None
-    nodes = list(found)
-    for product in found[-2:]:
+    nodes = list(core)
+    for product in core[-2:]:
         for operand in range(2):
-            made = view.maker(product, operand)
-            if made is not None and _swaps_heads(view, made) and view.sole_reader(made) is product and free(made.id):
-                nodes.append(made)
-    moved = view.sole_reader(found[-1])
+            producer = view.maker(product, operand)
+            if (
+                producer is not None
+                and _swaps_heads(view, producer)
+                and view.sole_reader(producer) is product
+                and free(producer.id)
+            ):
+                nodes.append(producer)
+    moved = view.sole_reader(core[-1])
     if moved is not None and _swaps_heads(view, moved) and free(moved.id):
         nodes.append(moved)
     return nodes
 
 
 def _swaps_heads(view: View, node: Node) -> bool:
-    """A transpose between rows by heads and heads by rows; one that turns keys around as well stays out."""
+    """Whether a node swaps heads and rows; transposes that also transpose the keys do not count."""
     return view.op(node) == "Transpose" and view.integers(node, "perm") == _HEADS_FIRST
 
 
@@ -96,7 +103,7 @@ def _alone(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
 
 
 def _masked_softmax(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """A softmax and the sum before it, whose operands ONNX Runtime knows to fit its kernel."""
+    """Matches a softmax and the addition before it, for shapes that fit BiasSoftmax."""
     if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
         return None
     added = view.maker(seed, 0)
@@ -106,14 +113,13 @@ def _masked_softmax(view: View, seed: Node, free: Free) -> Sequence[Node] | None
     return [seed, added] if is_alone and _repeats_in_one_piece(view.shape(added, 0), view.shape(added, 1)) else None
 
 
-def _repeats_in_one_piece(one: Shape | None, other: Shape | None) -> bool:
-    """Whether one operand is repeated along leading axes alone, as far as is known, and known itself from there on.
-
-    So a mask of (1, 1, rows, columns) is, for every batch and head; one of (batch, 1, rows, columns) is not.
+def _repeats_in_one_piece(left: Shape | None, right: Shape | None) -> bool:
+    """Whether one operand is broadcast along leading axes only and known in all others: a mask of
+    (1, 1, rows, columns) is, one of (batch, 1, rows, columns) is not.
     """
     return any(
         small is not None and large is not None and len(small) == len(large) and _is_tail(small, large)
-        for small, large in ((one, other), (other, one))
+        for small, large in ((left, right), (right, left))
     )
 
 

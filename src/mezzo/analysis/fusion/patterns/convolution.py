@@ -1,4 +1,6 @@
-"""Convolutions with what follows them: BatchNormalization or scale and shift, activation, residual sum, activation."""
+"""Fusion patterns of convolutions with epilogues: BatchNormalization or scale and shift,
+activation, residual addition, activation.
+"""
 
 from mezzo.analysis.fusion import activations
 from mezzo.analysis.fusion.chains import (
@@ -17,9 +19,9 @@ from mezzo.ir.nodes import Node
 _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _TENSORRT = "TensorRT 10.15"
-_BLOCK = 8  # channels that ONNX Runtime's blocked kernels take at once, at least
-# A Cast between its nodes takes the kernel apart. It writes floats where it computes in INT8, but a Cast to FP32 behind
-# a BF16 kernel is one of its own.
+_BLOCK = 8  # smallest channel block of ONNX Runtime's NCHWc kernels
+# A Cast between its nodes prevents the fusion. INT8 kernels can write floats, but a Cast to FP32 after a
+# BF16 kernel is a separate kernel.
 _BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
 _HALVES = Constraint(formats=HALF_FORMATS)
 
@@ -33,18 +35,20 @@ def _is_convolution(view: View, node: Node) -> bool:
 
 
 def _moves_channels(view: View, node: Node, last: Node) -> bool:
-    """BatchNormalization, or a constant per channel added or multiplied: folded into the weights."""
+    """Whether a node is BatchNormalization, or adds or multiplies by a per-channel constant, which
+    is folded into the weights.
+    """
     if normalizes_batch(view, node, last):
         return True
     value = last.outputs[0]
-    made = None if value is None else view.graph.shapes.get(value)
-    return made is not None and moves_by_constant(view, node, last) and is_along(view, node, len(made) - 1)
+    sizes = None if value is None else view.graph.shapes.get(value)
+    return sizes is not None and moves_by_constant(view, node, last) and is_along(view, node, len(sizes) - 1)
 
 
 def _adds_in_blocks(view: View, node: Node, last: Node) -> bool:
-    """A residual sum of images whose channels fill blocks."""
-    made = view.shape(node, 0) or view.shape(node, 1)
-    channels = made[1] if made is not None and len(made) == 4 else None
+    """Whether a node is a residual addition of images with a multiple of the block's channels."""
+    sizes = view.shape(node, 0) or view.shape(node, 1)
+    channels = sizes[1] if sizes is not None and len(sizes) == 4 else None
     return channels is not None and channels % _BLOCK == 0 and adds_residual(view, node, last)
 
 

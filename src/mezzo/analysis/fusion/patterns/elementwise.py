@@ -1,4 +1,4 @@
-"""Operators that compute number by number, one behind the other, in one pass over memory."""
+"""Fusion patterns of elementwise operators, which run in one pass over memory."""
 
 from mezzo.analysis.fusion.selector import tree
 from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Pattern
@@ -7,8 +7,8 @@ from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 
 _BF16 = frozenset({DType.BFLOAT16})
-# What OpenVINO makes a Subgraph of, with the Casts before and behind it, where shapes are known; of others, and where
-# they are not, each Cast is a kernel.
+# Operators that OpenVINO compiles into a Subgraph, with the Casts around it, if shapes are static; otherwise
+# each Cast is a kernel.
 _GENERATED = frozenset(
     {"Abs", "Add", "Ceil", "Celu", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSwish", "LeakyRelu"}
     | {"Max", "Mean", "Min", "Mod", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid"}
@@ -18,12 +18,14 @@ _RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def _joins(view: View, node: Node) -> bool:
-    """Whether a node computes number by number, or only hands numbers on."""
+    """Whether a node is elementwise or an Identity."""
     return view.is_pointwise(node) or view.hands_on(node)
 
 
 def _is_generated(view: View, node: Node) -> bool:
-    """Whether OpenVINO writes code for a node, which computes in FP32 and converts as it reads and writes."""
+    """Whether OpenVINO generates code for a node, which computes in FP32 and converts while reading
+    and writing.
+    """
     if view.hands_on(node):
         return True
     if view.op(node) not in _GENERATED or not view.is_float(node):
@@ -34,9 +36,11 @@ def _is_generated(view: View, node: Node) -> bool:
 
 
 def _moves_up(view: View, node: Node) -> bool:
-    """Whether OpenVINO moves a node, or a Cast before it, up past what moves values: the Cast is a kernel then."""
+    """Whether OpenVINO moves a node, or a Cast before it, above data movement, where the Cast is a
+    separate kernel.
+    """
     varying = [operand for operand, value in enumerate(node.inputs) if not view.is_constant(value)]
-    makers = {view.op(made) for made in (view.maker(node, operand) for operand in varying) if made is not None}
+    makers = {view.op(maker) for maker in (view.maker(node, operand) for operand in varying) if maker is not None}
     return "Transpose" in makers or (len(varying) == 1 and not makers.isdisjoint(_RESHAPING))
 
 

@@ -1,5 +1,6 @@
-"""What Inductor writes as one kernel: all that is no product. It computes in FP32 whatever it reads and writes, and
-conversions are part of the pass over memory.
+"""Fusion pattern of TorchInductor's generated kernels: all operators but matmuls and convolutions.
+They compute in FP32 for any input and output type, and conversions are part of the pass over
+memory.
 """
 
 from mezzo.analysis.fusion.selector import tree
@@ -11,16 +12,16 @@ from mezzo.tables.facts import HEAVY, Cost, Transfer
 
 _DIALECTS = frozenset({"aten", "prims"})
 _COMPUTED = frozenset({Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION})
-# What makes no copy: it is seen through, and what is converted behind it is converted by the kernel before it.
+# Views, which do not copy: a conversion after one is done by the kernel before it.
 _VIEWS = frozenset(
     {"alias", "as_strided", "detach", "diagonal", "expand", "expand_as", "flatten", "lift", "narrow", "permute"}
     | {"reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind"}
     | {"unflatten", "unfold", "unsafe_view", "_unsafe_view", "unsqueeze", "view", "view_as", "view_copy"}
 )  # fmt: skip
-# These make low numbers of low ones exactly; torch.autocast computes them, and sums, in the precision of all they read.
+# Exact in low precision; torch.autocast computes them, and sums, in the widest precision of their inputs.
 _EXACT = frozenset({Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.RELU})
 _FOLLOWING = _EXACT | {Transfer.ADD}
-# With statistics of their own, and backward: they give what they scale in its type.
+# Batch norms with their own statistics, and their backward: the output has the input's type.
 _BATCH_NORMS = frozenset(
     {"_native_batch_norm_legit_functional", "_native_batch_norm_legit.no_stats", "native_batch_norm_backward"}
 )
@@ -36,8 +37,8 @@ def _is_generated(view: View, node: Node) -> bool:
 
 
 def _generated(view: View) -> frozenset[int]:
-    """The nodes that stand in kernels of Inductor's own, and what such a kernel's result is only seen through by."""
-    found: set[int] = set()
+    """Nodes in kernels that Inductor generates, and views of such kernels' results."""
+    inside: set[int] = set()
     apart = view.once(_stored_low)
     for node in view.graph.nodes:
         row = view.rows[node.id]
@@ -46,19 +47,19 @@ def _generated(view: View) -> frozenset[int]:
             continue
         if row.cost is Cost.MOVEMENT and node.op in _VIEWS:
             maker = None if node.inputs[0] is None else view.graph.values[node.inputs[0]].producer
-            is_inside = maker in found
+            is_inside = maker in inside
         else:
             is_inside = row.cost in _COMPUTED or row.cost is Cost.MOVEMENT
         if is_inside and node.id not in apart:
-            found.add(node.id)
-    return frozenset(found)
+            inside.add(node.id)
+    return frozenset(inside)
 
 
 def _stored_low(view: View) -> frozenset[int]:
-    """What ends in memory where torch.autocast has it in low precision too: pools of largest numbers, and sums and
-    ReLUs that several read, as in residual networks, and wherever the backward reads them again; gradients of
-    activations, which products read and the gradient of a bias. One low copy serves products and the others; in FP32 it
-    would be written and read beside that. A ReLU of rounded numbers is the rounded ReLU.
+    """Nodes whose results torch.autocast stores in low precision too: max pools, and sums and ReLUs
+    with several readers, as in residual networks and for the backward pass; gradients of
+    activations read by matmuls and by the gradient of a bias. One low-precision copy serves all
+    readers; FP32 would be an additional copy. A ReLU of rounded numbers equals the rounded ReLU.
     """
     low = view.once(_low_in_autocast)
     sums: set[int] = set()
@@ -79,17 +80,19 @@ def _stored_low(view: View) -> frozenset[int]:
 
 
 def _count_readers(view: View, value: int) -> int:
-    """How many operators read a value, those that only see it through left out."""
+    """Number of readers of a value, through views."""
     count = 0
     for use in view.graph.uses[value]:
         reader = view.graph.nodes[use.node]
-        seen = reader.outputs[0] if reader.op in _VIEWS and reader.outputs else None
-        count += 1 if seen is None else _count_readers(view, seen)
+        viewed = reader.outputs[0] if reader.op in _VIEWS and reader.outputs else None
+        count += 1 if viewed is None else _count_readers(view, viewed)
     return count
 
 
 def _low_in_autocast(view: View) -> frozenset[int]:
-    """Values that torch.autocast has in low precision: what products make, and what follows the types of those."""
+    """Values that torch.autocast computes in low precision: outputs of matmuls and convolutions,
+    and of operators that follow their inputs' types.
+    """
     low: set[int] = set()
     for node in view.graph.nodes:
         row = view.rows[node.id]
@@ -104,10 +107,10 @@ def _low_in_autocast(view: View) -> frozenset[int]:
 
 
 def _tensors(view: View, node: Node) -> list[int]:
-    """Operands but for constant numbers, which have no say in types."""
+    """Operands other than scalar constants, which do not affect type promotion."""
     constants = view.graph.constants
-    known = ((value, constants.get(value)) for value in node.inputs if value is not None)
-    return [value for value, held in known if held is None or held.elements != 1]
+    operands = ((value, constants.get(value)) for value in node.inputs if value is not None)
+    return [value for value, facts in operands if facts is None or facts.elements != 1]
 
 
 PATTERNS = (

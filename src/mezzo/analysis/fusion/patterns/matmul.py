@@ -1,4 +1,4 @@
-"""Matrix products with what stands around them: bias, activation, scale, transposed operands."""
+"""Fusion patterns of matmuls: bias, activation, scale, transposed operands."""
 
 from collections.abc import Sequence
 
@@ -20,11 +20,11 @@ from mezzo.tables.facts import Function
 _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _TENSORRT = "TensorRT 10.15"
-# As of a convolution: a Cast inside takes the kernel apart, one to FP32 behind it is a kernel of its own in BF16.
+# As for convolutions: a Cast inside prevents the fusion; in BF16 a Cast to FP32 after it is a kernel.
 _BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
 _HALVES = Constraint(formats=HALF_FORMATS)
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
-_ROUNDS = 2  # scales that are taken in, one behind the other
+_ROUNDS = 2  # maximum number of consecutive scales
 
 
 def _is_product(view: View, node: Node) -> bool:
@@ -40,7 +40,9 @@ def _is_gemm(view: View, node: Node) -> bool:
 
 
 def _is_flat(view: View, node: Node) -> bool:
-    """A product that ONNX Runtime makes a Gemm: rows by a matrix, of a shape known in full unless they are flat."""
+    """Whether ONNX Runtime rewrites a MatMul as Gemm: the right operand is a matrix, the left has
+    rank 2 or a static shape.
+    """
     left, right = view.shape(node, 0), view.shape(node, 1)
     if view.op(node) != "MatMul" or right is None or len(right) != 2 or None in right:
         return False
@@ -54,7 +56,9 @@ def _adds_bias(view: View, node: Node, last: Node) -> bool:
 
 
 def _adds_gemm_bias(view: View, node: Node, last: Node) -> bool:
-    """A bias of as many numbers as the result has columns, which ONNX Runtime makes a Gemm's third operand."""
+    """Whether a node adds a bias with one number per column, which ONNX Runtime makes the Gemm's
+    third operand.
+    """
     right = view.shape(last, 1)
     for operand in range(2):
         sizes = view.shape(node, operand)
@@ -73,7 +77,7 @@ def _moves_columns(view: View, node: Node, last: Node) -> bool:
 
 
 def _gemm(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """MatMul and a bias, and an activation where no Reshape has to stand between."""
+    """Matches MatMul with a bias, and an activation if no Reshape is needed in between."""
     if not view.is_float(seed) or not _is_flat(view, seed):
         return None
     added = view.sole_reader(seed)
@@ -87,21 +91,23 @@ def _gemm(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
 
 
 def _scaled(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """MatMul with a number that scales an operand or the result, and operands transposed in their last two axes."""
+    """Matches MatMul with scalar scales of an operand or the result, and operands transposed in
+    their last two axes.
+    """
     if view.op(seed) != "MatMul" or not view.is_float(seed):
         return None
     nodes = [seed]
     for operand in range(2):
         reader, place = seed, operand
         for _ in range(_ROUNDS + 1):
-            made = view.maker(reader, place)
-            if made is None or not free(made.id) or view.sole_reader(made) is not reader:
+            producer = view.maker(reader, place)
+            if producer is None or not free(producer.id) or view.sole_reader(producer) is not reader:
                 break
-            scaled = _scaled_operand(view, made)
-            if scaled is None and not _swaps_last_axes(view, made):
+            scaled = _scaled_operand(view, producer)
+            if scaled is None and not _swaps_last_axes(view, producer):
                 break
-            nodes.append(made)
-            reader, place = made, scaled or 0
+            nodes.append(producer)
+            reader, place = producer, scaled or 0
     last = seed
     for _ in range(_ROUNDS):
         scale = view.sole_reader(last)
@@ -113,7 +119,7 @@ def _scaled(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
 
 
 def _scaled_operand(view: View, node: Node) -> int | None:
-    """Which operand a node multiplies with, or divides by, one number; None where it does not."""
+    """Index of the operand that a node multiplies or divides by a scalar; else None."""
     if view.function(node) not in _SCALING or len(node.inputs) != 2:
         return None
     if view.number(node, 1) is not None:

@@ -1,4 +1,6 @@
-"""Norms: written out in small operators, as one operator, and with the residual sum before them."""
+"""Fusion patterns of norms: decomposed, as one operator, and with the residual addition before
+them.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,12 +18,13 @@ _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _EXTENDED = "optimized graphs at level EXTENDED ({})"
 _BF16 = frozenset({DType.BFLOAT16})
-# ONNX Runtime's CUDA sums the statistics in FP32 whatever the data is. A norm written out is found with Casts before it
-# and before its scale, and takes them in; see `norm_joins`, which says who agrees there. Before an operator none is.
+# ONNX Runtime's CUDA kernels accumulate statistics in FP32 for any input type. The fusion of a decomposed norm
+# absorbs Casts before it and before its scale; `norm_joins` computes which nodes agree there. A norm in one
+# operator absorbs no Cast.
 _IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS)
 _SUM_OF_ONE_TYPE = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=True)
-# OpenVINO's CPU converts what an operator of ONNX's reads to FP32 by itself, and what it makes back: the Casts of a
-# file take those places. A norm written out reads and writes what it is given.
+# OpenVINO's CPU plugin converts the input of a norm operator to FP32 and its output back; Casts in the model
+# replace these conversions. A decomposed norm has no such conversions.
 _OPERATOR = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
 _MVN_ASKS = Constraint(inside=Inside.FLOAT32, formats=_BF16, is_linked=True)
 _BOUNDS = frozenset({"Add", "Clip", "Max"})
@@ -30,7 +33,7 @@ _RANK_OF_SKIP = 3  # batch, rows, channels
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """A norm that was found: its nodes, what it normalizes, and the node that gives its result."""
+    """A matched norm: its nodes, its input value, and its last node."""
 
     nodes: tuple[Node, ...]
     value: int
@@ -39,9 +42,10 @@ class Norm:
 
 
 def _norm_of(view: View, root: Node, free: Free, *, by_division: bool = True) -> Norm | None:
-    """The norm around a root: mean, difference, squares, their mean, epsilon, root, quotient, scale, shift.
+    """The norm around a root: mean, difference, squares, their mean, epsilon, root, quotient,
+    scale, shift.
 
-    `by_division`: the root is divided by, not its reciprocal taken.
+    `by_division`: only norms that divide by the root, without a reciprocal.
     """
     if view.function(root) not in (Function.SQRT, Function.RSQRT) or not view.is_float(root):
         return None
@@ -78,20 +82,20 @@ def _norm_of(view: View, root: Node, free: Free, *, by_division: bool = True) ->
 
 
 def _handing_on(view: View, node: Node) -> set[int]:
-    """Operators that hand on what a node makes; who reads those is asked of the node itself."""
-    found: set[int] = set()
+    """Identity operators after a node; their readers count as the node's."""
+    operators: set[int] = set()
     pending = [value for value in node.outputs if value is not None]
     while pending:
         for use in view.graph.uses[pending.pop()]:
             reader = view.graph.nodes[use.node]
             if view.hands_on(reader) and reader.outputs[0] is not None:
-                found.add(reader.id)
+                operators.add(reader.id)
                 pending.append(reader.outputs[0])
-    return found
+    return operators
 
 
 def _squared(view: View, node: Node) -> int | None:
-    """The value whose square a node makes."""
+    """The value that a node squares; else None."""
     function = view.function(node)
     value = node.inputs[0] if node.inputs else None
     is_power = function is Function.POWER and view.number(node, 1) == 2.0
@@ -101,7 +105,7 @@ def _squared(view: View, node: Node) -> int | None:
 
 
 def _is_centred(view: View, node: Node, free: Free) -> bool:
-    """Whether a node takes from a value its own mean."""
+    """Whether a node subtracts a value's mean from it."""
     if view.function(node) is not Function.SUBTRACT or not free(node.id):
         return False
     mean = view.maker(node, 1)
@@ -109,7 +113,7 @@ def _is_centred(view: View, node: Node, free: Free) -> bool:
 
 
 def _quotient(view: View, root: Node, base: int, nodes: list[Node]) -> Node | None:
-    """The node that divides by the root, in one step or by way of its reciprocal."""
+    """The node that divides by the root, directly or through its reciprocal; else None."""
     reader = view.sole_reader(root)
     if reader is None:
         return None
@@ -132,7 +136,7 @@ def _quotient(view: View, root: Node, base: int, nodes: list[Node]) -> Node | No
 
 
 def _affine(view: View, end: Node, nodes: list[Node], free: Free, *, takes_shift: bool) -> Node:
-    """The node that scales, or scales and shifts, by constants, if there is one."""
+    """The last node of a constant scale and shift after a norm; the norm's own end without one."""
     for function in (Function.MULTIPLY, Function.ADD) if takes_shift else (Function.MULTIPLY,):
         reader = view.sole_reader(end)
         if reader is None or view.function(reader) is not function or not free(reader.id):
@@ -165,7 +169,9 @@ def _operator(*ops: str) -> Match:
 
 
 def _by_l2(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """A value divided by its own L2 norm, which is bounded from below: norm, bound, maybe Expand, quotient."""
+    """Matches a value divided by its L2 norm with a lower bound: norm, bound, optional Expand,
+    quotient.
+    """
     if view.function(seed) is not Function.DIVIDE or not view.is_float(seed):
         return None
     nodes, last = [seed], view.maker(seed, 1)
@@ -174,7 +180,7 @@ def _by_l2(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
         last = view.maker(last, 0)
     if last is not None and view.op(last) in _BOUNDS:
         nodes.append(last)
-        last = next((made for made in (view.maker(last, 0), view.maker(last, 1)) if made is not None), None)
+        last = next((maker for maker in (view.maker(last, 0), view.maker(last, 1)) if maker is not None), None)
     if last is None or view.op(last) != "ReduceL2" or not view.same(last.inputs[0], seed.inputs[0]):
         return None
     nodes.append(last)
@@ -184,7 +190,9 @@ def _by_l2(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
 
 
 def _with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """A LayerNormalization, in one operator or written out, and the sum of two activations that it normalizes."""
+    """Matches a LayerNormalization, as one operator or decomposed, and the addition of two
+    activations before it.
+    """
     return _operator_with_sum(view, seed, free) or _written_out_with_sum(view, seed, free)
 
 
@@ -205,7 +213,9 @@ def _written_out_with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] 
 
 
 def _joined_by_sum(view: View, nodes: tuple[Node, ...], value: int | None, free: Free) -> Sequence[Node] | None:
-    """A norm and the sum before it. Nothing else reads the sum: ONNX Runtime's CPU leaves one that goes on alone."""
+    """A norm and the addition before it, if the sum has no other readers: otherwise ONNX Runtime's
+    CPU provider does not fuse them.
+    """
     if value is None:
         return None
     seed = nodes[0]
@@ -219,7 +229,7 @@ def _joined_by_sum(view: View, nodes: tuple[Node, ...], value: int | None, free:
 
 
 def _adds_rows(view: View, node: Node) -> bool:
-    """A sum of two activations of three axes and one shape, known in full."""
+    """Whether a node adds two activations of rank 3 and one static shape."""
     if view.function(node) is not Function.ADD or not view.is_float(node):
         return False
     if any(value is None or view.is_constant(value) for value in node.inputs):
@@ -242,7 +252,9 @@ def _kernel(
     least: int = 2,
     joins: Callable[[View], Sequence[Join]] | None = None,
 ) -> Kernel:
-    """One target's row. Where nothing is said, ONNX Runtime's: its CPU has no low kernels, and CUDA's sum in FP32."""
+    """One target's row. The default constraint is ONNX Runtime's: FP32 accumulation on CUDA, and no
+    low-precision kernels on the CPU.
+    """
     if asks is None:
         asks = Constraint(inside=Inside.FLOAT32) if target == "onnxruntime-cpu" else _IN_FLOAT32
     return Kernel(

@@ -1,4 +1,6 @@
-"""Rotary position embeddings in small operators: x times cosines, plus x turned by half times sines."""
+"""Fusion pattern of rotary position embeddings: x times cosines plus rotated halves of x times
+sines.
+"""
 
 from collections.abc import Sequence
 
@@ -13,7 +15,7 @@ _PARTS = frozenset({"Slice", "Split"})
 
 
 def _rotary(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """All of it before the sum that ends it."""
+    """Matches the pattern, with the final addition as the seed."""
     if view.function(seed) is not Function.ADD or not view.is_float(seed):
         return None
     products = [view.maker(seed, operand) for operand in range(2)]
@@ -30,7 +32,9 @@ def _rotary(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
 
 
 def _turned(view: View, straight: Node, turned: Node) -> list[Node] | None:
-    """What turns a value by half before one product, where the other is of the same value: Concat, Neg, the parts."""
+    """Nodes that rotate the halves of a value before one multiplication (Concat, Neg, slices), if
+    the other multiplies the same value; else None.
+    """
     if not view.function(straight) is view.function(turned) is Function.MULTIPLY:
         return None
     for operand in range(2):
