@@ -57,14 +57,14 @@ _NAMES = {
 # The terms of words in text and names, and how many are left. Lower the number with what you rewrite.
 _TERMS = {**PRIVATE_WORDS, "crew": "executor", "wishes": "options", "rig": "evaluator"}
 _LEFT = {
-    "beside": 304,
-    "told": 293,
-    "stands": 244,
-    "nobody": 125,
-    "whoever": 52,
-    "somebody": 25,
+    "beside": 60,
+    "told": 42,
+    "stands": 75,
+    "nobody": 11,
+    "whoever": 9,
+    "somebody": 2,
     "crew": 0,
-    "wishes": 1,
+    "wishes": 20,
     "rig": 0,
 }
 

@@ -1,6 +1,5 @@
-"""What a calibrator is given and gives back: what was seen of a tensor, the integers that are to hold it, and the range
-that they cover.
-"""
+"""Calibrator contract: observed statistics of a tensor and a quantized grid in, a clipping range
+out."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
     from mezzo.ir.columns import Ints
 
 
-# What is asked for in place of a calibrator where ranges are to be found as the model runs.
+# The option value for dynamic quantization, in place of a calibrator's name.
 NO_CALIBRATOR = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers from `low` to `high`, both with it."""
+    """A closed interval from `low` to `high`."""
 
     low: float
     high: float
@@ -32,23 +31,23 @@ class Range:
 
     @property
     def largest(self) -> float:
-        """The largest magnitude in it."""
+        """Largest magnitude in the range."""
         return max(abs(self.low), abs(self.high))
 
     def union(self, other: "Range") -> "Range":
-        """The smallest range that holds both."""
+        """The smallest range that contains both."""
         return Range(min(self.low, other.low), max(self.high, other.high))
 
     def with_zero(self) -> "Range":
-        """The smallest range that holds this one and zero."""
+        """The smallest range that contains this one and zero."""
         return Range(min(self.low, 0.0), max(self.high, 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """The numbers that a tensor may be held in. `is_symmetric`: zero stands in the middle, at 0 where they have a sign.
-    `is_narrow`: the smallest integer is left out where no largest answers it, as in -127 to 127.
-    """
+    """Quantized values that a tensor may take. `is_symmetric`: zero is in the middle, at 0 for
+    signed types. `is_narrow`: the smallest integer is unused if its negative does not exist, as in
+    -127 to 127."""
 
     dtype: DType
     is_symmetric: bool = False
@@ -56,44 +55,42 @@ class Grid:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Smallest and largest number."""
+        """Smallest and largest quantized value."""
         low, high = storage_span(self.dtype)
         return max(low, -high) if self.is_narrow else low, high
 
     @property
     def is_even(self) -> bool:
-        """Whether all steps are of one size, as those of integers are."""
+        """Whether all steps have the same size, as for integers."""
         return integer_span(self.dtype) is not None
 
     @property
     def steps(self) -> int:
-        """How many steps lie between the smallest and the largest integer. U8: 255."""
+        """Number of steps between the smallest and the largest integer. U8: 255."""
         low, high = self.span
         return high - low
 
     @property
     def middle(self) -> int:
-        """What stands for zero on a symmetric grid. S8: 0, U8: 128."""
+        """Zero point of a symmetric grid. S8: 0, U8: 128."""
         low, high = self.span
         return 0 if low < 0 else (low + high + 1) // 2
 
     def covered(self, wanted: Range) -> Range:
-        """The range that integers cover at the least if they are to hold a range: zero with it, and as far to both
-        sides on a symmetric grid.
-        """
-        held = wanted.with_zero()
-        return Range(-held.largest, held.largest) if self.is_symmetric else held
+        """The range that the grid covers to represent a range: extended to zero, and symmetric on a
+        symmetric grid."""
+        extended = wanted.with_zero()
+        return Range(-extended.largest, extended.largest) if self.is_symmetric else extended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What was seen of a tensor, or of one slice of it.
+    """Statistics of a tensor, or of one slice of it.
 
-    `extremes` are of all finite numbers, None where there was none. `counts` has an odd length: the one in the middle
-    counts magnitudes below `width`, a power of two, and the n-th above or below it those from n to n + 1 widths, on
-    their side of zero. Counted are `samples`, each of which stands for as many numbers as its tensor had per sample;
-    `zeros` of those in the middle are exactly zero. NaN and infinities are in neither.
-    """
+    `extremes`: of all finite elements, None if there are none. `counts`: a histogram of odd length;
+    the middle bin counts magnitudes below `width`, a power of two, and the n-th bin above or below
+    it those from n to n + 1 widths with that sign. It counts `samples` elements of `count`, `zeros`
+    of them exactly zero, without NaN and infinities."""
 
     count: int
     nans: int
@@ -106,17 +103,16 @@ class Summary:
 
     @property
     def strangers(self) -> int:
-        """How many numbers were left out, as they are no finite numbers."""
+        """Number of elements left out: NaN and infinities."""
         return self.nans + self.infinities
 
 
 class Calibrator(ABC):
-    """One way to choose a range. `name` is its option, `summary` its line in the table; `also` are other words for it.
-    `needs_even`: it takes the steps of a grid to be of one size.
+    """One way to choose a clipping range. `name`: its option; `summary`: its line in the table;
+    `also`: aliases; `needs_even`: it requires a grid with steps of one size.
 
-    A subclass may be a frozen dataclass with a setting, which `setting` reads: "percentile=99.9". One that is shipped
-    keeps nothing: `collect` and `of` are for what a user brings.
-    """
+    A subclass may be a frozen dataclass with a setting, parsed by `setting`: "percentile=99.9".
+    Those shipped with mezzo are stateless: `collect` and `of` are for calibrators of users."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -125,18 +121,20 @@ class Calibrator(ABC):
 
     @abstractmethod
     def choose(self, seen: Summary, grid: Grid) -> Range:
-        """Choose the range that a grid is to cover; numbers beyond it are clipped.
+        """Choose the range that a grid covers; values beyond it are clipped.
 
-        Called only where numbers other than zero were seen. What it gives is cut to what was seen.
+        Called only for tensors with non-zero elements. The result is limited to the observed range.
         """
 
     def collect(self, name: str, numbers: "npt.NDArray[np.float32]") -> None:  # noqa: B027  nothing is a fine default
-        """See what a value holds on one batch, for who chooses by more than a summary. Nothing is kept by default."""
+        """Observe a value on one batch, for calibrators that need more than a summary. The default
+        does nothing."""
 
     def of(self, name: str) -> "Calibrator":
-        """What chooses for a value of that name."""
+        """The calibrator for a value of that name."""
         return self
 
     def setting(self, text: str) -> "Calibrator":
-        """The same with its setting as written. Raises InputError: it has none, or not this."""
+        """A calibrator with a setting, parsed from text. Raises InputError: it takes none, or not
+        this."""
         raise InputError(f"calibrator {self.name!r} takes no setting, and {text!r} was given; write {self.name}")

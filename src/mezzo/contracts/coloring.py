@@ -1,6 +1,5 @@
-"""What strategies that colour nodes share: one threshold after the other, the nodes around a node, and the agreement of
-what cannot be cast.
-"""
+"""Two-colouring of nodes, shared by colouring strategies: iteration over thresholds, node
+neighbours, and agreement of linked nodes."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -12,18 +11,18 @@ from mezzo.contracts.strategy import Strategy
 from mezzo.ir.columns import Bools, Ints
 from mezzo.ir.nodes import Kind, Node, Role
 
-# Colours free nodes, given which of them may not be low; what is not free keeps what `choices` say.
+# Colours free nodes, given the demoted ones; all other nodes keep the colour of their `choices`.
 Colour = Callable[[Set[int]], list[bool]]
 
 
 class ColouringStrategy(Strategy):
-    """A strategy that parts nodes in two. Over more levels it asks outwards from the base: who leaves it upwards, who
-    of these goes on, and then who of the rest leaves it downwards.
-    """
+    """A strategy that colours nodes in two. With more levels it works outwards from the base: first
+    the nodes above it, level by level, then those of the rest below it."""
 
     @abstractmethod
     def colour(self, split: Split) -> Sequence[bool]:
-        """Say for each node whether it runs low, beyond the threshold. Must respect `choices` and `linked`."""
+        """For each node, whether it runs low, beyond the threshold. Must respect `choices` and
+        `linked`."""
 
     def assign(self, problem: Problem) -> Sequence[int]:
         while True:
@@ -45,16 +44,15 @@ class ColouringStrategy(Strategy):
 
 
 def _apart(problem: Problem, levels: Ints) -> Bools:
-    """Nodes that have left the base further than those they are linked with, and could have stayed.
+    """Nodes that are further from the base than nodes they are linked with, and need not be.
 
-    Two that cross a threshold together may not have the same levels beyond it.
-    """
+    Two nodes that cross a threshold together may not have the same levels beyond it."""
     line = problem.line
     is_apart = np.zeros(len(levels), bool)
     for threshold, roots in zip(line.thresholds, problem.linked, strict=True):
         linked = np.array(roots, np.int64)
         is_far = (levels > threshold) if threshold >= line.base else (levels <= threshold)
-        stays = np.zeros(len(levels), bool)  # per root: somebody of the group has not crossed
+        stays = np.zeros(len(levels), bool)  # per root: whether a node of the group has not crossed
         stays[linked[~is_far & ~problem.is_absent]] = True
         is_apart |= is_far & stays[linked]
     for level in line.others:
@@ -64,11 +62,11 @@ def _apart(problem: Problem, levels: Ints) -> Bools:
 
 
 def settle(split: Split, colour: Colour) -> Sequence[bool]:
-    """Repeat a colouring until linked nodes agree and loops hand back what they were given.
+    """Repeat a colouring until linked nodes agree and each loop-carried value has one precision.
 
-    A tie of loop state is judged before its body: what it carries back counts as agreeing, and if the body disagrees
-    the tie is demoted. Each round demotes a node for good, or ends.
-    """
+    The tie of a loop-carried value is coloured before its body: the carried value counts as
+    agreeing, and the tie is demoted if the body disagrees. Each round demotes a node for good, or
+    is the last."""
     demoted: set[int] = set()
     while True:
         is_low = colour(demoted)
@@ -79,47 +77,48 @@ def settle(split: Split, colour: Colour) -> Sequence[bool]:
 
 
 def start(split: Split) -> list[bool]:
-    """Nodes whose precision is given."""
+    """Which nodes are fixed to low."""
     return [choice is Choice.LOW for choice in split.choices]
 
 
 def makers(split: Split, node: Node) -> Iterator[tuple[int, Node | None]]:
-    """Each float operand in the node's group: the value, and its maker, None where that is a weight or another source.
+    """Each float operand in the node's group: the value and its producer; None for a weight or
+    another source.
 
-    What a loop carries back is left out: it agrees, or `settle` demotes the tie.
-    """
+    Loop-carried values are left out: they agree, or `settle` demotes the tie."""
     graph = split.graph
     for value, role in zip(node.inputs, node.signature.inputs, strict=True):
         if value is None or role is not Role.GROUP:
             continue
-        maker = graph.nodes[graph.values[value].producer]
-        if maker.kind is Kind.SOURCE:
+        producer = graph.nodes[graph.values[value].producer]
+        if producer.kind is Kind.SOURCE:
             yield value, None
-        elif maker.id < node.id:
-            yield value, maker
+        elif producer.id < node.id:
+            yield value, producer
 
 
 def makes_low(split: Split, is_low: Sequence[bool], value: int) -> bool:
-    """Whether a value's maker hands it on low: it runs low, in the value's group, and is not asked to hand on high."""
+    """Whether a value's producer outputs it in low precision: it runs low, the value is in its
+    group, and its output is not kept high."""
     graph = split.graph
-    maker = graph.nodes[graph.values[value].producer]
-    if value not in maker.outputs or maker.signature.outputs[maker.outputs.index(value)] is not Role.GROUP:
+    producer = graph.nodes[graph.values[value].producer]
+    if value not in producer.outputs or producer.signature.outputs[producer.outputs.index(value)] is not Role.GROUP:
         return bool(split.holds_low[value])
-    return is_low[maker.id] and maker.id not in split.hands_on_high
+    return is_low[producer.id] and producer.id not in split.hands_on_high
 
 
 def readers(split: Split, node: Node) -> Iterator[tuple[Node, Role]]:
-    """Everyone who reads a float result in the node's group, with the role of the reading port."""
+    """Every use of a float result in the node's group: the node, and the role of its input."""
     graph = split.graph
     for value, role in zip(node.outputs, node.signature.outputs, strict=True):
         if value is not None and role is Role.GROUP:
             for use in graph.uses[value]:
-                reader = graph.nodes[use.node]
-                yield reader, reader.signature.inputs[use.operand]
+                user = graph.nodes[use.node]
+                yield user, user.signature.inputs[use.operand]
 
 
 def _disagreeing(split: Split, is_low: Sequence[bool]) -> set[int]:
-    """Nodes that cannot stay low: a linked node is high, or a loop hands back what is high."""
+    """Nodes that cannot stay low: a linked node is high, or a loop-carried value is high."""
     graph = split.graph
     high_groups = {
         split.linked[number]
@@ -133,7 +132,7 @@ def _disagreeing(split: Split, is_low: Sequence[bool]) -> set[int]:
         carries_high = node.kind is Kind.TIE and any(
             value is not None
             and graph.values[value].producer > node.id
-            and graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE  # a weight is had in each dtype
+            and graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE  # a weight is available in each dtype
             and not makes_low(split, is_low, value)
             for value in node.inputs
         )

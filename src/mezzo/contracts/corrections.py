@@ -1,4 +1,5 @@
-"""What was decided on data to change of a model's constants, so that less is lost where it runs quantized."""
+"""Corrections of a model's constants for INT8 accuracy, chosen on calibration data: SmoothQuant,
+GPTQ, bias correction, float fallback."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,18 +9,17 @@ from mezzo.common.message_style import option
 from mezzo.common.name_matching import names_meant
 
 LEAVE, SMOOTH, WEIGHTS, BIAS = "leave", "smooth", "weights", "bias"
-# In the order in which they are tried: each on what those before have left.
+# In the order in which they are tried, each on the result of the previous ones.
 STEPS = (LEAVE, SMOOTH, WEIGHTS, BIAS)
-# Those tried unless others are named: a bias takes a run of the model for each product, and the others a few in all.
+# The default. Bias correction needs one run per matmul or convolution, the others a few runs in all.
 _USUAL = (LEAVE, SMOOTH, WEIGHTS)
 AUTO, NONE = "auto", "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """What becomes of a constant of the main graph, by its value's name: slices along an axis, counted from the front,
-    are multiplied by a factor each, then a number each is added. Either may be empty. All are FP32 numbers.
-    """
+    """Change of a constant of the main graph, by value name: slices along `axis` are multiplied by
+    one factor each, then one number each is added. Either may be empty. All are FP32."""
 
     value: str
     axis: int
@@ -28,10 +28,9 @@ class Correction:
 
 
 def read_steps(text: str) -> tuple[str, ...]:
-    """The corrections that are to be tried: the usual ones, none, or some by name with commas.
+    """The corrections to try: the default ones, none, or some by name with commas.
 
-    Raises InputError: it says auto or none beside others, or some word twice.
-    """
+    Raises InputError: an unknown or repeated word, or auto or none together with others."""
     words = [word.strip() for word in text.split(",")]
     if words == [AUTO]:
         return _USUAL
@@ -46,6 +45,6 @@ def read_steps(text: str) -> tuple[str, ...]:
 
 
 def settle_words(text: str, choices: Sequence[str]) -> str:
-    """Words with commas as mezzo itself writes them; what is none of the choices stays, and is refused when read."""
-    meant = [(word.strip(), names_meant(word.strip(), dict.fromkeys(choices, ()))) for word in text.split(",")]
-    return ",".join(names[0] if names else word for word, names in meant)
+    """Normalize comma-separated words; unknown ones stay and are rejected when the option is read."""
+    matches = [(word.strip(), names_meant(word.strip(), dict.fromkeys(choices, ()))) for word in text.split(",")]
+    return ",".join(names[0] if names else word for word, names in matches)

@@ -1,9 +1,9 @@
-"""Executors of work that comes in items: this process, unless a cluster of workers was asked for (`mezzo.cluster`).
+"""Executors of independent work items: this process, or a cluster of workers if requested
+(`mezzo.cluster`).
 
-What is to be done is a `Job`: a named class of the project with plain frozen data, never a closure, so that it can be
-sent. Results come in the order of the items whoever did them, so what adds them up in that order has the same bytes
-however the work was split. What has to be seen as a whole stays with whoever asks.
-"""
+The work is a `Job`: a named class of the project with plain frozen data, never a closure, so that
+it can be sent to other processes. Results arrive in the order of the items on every executor, so
+sums over them are bit-identical. Work on the items as a whole stays with the caller."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,38 +21,36 @@ _Given = TypeVar("_Given", covariant=True)
 
 
 class Job(Protocol[_Taken, _Given]):
-    """What is to be done with items. Its fields are plain and frozen; `title` is what people call it: "ranges"."""
+    """Work to do on items. Its fields are plain and frozen; `title` names it for users: "ranges"."""
 
     @property
     def title(self) -> str: ...
     def open(self, models: "Sequence[Model]") -> Callable[[_Taken], _Given]:
-        """Make it ready on models that are open; what comes back is called once per item, in any order.
-
-        Its results depend on the item alone, and not on the items before.
-        """
+        """Prepare the job on open models; the returned function is called once per item, in any
+        order. Its results depend on the item alone, not on earlier items."""
 
 
 class Pending(Protocol[_Given]):
-    """An item that was handed over."""
+    """A submitted item."""
 
     def result(self) -> _Given:
-        """What came of it, waited for. Raises what the job raises."""
+        """Wait for the result. Raises what the job raises."""
 
     def drop(self) -> None:
-        """Nobody waits for it any more."""
+        """Discard the item: its result is no longer needed."""
 
 
 class Team(Protocol[_Taken, _Given]):
-    """Those who do one job. `width` items are worth handing over before the first result is asked for."""
+    """Workers on one job. `width`: items worth submitting before the first result is requested."""
 
     @property
     def width(self) -> int: ...
     def start(self, item: _Taken) -> Pending[_Given]:
-        """Hand an item over."""
+        """Submit an item."""
 
 
 class Executor(Protocol):
-    """Runs jobs. An executor outlives its jobs, and keeps models open between them."""
+    """Runs jobs. An executor outlives its jobs and caches open models between them."""
 
     def team(
         self,
@@ -60,34 +58,33 @@ class Executor(Protocol):
         models: "Callable[[], Sequence[Model]]",
         here: Callable[[], Callable[[Item], Result]],
     ) -> Team[Item, Result]:
-        """Make a job ready. `models` are what it works on, for those who have to open them; `here` makes it ready in
-        this process, where they are open already.
-        """
+        """Prepare a job. `models`: what it works on, for workers that have to open them; `here`:
+        prepares the job in this process, where they are open already."""
 
 
 @runtime_checkable
 class Foresighted(Protocol):
-    """What works better where it is told of several items before they are asked for, `width` of them."""
+    """A function that is faster if it gets several upcoming items at once, `width` of them."""
 
     @property
     def width(self) -> int: ...
     def prepare(self, many: Sequence[Any]) -> None:
-        """These are asked for next. Raises nothing: what cannot be done is said where it is asked for."""
+        """Announce the next items. Raises nothing: failures are reported when an item is processed."""
 
 
 def width_of(worker: object) -> int:
-    """How many items are worth telling it of together."""
+    """How many items to announce together."""
     return worker.width if isinstance(worker, Foresighted) else 1
 
 
 def prepare(worker: object, many: Sequence[Any]) -> None:
-    """Tell it of items that are asked for next, where it wants to know."""
+    """Announce the next items to a worker that accepts this."""
     if isinstance(worker, Foresighted):
         worker.prepare(many)
 
 
 class _Alone(Generic[Item, Result]):
-    """One item after the other, when its result is asked for."""
+    """Serial execution: an item is processed when its result is requested."""
 
     def __init__(self, run: Callable[[Item], Result]) -> None:
         self._run = run
@@ -104,9 +101,9 @@ class _Alone(Generic[Item, Result]):
 
     def finish(self, later: "_Later[Item, Result]") -> Result:
         if not later.is_prepared and self.width > 1:
-            prepare(self._run, [other.item for other in self._waiting])
-            for other in self._waiting:
-                other.is_prepared = True
+            prepare(self._run, [pending.item for pending in self._waiting])
+            for pending in self._waiting:
+                pending.is_prepared = True
         self.drop(later)
         return self._run(later.item)
 
@@ -128,7 +125,7 @@ class _Later(Generic[Item, Result]):
 
 
 class ThisProcess:
-    """Does everything itself, which costs nothing."""
+    """Runs all jobs in this process."""
 
     def team(
         self,
@@ -144,13 +141,13 @@ _at_work: ContextVar[Executor] = ContextVar("at_work", default=HERE)
 
 
 def crew_at_work() -> Executor:
-    """Who works for whoever asks."""
+    """The current executor."""
     return _at_work.get()
 
 
 @contextmanager
 def working_with(executor: Executor) -> Iterator[None]:
-    """Let an executor do the work while this lasts."""
+    """Context manager that sets the current executor."""
     token = _at_work.set(executor)
     try:
         yield
@@ -159,17 +156,18 @@ def working_with(executor: Executor) -> Iterator[None]:
 
 
 def in_turn(team: Team[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-    """Items with their results, in their order; at most `team.width` are with the team, and no item is made before."""
+    """Items with their results, in order; at most `team.width` are submitted ahead, and later items
+    are not created yet."""
     waiting: deque[tuple[Item, Pending[Result]]] = deque()
     try:
         for item in items:
             waiting.append((item, team.start(item)))
             if len(waiting) >= team.width:
-                first, pending = waiting.popleft()
-                yield first, pending.result()
+                done, pending = waiting.popleft()
+                yield done, pending.result()
         while waiting:
-            first, pending = waiting.popleft()
-            yield first, pending.result()
+            done, pending = waiting.popleft()
+            yield done, pending.result()
     finally:
         for _, pending in waiting:
             pending.drop()

@@ -1,8 +1,5 @@
-"""What a front end is: the only part that knows an IR. It opens models, reads them as graphs and carries edits out.
-
-Whoever plans, judges and searches takes these contracts, and never asks which front end stands behind them. What a
-model's numbers are asked is in `lab`.
-"""
+"""Front end contract: opens models, reads them as graphs and applies edits; the only part that
+knows an IR. Running models is in `lab`."""
 
 import os
 from abc import ABC, abstractmethod
@@ -32,23 +29,23 @@ Progress = Callable[[str, int, int], None]  # (stage, done, total)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """How the users of a front end are spoken to."""
+    """Terms of a front end for user messages."""
 
     form: str  # what a model is: "is not valid ONNX"
     checker: str  # who says so: "the ONNX checker"
     version: str  # what the dialect's versions are called: "opset"
-    sources: tuple[str, ...]  # what is opened beside a path: "an onnx.ModelProto"
+    sources: tuple[str, ...]  # what is opened other than a path: "an onnx.ModelProto"
     elsewhere: str = ""  # what to do for formats that its results cannot have
 
 
 class Frontend(ABC):
-    """One kind of model. `name` is what it is called, `dialect` that of its operators, whose version a model states.
+    """One kind of model. `name`: its option; `dialect`: of its operators, whose version a model
+    states.
 
-    `suffixes` are the ends of its files' names; "" stands for all that are no other front end's. `facts` are of
-    operators that mezzo has no table of, by dialect and operator. `usual_target` is what must load a result where
-    nobody names another; None where that hangs on the format. `formats` are what results are converted to. It is asked
-    of every source, so importing it loads no library.
-    """
+    `suffixes`: file name endings; "" matches all files of no other front end. `facts`: of operators
+    without a table in mezzo, by dialect and operator. `usual_target`: the default target; None if
+    it depends on the format. `formats`: those of results. Every source is offered to every front
+    end, so importing one must not load its libraries."""
 
     name: ClassVar[str]
     dialect: ClassVar[str]
@@ -60,7 +57,7 @@ class Frontend(ABC):
 
     @abstractmethod
     def opens(self, source: object) -> bool:
-        """Whether a source that is no path is a model of this kind; by its type, and nothing is imported for it."""
+        """Whether a source that is no path is a model of this kind, by its type, without imports."""
 
     @abstractmethod
     def open(self, source: Any, *, trust_external_paths: bool, progress: Progress | None) -> "Model":
@@ -73,7 +70,7 @@ class Frontend(ABC):
 
 
 class Standing(Protocol):
-    """How a model as it came stands with its checker. `fault` is what that has against it, valid or not."""
+    """Validity of the original model. `fault`: the checker's complaint, for valid models too."""
 
     @property
     def is_valid(self) -> bool: ...
@@ -82,30 +79,29 @@ class Standing(Protocol):
 
 
 class Fault(NamedTuple):
-    """What a checker has against a result, and the nodes that it speaks of, by id; empty where it names none."""
+    """A checker's complaint about a result, and the ids of the nodes it names, if any."""
 
     text: str
     culprits: Set[int]
 
 
 class Record(NamedTuple):
-    """What a model tells of how it was made, or what is wrong with that."""
+    """A model's recorded conversion, or what is wrong with the record."""
 
     text: str | None
     fault: str | None
 
 
 class Applied(NamedTuple):
-    """What an application has done beside its edits: names of the operators it has put in, Casts apart; names of all
-    nodes in their new order, None where that is the graph's.
-    """
+    """Side effects of an application: names of operators added other than Casts, and all node names
+    in their new order, None if unchanged."""
 
     added: tuple[str, ...]
     order: Sequence[str] | None
 
 
 class Port(NamedTuple):
-    """An input or output of a model that is a tensor. Inputs that have a default count."""
+    """A tensor input or output of a model. Inputs with a default count."""
 
     name: str
     is_input: bool
@@ -113,7 +109,7 @@ class Port(NamedTuple):
 
 
 class Extract(NamedTuple):
-    """A part of a model as a model of its own: how many nodes it has, what it reads and what it gives."""
+    """A part of a model as its own model: number of nodes, inputs and outputs."""
 
     part: Artifact
     nodes: int
@@ -122,35 +118,32 @@ class Extract(NamedTuple):
 
 
 class Store(Protocol):
-    """Where results are written, of a front end whose models are files.
+    """Writer of results, for front ends whose models are files.
 
-    `companions` are the files that the source has beside the first. `data_suffix` ends the name of a result's external
-    data, and may be set.
-    """
+    `companions`: further files of the source. `data_suffix`: ending of the name of a result's
+    external data; may be set."""
 
     data_suffix: str
 
     @property
     def companions(self) -> Sequence[str]: ...
     def write(self, result: Artifact, dst: str | os.PathLike[str], *, overwrite: bool) -> int:
-        """Write a result, all at once or not at all. Returns its size in bytes, with all its files.
+        """Write a result atomically. Returns its size in bytes, with all its files.
 
-        Raises InputError: the place cannot be written, or is the source's and `overwrite` is not given.
-        """
+        Raises InputError: the path cannot be written, or is the source's without `overwrite`."""
 
     def load(self, path: Path) -> Artifact:
-        """Read a result back whole."""
+        """Read a result back with all weights."""
 
 
 class Model(Protocol):
-    """A model that came in. It is never changed: every reading works on a copy, and what is refused leaves no trace.
+    """An opened model. It is never changed: every reading works on a copy.
 
-    `name` is what errors call it, `path` the file that holds it as it is, None where none does. `version` is that of
-    its dialect, None where it states none. `record` is what it tells of how it was made. `original` is what came in,
-    large weights perhaps left where they are. `leniency` is what to tell the user once a result was held to less than
-    the full check. `store` is None where results are no files, `lab` where nothing can be run. `given` is the model
-    that came in, where this one was fused from it; else itself.
-    """
+    `name`: for errors; `path`: its file, None if there is none. `version`: its opset, None if it
+    states none. `record`: its recorded conversion. `original`: the model object, large weights
+    possibly not loaded. `leniency`: a note that a result did not get the full check. `store`: None
+    if results are not files; `lab`: None if nothing can be run. `given`: the model that this one
+    was fused from; else itself."""
 
     @property
     def frontend(self) -> Frontend: ...
@@ -182,108 +175,102 @@ class Model(Protocol):
     # -- reading --------------------------------------------------------------------------------------------------
 
     def read(self, low: DType, version: int | None = None) -> Reading:
-        """Read the model as a graph, at another version if asked. Raises ModelError: it has no sound structure."""
+        """Read the model as a graph, at another opset if requested. Raises ModelError: its
+        structure is invalid."""
 
     def next_version(self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
-        """The smallest step of the version that lets some of the wanted nodes run in what they are wanted in; None
-        where none helps.
-
-        No step goes beyond `limit`, where one is given.
-        """
+        """The smallest higher opset, up to `limit`, that allows some of the given nodes to run in
+        the given dtypes; None if none does."""
 
     def obstacle(self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
-        """What keeps the model from a version that would let more of the wanted nodes run in what they are wanted in:
-        the node, why, and what to do. None where no version would, or nothing keeps it.
-        """
+        """Why the opset cannot be raised to allow more of the given nodes in the given dtypes: the
+        node, the cause and a remedy. None if no opset would help, or nothing prevents it."""
 
     def least_version(self, reading: Reading, first: Reading, nodes: Mapping[DType, Sequence[int]]) -> int:
-        """The smallest version, from the model's own to that of `reading`, that lets nodes of it run as they do.
-        `first` is the model as it came: what is legal there needs no step.
-        """
+        """The smallest opset, from the model's own to that of `reading`, that allows `nodes` to run
+        as planned. `first`: the model's own reading; dtypes legal there need no step."""
 
     def weights(self, reading: Reading, values: Sequence[int]) -> "Iterator[tuple[int, npt.NDArray[np.float32]]]":
-        """The numbers of constants, in FP32 and in their shapes, bodies' included: one at a time, in the order of
-        `values`. What is no constant of floats is left out. Asked of a reading that is not spent.
+        """The elements of constants as FP32 arrays in their shapes, subgraphs included: lazily, in
+        the order of `values`. Values that are no float constants are left out. The reading must be
+        unspent.
 
-        Raises ModelError: a constant cannot be read.
-        """
+        Raises ModelError: a constant cannot be read."""
 
     def widened(self) -> "Model":
-        """The model on FP32 in place of lower floats, between inputs and outputs of the types that they have; itself
-        where it has none, or cannot be widened. Weights keep their numbers; a result of it is a result of this model.
-        """
+        """The model in FP32 instead of lower floats, with its input and output types unchanged;
+        itself if it has none or cannot be widened. Weights keep their values; a result of it is a
+        result of this model."""
 
     def fused(
         self, reading: Reading, apart: Sequence[int], copied: float = 1.0, respellings: "Sequence[Respelling]" = ()
     ) -> "Model":
-        """The model in normal form: constants folded, no-ops and dead operators gone, operators folded into those
-        before them that can say as much, where nobody else reads what is between them, and written as others that
-        runtimes know better; itself where nothing changes. Nodes of `apart` stay as they are.
+        """The model in normal form: constant folding, removal of no-ops and dead code, fusion of
+        operators into their producers where nothing else uses the value between, and rewrites that
+        runtimes recognize; itself if nothing changes. Nodes of `apart` stay unchanged.
 
-        What is left keeps its names, and its numbers but for rounding. A result of it is a result of this model too.
-        `copied`: bytes that a second copy of a constant takes in the result, as a share of its own, 1 where it stays
-        FP32; nothing is copied that makes the result larger than the model. `respellings` are those of a target.
-        """
+        Remaining nodes keep their names, and values are equal up to rounding. A result of it is a
+        result of this model. `copied`: size of a second copy of a constant in the result, relative
+        to its own, 1 if it stays FP32; nothing is copied that makes the result larger than the
+        model. `respellings`: the target's rewrites."""
 
     def corrected(self, corrections: "Sequence[Correction]") -> "Model":
-        """The model with constants of its main graph changed; itself where there are no corrections.
+        """The model with changed constants of its main graph; itself without corrections.
 
-        Raises InputError: one is no constant of FP32 numbers there, or of another shape.
-        """
+        Raises InputError: a name is no FP32 constant there, or has another shape."""
 
     # -- applying -------------------------------------------------------------------------------------------------
 
     def apply(self, reading: Reading, edits: "Sequence[Edit]") -> Artifact:
-        """Carry edits out. The reading is spent; the result may share weights with the source until it is written."""
+        """Apply edits. The reading is spent; the result may share weights with the source until it
+        is written."""
 
     def applied(self, reading: Reading) -> Applied:
-        """What an application to the reading has done beside its edits."""
+        """Side effects of applying edits to the reading."""
 
     def replaced(self, result: Artifact, low: "DType", find: "Callable[[Graph], Sequence[Replacement]]") -> Artifact:
-        """A result of this model with one operator in place of each group that `find` finds in its graph, read with
-        `low` as its low float. The result itself is not changed.
-        """
+        """A copy of the result with each group that `find` returns for its graph replaced by one
+        operator; `low` is the low float for reading."""
 
     def unchanged(self, reading: Reading) -> Artifact:
-        """The model as it was read, to be handed on as it is. The reading is spent."""
+        """The model as it was read, without edits. The reading is spent."""
 
     def fault(self, graph: "Graph", result: Artifact) -> Fault | None:
-        """What the checker has against a result of the graph; None if nothing. It is held to what the source passes."""
+        """The checker's complaint about a result of the graph; None if valid. It must pass the
+        checks that the source passes."""
 
     def note_record(self, result: Artifact, text: str) -> None:
-        """Let a result say how it was made."""
+        """Write the conversion record into a result's metadata."""
 
     def runnable(self, result: Artifact) -> Artifact:
-        """A result, or the model as it came, as a lab takes it beside another; its weights need not be in memory."""
+        """A result, or the original, in the form that a lab compares; weights may stay on disk."""
 
     def materialize(self, result: Artifact) -> Artifact:
-        """A result with all its weights, as users of Python get it."""
+        """A result with all its weights, for Python users."""
 
     def size_of(self, whole: Artifact) -> int:
-        """The size of a result with all its weights, in bytes."""
+        """Size of a result with all its weights, in bytes."""
 
     # -- looking --------------------------------------------------------------------------------------------------
 
     def ports(self, result: Artifact | None = None) -> tuple[Port, ...]:
-        """Inputs and outputs that are tensors of a known type: the model's own, or those of a result."""
+        """Tensor inputs and outputs of known type: the model's own, or those of a result."""
 
     def low_weights(self) -> DType | None:
-        """The low dtype that holds more of the model's weights than FP32 does; None where FP32 holds as many."""
+        """The low dtype that holds more of the model's weights than FP32; None if FP32 holds as
+        many."""
 
     def operators(self) -> Set[tuple[str, str]]:
-        """Dialect and name of every operator in the model, bodies and functions included."""
+        """Dialect and name of every operator, subgraphs and functions included."""
 
     def attributes_of(self, op: str) -> Set[str] | None:
-        """Names of the attributes that an operator of the model's own dialect has; None for other operators."""
+        """Attribute names of an operator of the model's own dialect; None for others."""
 
     def show(self) -> str:
         """The typed text of the model: one line per input, weight, node and output."""
 
     def extract(self, reading: Reading, nodes: Sequence[int]) -> Extract:
-        """Make a model of some nodes, and of all that lies between them.
+        """Extract some nodes, and all nodes between them, as a model.
 
-        Raises:
-            InputError: they are no part that can stand alone.
-            ModelError: the type of an input or output is not known.
-            ContractError: the part would be no valid model.
-        """
+        Raises InputError: they cannot form a model. ModelError: the type of an input or output is
+        unknown. ContractError: the part is no valid model."""

@@ -1,4 +1,5 @@
-"""What was decided, why, and the edits that realise it. A plan is data: printed, saved, diffed, edited, replayed."""
+"""Plan record: decisions, reasons and the edits that implement them. A plan is data: printed,
+saved, diffed, edited, replayed."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,9 +18,8 @@ from mezzo.tables.target import Gain
 
 
 class Accumulation(NamedTuple):
-    """Sums in tiles: products are summed in FP32 within `tile` steps of the contracted axis, and the partial sums in
-    `dtype`, rounded after every tile.
-    """
+    """Tiled accumulation: FP32 sums within `tile` steps of the contracted axis; partial sums are
+    added in `dtype`, rounded after every tile."""
 
     dtype: DType
     tile: int
@@ -34,10 +34,10 @@ class Reason(NamedTuple):
 
 
 class Retype(NamedTuple):
-    """The value itself has another dtype: its producer runs in it, or its constant is stored in it.
+    """The value itself gets another dtype: its producer runs in it, or its constant is stored in
+    it.
 
-    `limit`: the constant's finite numbers beyond it are stored as the limit.
-    """
+    `limit`: finite elements of the constant beyond it are clamped to it."""
 
     value: int
     dtype: DType
@@ -45,10 +45,10 @@ class Retype(NamedTuple):
 
 
 class AddCast(NamedTuple):
-    """A further form of the value, made by one cast right after its producer, in the producer's scope.
+    """A further form of the value, made by one cast right after its producer, in the producer's
+    scope.
 
-    `reads`: the form that is cast, where it is not the value itself.
-    """
+    `reads`: the form that is cast, if it is not the value itself."""
 
     value: int
     dtype: DType
@@ -56,7 +56,8 @@ class AddCast(NamedTuple):
 
 
 class AddCopy(NamedTuple):
-    """A further form of a value that comes from a source: a constant stored again, an integer cast again."""
+    """A further form of a source's value: a constant stored a second time, or a second cast of an
+    integer."""
 
     value: int
     dtype: DType
@@ -73,12 +74,12 @@ class Rewire(NamedTuple):
 
 
 class Quantize(NamedTuple):
-    """A further form of the value: its base form quantized, right after the producer of that form, and dequantized
-    again for those who read it. A weight is stored as integers and dequantized.
+    """A further form of the value: its base form quantized, right after that form's producer, and
+    dequantized for its uses. A weight is stored as integers and dequantized.
 
-    `takes_over`: all who read the base form read the dequantized one. Else only `Rewire` with the quantized dtype does.
-    `reader`: who alone reads it, of a weight that is held otherwise for others; it needs no Rewire.
-    """
+    `takes_over`: all uses of the base form read the dequantized one; else only those of a `Rewire`
+    with the quantized dtype. `reader`: the only use, for a weight that other uses need in another
+    form; it needs no Rewire."""
 
     value: int
     how: Quantization
@@ -87,7 +88,8 @@ class Quantize(NamedTuple):
 
 
 class RunDynamic(NamedTuple):
-    """A product runs on integers, and finds the range of its data as it runs: what it reads and makes are floats."""
+    """A matmul or convolution runs with dynamic quantization: INT8 arithmetic, float inputs and
+    outputs."""
 
     node: int
     product: DynamicProduct
@@ -97,7 +99,7 @@ Edit = Retype | AddCast | AddCopy | Quantize | Rewire | RunDynamic
 
 
 class PlannedNode(NamedTuple):
-    """One line of a plan. `cause` is the name of the node that led to it."""
+    """One node of a plan. `cause` is the name of the node that caused its precision."""
 
     name: str
     op: str
@@ -110,9 +112,8 @@ class PlannedNode(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What else the nodes of a plan are known by: those that make a value, and those that read one that none of them
-    makes, by the value's name; the module that a node was exported from; what a value without floats holds.
-    """
+    """Other names of a plan's nodes: producers by value name; users of values that no planned node
+    produces; the modules that nodes were exported from; dtypes of values without floats."""
 
     makers: Mapping[str, tuple[str, ...]]
     readers: Mapping[str, tuple[str, ...]]
@@ -127,17 +128,15 @@ _NO_NAMES = Names({}, {}, {}, {})
 class Plan(Shown):
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
 
-    `dialect` is that of the model, and `version` the one of it that the edits need; None where no step is taken.
-    `settings` are the options that made the plan, by name, for the reader. `limits` are the constants stored within
-    bounds: the name of their source, the bound. `quantized` are the parameters of values, by name, that nodes read or
-    make quantized; `dynamic` are the nodes, by name, that find the range of their data as they run; `corrected` are
-    constants that were changed before anything was planned. `origin` is what the model tells of how it was made, as far
-    as it bears on the plan; `gain` what the target's table says of its speed; `choice` why this format is taken, where
-    nobody has asked for one; `obstacle` what keeps the model from a version at which more would run low; `apart` how
-    many operators compute in a float that the plan has no level of, by that float. `names` are empty where the plan
-    stands apart from its model, as a saved one does. The nodes, the fingerprint and the names are worked out when first
-    asked for: most conversions never do.
-    """
+    `dialect`: the model's; `version`: the opset that the edits need, None if unchanged. `settings`:
+    the options of the plan, by name. `limits`: clamped constants: source name and bound.
+    `quantized`: quantization parameters by value name; `dynamic`: names of nodes with dynamic
+    quantization; `corrected`: constants changed before planning. `origin`: recorded decisions of
+    the model that affect the plan; `gain`: the target's performance row; `choice`: the reason for a
+    default format; `obstacle`: why the opset was not raised though more would run low; `apart`:
+    number of operators that compute in a float that is no level of the plan, by dtype. `names` are
+    empty for a plan loaded without its model. Nodes, fingerprint and names are computed on first
+    access: most conversions need none."""
 
     line: PrecisionLine
     dialect: str
@@ -160,38 +159,38 @@ class Plan(Shown):
 
     @cached_property
     def names(self) -> Names:
-        """What else the nodes are known by."""
+        """Other names of the nodes."""
         return self.make_names()
 
     @cached_property
     def nodes(self) -> tuple[PlannedNode, ...]:
-        """One line per node that holds a precision, in graph order."""
+        """One entry per node with a precision, in graph order."""
         return self.make_nodes()
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the model's structure; a plan fits no other."""
+        """Hash of the model's structure; a plan fits no other."""
         return self.make_fingerprint()
 
     @property
     def high(self) -> DType:
-        """What the plan's model came in."""
+        """The base dtype, that of the model before conversion."""
         return self.line.base_dtype
 
     @property
     def lows(self) -> tuple[DType, ...]:
-        """What the plan's levels beside the base hand on, in their order."""
+        """Output dtypes of the non-base levels, in order."""
         return self.line.beside
 
     @property
     def low(self) -> DType:
-        """The one other dtype of a plan of two levels."""
+        """The one other dtype of a plan with two levels."""
         return self.line.only_other
 
     def with_nodes(self, nodes: Iterable[PlannedNode]) -> "Plan":
-        """The same plan with other lines, to be checked and lowered when it is replayed."""
-        given = tuple(nodes)
-        return replace(self, make_nodes=lambda: given)
+        """The same plan with other nodes, to be checked and lowered when it is replayed."""
+        fixed = tuple(nodes)
+        return replace(self, make_nodes=lambda: fixed)
 
     @cached_property
     def by_name(self) -> dict[str, PlannedNode]:

@@ -1,4 +1,4 @@
-"""What timing a model takes and gives, on whatever runs it."""
+"""Timing records of a model, for any runtime."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How hard to measure: `runs` timed calls per model, in rounds of `calls` with a pause before each round.
+    """Measurement effort: `runs` timed calls per model, in rounds of `calls` with a pause before
+    each round.
 
-    `threads`: what the runtime may use; None leaves it to the runtime, as most users do. `limit_s`: for everything,
-    loading included; a measurement that is not done by then ends with fewer runs, and a child that hangs is ended.
-    """
+    `threads`: of the runtime; None leaves its default. `limit_s`: total time, loading included; a
+    measurement that exceeds it ends with fewer runs, and a child process that hangs is killed."""
 
     runs: int = 40
     calls: int = 4
@@ -21,10 +21,9 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastTime:
-    """A conversion that nobody has a label for. `source`: label of the node that makes what it reads, at `position`, or
-    the name of a graph input. `time_ns` per run of the model; 0 where the runtime does it inside another kernel.
-    `is_quantizing`: a Quantize, or the Dequantize of what one has made; else a Cast.
-    """
+    """Time of a conversion that has no label of its own. `source`: label of the node that produces
+    its operand, at output `position`, or the name of a graph input. `time_ns`: per run; 0 if fused
+    into another kernel. `is_quantizing`: a QuantizeLinear or its DequantizeLinear; else a Cast."""
 
     source: str
     position: int
@@ -35,11 +34,12 @@ class CastTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTimes:
-    """Times of one run of a model, warm. `total_ns` is the whole run, profiled; `by_node` and `spread_ns` by label.
+    """Times of one warm run of a model. `total_ns`: the whole run, profiled; `by_node` and
+    `spread_ns`: by label.
 
-    `mapped_share`: how much of the kernels' time could be given to the nodes it belongs to; the rest was spread over
-    all by weight. `kernels_ns` is that time, `kernel_runs` how many kernels ran, `between_ns` what the run took beside.
-    """
+    `mapped_share`: share of the kernel time attributed to its nodes; the rest was distributed over
+    all by weight. `kernels_ns`: that kernel time; `kernel_runs`: number of kernel calls;
+    `between_ns`: time of the run outside kernels."""
 
     total_ns: float
     by_node: Mapping[str, float]
@@ -52,15 +52,14 @@ class NodeTimes:
 
     @property
     def run_ns(self) -> float:
-        """A run that nothing disturbs: kernels, and what lies between them."""
+        """Time of an unprofiled run: kernels and the time between them."""
         return self.kernels_ns + self.between_ns
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """Medians of models run in turns, in ns, and each one's time over the first one's: the median of the ratios within
-    rounds, with the range that holds their middle half.
-    """
+    """Medians of models timed in interleaved rounds, in ns, and their times relative to the first
+    model: the median of the ratios within rounds, with the interquartile range."""
 
     median_ns: tuple[float, ...]
     ratios: tuple[float, ...]

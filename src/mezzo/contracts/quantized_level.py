@@ -1,4 +1,4 @@
-"""What a problem knows of its quantized level, beside what it knows of every level."""
+"""Data of a problem's quantized level: parameters and constraints that other levels do not have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,35 +10,34 @@ from mezzo.ir.nodes import Use
 
 
 class DynamicWeight(NamedTuple):
-    """A weight of a product that finds the range of its data as it runs: which operand, and how it is held."""
+    """A weight of a matmul with dynamic quantization: its operand and its quantization parameters."""
 
     operand: int
     how: Quantization
 
 
 class DynamicProduct(NamedTuple):
-    """A product that finds the range of its data as it runs: which operand is data, and which are weights."""
+    """A matmul or LSTM with dynamic quantization: the data operand and the weight operands."""
 
     data: int
     weights: tuple[DynamicWeight, ...]
 
     @property
     def weight_operands(self) -> frozenset[int]:
-        """Which operands are weights."""
+        """Positions of the weights."""
         return frozenset(weight.operand for weight in self.weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantized:
-    """By value id. `parameters`: how each value is held that may be quantized. `offsets`: how a constant is held for
-    one of its uses, which adds it to sums of a scale of their own.
+    """Quantization by value id. `parameters`: of each value that may be quantized. `offsets`: of a
+    constant for one use, a bias that is added to sums with their own scale.
 
-    `stay_inside`: values that a kernel makes and reads itself, or hands on as floats alone: nothing is quantized there
-    for it. `hand_on_either`: values whose kernel hands on floats as well as integers: they are quantized only where
-    somebody reads them so. `handed_on`: values whose kernel only moves what it reads: who reads them quantized finds
-    the quantized form before it. `dynamic`: products, by node id, that find ranges as they run; they read floats, but
-    for their weights.
-    """
+    `stay_inside`: values inside a kernel, or output as floats only: nothing is quantized there.
+    `hand_on_either`: values that their kernel can output as floats or integers: quantized only if
+    some use reads them so. `handed_on`: outputs of kernels that only move data: their quantized
+    form is that of the operand. `dynamic`: matmuls and LSTMs, by node id, with dynamic
+    quantization; their inputs are floats, except for weights."""
 
     parameters: Mapping[int, Quantization] = field(default_factory=dict)
     offsets: Mapping[Use, Quantization] = field(default_factory=dict)
@@ -49,7 +48,8 @@ class Quantized:
 
 
 class QuantizedPorts(NamedTuple):
-    """What a node that runs quantized reads and makes so: by use, and by value id. `dynamic`: by node id."""
+    """Quantized inputs, by use, and outputs, by value id, of quantized nodes. `dynamic`: by node
+    id."""
 
     reads: Mapping[Use, Quantization]
     makes: Mapping[int, Quantization]

@@ -1,4 +1,4 @@
-"""A model as its front end holds it, and as it was read."""
+"""Opaque model objects of a front end, and the graph read from one."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -7,16 +7,16 @@ from mezzo.formats.dtypes import DType
 if TYPE_CHECKING:
     from mezzo.ir.graph import Graph
 
-# A model as its front end holds it, such as an onnx.ModelProto: nobody else looks into it.
+# A front end's model object, such as an onnx.ModelProto, opaque to all other packages.
 Artifact = Any
 
 
 class Reading(Protocol):
-    """A graph that was read of a model, good for one application, as read for the dtype `low`.
+    """A graph read from a model for the dtype `low`; usable for one application of edits.
 
-    Names in it last: the same model gives the same ones, at another version too where the node is there. `dialect` is
-    that of its operators, `version` the one of it that it was read at; None where the model states none.
-    """
+    Names are stable: the same model gives the same names, also at another opset if the node exists
+    there. `dialect`: of its operators; `version`: the opset it was read at, None if the model
+    states none."""
 
     @property
     def graph(self) -> "Graph": ...

@@ -1,4 +1,4 @@
-"""What is written in place of several operators of a result that one says."""
+"""Replacement of several operators of a result by one equivalent operator."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,8 @@ from mezzo.ir.nodes import Use
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """One operator in place of `nodes` of a graph, the last of which makes what it makes. `reads`: the uses of those
-    nodes whose values it reads.
-    """
+    """One operator in place of `nodes`; it produces the outputs of the last one. `reads`: the uses
+    of those nodes that become its operands."""
 
     op: str
     nodes: tuple[int, ...]

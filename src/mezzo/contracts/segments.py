@@ -1,22 +1,22 @@
-"""Cuts a run of many steps into segments that fit in memory, where few bytes cross from one to the next.
+"""Segmentation of a long run into parts that fit in memory, with the fewest bytes crossing between
+them.
 
-A segment is loaded once; all batches go through it before the next is loaded, and what later segments read waits on the
-disk meanwhile. Nothing here knows what a step computes.
-"""
+A segment is loaded once and processes all batches before the next is loaded; values for later
+segments wait on the disk. This module does not know what a step computes."""
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# To load one more segment takes about as long as to write and read so much.
+# Loading one more segment takes about as long as writing and reading this many bytes.
 _LOADING_BYTES = 16 << 20
-# In longer runs only the cheapest places of each stretch are tried at first.
+# With more possible cuts, only the cheapest of each stretch are tried at first.
 _MOST_PLACES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one step reads and makes, by the numbers of values, and the weights that it reads, by theirs."""
+    """Inputs and outputs of one step as value numbers, and its weights as weight numbers."""
 
     reads: tuple[int, ...]
     makes: tuple[int, ...]
@@ -25,12 +25,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """A run: steps in an order in which each comes after what it reads.
+    """A run: steps in topological order.
 
-    `sizes_bytes` are of values, `weights_bytes` of weights, `scratch_bytes` what each step takes for itself while it
-    runs. `given` values are there from the start, `results` are wanted at the end, and `kept` cannot leave memory, so
-    that no cut may part those who read one from who makes it.
-    """
+    `sizes_bytes`: of values; `weights_bytes`: of weights; `scratch_bytes`: temporary memory of each
+    step. `given`: values available from the start; `results`: values needed at the end; `kept`:
+    values that cannot leave memory, so no cut may separate their producer from their users."""
 
     steps: Sequence[Step]
     sizes_bytes: Sequence[int]
@@ -42,7 +41,8 @@ class Course:
 
 
 class Segment(NamedTuple):
-    """Steps from `start` to before `stop`, and what they hold at most: weights, values and scratch."""
+    """Steps from `start` up to, excluding, `stop`, and their peak memory: weights, values and
+    scratch."""
 
     start: int
     stop: int
@@ -50,7 +50,8 @@ class Segment(NamedTuple):
 
 
 class Misfit(Exception):
-    """A step, with those that cannot be parted from it, takes more than there is. `needed_bytes` is how much."""
+    """Raised if a step, with those inseparable from it, needs more memory than available.
+    `needed_bytes`: how much."""
 
     def __init__(self, step: int, needed_bytes: int) -> None:
         super().__init__(step, needed_bytes)
@@ -58,10 +59,10 @@ class Misfit(Exception):
 
 
 def cut_course(course: Course, room_bytes: int) -> tuple[Segment, ...]:
-    """Segments that each fit, such that the fewest bytes cross between them; loading one counts as some megabytes.
+    """Segments that each fit in memory, with the fewest bytes crossing; loading a segment counts as
+    some megabytes.
 
-    Quadratic in the steps of a segment at worst. Raises Misfit: some steps fit in no segment.
-    """
+    At worst quadratic in the steps of a segment. Raises Misfit: some steps fit in no segment."""
     if not course.steps:
         return ()
     crossing = crossing_bytes(course)
@@ -76,20 +77,20 @@ def cut_course(course: Course, room_bytes: int) -> tuple[Segment, ...]:
 
 
 def crossing_bytes(course: Course) -> list[int | None]:
-    """What goes over each place before a step, the first and the last end included; None where no cut may be."""
-    last = _last_reads(course)
-    change, barred = [0] * (len(course.steps) + 1), [0] * (len(course.steps) + 1)
+    """Bytes that cross each cut position, both ends included; None where no cut is allowed."""
+    last_use = _last_reads(course)
+    change, blockers = [0] * (len(course.steps) + 1), [0] * (len(course.steps) + 1)
     for number, step in enumerate(course.steps):
         for value in step.makes:
-            if last.get(value, number) > number:
-                tally, size = (barred, 1) if value in course.kept else (change, course.sizes_bytes[value])
-                tally[number + 1] += size
-                tally[last[value] + 1] -= size
+            if last_use.get(value, number) > number:
+                target, size = (blockers, 1) if value in course.kept else (change, course.sizes_bytes[value])
+                target[number + 1] += size
+                target[last_use[value] + 1] -= size
     result: list[int | None] = []
-    held = stuck = 0
-    for gained, lost in zip(change, barred, strict=True):
-        held, stuck = held + gained, stuck + lost
-        result.append(None if stuck else held)
+    crossing = blocking = 0
+    for size_change, blocking_change in zip(change, blockers, strict=True):
+        crossing, blocking = crossing + size_change, blocking + blocking_change
+        result.append(None if blocking else crossing)
     return result
 
 
@@ -98,7 +99,7 @@ def _last_reads(course: Course) -> dict[int, int]:
 
 
 def _cheapest_places(crossing: Sequence[int | None], places: Sequence[int]) -> list[int]:
-    """Some of the places: the first, the last, and the cheapest of each stretch between."""
+    """A subset of the cut positions: the first, the last, and the cheapest of each stretch between."""
     stretch = -(-len(places) // _MOST_PLACES)
     if stretch == 1:
         return [*places]
@@ -109,58 +110,59 @@ def _cheapest_places(crossing: Sequence[int | None], places: Sequence[int]) -> l
 def _cut_at(
     course: Course, crossing: Sequence[int | None], places: Sequence[int], room_bytes: int
 ) -> tuple[Segment, ...]:
-    """The cheapest way from the first place to the last, over segments that fit."""
-    last = _last_reads(course)
+    """The cheapest path from the first to the last cut position over segments that fit."""
+    last_use = _last_reads(course)
     cost: dict[int, int] = {0: 0}
-    way: dict[int, Segment] = {}
+    best_segment: dict[int, Segment] = {}
     ends = set(places)
     for start in places[:-1]:
         if start not in cost:
             continue
-        for stop, needed in _growing(course, last, start):
+        for stop, needed in _growing(course, last_use, start):
             if needed > room_bytes:
                 break
             if stop in ends:
-                over = crossing[stop]
-                assert over is not None, "a place where a cut may be"
-                whole = cost[start] + over + _LOADING_BYTES
-                if stop not in cost or whole < cost[stop]:
-                    cost[stop], way[stop] = whole, Segment(start, stop, needed)
-    if len(course.steps) not in way:
+                crossed = crossing[stop]
+                assert crossed is not None, "a place where a cut may be"
+                total = cost[start] + crossed + _LOADING_BYTES
+                if stop not in cost or total < cost[stop]:
+                    cost[stop], best_segment[stop] = total, Segment(start, stop, needed)
+    if len(course.steps) not in best_segment:
         furthest = max(cost)
-        raise _misfit(course, last, furthest, next(place for place in places if place > furthest))
+        raise _misfit(course, last_use, furthest, next(place for place in places if place > furthest))
     segments, stop = list[Segment](), len(course.steps)
     while stop:
-        segments.append(way[stop])
-        stop = way[stop].start
+        segments.append(best_segment[stop])
+        stop = best_segment[stop].start
     return tuple(reversed(segments))
 
 
 def _misfit(course: Course, last: dict[int, int], start: int, stop: int) -> Misfit:
-    """The step that takes most of those that fit in no segment together."""
+    """The step that needs most memory among those that fit in no segment together."""
     needed = dict(_growing(course, last, start))[stop]
     alone = [next(_growing(course, last, step))[1] for step in range(start, stop)]
     return Misfit(start + alone.index(max(alone)), needed)
 
 
-def _growing(course: Course, last: dict[int, int], start: int) -> Iterator[tuple[int, int]]:
-    """Ends of segments that start at a step, with what each segment holds at most, which never falls.
+def _growing(course: Course, last_use: dict[int, int], start: int) -> Iterator[tuple[int, int]]:
+    """Ends of the segments that start at a step, with the peak memory of each, which never falls.
 
-    A segment holds its weights and what it reads of earlier ones from its begin to its end, what it makes until nobody
-    reads it any more, and what later ones read until its end.
-    """
-    held = alive = peak = 0
-    weights, made, read = set[int](), set[int](), set[int]()
+    A segment holds its weights and its inputs from earlier segments throughout, each value it
+    produces until its last use, and values for later segments until its end."""
+    resident = alive = peak = 0
+    weights, produced, loaded = set[int](), set[int](), set[int]()
     for number in range(start, len(course.steps)):
         step = course.steps[number]
-        held += sum(course.weights_bytes[weight] for weight in {*step.weights} - weights)
+        resident += sum(course.weights_bytes[weight] for weight in {*step.weights} - weights)
         weights |= {*step.weights}
-        outer = {*step.reads} - made - read
-        held += sum(course.sizes_bytes[value] for value in outer)
-        read |= outer
-        made |= {*step.makes}
+        outer = {*step.reads} - produced - loaded
+        resident += sum(course.sizes_bytes[value] for value in outer)
+        loaded |= outer
+        produced |= {*step.makes}
         alive += sum(course.sizes_bytes[value] for value in step.makes)
         peak = max(peak, alive + course.scratch_bytes[number])
-        yield number + 1, held + peak
-        ending = {value for value in (*step.reads, *step.makes) if value in made and last.get(value, number) == number}
+        yield number + 1, resident + peak
+        ending = {
+            value for value in (*step.reads, *step.makes) if value in produced and last_use.get(value, number) == number
+        }
         alive -= sum(course.sizes_bytes[value] for value in ending - course.results)

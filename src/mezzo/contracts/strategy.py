@@ -1,4 +1,5 @@
-"""What a strategy is given and gives back, and what an assignment costs. A strategy is a pure function of a Problem."""
+"""Strategy contract: a pure function from a Problem to a level per node; and the cost of an
+assignment."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class Strategy(ABC):
-    """One algorithm. `name` is its option, `summary` its line in the table, `because` why a node follows another;
-    `leaves` is the rule and reason of a node that nothing led to its precision; `also` are other words for it.
+    """One algorithm. `name`: its option; `summary`: its line in the table; `because`: why a node
+    follows a neighbour; `leaves`: rule and reason of a node that follows nothing; `also`: aliases.
     """
 
     name: ClassVar[str]
@@ -24,64 +25,63 @@ class Strategy(ABC):
 
     @abstractmethod
     def assign(self, problem: Problem) -> Sequence[int]:
-        """Say for each node at which level it runs. Must respect choices and `linked`; ABSENT nodes are ignored and
-        stand at the base.
-        """
+        """The level of each node. Must respect choices and `linked`; ABSENT nodes are ignored and
+        get the base."""
 
 
 def conversions(problem: Problem, levels: Sequence[int]) -> "list[tuple[int, int, int]]":
-    """The conversions an assignment needs: (value, threshold, level that is made), one per value and form.
+    """The conversions that an assignment needs: (value, threshold, resulting level), one per value
+    and form.
 
-    A form is made where some use wants it, or one beyond it.
-    """
+    A form is created if some use needs it or a level beyond it."""
     import numpy as np
 
-    columns, made = problem.graph.columns, problem.made_at(levels)
-    found = []
+    columns, produced = problem.graph.columns, problem.made_at(levels)
+    conversions = []
     for threshold, differs in _differing(problem, levels):
         for value in np.unique(columns.use_value[differs]).tolist():
-            # One way only: whoever is on the maker's side reads it without crossing.
-            found.append((value, threshold, threshold if made[value] > threshold else threshold + 1))
-    return sorted(found)
+            # In one direction only: uses on the producer's side need no conversion.
+            conversions.append((value, threshold, threshold if produced[value] > threshold else threshold + 1))
+    return sorted(conversions)
 
 
 def _differing(problem: Problem, levels: Sequence[int]) -> "Iterator[tuple[int, Bools]]":
-    """By threshold, the uses that stand on the other side of it than what makes their value."""
-    made, wanted = problem.made_at(levels)[problem.graph.columns.use_value], problem.wanted_at(levels)
+    """By threshold: the uses on the other side of it than their value's producer."""
+    produced, needed = problem.made_at(levels)[problem.graph.columns.use_value], problem.wanted_at(levels)
     for threshold in problem.line.thresholds:
-        yield threshold, problem.is_convertible & ((made > threshold) != (wanted > threshold))
+        yield threshold, problem.is_convertible & ((produced > threshold) != (needed > threshold))
 
 
 def casts_of(problem: Problem, levels: Sequence[int]) -> list[tuple[int, DType]]:
-    """The casts an assignment needs: one per value and dtype that some use wants and no form provides."""
+    """The casts that an assignment needs: one per value and dtype that some use needs and no form
+    provides."""
     return [(value, problem.line.dtypes[level]) for value, _, level in conversions(problem, levels)]
 
 
 def cost(problem: Problem, levels: Sequence[int]) -> int:
-    """What an assignment costs: gains forgone, losses and penalties taken and casts made. Min-cut's is the least.
-
-    In the unit of the problem's gains.
-    """
+    """Cost of an assignment: gains forgone, losses, penalties and casts, in the unit of the
+    problem's gains. Min-cut's is minimal."""
     import numpy as np
 
-    counts, at, gains = ~problem.is_absent, np.array(levels, np.int64), problem.gains
-    taken = np.take_along_axis(gains, at[None], axis=0)[0]
-    paid = sum((gains.max(axis=0) - taken)[counts].tolist())
+    is_present, level_of, gains = ~problem.is_absent, np.array(levels, np.int64), problem.gains
+    chosen_gains = np.take_along_axis(gains, level_of[None], axis=0)[0]
+    total = sum((gains.max(axis=0) - chosen_gains)[is_present].tolist())
     for level in problem.line.others:
         penalties = problem.side(level).penalties
         if penalties is not None:
-            paid += sum(penalties[node] for node in np.flatnonzero(counts & (at == level)).tolist())
-    return int(paid) + conversion_cost(problem, levels)
+            total += sum(penalties[node] for node in np.flatnonzero(is_present & (level_of == level)).tolist())
+    return int(total) + conversion_cost(problem, levels)
 
 
 def conversion_cost(problem: Problem, levels: Sequence[int]) -> int:
-    """What the conversions of an assignment cost: one for all who share it, and what single uses pay beside it."""
+    """Cost of an assignment's conversions: one for all uses that share it, plus the costs of single
+    uses."""
     import numpy as np
 
-    columns, use_prices, found = problem.graph.columns, problem.use_prices, 0
+    columns, use_prices, total = problem.graph.columns, problem.use_prices, 0
     for threshold, differs in _differing(problem, levels):
         values = np.unique(columns.use_value[differs & problem.are_shared[threshold]])
-        found += sum(problem.shared_prices[threshold, values].tolist())
+        total += sum(problem.shared_prices[threshold, values].tolist())
         if use_prices is not None:
-            found += sum(use_prices[threshold, differs].tolist())
-    return found
+            total += sum(use_prices[threshold, differs].tolist())
+    return total

@@ -1,4 +1,4 @@
-"""What running whole models side by side on a target takes and gives: times, answers, kernels."""
+"""Side-by-side timing of whole models on a target: loading options, times, outputs and kernels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,11 @@ from mezzo.formats.dtypes import DType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """How a model is loaded to be timed. `threads`: what the runtime may use; None leaves it to the runtime.
+    """How a model is loaded for timing. `threads`: of the runtime; None leaves its default.
 
-    `keeps_types`: where a runtime would choose types by itself, it runs in those that the file states. `limit_s`: how
-    long loading, or a turn, may take before the model's process is ended. `shows_kernels`: it can be asked for those of
-    the runtime's own graph, which takes room on disk for its weights.
-    """
+    `keeps_types`: the runtime uses the file's types where it would choose its own. `limit_s`: time
+    limit for loading and for each turn, after which the process is killed. `shows_kernels`: the
+    runtime's optimized graph can be queried, which needs disk space for its weights."""
 
     threads: int | None = None
     keeps_types: bool = True
@@ -24,11 +23,10 @@ class Loading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What a runtime ran as one piece. `name` and `op` are the runtime's words.
+    """One kernel call of a runtime. `name` and `op`: the runtime's own terms.
 
-    `dtype` is what it computes in, None where the runtime does not tell. `is_conversion`: it only changes a type or a
-    layout. `time_ns` and `calls` are per run of the model.
-    """
+    `dtype`: compute type, None if the runtime does not report it. `is_conversion`: it only changes
+    a type or a layout. `time_ns` and `calls` are per run of the model."""
 
     name: str
     op: str
@@ -40,38 +38,42 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductKernels:
-    """Products of a model that read quantized data, and those of them that the runtime's own graph has in floats, by
-    the node's name.
-    """
+    """Matmuls and convolutions with quantized inputs, and those of them that the runtime's
+    optimized graph computes in floats, by node name."""
 
     planned: tuple[str, ...]
     in_floats: tuple[str, ...]
 
 
 class Runner(Protocol):
-    """A model loaded on a target, in a process of its own that sleeps between its turns."""
+    """A model loaded on a target, in its own process, which sleeps between turns."""
 
     def turn(self, pause_s: float, calls: int) -> float:
-        """Rest, run once untimed, then so many times: the mean of those in ns. Raises ContractError: it failed."""
+        """Pause, run once untimed, then `calls` times: the mean time of those in ns. Raises
+        ContractError: it failed."""
 
     def answer(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """The model's outputs for feeds, by name. Raises ContractError: it failed."""
 
     def kernels(self) -> ProductKernels | None:
-        """The products of the runtime's own graph, of a model that was loaded to show them. Errors are the same."""
+        """Matmuls and convolutions in the runtime's optimized graph, if loaded with `shows_kernels`.
+
+        None if the runtime shows no graph. Raises ContractError: it failed.
+        """
 
     def close(self) -> None:
         """End the process."""
 
 
 class Stopwatch(Protocol):
-    """Loads one model on one target, as often as it is asked."""
+    """Loads one model on one target, any number of times."""
 
     def start(self) -> Runner:
-        """Load the model in a process of its own. Raises ContractError: the target does not load or run it."""
+        """Load the model in its own process. Raises ContractError: the target cannot load or run
+        it."""
 
     def layers(self, runs: int) -> Sequence[Layer]:
-        """Run the model under the runtime's own profiler, which slows it. Errors are those of `start`."""
+        """Run the model under the runtime's profiler, which slows it. Errors are those of `start`."""
 
     def close(self) -> None:
-        """Remove what it has put on disk."""
+        """Remove its temporary files."""

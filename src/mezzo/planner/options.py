@@ -1,4 +1,5 @@
-"""Read the options of a conversion: names become policies, targets and dtypes, and what is unknown is refused."""
+"""Validation of a conversion request: resolves names to policies, targets and dtypes and rejects
+unknown values."""
 
 import math
 import os
@@ -35,8 +36,7 @@ from mezzo.tables.target import Target
 if TYPE_CHECKING:
     from mezzo.planner.recalled import Recalled
 
-# What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
-# there.
+# Default target per format. ONNX Runtime has no BF16 kernels on CPUs; there the ONNX schema decides.
 _USUAL_FORMAT = "fp16"
 _DEFAULT_TARGETS = {
     "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu", "int8,bf16": "openvino-cpu",
@@ -47,15 +47,14 @@ _DEFAULT_TARGETS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """A request, validated. `settings` are the options as given, for the plan.
+    """A validated request. `settings`: the options as passed, for the plan.
 
-    `version` says whether that of the model's dialect may rise, "auto" or "keep": what ONNX's users call the opset.
-    `fuse` says what is fused: "none", "standard" or "simplify".
-    `is_recorded` says whether the result tells how it was made, `is_checked` whether it is run on its target's runtime;
-    `digests` name in it what files the options name. `recalled` is what the model itself tells, where that is kept, and
-    `notes` what the user should hear of it. `choice` says why the format is taken, where nobody has asked for one.
-    `steps` are the corrections that may be tried, and `corrected` those that the model was given on data.
-    """
+    `version`: "auto" or "keep", whether the opset of the model may be raised. `fuse`: "none",
+    "standard" or "simplify". `is_recorded`: whether the result's metadata records the conversion;
+    `digests` identify the files of options in it. `is_checked`: whether the result is run on the
+    target's runtime. `recalled`: decisions recorded in the model's metadata; `notes`: messages
+    about them. `choice`: the reason for the default format. `steps`: the corrections that may be
+    tried; `corrected`: those applied to the model."""
 
     planning: PlanningOptions
     out_of_range: str
@@ -73,17 +72,16 @@ class Options:
 
     @property
     def prepares_model(self) -> bool:
-        """Whether another form of the model is planned: one to be quantized, or normal form on request."""
+        """Whether a rewritten model is planned: prepared for quantization, or in normal form by
+        request."""
         return self.planning.line.quantized is not None or self.fuse == "simplify"
 
 
 def chosen_target(to: str, target: TargetLike) -> Target:
-    """The target asked for, or the default one of a dtype: a target itself, its name, or the path of a target file,
-    which a name that ends in '.toml' is.
+    """The target of a request: a `Target`, a target's name, a path that ends in '.toml', or the
+    default of a format.
 
-    Raises:
-        InputError: there is no such target, or its file is at fault.
-    """
+    Raises InputError: no such target, or its file is invalid."""
     if isinstance(target, Target):
         return target
     if target is None:
@@ -92,28 +90,28 @@ def chosen_target(to: str, target: TargetLike) -> Target:
         return find_target(_DEFAULT_TARGETS[to])
     if isinstance(target, str) and not target.endswith(".toml"):
         return find_target(target)
-    read = load_target(target, find_target)
-    rows = {row.op for row in read.refusals} | {row.op for listing in read.listings for row in listing.kernels}
-    strange = sorted(rows - known_operators())
-    return replace(read, notes=(*read.notes, *(f"target {read.name!r} names operator {op!r}, which no table knows; "
-                                               "is that its name?" for op in strange)))  # fmt: skip
+    table = load_target(target, find_target)
+    rows = {row.op for row in table.refusals} | {row.op for listing in table.listings for row in listing.kernels}
+    unknown = sorted(rows - known_operators())
+    return replace(table, notes=(*table.notes, *(f"target {table.name!r} names operator {op!r}, which no table knows; "
+                                               "is that its name?" for op in unknown)))  # fmt: skip
 
 
 def asked_formats(request: Request) -> str:
-    """The formats asked for, as options have them, or what gains on the target and machine: "bf16", "int8,bf16".
+    """The formats requested, or the fastest for the target on this machine, as an option value:
+    "bf16", "int8,bf16".
 
-    Raises InputError: there is no such format or target.
-    """
+    Raises InputError: no such format or target."""
     return _read_formats(request)[0]
 
 
 def asked_float(request: Request) -> str | None:
-    """The word of the float asked for, alone or beside what is quantized; None where there is none."""
+    """The name of the float format requested, alone or with a quantized one; None if there is none."""
     return next((word for word in read_formats(asked_formats(request)) if word in LOW_DTYPES), None)
 
 
 def _read_formats(request: Request) -> tuple[str, str | None]:
-    """The formats, and where nobody has asked for them, why."""
+    """The formats, and the reason for them if they are a default."""
     if request.to is not None:
         return spell_formats(request.to), None
     if request.target is None:
@@ -177,56 +175,60 @@ def read_options(request: Request) -> Options:
 
 
 def _line_of(words: Sequence[str]) -> PrecisionLine:
-    """The levels of a conversion to these formats: floats stand before the base, which carries what is quantized."""
+    """The levels of a conversion to these formats: floats before the base, quantized formats after
+    it."""
     floats = [LOW_DTYPES[word] for word in words if word in LOW_DTYPES]
-    others = [LEVEL_DTYPES[word] for word in words if word not in LOW_DTYPES]
-    if not others:
+    quantized = [LEVEL_DTYPES[word] for word in words if word not in LOW_DTYPES]
+    if not quantized:
         return line_of(HIGH, *floats)
-    return PrecisionLine(tuple(map(uniform, (*floats, HIGH, *others))), base=len(floats))
+    return PrecisionLine(tuple(map(uniform, (*floats, HIGH, *quantized))), base=len(floats))
 
 
 def _low_of(words: Sequence[str]) -> DType:
-    """What inputs and outputs become that are asked to be low. Nothing but floats crosses a model's border."""
+    """Dtype of inputs and outputs in low precision. Only floats cross a model's border."""
     return next((LOW_DTYPES[word] for word in words if word in LOW_DTYPES), HIGH)
 
 
 def check_quantizes(words: Sequence[str], target: Target) -> None:
-    """Raises InputError: a quantized format is asked for, and the target has no kernels for any."""
-    strange = [word for word in words if LEVEL_DTYPES[word] in QUANTIZED and not target.speaks_of(LEVEL_DTYPES[word])]
-    if strange:
-        gain = target.gain(LEVEL_DTYPES[strange[0]])
+    """Raises InputError: the target has no kernels for a quantized format of the request."""
+    unsupported = [
+        word for word in words if LEVEL_DTYPES[word] in QUANTIZED and not target.speaks_of(LEVEL_DTYPES[word])
+    ]
+    if unsupported:
+        gain = target.gain(LEVEL_DTYPES[unsupported[0]])
         why = "" if gain is None else f" ({gain.because})"
-        able = [name for name, held in find_targets().items() if held.speaks_of(LEVEL_DTYPES[strange[0]])]
+        capable = [name for name, other in find_targets().items() if other.speaks_of(LEVEL_DTYPES[unsupported[0]])]
         raise InputError(
             f"{option('to')} is {','.join(words)!r}, and the table of target {target.name!r} names no kernel in "
-            f"{strange[0]}{why}; choose one of {', '.join(able)} with {option('target')}"
+            f"{unsupported[0]}{why}; choose one of {', '.join(capable)} with {option('target')}"
         )
 
 
 def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> bool:
-    """Whether ranges are to be found at run time.
+    """Whether activations are quantized dynamically, with ranges computed at run time.
 
-    Raises InputError: they are, and no kernel of the target does so; or there is no such calibrator.
-    """
+    Raises InputError: no kernel of the target does so; the calibrator is unknown or takes no
+    setting."""
     name, equals, text = request.calibrator.partition("=")
-    asked = [LEVEL_DTYPES[word] for word in words if LEVEL_DTYPES[word] in QUANTIZED]
-    if not asked or ":" in name or settle_name("calibrator", name, option("calibrator")) != NO_CALIBRATOR:
+    quantized = [LEVEL_DTYPES[word] for word in words if LEVEL_DTYPES[word] in QUANTIZED]
+    if not quantized or ":" in name or settle_name("calibrator", name, option("calibrator")) != NO_CALIBRATOR:
         return False
     if equals:
         raise InputError(f"{option('calibrator')} {name!r} takes no setting, and {text!r} was given; write {name}")
-    if not target.finds_ranges(asked[0]):
-        able = [name for name, held in find_targets().items() if held.finds_ranges(asked[0])]
-        other = f"choose {join_with_or(able)} with {option('target')}, or " if able else ""
+    if not target.finds_ranges(quantized[0]):
+        capable = [name for name, held in find_targets().items() if held.finds_ranges(quantized[0])]
+        other = f"choose {join_with_or(capable)} with {option('target')}, or " if capable else ""
         raise InputError(
             f"{setting('calibrator', NO_CALIBRATOR)} lets ranges be found at run time, and the table of target "
-            f"{target.name!r} names no kernel that does so in {asked[0]}; {other}give {option('data')} and another "
+            f"{target.name!r} names no kernel that does so in {quantized[0]}; {other}give {option('data')} and another "
             f"{option('calibrator')}"
         )
     return True
 
 
 def check_parameters(options: Options) -> Options:
-    """The options. Raises InputError: what they convert to takes scales, and there is no data to give them."""
+    """Return the options. Raises InputError: the formats need scales, and there is no calibration
+    data."""
     planning = options.planning
     if planning.line.quantized is not None and planning.quantized is None and not planning.is_dynamic:
         to = dict(options.settings)["to"]
@@ -240,7 +242,7 @@ def check_parameters(options: Options) -> Options:
 
 
 def check_levels(plan: Plan) -> None:
-    """Raises InputError: a model cannot be given the plan's levels."""
+    """Raises InputError: no model can have the plan's levels."""
     words = words_of(plan.lows)
     if sum(word in LOW_DTYPES for word in words) > 1 or len(words) < len(plan.lows):
         raise InputError(
@@ -251,11 +253,11 @@ def check_levels(plan: Plan) -> None:
 
 
 def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
-    """The options under which a plan is replayed: those it was made with, which `given` may only say again. `given` are
-    the fields of a request that the caller named.
+    """The options for replaying a plan: those it was made with. `given`: the fields that the caller
+    set.
 
-    Raises InputError: one of them is another than the plan's, or unknown to it, or no model takes its levels.
-    """
+    Raises InputError: a field contradicts the plan or is not recorded in it; no model can have the
+    plan's levels."""
     check_levels(plan)
     recorded = dict(plan.settings)
     policy = given.get("policy")
@@ -266,46 +268,48 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
         )
     to = ",".join(words_of(plan.lows))
     recorded["to"] = to
-    asked = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
+    requested = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
     for name in given:
-        text, what = asked[name], option(name)
+        text, flag = requested[name], option(name)
         if name not in recorded:
             raise InputError(
-                f"{what} {text!r} is given beside a plan that does not say what it was made with; leave {what} out, or "
+                f"{flag} {text!r} is given beside a plan that does not say what it was made with; leave {flag} out, or "
                 "plan anew without the plan"
             )
         if text != recorded[name]:
             raise InputError(
-                f"{what} {text!r} contradicts the plan, which was made with {recorded[name]!r}; leave {what} out, or "
+                f"{flag} {text!r} contradicts the plan, which was made with {recorded[name]!r}; leave {flag} out, or "
                 "plan anew without the plan"
             )
     out_of_range = recorded.get("out_of_range", "protect")
     out_of_range = "error" if out_of_range == "error" else "protect"
     fuse = recorded.get("fuse", Request().fuse)
     target = given.get("target", recorded.get("target"))
-    known = find_targets().get(str(target))
-    spells_norms = known is not None and bool(known.norm_quotients)
+    built_in = find_targets().get(str(target))
+    spells_norms = built_in is not None and bool(built_in.norm_quotients)
     if plan.line.quantized is None and not spells_norms:
         return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse))
-    # What a kernel takes in decides where Quantize stands, and how a runtime knows norms: its table is asked.
+    # The target's table decides where Quantize nodes go and which norm patterns its runtime recognizes.
     return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse, target=target))  # type: ignore[arg-type]  # its own field
 
 
-def _read_dtype(what: str, given: FormatLike, words: Sequence[str], formats: Mapping[str, DType] = LOW_DTYPES) -> DType:
-    """FP32 or a format of this conversion, by name; of those that this place takes."""
-    word = read_format(given, what, ("fp32",), formats)
+def _read_dtype(label: str, text: FormatLike, words: Sequence[str], formats: Mapping[str, DType] = LOW_DTYPES) -> DType:
+    """FP32 or a format of this conversion, by name, among those that the option accepts."""
+    word = read_format(text, label, ("fp32",), formats)
     if word not in ("fp32", *words):
         to = ",".join(words)
-        here = join_with_or(["fp32", *(one for one in words if one in formats)])
-        raise InputError(f"{what} is {given!r}; this conversion goes to {to}: write {here}, or {setting('to', word)}")
+        accepted = join_with_or(["fp32", *(candidate for candidate in words if candidate in formats)])
+        raise InputError(
+            f"{label} is {text!r}; this conversion goes to {to}: write {accepted}, or {setting('to', word)}"
+        )
     return {**LEVEL_DTYPES, "fp32": HIGH}[word]
 
 
 def _read_ends(name: str, text: object) -> tuple[float, float]:
-    """Read what an input holds: "lo..hi"."""
-    first, dots, last = str(text).partition("..")
+    """Range of a graph input, from the text "lo..hi"."""
+    low_text, dots, high_text = str(text).partition("..")
     try:
-        low, high = float(first), float(last)
+        low, high = float(low_text), float(high_text)
     except ValueError:
         low, high = 1.0, 0.0
     if not dots or not -math.inf < low <= high < math.inf:
@@ -316,14 +320,13 @@ def _read_ends(name: str, text: object) -> tuple[float, float]:
     return low, high
 
 
-def _read_policy(given: PolicyLike) -> Policy:
-    """A policy itself, a function of each node, a preset's name, or the path of a policy file, which a name that ends
-    in '.toml' is.
-    """
-    if isinstance(given, Policy):
-        return given
-    if isinstance(given, str) and not given.endswith(".toml"):
-        return find_policy(given)
-    if not isinstance(given, str | os.PathLike):
-        return policy_of(given, find_policy(str(Request().policy)))
-    return load_policy(given, find_policy)
+def _read_policy(policy: PolicyLike) -> Policy:
+    """A policy from a request: a `Policy`, a function of each node, a preset's name, or a path that
+    ends in '.toml'."""
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, str) and not policy.endswith(".toml"):
+        return find_policy(policy)
+    if not isinstance(policy, str | os.PathLike):
+        return policy_of(policy, find_policy(str(Request().policy)))
+    return load_policy(policy, find_policy)

@@ -1,4 +1,4 @@
-"""What the user asks for, as the planner takes it."""
+"""Inputs of the planner: the validated options and measurements of one conversion."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from mezzo.tables.target import Target
 
 @dataclass(frozen=True, slots=True)
 class ErrorPrice:
-    """What a strategy pays for running a node at a level, in cost units: the price of the error that this makes."""
+    """Penalty for running a node at a level, in cost units: the price of the error it causes."""
 
     cost: int
     because: str
@@ -22,21 +22,21 @@ class ErrorPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningOptions:
-    """What the user asks for. `include` and `exclude` are globs on node names or `op:` and a glob on operators.
+    """Inputs of the planner. `include` and `exclude`: globs on node names, or `op:` and a glob on
+    operators.
 
-    `io` maps names of graph inputs and outputs to a dtype; `io_default` is for the others: HIGH keeps them, None lets
-    outputs take what their producer makes.
-    `clamps_constants`: what is past the range is stored as the largest finite number, and protects nobody.
-    `keep_regions` are left out of the pass; `fixed_regions` run in the dtype given. Both are patterns of `ByRegion`.
-    `assumed` are the ends of graph inputs, by name, for what is estimated without data. `found` are facts measured on
-    data, which deny their nodes as structure findings do, and so does `kept`, what was decided when the model was made;
-    `lifted`, by node name, tells what was measured of nodes, so that what only suspected otherwise does not count;
-    `quantized` are the parameters of values, by name, for a level that takes some; None where nobody has asked yet;
-    `coarse`: nodes that are not quantized, as they would share one scale among values of which some are too small;
-    `quantize_mode`: "smart" or "full", see `choose_units`. `is_dynamic`: only kernels are
-    taken that find ranges as they run; `dynamic`, of a plan that is replayed: the names of all nodes that do so.
-    `error_prices`, by a level's dtype and node name, and `measured` weigh what a strategy chooses.
-    """
+    `io`: dtype by name of graph inputs and outputs; `io_default` for the others: HIGH keeps FP32,
+    None gives outputs the dtype of their producer. `clamps_constants`: constants past the range are
+    clamped to the largest finite value, and no node is protected. `keep_regions` stay FP32;
+    `fixed_regions` run in the given dtype; both are patterns of `ByRegion`. `assumed`: ranges of
+    graph inputs by name, for estimates without data. `found`: findings measured on data, which deny
+    their nodes; `kept`: the same for decisions recorded in the model. `lifted`: measurements by
+    node name that overrule estimated findings. `quantized`: quantization parameters by value name;
+    None before calibration. `coarse`: nodes not quantized because one scale cannot represent the
+    small values among their inputs. `quantize_mode`: "smart" or "full", see `choose_units`.
+    `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a replayed plan,
+    the nodes that run so. `error_prices` (by dtype and node name) and `measured` are costs for the
+    strategy."""
 
     line: PrecisionLine
     policy: Policy

@@ -1,4 +1,5 @@
-"""Puts facts, policy and target together: graph in, a problem for a strategy out. Pure, and knows no IR."""
+"""Planning problem of a graph: combines operator facts, policy and target into a problem for a
+strategy. Pure; knows no IR."""
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +40,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Everything decided before a strategy runs: verdicts per side and node id, bounds of constants by value id, and
-    what the user should hear. `split`: the target's units, where it has rows that bear on the plan; `quantizing`: what
-    may run quantized, where that is asked for.
-    """
+    """Everything decided before a strategy runs: verdicts per non-base level and node id, bounds of
+    constants by value id, and notes for the user. `split`: the target's fusion units, where its
+    rows affect the plan; `quantizing`: the nodes that may run quantized, if requested."""
 
     problem: Problem
     sides: tuple[tuple[Verdict, ...], ...]
@@ -57,21 +57,20 @@ class Judged:
         return () if self.quantizing is None else self.quantizing.units
 
     def verdicts(self, level: int | None = None) -> tuple[Verdict, ...]:
-        """What was said of running at a level; of the only one beside the base where none is named."""
+        """Verdicts on running at a level; without a level, on the only one outside the base."""
         if level is None:
             (only,) = self.sides
             return only
         return self.sides[self.problem.line.side(level)]
 
     def verdict_of(self, number: int, level: int) -> Verdict:
-        """What was said of a node that runs at a level. At the base it is what was said of the nearest level that it
-        is not denied, and a denial where it is denied all of them.
-        """
+        """Verdict on a node at a level. At the base: the verdict for the nearest level that is not
+        denied, or a denial if all are."""
         line = self.problem.line
         if level != line.base:
             return self.verdicts(level)[number]
-        found = [self.verdicts(other)[number] for other in line.others]
-        return next((verdict for verdict in found if verdict.category is not Category.DENY), found[0])
+        verdicts = [self.verdicts(other)[number] for other in line.others]
+        return next((verdict for verdict in verdicts if verdict.category is not Category.DENY), verdicts[0])
 
 
 _KEEPS = Verdict(category=Category.CLEAR, rule="interface", because="its dtype is the caller's contract")
@@ -83,18 +82,18 @@ _BY_KIND = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: 
 
 
 def rows_of(graph: Graph) -> tuple[OpFacts | None, ...]:
-    """The facts of each operator; None for what is no operator, and for operators without a row."""
+    """The facts of each operator; None for nodes that are no operators and for operators without a
+    row."""
     columns = graph.columns
     rows = [op_facts(signature.dialect).get(signature.op) for signature in columns.signatures]
     return tuple([rows[code] for code in columns.node_signature.tolist()])
 
 
 def judge(graph: Graph, planning: PlanningOptions) -> Judged:
-    """Give every node its verdict and its choice at every level beside the base.
+    """Give every node its verdict and its choice at every non-base level.
 
-    Raises:
-        InputError: a pattern or an interface name matches nothing, or asks for what cannot be.
-    """
+    Raises InputError: a pattern or an interface name matches nothing, or an option requests an
+    impossible dtype."""
     rows, line = rows_of(graph), planning.line
     check_assumed(graph, planning.assumed)
     check_interface(graph, planning)
@@ -103,17 +102,19 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         from mezzo.planner.choices.kernels import split_for, with_units
 
         split = split_for(graph, rows, planning.target, line)
-    found = [_judge_side(graph, rows, planning, dtype, split) for dtype in line.dtypes if dtype is not line.base_dtype]
+    judgements = [
+        _judge_side(graph, rows, planning, dtype, split) for dtype in line.dtypes if dtype is not line.base_dtype
+    ]
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     hands_on_base = frozenset(
         number
-        for side in found
+        for side in judgements
         if planning.policy.may_hand_on_high
         for number, verdict in enumerate(side.verdicts)
         if verdict.output is line.base_dtype
     )
-    quantizing = next((side.quantizing for side in found if side.quantizing is not None), None)
-    sides = tuple(side.side for side in found)
+    quantizing = next((side.quantizing for side in judgements if side.quantizing is not None), None)
+    sides = tuple(side.side for side in judgements)
     problem = Problem(
         graph=graph,
         line=line,
@@ -124,22 +125,22 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         measured=planning.measured,
         links=tuple(
             (threshold, *pair)
-            for threshold, side in zip(line.thresholds, found, strict=True)
+            for threshold, side in zip(line.thresholds, judgements, strict=True)
             for pair in side.agreeing
             if line.base in (threshold, threshold + 1)
         ),
     )
     if planning.io or planning.fixed_regions:
-        check_links(problem, [side.verdicts for side in found], planning.io)
+        check_links(problem, [side.verdicts for side in judgements], planning.io)
     if split is not None:
         problem = with_units(problem, split)
     if quantizing is not None:
         problem = quantizing.add_to(problem)
-    limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
-    notes = dict.fromkeys(note for side in found for note in side.notes)
+    limits = {value: limit for side in reversed(judgements) for value, limit in side.limits.items()}
+    notes = dict.fromkeys(note for side in judgements for note in side.notes)
     return Judged(
         problem=problem,
-        sides=tuple(side.verdicts for side in found),
+        sides=tuple(side.verdicts for side in judgements),
         limits=limits,
         notes=tuple(notes),
         split=split,
@@ -159,7 +160,7 @@ class _Side(NamedTuple):
 def _judge_side(
     graph: Graph, rows: Sequence[OpFacts | None], planning: PlanningOptions, low: DType, split: "Partition | None"
 ) -> _Side:
-    """Everything that is said of running in `low` and not at the base."""
+    """Verdicts, choices, limits and notes for running in `low` instead of the base."""
     view = View(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=planning.assumed)
     masks = trusted_masks(view, planning.policy, split)
     bounded = bounds_of_masks(view, masks)
@@ -190,22 +191,24 @@ def _judge_side(
 
 
 def _limits(view: View, planning: PlanningOptions) -> Mapping[int, float]:
-    """Bounds of the constants that are stored within bounds. What is quantized has a scale that reaches all."""
+    """Bounds of the constants that are clamped. Quantized constants have a scale that covers all
+    values."""
     if view.low.dtype in QUANTIZED:
         return {}
-    found = dict(mask_limits(view)) if planning.policy.limits_masks else {}
+    limits = dict(mask_limits(view)) if planning.policy.limits_masks else {}
     if planning.clamps_constants:
         for value, facts in view.graph.constants.items():
             is_stored = view.graph.nodes[view.graph.values[value].producer].kind is not Kind.INPUT
             if is_stored and facts.largest >= view.low.overflow_from:
-                found.setdefault(value, view.low.max_finite)
-    return found
+                limits.setdefault(value, view.low.max_finite)
+    return limits
 
 
 def _verdicts(
     view: View, planning: PlanningOptions, notes: list[str], split: "Partition | None"
 ) -> tuple[list[Verdict], tuple[tuple[int, int], ...]]:
-    """Every node's verdict, and pairs of nodes that agree, as what was lifted holds only so."""
+    """Every node's verdict, and pairs of nodes that must have one level for a lifted denial to
+    hold."""
     graph = view.graph
     columns = graph.columns
     by_signature = [
@@ -242,12 +245,11 @@ def _judge_signature(signature: Signature, planning: PlanningOptions, low: DType
 
 
 def matcher(pattern: str) -> Callable[[Node], bool]:
-    """Read a pattern: a glob on node names, or `op:` and a glob on operators. A name with no glob signs matches
-    itself.
-    """
+    """Predicate of a pattern: a glob on node names, or `op:` and a glob on operators. A node's
+    exact name matches itself."""
     if pattern.startswith("op:"):
-        wanted = pattern.removeprefix("op:")
-        return lambda node: node.kind is Kind.OP and fnmatch.fnmatchcase(node.op, wanted)
+        glob = pattern.removeprefix("op:")
+        return lambda node: node.kind is Kind.OP and fnmatch.fnmatchcase(node.op, glob)
     return lambda node: node.name == pattern or fnmatch.fnmatchcase(node.name, pattern)
 
 
@@ -258,7 +260,7 @@ def matched(graph: Graph, pattern: str) -> list[Node]:
 
 
 def spell_unmatched_pattern(graph: Graph, rule: str, pattern: str) -> str:
-    """What to tell of a pattern that matches no node, by the option that it stands in."""
+    """Error text for a pattern that matches no node, with the option that it was passed to."""
     asked = aside(ask_for(patterns_near(graph, pattern)))
     example = next((n.op for n in graph.nodes if n.kind is Kind.OP), "Softmax")
     return (
@@ -271,10 +273,10 @@ def _apply_patterns(
     graph: Graph, verdicts: list[Verdict], patterns: Sequence[str], category: Category, rule: str
 ) -> None:
     for pattern in patterns:
-        found = matched(graph, pattern)
-        if not found:
+        nodes = matched(graph, pattern)
+        if not nodes:
             raise InputError(spell_unmatched_pattern(graph, rule, pattern))
         worth = 4 * GRANTED if category is Category.ALLOW else 0
-        for node in found:
+        for node in nodes:
             because = asked_so(rule, pattern)
             verdicts[node.id] = Verdict(category=category, rule=rule, because=because, cause=None, worth=worth)

@@ -1,4 +1,4 @@
-"""Why each node has its precision: what was decided for the node itself, and what follows from a neighbour."""
+"""Reasons for each node's precision: decided for the node itself, or propagated from a neighbour."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,21 +16,24 @@ from mezzo.tables.policy import Category, Verdict
 
 
 def reasons(judged: Judged, levels: Sequence[int], planning: PlanningOptions) -> list[Reason]:
-    """Why each node has its precision. A node that follows names the neighbour on the way to what it follows."""
+    """The reason for each node's precision. A node that follows a neighbour names it."""
     problem = judged.problem
-    found = [decided_reason(judged, node, levels[node.id], planning) for node in problem.graph.nodes]
+    by_node = [decided_reason(judged, node, levels[node.id], planning) for node in problem.graph.nodes]
     is_planned: list[bool] = (~problem.is_absent).tolist()
-    queue = [n for n, reason in enumerate(found) if reason is not None and is_planned[n]]
-    follow(problem.graph, levels, is_planned, found, queue, problem.line, planning.strategy.because)
-    left = Reason(*planning.strategy.leaves)
+    queue = [n for n, reason in enumerate(by_node) if reason is not None and is_planned[n]]
+    follow(problem.graph, levels, is_planned, by_node, queue, problem.line, planning.strategy.because)
+    remaining = Reason(*planning.strategy.leaves)
     return [
-        reason or left if level == problem.line.base else _with_lift(reason or left, judged.verdicts(level)[number])
-        for number, (reason, level) in enumerate(zip(found, levels, strict=True))
+        reason or remaining
+        if level == problem.line.base
+        else _with_lift(reason or remaining, judged.verdicts(level)[number])
+        for number, (reason, level) in enumerate(zip(by_node, levels, strict=True))
     ]
 
 
 def decided_reason(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason | None:
-    """Why a node runs at its level, if it was decided for the node itself; None for what follows or is left over."""
+    """Why a node runs at its level, if decided for the node itself; None if it follows or is left
+    to the strategy."""
     line = judged.problem.line
     if level != line.base:
         return _reason_beside(judged, node, level)
@@ -39,19 +42,20 @@ def decided_reason(judged: Judged, node: Node, level: int, planning: PlanningOpt
 
 
 def _united(against: Mapping[DType, Reason | None]) -> Reason | None:
-    """Why a node runs at none of the levels: what is said of all alike, or of each; None where nothing is of one."""
-    reasons_given = [reason for reason in against.values() if reason is not None]
-    if len(reasons_given) < len(against):
+    """Combined reason why a node runs at none of the levels: one text if all agree, else one per
+    level; None if a level has none."""
+    present = [reason for reason in against.values() if reason is not None]
+    if len(present) < len(against):
         return None
-    nearest = reasons_given[0]
-    if len(set(reasons_given)) == 1:
+    nearest = present[0]
+    if len(set(present)) == 1:
         return nearest
-    texts = [f"in {dtype}: {reason.because}" for dtype, reason in zip(against, reasons_given, strict=True)]
+    texts = [f"in {dtype}: {reason.because}" for dtype, reason in zip(against, present, strict=True)]
     return nearest._replace(because="; ".join(texts))
 
 
 def _reason_beside(judged: Judged, node: Node, level: int) -> Reason | None:
-    """Why a node runs at a level beside the base."""
+    """Why a node runs at a non-base level."""
     dtype, verdict = judged.problem.line.dtypes[level], judged.verdicts(level)[node.id]
     choice = judged.problem.side(level).choices[node.id]
     if choice is Choice.ABSENT:
@@ -64,7 +68,7 @@ def _reason_beside(judged: Judged, node: Node, level: int) -> Reason | None:
 
 
 def _reason_at_base(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason | None:
-    """Why a node runs at the base and not at a level."""
+    """Why a node runs at the base and not at `level`."""
     verdict, choice = judged.verdicts(level)[node.id], judged.problem.side(level).choices[node.id]
     if choice is Choice.ABSENT or verdict.category is Category.DENY:
         return Reason(verdict.rule, verdict.because, verdict.cause)
@@ -79,14 +83,14 @@ def _reason_at_base(judged: Judged, node: Node, level: int, planning: PlanningOp
 
 
 def _with_lift(reason: Reason, verdict: Verdict) -> Reason:
-    """Tell of a node that runs low what would have kept it from that without data."""
+    """Add the denial that calibration data lifted to the reason of a node that runs low."""
     if verdict.lift is None:
         return reason
     return reason._replace(because=f"{reason.because}; lifted {verdict.lift.rule!r}: {verdict.lift.because}")
 
 
 def _decisive_price(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> ErrorPrice | None:
-    """The price of a node's error, if it alone outweighs what running it at a level would save."""
+    """The error cost of a node, if it alone exceeds the gain of running it at `level`."""
     price = planning.error_prices.get(judged.problem.line.dtypes[level], {}).get(node.name)
     return price if price is not None and price.cost > judged.problem.gains[level, node.id] else None
 
@@ -110,7 +114,8 @@ def follow(
     line: PrecisionLine,
     because: str,
 ) -> None:
-    """Spread reasons from decided nodes, the queue, to neighbours of the same precision, nearest first."""
+    """Propagate reasons from decided nodes, the queue, to neighbours of the same precision:
+    breadth-first, in place."""
     at = 0
     while at < len(queue):
         node = graph.nodes[queue[at]]
@@ -123,6 +128,6 @@ def follow(
 
 
 def _neighbours(graph: Graph, node: Node) -> list[int]:
-    made = [graph.values[v].producer for v in node.inputs if v is not None]
-    read = [use.node for v in node.outputs if v is not None for use in graph.uses[v]]
-    return made + read
+    producers = [graph.values[v].producer for v in node.inputs if v is not None]
+    users = [use.node for v in node.outputs if v is not None for use in graph.uses[v]]
+    return producers + users

@@ -1,4 +1,5 @@
-"""What a model tells of how it was made, once that is known to fit it."""
+"""Decisions recorded in a model's metadata by an earlier conversion, once checked against its
+graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ _KEPT = "kept, as decided when this file was made"
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a model tells, found to fit it. `planned` are its nodes as they were decided, in order."""
+    """Metadata of a converted model that matches its graph. `planned`: its nodes as decided, in
+    order."""
 
     text: str
     provenance: Provenance
@@ -24,7 +26,7 @@ class Recalled:
     rows: Mapping[str, Row]
 
     def findings(self) -> tuple[NamedFinding, ...]:
-        """One per operator that was decided to stay FP32."""
+        """One finding per operator that was decided to stay FP32."""
         how = spell_steps(self.provenance.steps)
         return tuple(
             NamedFinding(
@@ -35,34 +37,35 @@ class Recalled:
         )
 
     def tell(self, nodes: Sequence[PlannedNode]) -> tuple[PlannedNode, ...]:
-        """Lines of a plan of the model: what was low in it already with the reason that made it so."""
+        """Plan entries with the recorded reason for each node that was in low precision or INT8
+        already."""
         how, low = spell_steps(self.provenance.steps), self.provenance.low
-        told = []
+        entries = []
         for entry in nodes:
-            known = self.planned.get(entry.name)
-            if known is not None and known.precision.compute in QUANTIZED:
-                text = f"runs on integers in the model already, as decided when it was made ({how}): {known.because}"
-                entry = entry._replace(rule=known.rule, because=text, cause=known.cause, precision=known.precision)
-            elif known is not None and entry.rule == "typed" and known.precision.compute is low:
-                text = f"is {low} in the model already, as decided when it was made ({how}): {known.because}"
-                entry = entry._replace(because=text, cause=known.cause, precision=known.precision)
-            told.append(entry)
-        return tuple(told)
+            past = self.planned.get(entry.name)
+            if past is not None and past.precision.compute in QUANTIZED:
+                text = f"runs on integers in the model already, as decided when it was made ({how}): {past.because}"
+                entry = entry._replace(rule=past.rule, because=text, cause=past.cause, precision=past.precision)
+            elif past is not None and entry.rule == "typed" and past.precision.compute is low:
+                text = f"is {low} in the model already, as decided when it was made ({how}): {past.because}"
+                entry = entry._replace(because=text, cause=past.cause, precision=past.precision)
+            entries.append(entry)
+        return tuple(entries)
 
     def reasons(self, graph: Graph, line: PrecisionLine, levels: Sequence[int]) -> dict[str, Reason | None]:
-        """What was decided then of the nodes that have the same precision now."""
+        """Recorded reasons of the nodes whose precision is unchanged, by name."""
         by_name: dict[str, Reason | None] = {}
         for name, row in self.rows.items():
             number = graph.by_name.get(name)
             if number is not None and line.dtypes[levels[number]] is row.precision.compute:
                 cause = self.planned[name].cause
-                place = None if cause is None else graph.by_name.get(cause)
-                by_name[name] = None if row.rule is None else Reason(row.rule, self.planned[name].because, place)
+                cause_node = None if cause is None else graph.by_name.get(cause)
+                by_name[name] = None if row.rule is None else Reason(row.rule, self.planned[name].because, cause_node)
         return by_name
 
 
 def spell_steps(steps: Sequence[Step]) -> str:
-    """How a model was made, in a few words."""
+    """The conversion steps of a model as a short text."""
     return ", then ".join(_spell_step(step) for step in steps)[:_LONGEST_STEPS]
 
 

@@ -1,4 +1,5 @@
-"""Writes down how a model is made: the steps that led to it and what was decided about each node."""
+"""Provenance of a conversion: the steps that produced a model and the decision on each node, for
+its metadata."""
 
 import dataclasses
 import enum
@@ -34,7 +35,7 @@ from mezzo.plugins.discovery import strategy as find_strategy
 from mezzo.tables.policy import Category, Policy
 from mezzo.tables.target import Target
 
-# The settings of a plan that a model tells of; what has its default goes without saying.
+# The settings recorded in a model's metadata, with their defaults, which are left out.
 _DEFAULTS: Mapping[str, str | None] = {
     **usual_settings(),
     "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "", "accumulate": "", "tile": "",
@@ -43,9 +44,8 @@ _DEFAULTS: Mapping[str, str | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a conversion decided, as it is written down. `reasons` are those that no verdict tells, by node name; None
-    for a node that follows.
-    """
+    """Decisions of a conversion, to be recorded. `reasons`: those not derived from verdicts, by
+    node name; None for a node that follows a neighbour."""
 
     judged: Judged
     levels: Sequence[int]
@@ -54,7 +54,7 @@ class Decisions:
 
 
 def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str]) -> Step:
-    """Spell the options of a run without paths. `digests` name the content of files by option."""
+    """The options of a run as a Step, without paths. `digests`: content hashes of files by option."""
     options = []
     for name, value in settings:
         if name not in _DEFAULTS or value == _DEFAULTS[name]:
@@ -73,7 +73,8 @@ def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str
 
 
 def name_content(given: object, read: Policy | Target) -> str:
-    """Name a policy or target: a preset by its name alone, any other by its name and a digest of what it says."""
+    """Name of a policy or target: presets by name alone, others by name and a digest of their
+    content."""
     if isinstance(read, Policy) and read.function is not None:
         return f"{read.name} (a function)"
     kind = "policy" if isinstance(read, Policy) else "target"
@@ -84,7 +85,7 @@ def name_content(given: object, read: Policy | Target) -> str:
 
 
 def _spell(value: object) -> str:
-    """Spell a record and all in it, the same in every run."""
+    """Deterministic text of a record and its fields."""
     match value:
         case enum.Enum():
             return f"{type(value).__name__}.{value.name}"
@@ -107,7 +108,7 @@ def _spell(value: object) -> str:
 def record_decisions(
     decisions: Decisions, steps: Sequence[Step], added: Sequence[str], order: Sequence[str] | None
 ) -> Provenance:
-    """Tell what was decided. `order` are the names of the result's nodes, where they stand in another order."""
+    """The provenance of a conversion. `order`: names of the result's nodes, if they are reordered."""
     graph, strategy = decisions.judged.problem.graph, decisions.planning.strategy
     nodes = _in_order(graph, order)
     writer = _Rows(decisions, nodes)
@@ -128,9 +129,8 @@ def record_decisions(
 def record_plan(
     graph: Graph, plan: Plan, steps: Sequence[Step], added: Sequence[str], order: Sequence[str] | None
 ) -> Provenance:
-    """Tell what a plan says: what the conversion told that it is from, unless edited. Where some of it is quantized,
-    followers are told too: between a node and whom it follows may stand what the result alone has.
-    """
+    """The provenance of a plan's decisions, edited ones included. Quantized plans also record
+    followers: the result has nodes between them and their neighbours that the graph has not."""
     nodes = _in_order(graph, order)
     places = {node.name: place for place, node in enumerate(nodes)}
     strategy = _find_strategy(dict(plan.settings).get("strategy", ""))
@@ -149,7 +149,7 @@ def record_plan(
 
 
 def _find_strategy(name: str) -> Strategy | type[Strategy]:
-    """The strategy of a plan; where it is not here, what every strategy says of itself."""
+    """The strategy of a plan, or the base class if it is not installed."""
     try:
         return find_strategy(name)
     except InputError:
@@ -159,7 +159,8 @@ def _find_strategy(name: str) -> Strategy | type[Strategy]:
 def _row_of(
     entry: PlannedNode, place: int, places: Mapping[str, int], leaves: tuple[str, str], *, tells_followers: bool
 ) -> Row:
-    """A line of a plan. The text of one that follows, or is left over, is the reader's to find again."""
+    """The metadata row of a plan entry. Texts of nodes that follow or are left over are omitted:
+    the reader derives them."""
     if (entry.rule == "follows" and not tells_followers) or (entry.rule, entry.because) == leaves:
         return Row(entry.precision, entry.category, None, "", None)
     if entry.cause is None or entry.cause not in places:
@@ -177,7 +178,8 @@ def _in_order(graph: Graph, order: Sequence[str] | None) -> list[Node]:
 
 
 class _Rows:
-    """Numbers the different rows. Most nodes share a verdict with others, so theirs are found without making them."""
+    """Numbers the distinct rows. Nodes with equal verdicts share one, so most rows are looked up
+    without being built."""
 
     def __init__(self, decisions: Decisions, nodes: Sequence[Node]) -> None:
         self.rows: dict[Row, int] = {}
@@ -189,24 +191,24 @@ class _Rows:
         """The number of each node's row."""
         judged, reasons, levels = self._decisions.judged, self._decisions.reasons, self._decisions.levels
         problem = judged.problem
-        spoken = ([id(verdict) for verdict in side] for side in judged.sides)
+        verdict_ids = ([id(verdict) for verdict in side] for side in judged.sides)
         choices = (side.choices for side in problem.sides)
-        keys = [*zip(*spoken, *choices, problem.graph.columns.node_signature.tolist(), levels, strict=True)]
-        known: dict[tuple[object, ...], int] = {}
-        found = []
-        for place, node in enumerate(self._nodes):
+        keys = [*zip(*verdict_ids, *choices, problem.graph.columns.node_signature.tolist(), levels, strict=True)]
+        by_key: dict[tuple[object, ...], int] = {}
+        codes = []
+        for position, node in enumerate(self._nodes):
             number, has_own = node.id, node.name in reasons
-            code = None if has_own else known.get(keys[number])
+            code = None if has_own else by_key.get(keys[number])
             if code is None:
-                row = self._row(place, node)
+                row = self._row(position, node)
                 code = self.rows.setdefault(row, len(self.rows))
                 verdict = judged.verdict_of(number, levels[number])
-                # What a target refuses hangs on attributes, an error's cost on the node, a cause on the place.
+                # Not shared: refusals depend on attributes, error costs on the node, causes on its position.
                 is_shared = levels[number] != problem.line.base or verdict.category is Category.DENY
                 if is_shared and row.cause is None and not has_own:
-                    known[keys[number]] = code
-            found.append(code)
-        return found
+                    by_key[keys[number]] = code
+            codes.append(code)
+        return codes
 
     def _row(self, place: int, node: Node) -> Row:
         judged, reasons, level = self._decisions.judged, self._decisions.reasons, self._decisions.levels[node.id]
@@ -219,9 +221,13 @@ class _Rows:
             return Row(precision, category, None, "", None)
         if reason.cause is None:
             return Row(precision, category, reason.rule, reason.because, None)
-        name, found = judged.problem.graph.nodes[reason.cause].name, self._place(reason.cause)
+        name, position = judged.problem.graph.nodes[reason.cause].name, self._place(reason.cause)
         return Row(
-            precision, category, reason.rule, hide_name(reason.because, name), name if found is None else found - place
+            precision,
+            category,
+            reason.rule,
+            hide_name(reason.because, name),
+            name if position is None else position - place,
         )
 
     def _place(self, number: int) -> int | None:
@@ -231,7 +237,7 @@ class _Rows:
 
 
 def precision_of(judged: Judged, number: int, level: int) -> Precision:
-    """What a node that runs at a level computes, sums up and hands on in."""
+    """Compute, accumulate and output dtypes of a node at a level."""
     line = judged.problem.line
     if level == line.base:
         return line.levels[level]
@@ -240,5 +246,5 @@ def precision_of(judged: Judged, number: int, level: int) -> Precision:
 
 
 def category_of(judged: Judged, number: int, level: int) -> Category | None:
-    """The category that a node has for the level it runs at; at the base, that of what keeps it there."""
+    """Category of a node's verdict at its level; at the base, of the verdict that keeps it there."""
     return None if judged.problem.is_absent[number] else judged.verdict_of(number, level).category

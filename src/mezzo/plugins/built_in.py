@@ -1,4 +1,4 @@
-"""Plug-ins that come with mezzo: files of a package, and mezzo's own entry points, imported when they are asked for."""
+"""Built-in plug-ins: modules of a package and mezzo's own entry points, imported on demand."""
 
 import importlib
 import pkgutil
@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 from mezzo.plugins.entries import Entry, entries
 
 _T = TypeVar("_T")
-# Gives a plug-in of mezzo's own.
+# Imports a built-in plug-in.
 _Load = Callable[[], _T]
 
 
 class BuiltIn(Mapping[str, _T]):
-    """Plug-ins of mezzo's own by name, in order. `list_loads`: what imports each, called when it is asked for."""
+    """Built-in plug-ins by name, sorted. `list_loads`: returns the loader of each; called on first
+    access."""
 
     def __init__(self, list_loads: Callable[[], Mapping[str, _Load[_T]]]) -> None:
         self._list_loads = list_loads
@@ -42,9 +43,8 @@ class BuiltIn(Mapping[str, _T]):
 
 
 def built_in(package: str, read: Callable[[ModuleType, str], _T], declared: str = "") -> BuiltIn[_T]:
-    """The plug-ins in the modules of a package, and those of a `declared` kind among mezzo's own entry points
-    (`mezzo.reference`), for which the metadata of all packages is read.
-    """
+    """The plug-ins in the modules of a package, and those of a `declared` kind among mezzo's own
+    entry points (`mezzo.reference`), for which the metadata of all installed packages is read."""
 
     def list_loads() -> Mapping[str, _Load[_T]]:
         folder = importlib.import_module(package).__path__
@@ -61,6 +61,6 @@ def import_and_read(module: str, read: Callable[[ModuleType, str], _T], name: st
 
 
 def _declared(entry: Entry) -> Any:
-    """What an entry point leads to: a policy, or an object of the class."""
+    """The object of an entry point, instantiated if it is a class."""
     declared = entry.load()
     return declared() if isinstance(declared, type) else declared

@@ -1,9 +1,8 @@
-"""Finds plug-ins: every module of a folder that defines the wanted thing, and what other packages declare. Adding one
-adds a file, or a package, and edits none.
+"""Plug-in discovery: policies, targets, strategies, calibrators and front ends of mezzo and of
+other packages. Adding one adds a file, or a package, and edits none.
 
-A plug-in, mezzo's own or another package's, is imported when it is asked for by name, or when all are listed, and not
-before. A module of mezzo's has the name of its plug-in, with "_" where that has "-".
-"""
+A plug-in is imported when requested by name, or when all are listed, not before. A built-in module
+has the name of its plug-in, with "_" for "-"."""
 
 import logging
 import os
@@ -32,13 +31,14 @@ from mezzo.tables.target import Target
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-# Finds a plug-in of the same kind by name.
+# Looks up a plug-in of the same kind by name.
 _Find = Callable[[str], _T]
 
 
 @dataclass(frozen=True, eq=False)
 class Table(Mapping[str, _T]):
-    """All plug-ins of one kind by name. `origins` say where each comes from; `broken` is a line for each left out."""
+    """All plug-ins of one kind by name. `origins`: their packages; `broken`: one line for each that
+    failed to load."""
 
     things: Mapping[str, _T]
     origins: Mapping[str, Origin]
@@ -56,9 +56,8 @@ class Table(Mapping[str, _T]):
 
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_T]):
-    """How plug-ins of one kind are had: mezzo's own, and one of another package. `beside`: what else a name may be;
-    `words`: names that may be asked for, and stand for no plug-in.
-    """
+    """How plug-ins of one kind are loaded: built-in ones, and those of other packages. `beside`:
+    what else is accepted in place of a name; `words`: accepted names without a plug-in."""
 
     name: str
     built_in: Mapping[str, _T]
@@ -68,11 +67,12 @@ class _Kind(Generic[_T]):
     words: tuple[str, ...] = ()
 
     def names(self) -> tuple[str, ...]:
-        """What can be asked for; nothing is imported."""
+        """All accepted names, without imports."""
         return tuple(sorted({*self.words, *self.built_in, *(entry.name for entry in entries(self.name))}))
 
     def find(self, name: str, trail: tuple[str, ...] = ()) -> _T:
-        """Raises InputError: there is none of that name, there are two, or it is broken. `trail`: what stands on it."""
+        """The plug-in of a name. Raises InputError: no such name, two of that name, or a broken
+        plug-in. `trail`: the plug-ins whose base this is, to detect cycles."""
         name = self.settle(name)
         if name in trail:
             raise InputError(f"{self.name} {name!r} stands on itself ({' on '.join((*trail, name))}); mend its base")
@@ -83,18 +83,18 @@ class _Kind(Generic[_T]):
         return built_in[name]
 
     def settle(self, word: str, what: str | None = None) -> str:
-        """The name that a word stands for, by name and other words for it; for those mezzo's own are imported.
+        """The name that a word means, by name or alias; for aliases the built-in plug-ins are
+        imported.
 
-        Raises InputError: it stands for none, or for several. `what` is what takes it, for the message.
-        """
+        Raises InputError: no match, or several. `what`: the option, for the message."""
         names = self.names()
         if word in names:
             return word
-        known = {name: getattr(self.built_in[name], "also", ()) if name in self.built_in else () for name in names}
-        return settle(what or self.name, word, known, f", or write {self.beside} of your own" if self.beside else "")
+        aliases = {name: getattr(self.built_in[name], "also", ()) if name in self.built_in else () for name in names}
+        return settle(what or self.name, word, aliases, f", or write {self.beside} of your own" if self.beside else "")
 
     def table(self) -> Table[_T]:
-        """All of them. Raises InputError: a name is taken twice."""
+        """All plug-ins. Raises InputError: two have one name."""
         built_in, declared = self.built_in, entries(self.name)
         self._check_unique(built_in, declared)
         things, origins, broken = dict(built_in), dict.fromkeys(built_in, BUILT_IN), list[str]()
@@ -107,11 +107,11 @@ class _Kind(Generic[_T]):
         return Table(MappingProxyType(things), MappingProxyType(origins), tuple(broken))
 
     def _check_unique(self, built_in: Mapping[str, _T], declared: Sequence[Entry]) -> None:
-        holders = dict.fromkeys(built_in, BUILT_IN)
+        by_name = dict.fromkeys(built_in, BUILT_IN)
         for entry in declared:
-            other = holders.setdefault(entry.name, entry.origin)
-            if other is not entry.origin:
-                holder = "mezzo itself" if other.is_built_in else str(other)
+            first = by_name.setdefault(entry.name, entry.origin)
+            if first is not entry.origin:
+                holder = "mezzo itself" if first.is_built_in else str(first)
                 raise InputError(
                     f"{self.name} {entry.name!r} is taken twice, by {holder} and by {entry.origin}; uninstall one"
                 )
@@ -119,29 +119,29 @@ class _Kind(Generic[_T]):
 
 def _strategy_of(module: ModuleType, name: str) -> Strategy:
     own = [thing for thing in vars(module).values() if isinstance(thing, type) and issubclass(thing, Strategy)]
-    (found,) = (thing for thing in own if thing.__module__ == module.__name__ and thing.name == name)
-    return found()
+    (strategy_class,) = (thing for thing in own if thing.__module__ == module.__name__ and thing.name == name)
+    return strategy_class()
 
 
 def _calibrator_of(module: ModuleType, name: str) -> Calibrator:
     own = [thing for thing in vars(module).values() if isinstance(thing, type) and issubclass(thing, Calibrator)]
-    (found,) = (thing for thing in own if thing.__module__ == module.__name__ and thing.name == name)
-    return found()
+    (calibrator_class,) = (thing for thing in own if thing.__module__ == module.__name__ and thing.name == name)
+    return calibrator_class()
 
 
 def _policy_of(module: ModuleType, name: str) -> Policy:
-    found: Policy = module.POLICY
-    return _called(found, found.name, name)
+    preset: Policy = module.POLICY
+    return _called(preset, preset.name, name)
 
 
 def _target_of(module: ModuleType, name: str) -> Target:
-    found: Target = module.TARGET
-    return _called(found, found.name, name)
+    rows: Target = module.TARGET
+    return _called(rows, rows.name, name)
 
 
 def _frontend_of(module: ModuleType, name: str) -> Frontend:
-    found: Frontend = module.FRONTEND
-    return _called(found, found.name, name)
+    front_end: Frontend = module.FRONTEND
+    return _called(front_end, front_end.name, name)
 
 
 def _called(thing: _T, own: str, name: str) -> _T:
@@ -174,16 +174,16 @@ def _load_strategy(entry: Entry, find: _Find[Strategy]) -> Strategy:
     loaded = entry.load()
     if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
         raise entry.fault("it is no class that derives from mezzo.contracts.strategy.Strategy")
-    made = _try_out(entry, loaded)
-    return _check_texts(entry, made, *_try_out(entry, lambda: (made.name, made.summary, made.because)))
+    instance = _try_out(entry, loaded)
+    return _check_texts(entry, instance, *_try_out(entry, lambda: (instance.name, instance.summary, instance.because)))
 
 
 def _load_calibrator(entry: Entry, find: _Find[Calibrator]) -> Calibrator:
     loaded = entry.load()
     if not (isinstance(loaded, type) and issubclass(loaded, Calibrator)):
         raise entry.fault("it is no class that derives from mezzo.contracts.calibrator.Calibrator")
-    made = _try_out(entry, loaded)
-    return _check_texts(entry, made, *_try_out(entry, lambda: (made.name, made.summary)))
+    instance = _try_out(entry, loaded)
+    return _check_texts(entry, instance, *_try_out(entry, lambda: (instance.name, instance.summary)))
 
 
 def _load_frontend(entry: Entry, find: _Find[Frontend]) -> Frontend:
@@ -203,7 +203,7 @@ def _load_file(entry: Entry, read: "Callable[[str, str, _Find[_T]], _T]", find: 
 
 
 def _try_out(entry: Entry, use: Callable[[], _T]) -> _T:
-    """Use it once: what is put together wrong fails here, where it is named."""
+    """Call it once, so that a malformed plug-in fails here, with its name in the error."""
     try:
         return use()
     except Exception as error:
@@ -211,7 +211,7 @@ def _try_out(entry: Entry, use: Callable[[], _T]) -> _T:
 
 
 def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
-    """The name that the package declares is the one that is asked for, told and recorded."""
+    """Check that the plug-in's own name is that of its entry point, and that its texts are strings."""
     if name != entry.name:
         raise entry.fault(f"it calls itself {name!r}; give it the name of its entry point")
     if not all(isinstance(text, str) for text in others):
@@ -243,83 +243,86 @@ _KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Ca
 
 
 def policies() -> Table[Policy]:
-    """Presets: the POLICY of each module of `mezzo.tables.policies`, and what packages add as "mezzo.policies",
-    mezzo for its `reference` among them.
+    """All policies: POLICY of each module of `mezzo.tables.policies`, and entry points of
+    "mezzo.policies", with those of mezzo's own `reference`.
 
-    Raises InputError: a name is taken twice. The same holds for `targets`, `strategies` and `calibrators`.
-    """
+    Raises InputError: two have one name. The same holds for `targets`, `strategies` and
+    `calibrators`."""
     return _POLICIES.table()
 
 
 def targets() -> Table[Target]:
-    """Targets: the TARGET of each module of `mezzo.tables.targets`, and what packages add as "mezzo.targets"."""
+    """All targets: TARGET of each module of `mezzo.tables.targets`, and entry points of
+    "mezzo.targets"."""
     return _TARGETS.table()
 
 
 def built_in_targets() -> Mapping[str, Target]:
-    """The targets that come with mezzo."""
+    """The targets shipped with mezzo."""
     return _TARGETS.built_in
 
 
 def strategies() -> Table[Strategy]:
-    """Strategies: the subclasses in each module of `mezzo.planner.strategies`, and what packages add
-    as "mezzo.strategies".
-    """
+    """All strategies: the subclass in each module of `mezzo.planner.strategies`, and entry points
+    of "mezzo.strategies"."""
     return _STRATEGIES.table()
 
 
 def calibrators() -> Table[Calibrator]:
-    """Calibrators: those of `mezzo.quantize.calibrators`, and what packages add as "mezzo.calibrators"."""
+    """All calibrators: those of `mezzo.quantize.calibrators`, and entry points of
+    "mezzo.calibrators"."""
     return _CALIBRATORS.table()
 
 
 def frontends() -> Table[Frontend]:
-    """Front ends: the FRONTEND of `mezzo.onnx` and `mezzo.aten`, and what packages add as "mezzo.frontends"."""
+    """All front ends: FRONTEND of `mezzo.onnx` and `mezzo.aten`, and entry points of
+    "mezzo.frontends"."""
     return _FRONTENDS.table()
 
 
 def frontend_of(source: object, *, warns: bool = True) -> Frontend:
-    """The front end that opens a source: a path by the end of its name, anything else by its type. `warns`: of front
-    ends that are broken, where one of them may have opened it.
+    """The front end that opens a source: for a path by file name suffix, else by type. `warns`: log
+    broken front ends if one of them may have been meant.
 
-    Raises InputError: none does, or two do.
-    """
+    Raises InputError: no front end opens it, or several do."""
     table = frontends()
     if isinstance(source, str | os.PathLike):
-        what, name = repr(os.fspath(source)), os.fspath(source).lower()
-        found = [end for end in table.values() if any(s and name.endswith(s) for s in end.suffixes)]
-        if not found:
-            found = [end for end in table.values() if "" in end.suffixes]
-            for line in table.broken if warns else ():  # it may have been one of theirs
+        label, name = repr(os.fspath(source)), os.fspath(source).lower()
+        matches = [end for end in table.values() if any(s and name.endswith(s) for s in end.suffixes)]
+        if not matches:
+            matches = [end for end in table.values() if "" in end.suffixes]
+            for line in table.broken if warns else ():  # the file may be for a front end that failed to load
                 _log.warning("%s", line)
     else:
-        what = f"a {type(source).__name__}"
-        found = [end for end in table.values() if end.opens(source)]
-    if not found:
-        known = ["a path", *(words for end in table.values() for words in end.words.sources)]
-        wanted = f"{', '.join(known[:-1])} or {known[-1]}"
-        raise InputError("; ".join([f"source is {what}, wanted {wanted}", *table.broken]))
-    if len(found) > 1:
-        ends = " and ".join(repr(end.name) for end in found)
-        raise InputError(f"source {what} is opened by front ends {ends}; uninstall all but one")
-    return found[0]
+        label = f"a {type(source).__name__}"
+        matches = [end for end in table.values() if end.opens(source)]
+    if not matches:
+        accepted = ["a path", *(words for end in table.values() for words in end.words.sources)]
+        expected = f"{', '.join(accepted[:-1])} or {accepted[-1]}"
+        raise InputError("; ".join([f"source is {label}, wanted {expected}", *table.broken]))
+    if len(matches) > 1:
+        ends = " and ".join(repr(end.name) for end in matches)
+        raise InputError(f"source {label} is opened by front ends {ends}; uninstall all but one")
+    return matches[0]
 
 
 def version_word(dialect: str) -> str:
-    """What users call a dialect's versions: "opset"."""
+    """The user's term for a dialect's versions: "opset"."""
     return next((end.words.version for end in frontends().values() if end.dialect == dialect), "version")
 
 
 def op_facts(dialect: str) -> Mapping[str, OpFacts]:
-    """The facts of a dialect's operators: mezzo's tables, or what a front end brings; empty where nobody knows it."""
-    known = built_in_facts(dialect)
-    if known or not dialect:
-        return known
-    return next((end.facts[dialect] for end in frontends().values() if dialect in end.facts), known)
+    """Facts of a dialect's operators, from mezzo's tables or a front end; empty for an unknown
+    dialect."""
+    tables = built_in_facts(dialect)
+    if tables or not dialect:
+        return tables
+    return next((end.facts[dialect] for end in frontends().values() if dialect in end.facts), tables)
 
 
 def policy(name: str) -> Policy:
-    """Raises InputError: no preset of that name, two, or a broken one. The same for the three below."""
+    """A policy by name. Raises InputError: no such name, two, or a broken one. The same for the
+    three below."""
     return _POLICIES.find(name)
 
 
@@ -336,18 +339,18 @@ def calibrator(name: str) -> Calibrator:
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """What "policy", "target", "strategy" or "calibrator" may be; no package is imported."""
+    """Accepted names of a "policy", "target", "strategy" or "calibrator", without imports."""
     return _KINDS[kind].names()
 
 
 def settle_name(kind: str, word: str, what: str | None = None) -> str:
-    """The name of a "policy", "target", "strategy" or "calibrator" that a word stands for, by name and other words.
+    """The name of a "policy", "target", "strategy" or "calibrator" that a word means, by name or
+    alias.
 
-    Raises InputError: it stands for none, or for several. `what` is what takes it, for the message.
-    """
+    Raises InputError: no match, or several. `what`: the option, for the message."""
     return _KINDS[kind].settle(word, what)
 
 
 def is_built_in(kind: str, name: str) -> bool:
-    """Whether a name is mezzo's own."""
+    """Whether a name is a built-in plug-in's."""
     return name in _KINDS[kind].built_in

@@ -1,8 +1,8 @@
-"""What other packages add: targets, policies, strategies, calibrators, metrics and front ends, by entry points. Their
-metadata alone is read: nothing of theirs is imported before somebody asks for it.
+"""Entry points of installed packages: targets, policies, strategies, calibrators, metrics and front
+ends. Only package metadata is read; the objects are imported on demand.
 
-An entry point leads to an object, "acme_npu:TARGET", or to a TOML file of the package, "acme_npu:npu.toml".
-"""
+An entry point names an object, "acme_npu:TARGET", or a TOML file of the package,
+"acme_npu:npu.toml"."""
 
 import importlib
 import os
@@ -32,7 +32,7 @@ _LONGEST_FAULT = 300
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a plug-in comes from. `package` is None for what comes with mezzo; `place` is the object or the file."""
+    """Source of a plug-in. `package`: None for built-in ones; `place`: the object or the file."""
 
     package: str | None = None
     version: str = ""
@@ -43,7 +43,7 @@ class Origin:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether it comes with mezzo."""
+        """Whether it is shipped with mezzo."""
         return self.package is None
 
 
@@ -52,7 +52,7 @@ BUILT_IN = Origin()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A plug-in that an installed package declares, not imported yet."""
+    """A plug-in declared by an installed package, not imported yet."""
 
     kind: str
     name: str
@@ -63,22 +63,22 @@ class Entry:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a TOML file of its package, not an object."""
+        """Whether it is a TOML file of its package instead of an object."""
         return self.origin.place.endswith(_FILE)
 
     def load(self) -> object:
-        """The object. Raises InputError: it cannot be had, and why."""
+        """Import the object. Raises InputError: importing fails, with the cause."""
         module, path = self._split()
         try:
-            found: object = importlib.import_module(module)
+            loaded: object = importlib.import_module(module)
             for name in path.split("."):
-                found = getattr(found, name)
+                loaded = getattr(loaded, name)
         except (Exception, SystemExit) as error:  # whatever a package does when it is imported
             raise self.fault(_say(error)) from error
-        return found
+        return loaded
 
     def read_text(self) -> str:
-        """The text of the file. Raises InputError: it cannot be read, and why."""
+        """The file's text, with Unix line ends. Raises InputError: reading fails, with the cause."""
         from importlib.resources import files
 
         module, path = self._split()
@@ -95,20 +95,20 @@ class Entry:
         return InputError(f"{self} cannot be used: {because}; mend or uninstall {self.origin.package or 'mezzo'}")
 
     def _split(self) -> tuple[str, str]:
-        found = _PLACE.fullmatch(self.origin.place)
-        if found is None:
+        match = _PLACE.fullmatch(self.origin.place)
+        if match is None:
             raise self.fault(f"{self.origin.place!r} is no place; write module:object, or package:file.toml")
-        return found["module"], found["path"]
+        return match["module"], match["path"]
 
 
 def entries(kind: str, *, are_built_in: bool = False) -> tuple[Entry, ...]:
-    """What other installed packages declare of one kind, by name; or mezzo's own package."""
+    """Entry points of one kind, by name: those of other packages, or mezzo's own."""
     declared = (entry for entry in _read_packages(_stamp_path()) if entry.kind == kind)
     return tuple(entry for entry in declared if entry.origin.is_built_in is are_built_in)
 
 
 def _stamp_path() -> tuple[tuple[str, int], ...]:
-    """The places where packages are installed, and when each last changed."""
+    """Cache key of the installed packages: each path of `sys.path` with its modification time."""
     stamps = []
     for place in sys.path:
         try:
@@ -120,24 +120,27 @@ def _stamp_path() -> tuple[tuple[str, int], ...]:
 
 @lru_cache(maxsize=1)
 def _read_packages(stamps: tuple[tuple[str, int], ...]) -> tuple[Entry, ...]:
-    """Read what every package declares. One that is found in two places counts where it is found first."""
-    # Late: reading metadata takes longer than everything else a command's start needs.
+    """Read the entry points of all packages. Of a package installed twice the first counts."""
+    # Imported late: reading metadata is the slowest part of starting a command.
     from importlib.metadata import distributions
 
     by_package: dict[str, tuple[Entry, ...]] = {}
     for distribution in distributions():
-        # Most packages have nothing of ours, and reading the name of one takes its whole metadata.
+        # Most packages declare no plug-in, and reading a package's name parses all its metadata.
         text = distribution.read_text("entry_points.txt") or ""
         if any(group in text for group in GROUPS.values()):
-            told = {key: distribution.metadata[key] for key in distribution.metadata}
-            name, version = told.get("Name", "a package without a name"), told.get("Version", "without a version")
+            metadata = {key: distribution.metadata[key] for key in distribution.metadata}
+            name, version = (
+                metadata.get("Name", "a package without a name"),
+                metadata.get("Version", "without a version"),
+            )
             by_package.setdefault(re.sub(r"[-_.]+", "-", name).lower(), tuple(_read_entries(text, name, version)))
-    found = (entry for declared in by_package.values() for entry in declared)
-    return tuple(sorted(found, key=lambda entry: (entry.name, str(entry.origin))))
+    all_entries = (entry for declared in by_package.values() for entry in declared)
+    return tuple(sorted(all_entries, key=lambda entry: (entry.name, str(entry.origin))))
 
 
 def _read_entries(text: str, package: str, version: str) -> Iterator[Entry]:
-    """The lines "name = place" under our groups."""
+    """Parse the lines "name = place" in mezzo's groups of an entry_points.txt."""
     kinds, section = {group: kind for kind, group in GROUPS.items()}, ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):

@@ -1,4 +1,5 @@
-"""A function of the user's own, written as module:function; modules of the current folder are found first."""
+"""Import of a user's function, written as module:function; modules of the current folder come
+first."""
 
 import importlib
 import os
@@ -11,10 +12,9 @@ from mezzo.common.errors import InputError
 
 
 def load_function(place: str, what: str, of: str) -> Callable[..., Any]:
-    """Import what a place names. `what` it is, and `of` which arguments, for messages.
+    """Import a user's function. `what`: the option, and `of`: its arguments, for messages.
 
-    Raises InputError: there is none, it fails, or it is no function.
-    """
+    Raises InputError: no such function, importing fails, or it is not callable."""
     module, _, path = place.partition(":")
     try:
         with _current_folder_first():
@@ -30,7 +30,7 @@ def load_function(place: str, what: str, of: str) -> Callable[..., Any]:
 
 
 def say(error: Exception) -> str:
-    """What a function of the user's raised, for a message: one line."""
+    """The exception of a user's function, as one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 

@@ -1,37 +1,38 @@
-"""What is true of an operator in any model, on any device, under any policy.
+"""Operator facts: cost class, numerical risks and error laws, independent of model, device and
+policy.
 
-Facts are keyed by (dialect, operator) and found by discovery: every module under `mezzo.tables.ops.<dialect>` has a
-tuple FACTS. They name risks, never formats: a policy says which risk matters in which format.
-"""
+Keyed by (dialect, operator) and found by discovery: every module under `mezzo.tables.ops.<dialect>`
+has a tuple FACTS. Facts name risks, never formats: a policy says which risk matters in which
+format."""
 
 import enum
 from dataclasses import dataclass
 
 
 class Cost(enum.Enum):
-    """What an operator's time goes into."""
+    """Cost class of an operator."""
 
     LINEAR = "linear"  # products and sums over a contracted axis: MatMul, Conv
     RECURRENT = "recurrent"  # linear work repeated over time: LSTM
-    ATTENTION = "attention"  # two products with a softmax between
-    NORMALIZATION = "normalization"  # brings values to one size by their own statistics: Softmax
+    ATTENTION = "attention"  # two matmuls with a softmax between
+    NORMALIZATION = "normalization"  # scales values by their own statistics: Softmax
     REDUCTION = "reduction"  # one number from many along an axis: ReduceMean
-    POINTWISE = "pointwise"  # number by number: Add, Relu
+    POINTWISE = "pointwise"  # elementwise: Add, Relu
     MOVEMENT = "movement"  # moves or picks values
-    GENERATOR = "generator"  # makes values from nothing or from integers
+    GENERATOR = "generator"  # outputs without float inputs: constants, random numbers
     QUANTIZE = "quantize"  # between floats and scaled integers: QuantizeLinear
-    CONTROL = "control"  # runs bodies: If, Loop
+    CONTROL = "control"  # runs subgraphs: If, Loop
     OTHER = "other"  # of no family
 
     __hash__ = object.__hash__
 
 
-# Where nearly all of a model's arithmetic is.
+# Classes with nearly all of a model's arithmetic.
 HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 
 
 class Risk(enum.Enum):
-    """Why an operator may give wrong answers in fewer bits. Names no format."""
+    """Why an operator may lose accuracy in fewer bits. Names no format."""
 
     EXPONENTIAL = "exponential"  # |f(x)| >> |x|: exp, sinh, cosh
     POWER = "power"  # powers and squares of unbounded inputs
@@ -42,13 +43,13 @@ class Risk(enum.Enum):
     STATISTICS = "statistics"  # mean and variance of its input
     SOFTMAX = "softmax"  # exponentials of differences of inputs that may be large
     STEP = "step"  # a small change of the input flips the output: floor, round, comparison, argmax
-    OVERFLOW = "overflow"  # a number that passes the range, and no other, changes its answer: is it infinite?
+    OVERFLOW = "overflow"  # only an overflow changes the result: IsInf
     POSITION = "position"  # counts, or holds coordinates or indices in floats
     PERIODIC = "periodic"  # sin, cos: the input's absolute error matters
     STEEP = "steep"  # the derivative is unbounded somewhere inside the domain: tan, acosh, asin
     LOSS = "loss"  # sums logarithms of probabilities
     RECURSION = "recursion"  # errors are carried over time steps
-    BITS = "bits"  # reads the bit pattern: BitCast
+    BITS = "bits"  # depends on the bit pattern: BitCast
     QUANTIZED = "quantized"  # part of a quantized region; its scales are not data
     RANDOM = "random"  # random draws differ with the dtype
     TEXT = "text"  # reads or writes strings
@@ -57,7 +58,7 @@ class Risk(enum.Enum):
 
 
 class Function(enum.Enum):
-    """The arithmetic that structure patterns look for, one name in every dialect."""
+    """Arithmetic function that structure patterns match, one name for all dialects."""
 
     ADD = "add"
     SUBTRACT = "subtract"
@@ -93,23 +94,23 @@ class Function(enum.Enum):
     FLOOR = "floor"  # and ceil, round, trunc
     COMPARE = "compare"
     SATURATE = "saturate"  # tanh, erf, the logistic function: at their ends within 1e-4 past 9, and there at infinity
-    NONE = "none"  # no pattern asks for it
+    NONE = "none"  # no pattern matches it
 
     __hash__ = object.__hash__
 
 
 class Transfer(enum.Enum):
-    """How an operator's result follows from its operands in size, and how far an operand may be off for a given error
-    of the result. One name per law, whatever the operator is called; `mezzo.analysis.estimates` holds the laws.
+    """Propagation law: size of an operator's result, and the operand error that a given error of
+    the result allows. One name per law in all dialects; `mezzo.analysis.estimates` implements them.
     """
 
-    KEEP = "keep"  # the first operand's numbers in their order, rounded or seen in another shape
-    MOVE = "move"  # every number is one of the first operand's
-    JOIN = "join"  # every number is one of some operand's
+    KEEP = "keep"  # the first operand's elements in order, rounded or reshaped
+    MOVE = "move"  # every element is one of the first operand's
+    JOIN = "join"  # every element is one of some operand's
     SELECT = "select"  # a condition picks from the second and third operand
     ADD = "add"
     SUBTRACT = "subtract"
-    AVERAGE = "average"  # of the operands, number by number
+    AVERAGE = "average"  # of the operands, elementwise
     MULTIPLY = "multiply"
     DIVIDE = "divide"
     POWER = "power"
@@ -125,7 +126,7 @@ class Transfer(enum.Enum):
     MAXIMUM = "maximum"  # number by number
     CLIP = "clip"
     RELU = "relu"
-    BENT = "bent"  # numbers below zero are made smaller, those above stay
+    BENT = "bent"  # scales negative elements down: LeakyRelu
     GELU = "gelu"
     SILU = "silu"
     SIGMOID = "sigmoid"
@@ -135,7 +136,7 @@ class Transfer(enum.Enum):
     TANH = "tanh"  # and what else saturates at both ends
     SINE = "sine"
     COSINE = "cosine"
-    STEEP = "steep"  # the derivative has no bound inside the domain
+    STEEP = "steep"  # the derivative is unbounded inside the domain
     CONTRACT = "contract"  # products summed over a contracted axis, a bias added
     EINSUM = "einsum"
     SUM = "sum"
@@ -163,11 +164,11 @@ class Transfer(enum.Enum):
     ABOVE = "above"  # whether the first operand is larger than the second
     BELOW = "below"  # whether it is smaller
     TRUTH = "truth"  # true or false, or 0 or 1
-    FINITE = "finite"  # which numbers are infinite, or none at all: rounding changes neither
+    FINITE = "finite"  # IsInf, IsNaN: rounding changes neither
     INDEX = "index"  # positions in its input
     SHAPE = "shape"  # sizes of its input
     RANGE = "range"
-    FILL = "fill"  # one number everywhere
+    FILL = "fill"  # a constant
     ONE_HOT = "one-hot"
     CAST = "cast"
     QUANTIZED_SUM = "quantized-sum"  # integer products summed in integers
@@ -180,15 +181,14 @@ class Transfer(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpFacts:
-    """One row. Unlisted operators have no row, which a policy reads as deny.
+    """One row. Unlisted operators have no row, which policies treat as deny.
 
-    `keeps_values`: each output element is one of the input's elements (Reshape, MaxPool, Relu is not: it makes zeros).
-    `numbers`: attributes that enter the arithmetic as floats (Clip's bounds, Elu's alpha).
-    `is_bounded`: the result's magnitude is bounded whatever the input's is (Sigmoid, Softmax, normalizations).
-    `transfer`: how size and error pass through; None where that is not followed.
-    `like`: in another dialect than ONNX's, the operator of ONNX that does the same, or that this is the backward of:
-    rules that name that one speak of this one too. None where no list of operators speaks of anything like it.
-    """
+    `keeps_values`: each output element is one of the input's (Reshape, MaxPool; not Relu, which
+    makes zeros). `numbers`: attributes used as floats in the arithmetic (Clip's bounds, Elu's
+    alpha). `is_bounded`: the result's magnitude is bounded for every input (Sigmoid, Softmax,
+    normalizations). `transfer`: how size and error propagate; None if not modelled. `like`: outside
+    ONNX, the equivalent ONNX operator, or the one that this is the backward of: rules that name
+    that one apply. None if no operator list has an equivalent."""
 
     op: str
     cost: Cost
@@ -214,7 +214,7 @@ def facts(
     numbers: tuple[str, ...] = (),
     transfer: Transfer | None = None,
 ) -> OpFacts:
-    """Write one row of a table."""
+    """Create one row."""
     return OpFacts(
         op=op,
         cost=cost,

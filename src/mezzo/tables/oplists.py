@@ -1,16 +1,17 @@
-"""Families of ONNX's operators, for policies that name operators: each of the default domain stands in exactly one.
+"""Families of ONNX operators, for policies that list operators by name: each of the default domain
+is in exactly one.
 
-A family holds what most policies treat alike; where one of them does not, it names the operators. Those
-of other domains are written with their domain; one that ONNX Runtime adds to the default domain stands here too.
-"""
+A family contains operators that most policies treat alike; a policy that does not names them
+singly. Operators of other domains are written with their domain; those that ONNX Runtime adds to
+the default domain are included."""
 
 
 def names(*texts: str) -> frozenset[str]:
-    """Read operators from texts with spaces between them."""
+    """Parse operator names separated by spaces."""
     return frozenset(name for text in texts for name in text.split())
 
 
-# Products and sums over a contracted axis.
+# Contractions: products summed over an axis.
 LINEAR = names("CausalConvWithState Conv ConvTranspose DeformConv Einsum Gemm MatMul")
 ATTENTION = names("Attention")
 RECURRENT = names("GRU LSTM LinearAttention RNN")
@@ -47,7 +48,7 @@ INDICES = names("ArgMax ArgMin Hardmax NonMaxSuppression NonZero TopK Unique")
 SPECTRA = names("DFT STFT")
 LOSSES = names("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss")
 
-# No arithmetic, or only between neighbours.
+# Data movement, or interpolation between neighbours only.
 MOVEMENT = names(
     "CenterCropPad Compress Concat DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND Identity",
     "MaxUnpool Pad Reshape ReverseSequence Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze",
@@ -61,12 +62,12 @@ SEQUENCES = names(
 )
 CONTROL = names("If Loop Scan SequenceMap")
 
-# Made from nothing or from integers.
+# Outputs without float inputs: constants, positions, random numbers.
 CONSTANTS = names("Constant ConstantOfShape EyeLike OneHot Shape Size")
 POSITIONS = names("BlackmanWindow HammingWindow HannWindow MelWeightMatrix Range")
 RANDOM = names("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike")
 
-# Not the business of mixed precision: bits, text, and quantized parts, whose scales are no data.
+# Outside mixed precision: bits, text, and quantized operators, whose floats are scales.
 QUANTIZED = names(
     "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear"
 )

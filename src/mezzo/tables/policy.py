@@ -1,6 +1,5 @@
-"""What is wanted: ordered rules that give each node a category. A policy never names an operator's implementation,
-a device or a version.
-"""
+"""Policies: ordered rules that give each node a category. A policy never names an operator's
+implementation, a device or a version."""
 
 import enum
 from collections.abc import Callable, Iterable
@@ -12,13 +11,14 @@ from mezzo.tables.facts import Cost, OpFacts, Risk
 
 # An operator: its dialect and its name.
 OpKey = tuple[str, str]
-# Says of a node, for a conversion to "fp16" or "bf16", what `policy_function` reads: a category, a category with
-# dtypes, or None.
+# A user's function of a node and a format, "fp16" or "bf16". Returns a category, a category with dtypes, or None; see
+# `policy_function`.
 NodeFunction = Callable[[Site, str], object]
 
 
 class Category(enum.Enum):
-    """What a node wants. `clear` is `infer` for operators that only move or compare values."""
+    """Preference of a node: ALLOW low precision, INFER from neighbours, DENY. CLEAR is INFER for
+    operators that only move or compare values."""
 
     ALLOW = "allow"
     INFER = "infer"
@@ -29,13 +29,12 @@ class Category(enum.Enum):
 
 
 class Lifting(enum.Enum):
-    """What lifts a denial when a model is converted on data.
+    """Which calibration data lifts a denial.
 
-    `never`: it stands, whatever data shows: about integers, precision, or what data need not show. `by_ranges`: a
-    suspicion about size, lifted where every value of the node was measured and fits with headroom. `by_outputs`: a
-    suspicion about error, lifted where every value was measured, whatever it holds, and the outputs are right without
-    it. The outputs are checked after either.
-    """
+    `never`: none: the denial is about integers or precision, or data need not show it. `by_ranges`:
+    a suspected overflow, lifted if all values of the node were measured and fit with headroom.
+    `by_outputs`: a suspected error, lifted if all values were measured and the outputs are right
+    without the denial. Outputs are checked in both cases."""
 
     NEVER = "never"
     BY_RANGES = "by ranges"
@@ -46,9 +45,8 @@ class Lifting(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A fact that structure, constants or the user add to one node: rule name, evidence, and the node that caused
-    it. `lifting`: what data may do about it; None is what its rule says.
-    """
+    """Evidence on one node from structure, constants or the user: rule name, text, and the node
+    that caused it. `lifting`: which data lifts it; None for the rule's own."""
 
     node: int
     rule: str
@@ -59,9 +57,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFinding:
-    """A finding about a node by its name: what was measured on one reading of a model holds for the next one. `dtype`:
-    the low format that it is about, None where it is about all.
-    """
+    """A finding by node name, so that what was measured on one reading of a model applies to the
+    next. `dtype`: the low format that it concerns, None for all."""
 
     node: str
     rule: str
@@ -73,9 +70,8 @@ class NamedFinding:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was measured of a node all of whose values data has exercised, in words. `fits`: all stay inside the format
-    with headroom, and rounding leaves them what they are.
-    """
+    """Measurements of a node whose values were all observed, as text. `fits`: all stay in the
+    format's range with headroom, and none rounds to zero or infinity."""
 
     because: str
     fits: bool
@@ -83,7 +79,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """A denial that data has lifted: the name of its rule, and what was measured, in words."""
+    """A denial lifted by data: its rule, and the measurement as text."""
 
     rule: str
     because: str
@@ -91,9 +87,8 @@ class Lift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The category of a node, the rule that gave it and the evidence, in words. `worth`, `accumulate`, `output`: see
-    Rule. `lift`: what would have denied the node had no data been seen.
-    """
+    """Category of a node, with the deciding rule and evidence as text. `worth`, `accumulate`,
+    `output`: see Rule. `lift`: the denial that data lifted."""
 
     category: Category
     rule: str
@@ -107,16 +102,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Fires for an operator with any of `costs` or `risks`, or named in `ops`, in any of `formats`, at a node that all
-    of `where` select. Empty means any: a rule with none of these fires everywhere. Empty `formats` means those that its
-    policy speaks of, never one that mezzo learns later.
+    """Matches operators with any of `costs` or `risks`, or named in `ops`, for any of `formats`, at
+    nodes that all of `where` select. Empty means any: a rule with none of these matches everywhere.
+    Empty `formats` means those of its policy, never formats added to mezzo later.
 
-    `ops`: names of operators, "Softmax" in any dialect or "com.microsoft:Gelu" in one; one of ONNX stands for those of
-    other dialects that are `like` it.
-    `worth`: for how many casts, at most, an operator that the rule allows is worth running low.
-    `accumulate` and `output`: in what an operator that runs low sums up and hands on, if not in the low format.
-    `lifting`: what data may do about a denial.
-    """
+    `ops`: operator names, "Softmax" in any dialect or "com.microsoft:Gelu" in one; a name of ONNX
+    also matches operators of other dialects that are `like` it. `worth`: for ALLOW, the maximum
+    number of casts that running low is worth. `accumulate` and `output`: accumulation and output
+    dtypes in low precision, if not the low format. `lifting`: which data lifts a denial."""
 
     name: str
     category: Category
@@ -133,13 +126,14 @@ class Rule:
 
     @property
     def tier(self) -> Tier:
-        """How specific the rule is; the more specific decides."""
+        """Specificity of the rule; the most specific rule decides."""
         return max((selector.tier for selector in self.where), default=Tier.TYPE if self.ops else Tier.PRESET)
 
     def fires(
         self, key: OpKey, row: OpFacts | None, low: DType, known: frozenset[DType] = HALF_FORMATS
     ) -> bool:  # fmt: skip
-        """Whether the rule is about an operator, its nodes apart. `known`: the formats that its policy speaks of."""
+        """Whether the rule matches an operator, apart from `where`. `known`: the formats of its
+        policy."""
         if low not in (self.formats or known):
             return False
         if not (self.costs or self.risks or self.ops):
@@ -181,7 +175,7 @@ def rule(
     output: DType | None = None,
     lifting: Lifting = Lifting.NEVER,
 ) -> Rule:
-    """Write one rule of a policy."""
+    """Create a rule of a policy."""
     return Rule(
         name=name,
         category=category,
@@ -198,12 +192,12 @@ def rule(
     )
 
 
-# More casts than stand around any ordinary node: what is worth this is granted.
+# More casts than surround any ordinary node: a node worth this many always runs low.
 GRANTED = 16
 
 
 class Missing(enum.Enum):
-    """What to do about operators that no rule and no facts speak of."""
+    """How operators without a rule and without facts are reported."""
 
     SILENT = "silent"
     WARN = "warn"
@@ -212,22 +206,21 @@ class Missing(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Rules. The most specific that fires decides, the first among equals, `otherwise` if none does: what is said of a
-    name beats a region, that an attribute, that an operator's type, that the preset's costs and risks.
+    """Rules. The most specific match decides, the first among equals, `otherwise` if none matches.
+    Order of specificity: node name, region, attribute, operator type, costs and risks of the
+    preset.
 
-    `findings` names the structure rules whose findings deny their node (see `mezzo.analysis.structure`), beside those
-    that bind every policy; None means every rule, those to come included. A finding beats rules up to attributes, and
-    gives way to regions and names.
-    `unlisted`: what an operator without facts gets if no rule names it; `missing` says who hears of it.
-    `promotes_untroubled`: a region in which nothing needs FP32 is taken low as a whole.
-    `limits_masks`: a mask past the range is stored as half the range instead of keeping its softmax in FP32.
-    `trusts_exact_masks`: a mask for which a softmax that may run low answers as in FP32 keeps nothing in FP32.
-    `source`: where the rules come from, if not from here.
-    `formats`: those that `otherwise`, `unlisted` and rules without formats speak of; in any other an operator is denied
-    unless a rule names the format.
-    `function`: is asked of each operator and beats all rules; what it answers None of is left to them.
-    `also`: other words for it; one that several policies have is asked back.
-    """
+    `findings`: the structure rules that deny their nodes (see `mezzo.analysis.structure`), in
+    addition to the mandatory ones; None means all, future ones included. A finding overrides rules
+    up to attributes, not regions and names. `unlisted`: category of operators without facts and
+    rules; `missing`: how they are reported. `promotes_untroubled`: regions in which no node needs
+    FP32 run low as a whole. `limits_masks`: masks past the range are clamped to half the range
+    instead of keeping their softmax in FP32. `trusts_exact_masks`: masks that do not change a
+    low-precision softmax keep no node in FP32. `source`: where the rules come from, if not from
+    mezzo. `formats`: formats that `otherwise`, `unlisted` and rules without formats apply to; in
+    others an operator is denied unless a rule names the format. `function`: called for each
+    operator; overrides all rules unless it returns None. `also`: aliases; one that several policies
+    share is rejected as ambiguous."""
 
     name: str
     summary: str
@@ -246,13 +239,12 @@ class Policy:
 
     @property
     def may_hand_on_high(self) -> bool:
-        """Whether some verdict may say that what runs low hands on FP32."""
+        """Whether some verdict may request FP32 outputs of low-precision operators."""
         return self.function is not None or any(rule.output is HIGH for rule in self.rules)
 
     def judge(self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False) -> Verdict:
-        """Give an operator's verdict, rules about single nodes and structure apart. `lifts`: denials that ranges lift
-        do not count; the first is named in the verdict, for whoever has the ranges to tell.
-        """
+        """Verdict on an operator, without rules for single nodes and structure. `lifts`: denials
+        that ranges can lift are skipped; the verdict's `lift` names the first."""
         lift: Lift | None = None
         for tier in (Tier.TYPE, Tier.PRESET):
             for candidate in self.rules:
@@ -275,5 +267,5 @@ class Policy:
         return Verdict(category=self.otherwise, rule="otherwise", because=because, cause=None, worth=worth, lift=lift)
 
     def local_rules(self, tier: Tier) -> tuple[Rule, ...]:
-        """The rules about single nodes of one tier, in order."""
+        """The rules for single nodes of one tier, in order."""
         return tuple(rule for rule in self.rules if rule.where and rule.tier is tier)

@@ -1,4 +1,5 @@
-"""A policy as a function of each node, as TVM's colouring function: asked, and its answers checked."""
+"""Policy functions: a user's function of each node decides its category, as TVM's colouring
+function does. Calls are validated."""
 
 import functools
 import inspect
@@ -17,17 +18,17 @@ _LONGEST_FAULT = 200
 
 
 def policy_of(function: NodeFunction, base: Policy, name: str | None = None) -> Policy:
-    """The policy that asks a function of each node, and a base where it answers None.
+    """The policy that calls `function` for each node, and falls back to `base` where it returns
+    None.
 
-    Raises InputError: it takes neither a site, nor a site and the format's word.
-    """
+    Raises InputError: the function accepts neither (site) nor (site, format name)."""
     called = name_function(function)
     try:
         inspect.signature(function).bind(None, "fp16")
     except TypeError:
         _check_takes_site(function, called)
         function = _without_format(function, called)
-    except ValueError:  # a function of C tells nothing of itself
+    except ValueError:  # functions implemented in C have no signature
         pass
     return replace(base, name=name or called, summary=f"what {called} says, on {base.name}", function=function)
 
@@ -50,17 +51,16 @@ def _without_format(function: Callable[..., object], called: str) -> NodeFunctio
 
 
 def name_function(function: Callable[..., object]) -> str:
-    """What a function is called, in reasons and plans: its name, or that of its class."""
+    """Name of a function, or of its class, for reasons and plans."""
     if isinstance(function, functools.partial):
         return name_function(function.func)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def ask(policy: Policy, site: Site, low: DType) -> Verdict | None:
-    """What a policy's function says of a node; None where it leaves the node to the policy's rules.
+    """The verdict of a policy's function on a node; None leaves the node to the policy's rules.
 
-    Raises InputError: it fails, or answers what is no verdict.
-    """
+    Raises InputError: the function fails, or returns no verdict."""
     if policy.function is None or low not in policy.formats:
         return None
     to = next(word for word, dtype in LOW_DTYPES.items() if dtype is low)
@@ -83,7 +83,7 @@ def ask(policy: Policy, site: Site, low: DType) -> Verdict | None:
     accumulate, output = (
         _read_dtype(where, word, part, low, to) for word, part in zip(("accumulate", "output"), parts[1:], strict=True)
     )
-    # Granted whatever it is: what was said of the node itself is not promoted with its region.
+    # GRANTED for every category: such a node is not promoted with its region.
     return Verdict(
         category=category,
         rule=called,
@@ -96,12 +96,12 @@ def ask(policy: Policy, site: Site, low: DType) -> Verdict | None:
 
 
 def _read_dtype(where: str, word: str, part: object, low: DType, to: str) -> DType | None:
-    """FP32 or the low format; None, as no answer, is the low format."""
-    known: dict[object, DType | None] = {None: None, "fp32": HIGH, to: low, HIGH: HIGH, low: low}
-    known |= {alias: dtype for alias, dtype in _ALIASES.items() if dtype in (HIGH, low)}
-    if not isinstance(part, str | DType | None) or part not in known:
+    """FP32 or the low format; None means the low format."""
+    by_word: dict[object, DType | None] = {None: None, "fp32": HIGH, to: low, HIGH: HIGH, low: low}
+    by_word |= {alias: dtype for alias, dtype in _ALIASES.items() if dtype in (HIGH, low)}
+    if not isinstance(part, str | DType | None) or part not in by_word:
         raise InputError(f"{where}: {word} is {_show(part)}; return fp32, {to} or None")
-    return known[part]
+    return by_word[part]
 
 
 def _show(answer: object) -> str:

@@ -1,8 +1,8 @@
-"""What a target runs on quantized operands, and how a file has to say so: rows of a target.
+"""Quantized kernels of a target, and how a file must express them: rows of a target.
 
-Whatever is quantized stays typed in the base: an operator reads dequantized operands, and a runtime that finds
-Dequantize before it, and maybe Quantize behind it, runs all of it on integers.
-"""
+Quantized nodes stay float-typed (QDQ format): an operator reads dequantized operands, and a runtime
+that finds DequantizeLinear before it, and maybe QuantizeLinear after it, runs the whole in INT8 or
+FP8."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mezzo.formats.dtypes import STORED_AS, DType
 from mezzo.tables.rows import EVERY_VERSION, holds
 
-# What followers that are composites are written in, as `mezzo.analysis.fusion.composites` finds them.
+# Operators of each composite follower, as `mezzo.analysis.fusion.composites` matches them.
 _TANH_PARTS = frozenset({"Add", "Div", "Mul", "Pow", "Tanh"})
 COMPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -23,17 +23,17 @@ COMPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 
-# Operators that a file can write out so that they find ranges as they run, and the weights that each reads.
+# Operators that can be written with dynamic quantization, and the number of their weights.
 DYNAMIC_WEIGHTS: Mapping[str, int] = MappingProxyType({"Gemm": 1, "LSTM": 2, "MatMul": 1})
 
 
 class OutputMode(enum.Enum):
-    """What a quantized kernel hands on. EITHER: integers or floats, at no price. INTEGERS: Quantize has to stand right
-    behind it, or it runs in floats. FLOATS: floats alone; a Quantize behind it is a pass of its own. READ: what it
-    reads, as it only moves or chooses among numbers: its result has its operands' parameters, and a Quantize with the
-    same ones stands behind it. PASSED: the same without that Quantize, which would be a pass of its own: who reads its
-    result quantized finds the Dequantize before it.
-    """
+    """Output type of a quantized kernel. EITHER: integers or floats, for free. INTEGERS: needs
+    QuantizeLinear right after it, or it runs in floats. FLOATS: floats only; QuantizeLinear after
+    it is a separate pass. READ: that of its operands, as it only moves or selects elements: the
+    result has the operands' parameters and needs QuantizeLinear with them. PASSED: the same without
+    that QuantizeLinear, which would be a separate pass: quantized uses of its result take the form
+    before its DequantizeLinear."""
 
     EITHER = "either"
     INTEGERS = "integers"
@@ -43,17 +43,16 @@ class OutputMode(enum.Enum):
 
 
 class Bias(enum.Enum):
-    """How the constant has to be written that a product adds up with, be it an operand of its own or what an Add right
-    behind it adds. FLOAT: as it is. INT32: at the scale of the operands' scales multiplied, with Dequantize behind it;
-    as a float, the product runs in floats where it hands on floats.
-    """
+    """Form of a matmul's or convolution's bias, whether an operand or the operand of an Add after
+    it. FLOAT: unchanged. INT32: at the product of the operands' scales, with DequantizeLinear after
+    it; a kernel with float output and a float bias runs in floats."""
 
     FLOAT = "float"
     INT32 = "i32"
 
 
 class Storage(NamedTuple):
-    """How numbers are stored: the type, and whether zero is stored as zero."""
+    """How quantized elements are stored: the type, and whether the zero point is 0."""
 
     dtype: DType
     is_symmetric: bool = False
@@ -61,18 +60,16 @@ class Storage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """One operand that a kernel reads quantized. `dtype`: what stores it; `is_symmetric`: zero is stored as zero, so
-    that U8 holds what is nowhere below zero. `also`: other ways to store it, for who reads it elsewhere too; in any
-    other way the kernel runs in floats, or answers wrong.
+    """One quantized operand of a kernel. `dtype`: storage type; `is_symmetric`: zero is stored as
+    zero, so U8 holds non-negative values only. `also`: other accepted storage, for values with
+    other uses; with any other the kernel runs in floats, or computes wrong results.
 
-    `is_weight`: it has to be a constant. `axis`: the axis with a scale of its own for each slice, counted from the back
-    where below 0; None where the whole tensor has one. `rank`: the axes that it has to have, if a number of them.
-    `and_rest`: every operand behind it is read like it, with the same parameters where the kernel hands on what it
-    reads. `not_from`: operators of whose results, moved or as they are, the kernel takes the first way to store alone.
-    `is_binding`: where a Dequantize stands before it the runtime reads integers, whatever is planned, and answers wrong
-    if they are stored in another way: what it reads, as it is or past what keeps its steps, is stored so for all who
-    read it or not at all.
-    """
+    `is_weight`: must be a constant. `axis`: of per-channel scales, counted from the back if
+    negative; None for per-tensor. `rank`: required rank, if any. `and_rest`: all later operands are
+    treated alike, with the same parameters if the kernel only moves data. `not_from`: operators
+    from whose results, moved or not, only the first storage is accepted. `is_binding`: after any
+    DequantizeLinear the runtime uses integers, planned or not, and computes wrong results with
+    other storage: the value is stored so for all uses or not quantized at all."""
 
     position: int
     dtype: DType = DType.UINT8
@@ -87,31 +84,33 @@ class Operand:
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """Every way to store it, the one to prefer first."""
+        """Every accepted storage, the preferred one first."""
         return (Storage(self.dtype, self.is_symmetric), *self.also)
 
     def takes(self, dtype: DType, is_symmetric: bool) -> bool:
-        """Whether the kernel reads what is stored so: zero at zero does where any zero point does."""
+        """Whether the kernel accepts this storage. A zero point of 0 is accepted where any is."""
         return self.rank_of(dtype, is_symmetric) is not None
 
     def rank_of(self, dtype: DType, is_symmetric: bool) -> int | None:
-        """How many ways to store it are preferred to this one; None where the kernel reads nothing stored so."""
-        fits = (dtype is one.dtype and (is_symmetric or not one.is_symmetric) for one in self.storages)
-        return next((rank for rank, does in enumerate(fits) if does), None)
+        """Number of accepted storages preferred to this one; None if it is not accepted."""
+        accepted = (dtype is storage.dtype and (is_symmetric or not storage.is_symmetric) for storage in self.storages)
+        return next((rank for rank, is_accepted in enumerate(accepted) if is_accepted), None)
 
     def bound_by(self, others: Iterable["Operand"]) -> "Operand | None":
-        """The operand, read only as others take it, too; None where there is no such way."""
-        ways = [*self.storages]
+        """The operand restricted to storage that the others accept too; None if there is none."""
+        accepted = [*self.storages]
         for other in others:
-            at_zero = (way if other.takes(*way) else way._replace(is_symmetric=True) for way in ways)
-            ways = [way for way in at_zero if other.takes(*way)]
-        if not ways:
+            candidates = (
+                storage if other.takes(*storage) else storage._replace(is_symmetric=True) for storage in accepted
+            )
+            accepted = [storage for storage in candidates if other.takes(*storage)]
+        if not accepted:
             return None
-        return replace(self, dtype=ways[0].dtype, is_symmetric=ways[0].is_symmetric, also=tuple(ways[1:]))
+        return replace(self, dtype=accepted[0].dtype, is_symmetric=accepted[0].is_symmetric, also=tuple(accepted[1:]))
 
 
 def weight(position: int, axis: int | None = None, rank: int | None = None) -> Operand:
-    """A constant in S8 with zero at zero, as every runtime here takes weights."""
+    """A constant in S8 with zero point 0, as all runtimes here accept weights."""
     return Operand(position=position, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=axis, rank=rank)
 
 
@@ -119,19 +118,18 @@ def weight(position: int, axis: int | None = None, rank: int | None = None) -> O
 class QuantizedKernel:
     """An operator that a target runs on operands quantized to a format.
 
-    `operands` that are not named stay floats; where none is, it reads floats alone, and Quantize behind it costs
-    nothing. `followers` are operators, and composites such as "gelu-erf", that it takes in, one behind the other, as
-    long as nobody else reads what lies between and what else they read is constant, one number or one per channel:
-    Quantize then stands behind the last. `is_cut`: of followers such as Relu nothing is left but Quantize, whose
-    smallest and largest number they have to keep. `not_before` are operators that make the runtime
-    answer wrong where they read what the kernel makes: there, no such kernel. `is_bare_alone`: so it does where several
-    read what a product without a bias makes, moved and scaled or as it is. `attributes` must all match,
-    by value or by one of a frozenset. `needs` are features of a machine, any of which it takes to be faster so.
+    `operands` not listed stay floats; without any, the kernel reads floats only, and QuantizeLinear
+    after it is free. `followers`: operators, and composites such as "gelu-erf", that it fuses in a
+    chain, if the values between have no other use and the followers' other operands are scalar or
+    per-channel constants: QuantizeLinear then follows the last. `is_cut`: followers such as Relu
+    are replaced by QuantizeLinear, whose range must express their bounds. `not_before`: operators
+    after which the runtime computes wrong results if they use the output: no such kernel there.
+    `is_bare_alone`: the same where a product without a bias has several uses, directly or moved and
+    scaled. `attributes` must all match, by value or by one of a frozenset. `needs`: features of a
+    machine, any of which makes it faster.
 
-    `is_dynamic`: it finds the range of the data that it reads as it runs, and needs the parameters of its weights
-    alone. It reads floats and hands on floats; in a file it is DynamicQuantizeLinear and a product of integers, or
-    DynamicQuantizeLSTM.
-    """
+    `is_dynamic`: dynamic quantization; only the weights need parameters. Inputs and outputs are
+    floats; a file has DynamicQuantizeLinear and an integer matmul, or DynamicQuantizeLSTM."""
 
     dialect: str = "onnx"
     op: str
@@ -153,10 +151,10 @@ class QuantizedKernel:
     def __post_init__(self) -> None:
         assert not self.is_dynamic or self.hands is OutputMode.FLOATS, "what finds ranges as it runs hands on floats"
         assert not self.is_dynamic or self.op in DYNAMIC_WEIGHTS, "the front end writes no other so"
-        stored = {one.dtype for operand in self.operands for one in operand.storages}
+        stored = {storage.dtype for operand in self.operands for storage in operand.storages}
         assert stored <= {*STORED_AS[self.format]}, "operands are stored as the format's numbers are"
 
     def fits(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
-        """Whether the row is about an operator, as far as its attributes tell."""
+        """Whether the row matches an operator, by version and attributes."""
         is_its_own = (dialect, op) == (self.dialect, self.op)
         return is_its_own and holds(self.versions, self.attributes, version, attributes)

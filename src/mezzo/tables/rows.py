@@ -1,4 +1,4 @@
-"""When a row of a target is about an operator, as far as its version and its attributes tell."""
+"""Matching of target rows: by operator version and attributes."""
 
 from collections.abc import Mapping
 
@@ -8,9 +8,8 @@ EVERY_VERSION = (1, 1_000)
 def holds(
     versions: tuple[int, int], wanted: Mapping[str, object], version: int, attributes: Mapping[str, object]
 ) -> bool:
-    """Whether a version lies among those of a row, both ends included, and all attributes match that it names: by
-    value, or by one of a frozenset; an attribute that is left out is None.
-    """
+    """Whether a version is within a row's range, both ends included, and all attributes that the
+    row names match: by value, or by one of a frozenset; a missing attribute is None."""
     if not versions[0] <= version <= versions[1]:
         return False
     return all(

@@ -1,10 +1,9 @@
-"""What a runtime or device can run, and what things cost there. Rows are data; a target is one file.
+"""Targets: what a runtime or device can run, and its costs. Rows are data; a target is one file.
 
-A target names the formats that it speaks of; in any other it runs nothing. In those it says what it cannot run in one
-of two ways, and may use both: by refusals, single rows for a runtime that runs nearly everything, and by a listing, all
-that runs in a dtype, for a runtime with a list of kernels. An operator that a listing does not name is refused. What
-runs on quantized operands is told by rows alone.
-"""
+A target lists its formats; in others it runs nothing. Within them, what cannot run is stated by
+refusals, single rows for a runtime that runs nearly everything, or by a listing of all kernels of a
+dtype: operators missing in it are refused. Both may be combined. Quantized operators are stated by
+rows of quantized kernels only."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,12 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Relative prices the planner weighs. The unit is one byte moved through memory.
+    """Relative prices for the planner. The unit is one byte moved through memory.
 
-    `cast_launch`: fixed price of a cast, whatever its size: about what a kernel launch costs; a policy's `worth`
-    counts in it.
-    `linear_factor`: how much more a byte of a linear operator costs.
-    """
+    `cast_launch`: fixed price of a cast, about that of a kernel launch; a policy's `worth` is in
+    units of it. `linear_factor`: how much more a byte of a linear operator costs."""
 
     cast_launch: int = 1 << 18
     linear_factor: int = 32
@@ -35,13 +32,12 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One thing a target cannot run. Empty `dtypes` means every low float.
+    """One operator that a target cannot run. Empty `dtypes` means every low float.
 
-    `attributes` must all match, if any are given: by value, or by one of a frozenset of values.
-    `versions`: of the operator, both ends included. `since`: the runtime's version the row was taken from.
-    `needs`: features of a machine, any of which the row takes to hold; empty where it holds on every machine. A plan
-    heeds every row, as it may be carried to another machine.
-    """
+    `attributes`: must all match, by value or by one of a frozenset. `versions`: of the operator,
+    both ends included. `since`: the runtime version of the evidence. `needs`: machine features, any
+    of which makes the row apply; empty for every machine. A plan respects every row, as it may be
+    used on another machine."""
 
     dialect: str
     op: str
@@ -70,7 +66,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomOperator:
-    """An operator that no schema defines, such as a plug-in's, and what its floats may be beside FP32."""
+    """An operator without a schema, such as a plug-in's, and the low dtypes of its floats."""
 
     dialect: str
     op: str
@@ -80,7 +76,8 @@ class CustomOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """All that a target runs in one dtype. `because` is said of every operator that it does not name."""
+    """All kernels of a target in one dtype. `because`: the reason for refusing every other
+    operator."""
 
     dtype: DType
     kernels: tuple[Kernel, ...]
@@ -91,12 +88,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Whether a dtype makes a model faster on a target. `because` says why it does not, if it does not; `short` says
-    it in some forty letters.
+    """Whether a dtype makes a model faster on a target. `because`: why not, if not; `short`: the
+    same in some 40 characters.
 
-    `needs`: features of a machine, any of which the gain takes; empty where every machine has it. Of a target's gains
-    the first that holds is what is taken where no dtype is asked for.
-    """
+    `needs`: machine features, any of which suffices; empty if every machine gains. Of a target's
+    gains the first that applies gives the default format."""
 
     dtype: DType
     is_faster: bool
@@ -108,11 +104,11 @@ class Gain:
 
     @property
     def in_short(self) -> str:
-        """Why, for a line that has little room."""
+        """The reason, short if available."""
         return self.short or self.because
 
     def is_faster_on(self, machine: "Machine") -> bool | None:
-        """Whether a machine gains; None where it does not tell, as a CPU does not of what a GPU needs."""
+        """Whether the dtype is faster on a machine; None if unknown, as for GPU features on a CPU."""
         if not self.is_faster or not self.needs:
             return self.is_faster
         has = [machine.has(need) for need in self.needs]
@@ -120,7 +116,7 @@ class Gain:
 
     @property
     def note(self) -> str | None:
-        """What to tell a user who asks for the dtype; None where it simply gains."""
+        """Note for users of the dtype; None if it is faster without conditions."""
         if not self.is_faster:
             return self.because
         return f"{self.because}; needs {' or '.join(self.needs)}" if self.needs else None
@@ -128,9 +124,8 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Respelling:
-    """An operator that a runtime joins with a normalization that alone reads it, into a kernel slower than the two: it
-    is written as `instead`, which says the same of the same operands and which no fusion takes.
-    """
+    """An operator that a runtime would fuse with the normalization that is its only use, into a
+    kernel slower than both: it is written as `instead`, an equivalent that no fusion matches."""
 
     op: str
     instead: str
@@ -140,9 +135,8 @@ class Respelling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormQuotient:
-    """Types in which a runtime finds a norm written out in small operators where it divides by the root, and not where
-    it multiplies by the root's reciprocal: results are written by quotients.
-    """
+    """Dtypes in which a runtime fuses a decomposed norm if it divides by the root, but not if it
+    multiplies by its reciprocal: results are written with divisions."""
 
     dtypes: frozenset[DType]
     source: str
@@ -151,12 +145,12 @@ class NormQuotient:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Rows of one runtime. What is neither refused nor missing in a listing runs, in the formats spoken of: those of
-    `formats`, those that have a listing, and quantized ones that some row of quantized kernels is about.
+    """Rows of one runtime. An operator runs if it is neither refused nor missing in a listing, in
+    formats of `formats`, with a listing, or with quantized kernels.
 
-    `newest` is the newest version that the runtime loads of each dialect; all of one that it does not name. `notes` are
-    for users of every dtype. `also` are other words for it; one that several targets have is asked back.
-    """
+    `newest`: the newest version of each dialect that the runtime loads; no limit for others.
+    `notes`: for users of every dtype. `also`: aliases; one that several targets share is rejected
+    as ambiguous."""
 
     name: str
     summary: str
@@ -167,17 +161,17 @@ class Target:
     listings: tuple[Listing, ...] = ()
     gains: tuple[Gain, ...] = ()
     formats: frozenset[DType] = HALF_FORMATS
-    fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
-    fused_formats: frozenset[DType] = frozenset()  # of which these patterns say anything: plans need them for no other
-    quantized: tuple[QuantizedKernel, ...] = ()  # of those about one operator the first is what to prefer
+    fuses_as: str = ""  # the target whose fusion patterns apply, if not its own: a file's base
+    fused_formats: frozenset[DType] = frozenset()  # formats that these patterns concern; they are not loaded for others
+    quantized: tuple[QuantizedKernel, ...] = ()  # the first row of an operator is preferred
     custom: tuple[CustomOperator, ...] = ()
-    respellings: tuple[Respelling, ...] = ()  # before normalizations, in models that are brought to normal form
+    respellings: tuple[Respelling, ...] = ()  # before normalizations, in models in normal form
     norm_quotients: tuple[NormQuotient, ...] = ()
     runtime: Runtime | None = field(default=None, compare=False)  # None where a target is no runtime
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:
-        """Whether the table says anything of what runs in a format."""
+        """Whether the table covers a format."""
         if dtype in QUANTIZED:
             return dtype in self._quantized_formats
         return dtype in self.formats or any(listing.dtype is dtype for listing in self.listings)
@@ -185,10 +179,10 @@ class Target:
     def refusal(
         self, dialect: str, op: str, version: int, attributes: Mapping[str, object], dtype: DType
     ) -> Refusal | None:
-        """The row that refuses an operator in a dtype; None where it runs.
+        """The row that refuses an operator in a dtype; None if it runs.
 
-        What is no operator, and has no dialect, such as the border of a function's call, stands in no listing.
-        """
+        Nodes without a dialect, such as the border of a function call, are no operators and need no
+        listing."""
         if not self.speaks_of(dtype):
             return Refusal(
                 dialect=dialect,
@@ -220,26 +214,22 @@ class Target:
     def quantized_kernels(
         self, dtype: DType, dialect: str, op: str, version: int, attributes: Mapping[str, object]
     ) -> tuple[QuantizedKernel, ...]:
-        """How an operator runs on operands quantized to a format, as far as its attributes tell; of several ways the
-        first is to be preferred.
-        """
-        found = self._quantized_of.get((dtype, dialect, op), ())
-        return tuple(row for row in found if row.fits(dialect, op, version, attributes))
+        """The quantized kernels of an operator, by version and attributes; the first is preferred."""
+        rows = self._quantized_of.get((dtype, dialect, op), ())
+        return tuple(row for row in rows if row.fits(dialect, op, version, attributes))
 
     def has_quantized(self, dtype: DType, dialect: str, op: str) -> bool:
-        """Whether some row is about an operator on operands quantized to a format, at whatever version and with what
-        attributes.
-        """
+        """Whether an operator has a quantized kernel in a format, at any version and attributes."""
         return (dtype, dialect, op) in self._quantized_of
 
     def finds_ranges(self, dtype: DType) -> bool:
-        """Whether some kernel finds the range of its data as it runs, and rounds it to a format."""
+        """Whether some kernel quantizes its data dynamically to a format."""
         return any(row.is_dynamic for row in self.quantized if row.format is dtype)
 
     def _runs_quantized(
         self, dtype: DType, dialect: str, op: str, version: int, attributes: Mapping[str, object]
     ) -> bool:
-        """Whether an operator runs on quantized operands, or in the kernel of one before it."""
+        """Whether an operator runs quantized, or fused into a quantized kernel before it."""
         if (op if dialect == "onnx" else f"{dialect}:{op}") in self._taken_in[dtype]:
             return True
         return any(row.operands for row in self.quantized_kernels(dtype, dialect, op, version, attributes))
@@ -250,14 +240,14 @@ class Target:
 
     @cached_property
     def _taken_in(self) -> Mapping[DType, frozenset[str]]:
-        found = {}
+        fused = {}
         for dtype in self._quantized_formats:
             named = frozenset(name for row in self.quantized if row.format is dtype for name in row.followers)
-            found[dtype] = named.union(*(COMPOSITES[name] for name in named if name in COMPOSITES))
-        return found
+            fused[dtype] = named.union(*(COMPOSITES[name] for name in named if name in COMPOSITES))
+        return fused
 
     def _refuse_unquantized(self, dtype: DType, dialect: str, op: str, version: int) -> Refusal:
-        """What is said of an operator that no row runs on quantized operands."""
+        """The refusal of an operator without a quantized kernel."""
         others = tuple(row for row in self.quantized if row.format is dtype)
         row = self._quantized_of.get((dtype, dialect, op), others)[0]
         return Refusal(
@@ -271,30 +261,31 @@ class Target:
         )
 
     def on_machine(self, features: Collection[str]) -> "Target":
-        """The target with only those refusals that hold on a machine with these features."""
-        held = [row for row in self.refusals if not row.needs or any(need in features for need in row.needs)]
-        return replace(self, refusals=tuple(held))
+        """The target with only the refusals that apply to a machine with these features."""
+        applicable = [row for row in self.refusals if not row.needs or any(need in features for need in row.needs)]
+        return replace(self, refusals=tuple(applicable))
 
     def may_refuse(self, dialect: str, op: str, version: int, dtype: DType) -> bool:
-        """Whether some row may refuse an operator, whatever its attributes: cheap to ask before asking node by node."""
+        """Whether some row may refuse an operator, for whatever attributes: a cheap filter before
+        `refusal`."""
         is_unlisted = any(listing.dtype is dtype and dialect for listing in self.listings) and not self._lists(
             dtype, dialect, op, version
         )
-        is_unlisted |= dtype in QUANTIZED and bool(dialect)  # rows of quantized kernels ask for attributes
+        is_unlisted |= dtype in QUANTIZED and bool(dialect)  # quantized kernels depend on attributes
         return is_unlisted or (dialect, op) in self._refusals_of or not self.speaks_of(dtype)
 
     def gain(self, dtype: DType) -> Gain | None:
-        """What is known of the speed of a dtype; None where nothing is."""
+        """Performance row of a dtype; None if unknown."""
         return next((gain for gain in self.gains if gain.dtype is dtype), None)
 
     def notes_for(self, dtype: DType) -> tuple[str, ...]:
-        """What a user should know before converting to a dtype for this target."""
+        """Notes for users who convert to a dtype for this target."""
         gain = self.gain(dtype)
         note = None if gain is None else gain.note
         return self.notes if note is None else (*self.notes, note)
 
     def custom_operator(self, dialect: str, op: str, dtype: DType) -> CustomOperator | None:
-        """The row of a custom operator that runs in a dtype; None where the target has none."""
+        """The row of a custom operator that runs in a dtype; None if there is none."""
         rows = (row for row in self.custom if (row.dialect, row.op) == (dialect, op) and dtype in row.dtypes)
         return next(rows, None)
 
@@ -306,41 +297,40 @@ class Target:
 
     @cached_property
     def _refusals_of(self) -> Mapping[tuple[str, str], tuple[Refusal, ...]]:
-        found: dict[tuple[str, str], tuple[Refusal, ...]] = {}
+        by_operator: dict[tuple[str, str], tuple[Refusal, ...]] = {}
         for row in self.refusals:
             key = row.dialect, row.op
-            found[key] = (*found.get(key, ()), row)
-        return found
+            by_operator[key] = (*by_operator.get(key, ()), row)
+        return by_operator
 
     @cached_property
     def _quantized_of(self) -> Mapping[tuple[DType, str, str], tuple[QuantizedKernel, ...]]:
-        found: dict[tuple[DType, str, str], tuple[QuantizedKernel, ...]] = {}
+        by_operator: dict[tuple[DType, str, str], tuple[QuantizedKernel, ...]] = {}
         for row in self.quantized:
             key = row.format, row.dialect, row.op
-            found[key] = (*found.get(key, ()), row)
-        return found
+            by_operator[key] = (*by_operator.get(key, ()), row)
+        return by_operator
 
     @cached_property
     def _kernels_of(self) -> Mapping[tuple[DType, str, str], tuple[tuple[int, int], ...]]:
-        found: dict[tuple[DType, str, str], tuple[tuple[int, int], ...]] = {}
+        by_operator: dict[tuple[DType, str, str], tuple[tuple[int, int], ...]] = {}
         for listing in self.listings:
             for row in listing.kernels:
                 key = listing.dtype, row.dialect, row.op
-                found[key] = (*found.get(key, ()), row.versions)
-        return found
+                by_operator[key] = (*by_operator.get(key, ()), row.versions)
+        return by_operator
 
 
 def kernels(dialect: str, text: str) -> tuple[Kernel, ...]:
-    """Read rows from text such as "Abs 6-13, Gelu 20, Gather", in any layout. No version means every version.
+    """Parse rows such as "Abs 6-13, Gelu 20, Gather". No version means every version.
 
-    Raises: ValueError: a version is no number.
-    """
-    found = []
+    Raises ValueError: a version is no number."""
+    rows = []
     for entry in text.split(","):
         op, *spelled = entry.split()
         if not spelled:
-            found.append(Kernel(dialect, op))
+            rows.append(Kernel(dialect, op))
             continue
-        first, _, last = spelled[0].partition("-")
-        found.append(Kernel(dialect, op, (int(first), int(last or first))))
-    return tuple(found)
+        oldest, _, newest = spelled[0].partition("-")
+        rows.append(Kernel(dialect, op, (int(oldest), int(newest or oldest))))
+    return tuple(rows)

@@ -1,6 +1,5 @@
-"""The options of a request as keywords of Python: a verb that takes `**options` reads them here, and `help` and editors
-that ask the running program tell each of them. What type checkers read is in `mezzo.contracts.options.keyword_types`.
-"""
+"""Python keywords of a request's options: validation of `**options`, and signatures and docstrings
+for `help` and editors. Type checkers read `mezzo.contracts.options.keyword_types`."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -16,21 +15,20 @@ _Verb = TypeVar("_Verb", bound=Callable[..., object])
 
 
 def named_options(given: Mapping[str, object]) -> dict[str, Any]:
-    """The options that a caller has named; None says nothing.
+    """The options that a caller has set; None counts as not set.
 
-    Raises TypeError: there is no option of such a name.
-    """
-    known = {option.name: about(option).also for option in fields(Request)}
+    Raises TypeError: no option has such a name."""
+    other_names = {option.name: about(option).also for option in fields(Request)}
     for name in given:
-        if name not in known:
-            asked = ask_for(names_meant(name, known) or nearest(name, known, 1))
+        if name not in other_names:
+            asked = ask_for(names_meant(name, other_names) or nearest(name, other_names, 1))
             hint = f"; {asked}" if asked else ""
             raise TypeError(f"got an unexpected keyword argument {name!r}{hint}")
     return {name: value for name, value in given.items() if value is not None}
 
 
 def named_settings(given: Mapping[str, object]) -> dict[str, Any]:
-    """Those among them that are settings of plans. Errors are those of `named_options`."""
+    """The set options that are settings of plans. Errors as in `named_options`."""
     named = named_options(given)
     return {
         option.name: named[option.name]
@@ -40,12 +38,13 @@ def named_settings(given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def request_of(given: Mapping[str, object]) -> Request:
-    """The request of a verb that writes a model. Errors are those of `named_options`."""
+    """The request of a verb that writes a model. Errors as in `named_options`."""
     return Request(**named_options(given))
 
 
 def planning_request_of(given: Mapping[str, object]) -> Request:
-    """The request of a verb that decides alone. Raises TypeError: there is no such option, or it is about a result."""
+    """The request of a verb that only plans. Raises TypeError: no such option, or it concerns a
+    written file."""
     for option in fields(Request):
         if option.name in given and about(option).is_of_result:
             raise TypeError(f"got an unexpected keyword argument {option.name!r}, which is about a result")
@@ -53,23 +52,23 @@ def planning_request_of(given: Mapping[str, object]) -> Request:
 
 
 def tells_options(verb: _Verb) -> _Verb:
-    """Tell of a verb that takes `**options` which they are: each a keyword of its signature, with its default, and in
-    its docstring where that does not say what it is.
-    """
+    """Decorator for a verb with `**options`: adds each option to the signature, with its default,
+    and to the docstring if missing there."""
     signature = inspect.signature(verb)
     last = list(signature.parameters.values())[-1]
     assert last.kind is last.VAR_KEYWORD, "the options come last"
     is_planning = last.annotation.__args__ == (PlanOptions,)  # of Unpack
-    told = [option for option in fields(Request) if not (is_planning and about(option).is_of_result)]
+    listed = [option for option in fields(Request) if not (is_planning and about(option).is_of_result)]
     own = [parameter for parameter in signature.parameters.values() if parameter is not last]
     placed = [parameter for parameter in own if parameter.kind is not parameter.KEYWORD_ONLY]
     keywords = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
     options = [
-        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=_default(o), annotation=o.type) for o in told
+        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=_default(o), annotation=o.type)
+        for o in listed
     ]
-    told_signature = signature.replace(parameters=[*placed, *options, *keywords])
-    verb.__signature__ = told_signature  # type: ignore[attr-defined]  # what `inspect` reads
-    verb.__doc__ = _tell(verb.__doc__ or "", told)
+    full_signature = signature.replace(parameters=[*placed, *options, *keywords])
+    verb.__signature__ = full_signature  # type: ignore[attr-defined]  # what `inspect` reads
+    verb.__doc__ = _tell(verb.__doc__ or "", listed)
     return verb
 
 
@@ -78,11 +77,11 @@ def _default(option: Field[Any]) -> object:
 
 
 def _tell(doc: str, options: list[Field[Any]]) -> str:
-    """A docstring whose arguments have an entry for each option."""
+    """A docstring whose `Args` have an entry for each option."""
     head, title, entries = doc.partition("    Args:\n")
     if not title:
         return doc
     first_words = {name.strip() for line in entries.splitlines() for name in line.partition(":")[0].split(",")}
     missing = [option for option in options if option.name not in first_words]
-    told = (f"        {o.name}: {about(o).help[0].lower()}{about(o).help[1:]}\n" for o in missing)
-    return head + title + "".join(told) + entries
+    new_entries = (f"        {o.name}: {about(o).help[0].lower()}{about(o).help[1:]}\n" for o in missing)
+    return head + title + "".join(new_entries) + entries

@@ -1,6 +1,5 @@
-"""What holds of an option: what it decides about, how it is written in words, its help, and who takes it. A field of a
-request carries one of these; the command line, keywords, folders, plans and reports read it there.
-"""
+"""Metadata of an option: scope, written form, help and aliases. The command line, keywords,
+folders, plans and reports read it from the fields of `Request`."""
 
 import enum
 from collections.abc import Mapping
@@ -9,9 +8,9 @@ from typing import Any
 
 
 class Scope(enum.Enum):
-    """What an option decides about. A model that tells how it was decided is decided anew where one about every node
-    is another than then; one about single nodes comes on top; of the others a model need not be held to account.
-    """
+    """What an option decides about. When a converted model is converted again, a changed EVERY_NODE
+    option discards its recorded decisions; SINGLE_NODES options are applied on top of them; OTHER
+    options have no effect on them."""
 
     EVERY_NODE = "every node"
     SINGLE_NODES = "single nodes"
@@ -19,7 +18,8 @@ class Scope(enum.Enum):
 
 
 class Form(enum.Enum):
-    """How an option is written in words. The last six may be repeated, one part each time, but for the flag."""
+    """How an option is written as text. The last six, except the flag, may be repeated, one part
+    each time."""
 
     FORMATS = "a low format, or several with commas"
     CHOICE = "one of its choices"
@@ -41,20 +41,20 @@ class Panel(enum.Enum):
     FILES = "Files and output"
 
 
-# Forms whose parts name nodes of a model, where an option that names none is an error.
+# Forms that name nodes of a model: an option that matches no node is an error.
 NAMING_NODES = frozenset({Form.PATTERNS, Form.PATHS, Form.PATH_DTYPES})
 _KEY = "about"
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What holds of an option beside its name, type and default.
+    """Metadata of an option, in addition to its name, type and default.
 
-    `choices` of those forms that have some; `also` are the names that other tools have for it, which it asks back for.
-    `plug_in` is the kind that discovery finds, `is_file` says that a path does as well. `usual` tells the default in
-    words where its value does not. `is_said`: in reports even at its default; `is_setting`: of the plan;
-    `is_of_result`: about the file that is written, so only verbs that write one take it.
-    """
+    `choices`: for forms that have some; `also`: names in other tools, suggested in errors.
+    `plug_in`: the kind of plug-in that it names; `is_file`: a path is accepted as well. `usual`:
+    the default in words, if it is computed. `is_said`: shown in reports even at its default;
+    `is_setting`: recorded in the plan; `is_of_result`: about the file that is written, so only
+    verbs that write one accept it."""
 
     help: str
     form: Form
@@ -71,23 +71,23 @@ class About:
     is_of_result: bool = False
 
     def as_metadata(self) -> Mapping[str, "About"]:
-        """What a field of a request carries."""
+        """Metadata for a dataclass field."""
         return {_KEY: self}
 
 
 def about(option: Field[Any]) -> About:
-    """What holds of an option."""
-    said = option.metadata[_KEY]
-    assert isinstance(said, About), f"{option.name} says what it is about"
-    return said
+    """The metadata of an option's field."""
+    metadata = option.metadata[_KEY]
+    assert isinstance(metadata, About), f"{option.name} says what it is about"
+    return metadata
 
 
 def spell_option(name: str, form: Form, default: object = None) -> str:
-    """An option as it is written on a command line."""
+    """An option's flag on the command line."""
     word = name.replace("_", "-")
     return f"--no-{word}" if form is Form.FLAG and default is True else f"--{word}"
 
 
 def asked_so(rule: str, pattern: str) -> str:
-    """The evidence where a user asked for what a node runs in; the rule is called as the option is."""
+    """The reason text for a precision that the user requested; `rule` is the option's name."""
     return f"the user asked so with --{rule} {pattern!r}"

@@ -1,7 +1,6 @@
-"""What a caller asks for: the options of a conversion, one field each. Whatever else speaks of options is derived from
-these fields: the command line and its help, Python's keywords, what a folder asks of each model, the settings of plans,
-what goes without saying in reports and metadata, what decides a model anew, the commands worth trying next.
-"""
+"""Request record: the options of a conversion, one field each. The command line and its help,
+Python's keywords, folder runs, plan settings, defaults in reports and metadata, and suggested
+commands derive from these fields."""
 
 import json
 import os
@@ -25,13 +24,13 @@ PolicyLike = str | os.PathLike[str] | Policy | NodeFunction
 # A target's name, the path of a target file, a target, or the usual one of the low format.
 TargetLike = str | os.PathLike[str] | Target | None
 
-# Defaults of verbs that measure what running low costs, tune and sensitivity: the policy says what may run low at all.
+# Defaults of verbs that measure errors, tune and sensitivity: the policy limits what may run low at all.
 SEARCH_DEFAULTS: Mapping[str, str] = MappingProxyType({"policy": "aggressive"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean. The order is help's."""
+    """Options of `mezzo.convert`, which documents them. The order is that of the help."""
 
     to: FormatLike | None = field(
         default=None,
@@ -283,19 +282,19 @@ class Request:
     )
 
     def __post_init__(self) -> None:
-        """Spell what was meant as options have it; what is none of their values stays, and is refused when read."""
+        """Normalize spellings. Unknown values stay and are rejected when the option is read."""
         for option in fields(self):
             value = getattr(self, option.name)
             object.__setattr__(self, option.name, _tidy(about(option), value))
 
 
-def _tidy(said: About, value: Any) -> object:
-    match said.form, value:
+def _tidy(option_about: About, value: Any) -> object:
+    match option_about.form, value:
         case ((Form.CHOICE | Form.PORT_DTYPES), str()):
-            meant = names_meant(value, dict.fromkeys(said.choices, ()))
+            meant = names_meant(value, dict.fromkeys(option_about.choices, ()))
             return meant[0] if meant else value
         case Form.WORDS, str():
-            return settle_words(value, said.choices)
+            return settle_words(value, option_about.choices)
         case ((Form.PORT_DTYPES | Form.PATH_DTYPES), Mapping()):
             return {name: plain_word(dtype) for name, dtype in value.items()}
         case Form.PORT_ENDS, Mapping():
@@ -317,7 +316,8 @@ def _settings(kind: type[Request]) -> tuple[Field[Any], ...]:
 
 
 def settings_of(request: Request, **read: str) -> tuple[tuple[str, str], ...]:
-    """A request as the settings of a plan. `read`: how options are spelled that were read from a name or a file."""
+    """A request as plan settings. `read`: the names of options that were resolved from a name or a
+    file."""
     options = _settings(type(request))
     return tuple((option.name, read.get(option.name) or _spell(getattr(request, option.name))) for option in options)
 
@@ -335,28 +335,29 @@ def _spell(value: object) -> str:
 
 
 def usual_settings(kind: type[Request] = Request) -> dict[str, str | None]:
-    """The settings of a plan at their defaults, which go without saying; None for one that is always said."""
+    """Default plan settings, which reports leave out; None for those that are always shown."""
     usual = dict(settings_of(kind()))
     return {option.name: None if about(option).is_said else usual[option.name] for option in _settings(kind)}
 
 
 def options_about(scope: Scope, kind: type[Request] = Request) -> tuple[str, ...]:
-    """The names of the options that decide about this."""
+    """Names of the options with a scope."""
     return tuple(option.name for option in fields(kind) if about(option).scope is scope)
 
 
 def check_choices(request: Request) -> None:
-    """Raises InputError: an option that is one of its choices is none of them."""
+    """Raises InputError: the value of an option with choices is none of them."""
     for option in fields(request):
-        said, value = about(option), getattr(request, option.name)
-        is_word = said.form is Form.CHOICE or (said.form is Form.PORT_DTYPES and isinstance(value, str))
-        if said.form is Form.WORDS:
+        option_about, value = about(option), getattr(request, option.name)
+        is_word = option_about.form is Form.CHOICE or (option_about.form is Form.PORT_DTYPES and isinstance(value, str))
+        if option_about.form is Form.WORDS:
             for word in str(value).split(","):
-                choose_one(option.name, word, said.choices)
+                choose_one(option.name, word, option_about.choices)
         if is_word:
-            choose_one(option.name, value, said.choices)
+            choose_one(option.name, value, option_about.choices)
 
 
 def choose_one(option: str, given: object, choices: Sequence[str]) -> str:
-    """The choice that was meant, in any case. Raises InputError: none was. `option` is the keyword's name."""
+    """The matching choice, ignoring case. Raises InputError: none matches. `option` is the
+    keyword's name."""
     return settle(called(option), given if isinstance(given, str) else repr(given), dict.fromkeys(choices, ()))

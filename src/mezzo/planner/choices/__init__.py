@@ -1,5 +1,5 @@
-"""Choices: what schema, target, kernels and interface allow each node, and what a conversion at its border costs.
+"""Legal precisions of each node (schema, target, kernels, interface) and the cost of casts at its
+borders.
 
-Imports: what `planner` may.
-A new limit on what a node may run in is one function here, called by `choosing.py`.
-"""
+Imports: as for `planner`. A new limit on a node's precision is one function here, called by
+`choosing.py`."""

@@ -1,4 +1,5 @@
-"""What is left to decide about each node: what verdicts, schema, target, interface and fixed regions allow."""
+"""Choices per node: the levels that verdicts, schema, target, interface and fixed regions leave
+open."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -30,21 +31,22 @@ def fix_regions(
     low: DType,
     notes: list[str],
 ) -> None:
-    """Give regions the precision that the user has fixed; the rest is planned around them."""
-    wanted = [(pattern, HIGH, "keep-region") for pattern in planning.keep_regions]
-    wanted += [(pattern, dtype, "fix-region") for pattern, dtype in planning.fixed_regions]
-    for pattern, dtype, option in wanted:
-        held = nodes_in(graph, pattern)
-        if not held:
+    """Apply `keep_region` and `fix_region`; the rest of the graph is planned around these nodes.
+    Raises InputError: a pattern matches no node."""
+    fixed = [(pattern, HIGH, "keep-region") for pattern in planning.keep_regions]
+    fixed += [(pattern, dtype, "fix-region") for pattern, dtype in planning.fixed_regions]
+    for pattern, dtype, option in fixed:
+        members = nodes_in(graph, pattern)
+        if not members:
             raise InputError(spell_unmatched_region(graph, option.replace("-", "_"), pattern))
         because = asked_so(option, pattern)
-        for number in held:
+        for number in members:
             if choices[number] not in (Choice.FREE, Choice.HIGH):
                 continue
             node, is_asked = graph.nodes[number], dtype is low
             is_refused = node.kind is Kind.OP and refusal_of(node, planning, low) is not None
-            is_held = is_refused or verdicts[number].category is not Category.DENY
-            if is_asked and choices[number] is Choice.HIGH and is_held:
+            is_unavailable = is_refused or verdicts[number].category is not Category.DENY
+            if is_asked and choices[number] is Choice.HIGH and is_unavailable:
                 notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
                 continue
             is_low = is_asked and low in node.signature.legal
@@ -55,7 +57,7 @@ def fix_regions(
 
 
 def spell_unmatched_region(graph: Graph, option: str, pattern: str) -> str:
-    """What to tell of a region that holds no node, by the option that it stands in."""
+    """Error text for a region without nodes, with the option that it was passed to."""
     asked = aside(did_you_mean(pattern, regions_of(graph), 2))
     return (
         f"{called(option)} {pattern!r} matches no node{asked}; regions "
@@ -71,34 +73,32 @@ def fix_marks(
     low: DType,
     notes: list[str],
 ) -> None:
-    """Give nodes the precision that the program itself asks for; no rule and no option beats its author.
-
-    Raises InputError: it is a format that this conversion has no level of.
-    """
-    for number, asked in graph.marks.items():
+    """Apply the precision that the program itself requests for a node; it overrides all rules and
+    options. Raises InputError: this conversion has no level of the requested dtype."""
+    for number, dtype in graph.marks.items():
         node = graph.nodes[number]
         if choices[number] not in (Choice.FREE, Choice.HIGH, Choice.LOW) or node.signature.dtype is not HIGH:
             continue
-        if asked is not None and asked not in planning.line.dtypes:
+        if dtype is not None and dtype not in planning.line.dtypes:
             raise InputError(
-                f"node {node.name!r} stands in a region that asks for {asked}, and this conversion has "
+                f"node {node.name!r} stands in a region that asks for {dtype}, and this conversion has "
                 f"{' and '.join(map(str, planning.line.dtypes))}; ask for one of them there, or for "
-                f"{setting('to', words_of([asked])[0])}"
+                f"{setting('to', words_of([dtype])[0])}"
             )
-        is_refused = asked is low and (low not in node.signature.legal or refusal_of(node, planning, low) is not None)
+        is_refused = dtype is low and (low not in node.signature.legal or refusal_of(node, planning, low) is not None)
         if is_refused:
-            notes.append(f"node {node.name!r} cannot run in {asked} here, so it stays {HIGH}")
-        because = "the program keeps it as it is written" if asked is None else f"the program asks for {asked} here"
-        is_low = asked is low and not is_refused
+            notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
+        because = "the program keeps it as it is written" if dtype is None else f"the program asks for {dtype} here"
+        is_low = dtype is low and not is_refused
         verdicts[number] = Verdict(category=Category.ALLOW if is_low else Category.DENY, rule="region", because=because)
         choices[number] = Choice.LOW if is_low else Choice.HIGH
 
 
 def choices_of(view: View, verdicts: Sequence[Verdict], planning: PlanningOptions) -> list[Choice]:
-    """What verdicts, schema, target and interface leave to decide about running in the view's format."""
+    """The choice left for each node about running in the view's format."""
     graph, low = view.graph, view.low.dtype
-    columns, others = graph.columns, frozenset(planning.line.dtypes) - {planning.line.base_dtype, low}
-    by_signature = [_choice_of(signature, low, others) for signature in columns.signatures]
+    columns, other_dtypes = graph.columns, frozenset(planning.line.dtypes) - {planning.line.base_dtype, low}
+    by_signature = [_choice_of(signature, low, other_dtypes) for signature in columns.signatures]
     choices = [by_signature[code] for code in columns.node_signature.tolist()]
     for number in np.flatnonzero(columns.is_kind(Kind.INPUT, Kind.OUTPUT)).tolist():
         choices[number] = _interface_choice(graph, graph.nodes[number], planning, low)
@@ -118,20 +118,22 @@ def choices_of(view: View, verdicts: Sequence[Verdict], planning: PlanningOption
 
 
 def _is_second_name(graph: Graph, node: Node, choices: Sequence[Choice]) -> bool:
-    """Whether an operator only gives what a cast of the model made FP32 the name of an FP32 output: it follows it."""
+    """Whether an operator only renames a value that a Cast of the model widened to FP32, for an
+    FP32 output; it then stays FP32."""
     if Use(node.id, 0) not in graph.widened:
         return False
-    readers = [graph.nodes[use.node] for value in node.outputs if value is not None for use in graph.uses[value]]
-    return bool(readers) and all(r.kind is Kind.OUTPUT and choices[r.id] is Choice.HIGH for r in readers)
+    users = [graph.nodes[use.node] for value in node.outputs if value is not None for use in graph.uses[value]]
+    return bool(users) and all(user.kind is Kind.OUTPUT and choices[user.id] is Choice.HIGH for user in users)
 
 
-def _choice_of(signature: Signature, low: DType, others: Set[DType]) -> Choice:
-    """What the schema leaves to decide about an operator. `others` are the dtypes of other levels beside the base."""
+def _choice_of(signature: Signature, low: DType, other_dtypes: Set[DType]) -> Choice:
+    """The choice that an operator's schema leaves. `other_dtypes`: those of the other non-base
+    levels."""
     if signature.dtype is None:
         return Choice.ABSENT
     if signature.dtype is low:
         return Choice.LOW
-    return Choice.FREE if low in signature.legal and signature.dtype not in others else Choice.HIGH
+    return Choice.FREE if low in signature.legal and signature.dtype not in other_dtypes else Choice.HIGH
 
 
 def _interface_choice(graph: Graph, node: Node, planning: PlanningOptions, low: DType) -> Choice:
@@ -139,15 +141,15 @@ def _interface_choice(graph: Graph, node: Node, planning: PlanningOptions, low: 
         return Choice.ABSENT
     value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
     name = port_of(node)
-    wanted = planning.io.get(name)
-    if wanted is None and planning.io_default is None:
+    dtype = planning.io.get(name)
+    if dtype is None and planning.io_default is None:
         can_follow = node.kind is Kind.OUTPUT and low in node.signature.legal
         return Choice.FREE if can_follow else Choice.HIGH
-    if wanted is None:
-        held = node.signature.dtype
+    if dtype is None:
+        current = node.signature.dtype
         is_plain = value is not None and graph.values[value].is_castable
-        wanted = planning.io_default if held is HIGH and is_plain else held
-    return Choice.LOW if wanted is low and low in node.signature.legal else Choice.HIGH
+        dtype = planning.io_default if current is HIGH and is_plain else current
+    return Choice.LOW if dtype is low and low in node.signature.legal else Choice.HIGH
 
 
 def check_interface(graph: Graph, planning: PlanningOptions) -> None:
@@ -162,47 +164,45 @@ def check_interface(graph: Graph, planning: PlanningOptions) -> None:
                 f"of {', '.join(sorted(names))}"
             )
         if dtype not in names[name].signature.legal:
-            held = names[name].signature.dtype
-            found = "holds no floats" if held is None else f"holds {held}, and cannot hold {dtype} at this opset"
-            raise InputError(f"{called('io')} of {name!r} is {dtype}: {name!r} {found}; leave it out")
+            current = names[name].signature.dtype
+            problem = (
+                "holds no floats" if current is None else f"holds {current}, and cannot hold {dtype} at this opset"
+            )
+            raise InputError(f"{called('io')} of {name!r} is {dtype}: {name!r} {problem}; leave it out")
 
 
 def check_links(problem: Problem, verdicts: Sequence[Sequence[Verdict]], io: Mapping[str, DType]) -> None:
-    """A sequence cannot be cast, so whoever holds one may only be asked for what its other holders allow. `verdicts`
-    are by side and node.
-
-    Raises:
-        InputError: one is asked for what another does not allow.
-    """
+    """Check that all nodes sharing a sequence, which cannot be cast, are assigned one level.
+    `verdicts` are by side and node. Raises InputError: two requests conflict."""
     graph, line = problem.graph, problem.line
     everywhere = problem.linked[0]
     fixed = {
         number: int(problem.allowed[:, number].argmax())
         for number in np.flatnonzero(problem.allowed.sum(axis=0) == 1).tolist()
     }
-    first: dict[int, dict[int, int]] = {}  # by root and level: a node that has to run there
+    by_root: dict[int, dict[int, int]] = {}  # by root and level: a node that must run at that level
     for number, level in fixed.items():
-        first.setdefault(everywhere[number], {}).setdefault(level, number)
+        by_root.setdefault(everywhere[number], {}).setdefault(level, number)
     for number, level in fixed.items():
         node = graph.nodes[number]
         name = port_of(node)
-        is_asked = node.kind in (Kind.INPUT, Kind.OUTPUT) and name in io
+        is_interface = node.kind in (Kind.INPUT, Kind.OUTPUT) and name in io
         fixing = next((side[number] for side in verdicts if side[number].rule == "fix-region"), None)
-        others = {other: holder for other, holder in first[everywhere[number]].items() if other != level}
-        if not others or not (is_asked or fixing is not None):
+        conflicting = {rival: member for rival, member in by_root[everywhere[number]].items() if rival != level}
+        if not conflicting or not (is_interface or fixing is not None):
             continue
-        held, other = min(others.items())
-        asked = (
+        clash, rival = min(conflicting.items())
+        request = (
             f"{called('io')} of {name!r} is {io[name]}: {name!r}"
-            if is_asked or fixing is None
+            if is_interface or fixing is None
             else f"{fixing.because}: {node.name!r}"
         )
         raise InputError(
-            f"{asked} {'is' if is_asked else 'handles'} a sequence, which cannot be cast, and "
-            f"{graph.nodes[other].name!r} holds it in {line.dtypes[held]}; ask the same of both, or leave it out"
+            f"{request} {'is' if is_interface else 'handles'} a sequence, which cannot be cast, and "
+            f"{graph.nodes[rival].name!r} holds it in {line.dtypes[clash]}; ask the same of both, or leave it out"
         )
 
 
 def refusal_of(node: Node, planning: PlanningOptions, low: DType) -> Refusal | None:
-    """Why the target cannot run a node low; None where it can."""
+    """Why the target cannot run a node in `low`; None if it can."""
     return planning.target.refusal(*node.signature.operator, node.attributes, low)

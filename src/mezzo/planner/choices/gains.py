@@ -1,4 +1,5 @@
-"""What gains where a user has not said: a format on a target, and a target beside one that gains nothing."""
+"""Default format for a target and alternatives to a target without a speedup, from the targets'
+performance rows."""
 
 from collections.abc import Iterator
 
@@ -14,12 +15,13 @@ _OTHERWISE = "--to says otherwise"
 
 
 def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
-    """The word of the format to take on a target where nobody asks for one, and the sentence that says why: the first
-    of its gains that holds here, or may, as nobody can tell; else the first format that it runs, for the size.
-    """
+    """The default format of a target, with the reason as a sentence: the first that is faster, or
+    may be, on this machine; else the first that the target runs, for its size."""
     words = {dtype: word for word, dtype in LOW_DTYPES.items()}
     for gain in target.gains:
-        is_known = machine.features is not None or not gain.needs  # a system that tells nothing speaks for nothing
+        is_known = (
+            machine.features is not None or not gain.needs
+        )  # without CPU features, only unconditional gains count
         if gain.dtype in words and is_known and gain.is_faster_on(machine) is not False:
             word = words[gain.dtype]
             where = " on this machine" if gain.needs and gain.is_faster_on(machine) else ""
@@ -29,7 +31,8 @@ def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
 
 
 def find_gaining(machine: Machine) -> tuple[str, str] | None:
-    """A target whose runtime is installed and that this machine makes faster, with the format's word; None if none."""
+    """An installed target that is faster on this machine, with its format's name; None if there is
+    none."""
     words = {dtype: word for word, dtype in LOW_DTYPES.items()}
     for target in _installed():
         gain = next((gain for gain in target.gains if gain.is_faster_on(machine)), None)
@@ -39,15 +42,16 @@ def find_gaining(machine: Machine) -> tuple[str, str] | None:
 
 
 def find_better(gain: Gain | None, machine: Machine) -> tuple[str, str] | None:
-    """What gains in place of a target and format that do not; None where they do, nobody knows, or nothing does."""
+    """A faster target and format, where the chosen ones are known not to be faster; else None."""
     return find_gaining(machine) if gain is not None and gain.is_faster_on(machine) is False else None
 
 
 def told_gain(target: str, low: DType) -> Gain | None:
-    """What the table of a target tells of a format's speed, for a plan that knows its target's name alone."""
+    """Performance row of a format in a target's table, by the target's name; None if the target is
+    unknown."""
     try:
         return find_target(target).gain(low)
-    except InputError:  # a target of a file, or of a package that is not here
+    except InputError:  # a target from a file, or of a package that is not installed
         return None
 
 

@@ -1,4 +1,5 @@
-"""What the target's quantized kernels leave to decide, and what they mean to conversions: caps, links and prices."""
+"""INT8 and FP8 units of the target that may run quantized, and the caps, links and prices they add
+to the problem."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,26 +24,25 @@ from mezzo.tables.kernels import Kernels
 from mezzo.tables.policy import Category, Verdict
 from mezzo.tables.quantized_kernels import OutputMode, QuantizedKernel
 
-# What is said of a node that no unit takes up, of one whose unit reads what nobody has seen, and of one that stands
-# apart from products.
+# Rules of nodes in no quantized unit, without a calibrated range, and not between two quantized matmuls or
+# convolutions.
 _ALONE, _UNKNOWN, _APART = "no-kernel", "no-range", "apart"
-# And of one whose weight would be stored twice.
+# The rule of a node whose weight would be stored twice.
 _COPIED = "stored-twice"
-# Bytes that a number in INT8 saves, in place of FP32, over what a second copy of a number takes.
+# Bytes that an element saves in INT8 instead of FP32 (3), relative to the 1 byte of a second INT8 copy.
 _SAVED = 3
-# Numbers of a weight whose copy takes less than the nodes that dequantize it.
+# Elements of a weight whose copy takes less space than the nodes that dequantize it.
 _FEW = 256
 SMART, FULL = "smart", "full"
 _LATE = "the range of what it reads is found as it runs"
-# How a weight is held before anybody has asked for its scales.
+# Placeholder for a weight whose scales are not computed yet.
 _NOT_ASKED = Quantization(dtype=DType.INT8, scales=(1.0,), zero_points=(0,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantizing:
-    """The units that may run quantized, the parameters known of values, by id, and of constants that are held for one
-    use alone, and the values of which a Quantize costs nothing.
-    """
+    """The units that may run quantized; quantization parameters by value id, and by use for
+    constants that are quantized for one use; `free`: values whose Quantize costs nothing."""
 
     units: tuple[QuantizedUnit, ...]
     parameters: Mapping[int, Quantization]
@@ -50,35 +50,35 @@ class Quantizing:
     free: tuple[int, ...]
 
     def as_worthy(self, sides: Sequence[LevelChoices], line: PrecisionLine) -> tuple[LevelChoices, ...]:
-        """The sides, where who runs inside a quantized kernel is worth as many casts there as in a float beside it.
+        """The sides, with each node of a unit worth as many casts at the quantized level as at any
+        other level.
 
-        A policy takes whole regions to a float, whatever they hold; that must not draw them out of their kernels.
-        """
+        A policy may favour a float for whole regions; that must not take nodes out of their
+        quantized kernels."""
         assert line.quantized is not None, "asked where something is to be quantized"
-        at, found = line.side(line.quantized), list(sides)
-        worths = list(found[at].worths)
+        index, updated = line.side(line.quantized), list(sides)
+        worths = list(updated[index].worths)
         for number in {number for unit in self.units for number in unit.nodes}:
             worths[number] = max(side.worths[number] for side in sides)
-        found[at] = replace(found[at], worths=tuple(worths))
-        return tuple(found)
+        updated[index] = replace(updated[index], worths=tuple(worths))
+        return tuple(updated)
 
     def add_to(self, problem: Problem) -> Problem:
-        """The problem with what quantized kernels ask: their nodes agree, what lies inside them and what they read as
-        floats stays before the base's threshold, and floats come for nothing where they hand on either. Around what
-        finds ranges as it runs nothing is converted.
-        """
+        """The problem with the constraints of quantized kernels: a unit's nodes share one level;
+        values inside a unit and its float inputs are not quantized; outputs are free to read as
+        floats where the kernel can output either type. Dynamic units need no casts."""
         graph, line = problem.graph, problem.line
         caps, links = dict(problem.caps), list(problem.links)
         inside, either, handed_on = set[int](), set[int](), set[int]()
         for unit in self.units:
-            read = set() if unit.kernel.is_dynamic else {one.use for one in unit.reads}
+            quantized_uses = set() if unit.kernel.is_dynamic else {operand_read.use for operand_read in unit.reads}
             if unit.offset is not None and unit.offset.use in self.offsets:
-                read.add(unit.offset.use)
+                quantized_uses.add(unit.offset.use)
             for number in unit.nodes:
                 node = graph.nodes[number]
                 for operand, value in enumerate(node.inputs):
                     use = Use(number, operand)
-                    if value is not None and node.signature.inputs[operand] is Role.GROUP and use not in read:
+                    if value is not None and node.signature.inputs[operand] is Role.GROUP and use not in quantized_uses:
                         caps[use] = (0, line.base)
             links += [(line.base, unit.nodes[0], number) for number in unit.nodes[1:]]
             inside.update(unit.inside)
@@ -103,7 +103,7 @@ class Quantizing:
 
 
 def _tell_alone(node: Node, dtype: DType, planning: PlanningOptions) -> tuple[str, str]:
-    """Why no unit takes a node up: a rule and its words."""
+    """Why no unit contains a node: the rule and its text."""
     name, rows = (
         planning.target.name,
         planning.target.quantized_kernels(dtype, *node.signature.operator, node.attributes),
@@ -114,16 +114,17 @@ def _tell_alone(node: Node, dtype: DType, planning: PlanningOptions) -> tuple[st
 
 
 def _tell_missing(graph: Graph, value: int) -> str:
-    """Why nothing is known of a value that a kernel takes."""
+    """Why no quantization parameters exist for a value that a kernel needs quantized."""
     name = graph.values[value].name
     if value in graph.constants or graph.values[value].scope:
-        what = "weight" if value in graph.constants else "value"
-        return f"the {what} {name!r}, which its kernel takes, stands in a body, and scales are those of the main graph"
+        kind = "weight" if value in graph.constants else "value"
+        return f"the {kind} {name!r}, which its kernel takes, stands in a body, and scales are those of the main graph"
     return f"no data told the range of {name!r}, which its kernel takes"
 
 
 def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tuple[int, DynamicProduct]:
-    """The product of a unit that finds ranges as it runs, by its node's id. Its weights may not have been asked yet."""
+    """The matmul or convolution of a unit with dynamic quantization, by node id. Weights may lack
+    scales yet."""
     (data,) = (read for read in unit.reads if not read.operand.is_weight)
     weights = tuple(
         DynamicWeight(read.use.operand, parameters.get(read.value, _NOT_ASKED))
@@ -134,34 +135,35 @@ def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tup
 
 
 def choose_units(view: View, planning: PlanningOptions, verdicts: list[Verdict], choices: list[Choice]) -> Quantizing:
-    """The units that may run quantized; all other nodes may not, and their verdicts say why.
+    """Choose the units that may run quantized; every other node is denied, with the reason in its
+    verdict.
 
-    `planning.quantized`, by the value's name, are what data and weights told; None where that is still to be asked.
-    Mode "smart" leaves out what stands between no products, "full" takes all that the target runs.
-    """
-    graph, target, given, mode = view.graph, planning.target, planning.quantized, planning.quantize_mode
-    known = None if given is None else _by_value(graph, given)
-    coarse = {number: one for one in planning.coarse if (number := graph.by_name.get(one.node)) is not None}
+    `planning.quantized` holds the calibrated parameters by value name; None before calibration.
+    Mode "smart" leaves out units that are not between two quantized matmuls or convolutions; "full"
+    takes all that the target runs."""
+    graph, target, calibrated, mode = view.graph, planning.target, planning.quantized, planning.quantize_mode
+    parameters = None if calibrated is None else _by_value(graph, calibrated)
+    coarse = {number: finding for finding in planning.coarse if (number := graph.by_name.get(finding.node)) is not None}
     may_run = [choice in (Choice.FREE, Choice.LOW) and number not in coarse for number, choice in enumerate(choices)]
     quantizers = Quantizers(
-        UnitView(graph, view.rows), target, view.low.dtype, may_run, known, partial(_may_take, planning)
+        UnitView(graph, view.rows), target, view.low.dtype, may_run, parameters, partial(_may_take, planning)
     )
     units = quantizers.units()
-    wanted = between_products(graph, view.rows, units) if mode == SMART else units
-    missing = {unit.nodes: value for unit in wanted if (value := lacks(unit, known)) is not None}
-    kept = tuple(unit for unit in wanted if unit.nodes not in missing)
-    kept = between_products(graph, view.rows, kept) if mode == SMART and missing else kept
-    # Beside a lower float the other copy may be stored in that.
-    copying = _with_second_copies(graph, kept) if len(planning.line.beside) == 1 else ()
+    eligible = between_products(graph, view.rows, units) if mode == SMART else units
+    lacking = {unit.nodes: value for unit in eligible if (value := lacks(unit, parameters)) is not None}
+    chosen = tuple(unit for unit in eligible if unit.nodes not in lacking)
+    chosen = between_products(graph, view.rows, chosen) if mode == SMART and lacking else chosen
+    # With a lower float level, the float copy may be stored in that format.
+    copying = _with_second_copies(graph, chosen) if len(planning.line.beside) == 1 else ()
     copied = {number for unit in copying for number in unit.nodes}
-    kept = tuple(unit for unit in kept if unit not in copying)
-    for unit in kept:
+    chosen = tuple(unit for unit in chosen if unit not in copying)
+    for unit in chosen:
         if unit.kernel.is_dynamic:
-            said = verdicts[unit.nodes[0]]
-            verdicts[unit.nodes[0]] = replace(said, because=f"{said.because}; {_LATE}")
-    apart = {number for unit in units for number in unit.nodes} - {number for unit in kept for number in unit.nodes}
-    unseen = {number: _tell_missing(graph, value) for nodes, value in missing.items() for number in nodes}
-    members = {number for unit in kept for number in unit.nodes}
+            verdict = verdicts[unit.nodes[0]]
+            verdicts[unit.nodes[0]] = replace(verdict, because=f"{verdict.because}; {_LATE}")
+    dropped = {number for unit in units for number in unit.nodes} - {number for unit in chosen for number in unit.nodes}
+    uncalibrated = {number: _tell_missing(graph, value) for nodes, value in lacking.items() for number in nodes}
+    members = {number for unit in chosen for number in unit.nodes}
     for number, choice in enumerate(choices):
         if choice is not Choice.FREE or number in members:
             continue
@@ -171,47 +173,47 @@ def choose_units(view: View, planning: PlanningOptions, verdicts: list[Verdict],
         rule, text = _tell_alone(graph.nodes[number], view.low.dtype, planning)
         if number in coarse:
             rule, text = coarse[number].rule, coarse[number].because
-        if number in apart:
+        if number in dropped:
             rule, text = _APART, "stands between no two products with weights that run quantized"
-        if number in unseen:
-            rule, text = _UNKNOWN, unseen[number]
+        if number in uncalibrated:
+            rule, text = _UNKNOWN, uncalibrated[number]
         if number in copied:
             rule, text = _COPIED, "its weight is read in floats too, and a second copy makes the model no smaller"
         verdicts[number] = Verdict(category=Category.DENY, rule=rule, because=text)
-    named, uses = given or {}, [unit.offset.use for unit in kept if unit.offset is not None]
-    offsets = {use: named[key] for use in uses if (key := name_offset(graph, use)) in named}
+    by_name, uses = calibrated or {}, [unit.offset.use for unit in chosen if unit.offset is not None]
+    offsets = {use: by_name[key] for use in uses if (key := name_offset(graph, use)) in by_name}
     free = tuple(quantizers.free_quantizes())
-    return Quantizing(units=kept, parameters=known or {}, offsets=offsets, free=free)
+    return Quantizing(units=chosen, parameters=parameters or {}, offsets=offsets, free=free)
 
 
 def _with_second_copies(graph: Graph, units: Sequence[QuantizedUnit]) -> tuple[QuantizedUnit, ...]:
-    """The units whose weights are read in floats too, so that both forms are stored, as far as the copies take more
-    than other weights save: small ones stay.
-    """
+    """The units whose weights other nodes read as floats, so that both forms are stored, once these
+    copies outweigh the bytes that the other weights save. Small copies are always accepted."""
     reads = [(unit, read) for unit in units for read in unit.reads if read.operand.is_weight]
     uses, weights = {read.use for _, read in reads}, {read.value for _, read in reads}
     count = {value: math.prod(size or 0 for size in graph.shapes.get(value) or ()) for value in weights}
     copied = {value for value in weights if any(use not in uses for use in graph.uses[value])}
-    left, large = _SAVED * sum(count[value] for value in weights - copied), set[int]()
-    for value in sorted(copied, key=lambda one: (count[one], one)):
+    budget, large = _SAVED * sum(count[value] for value in weights - copied), set[int]()
+    for value in sorted(copied, key=lambda weight: (count[weight], weight)):
         if count[value] <= _FEW:
             continue
-        if count[value] <= left:
-            left -= count[value]
+        if count[value] <= budget:
+            budget -= count[value]
         else:
             large.add(value)
     return tuple(unit for unit, read in reads if read.value in large)
 
 
 def _may_take(planning: PlanningOptions, node: Node, kernel: QuantizedKernel) -> bool:
-    """Whether a kernel may be taken for a node: a plan that is replayed says whose ranges are found at run time."""
+    """Whether a kernel is allowed for a node; a replayed plan lists the nodes with dynamic
+    quantization."""
     if planning.dynamic is not None:
         return kernel.is_dynamic == (node.name in planning.dynamic)
     return kernel.is_dynamic or not planning.is_dynamic
 
 
 def name_offset(graph: Graph, use: Use) -> str:
-    """What the parameters of a constant are known by that it is held in for one of its uses: "bias of conv1"."""
+    """Name of the parameters of a constant that is quantized for one use: "bias of conv1"."""
     node = graph.nodes[use.node]
     value = node.inputs[use.operand]
     assert value is not None, "a use has a value"
@@ -219,44 +221,46 @@ def name_offset(graph: Graph, use: Use) -> str:
 
 
 def parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Quantization], ...]:
-    """The parameters of what nodes read and make that run quantized, by the names that `choose_units` takes."""
-    graph, line, known = problem.graph, problem.line, problem.quantized
-    if known is None:
+    """Quantization parameters of the inputs and outputs of quantized nodes, by the names that
+    `choose_units` accepts."""
+    graph, line, quantized = problem.graph, problem.line, problem.quantized
+    if quantized is None:
         return ()
     nodes = [node for node in graph.nodes if levels[node.id] == line.quantized]
-    values = {value for node in nodes for value in _held(node, known)}
-    offsets = [(use, how) for use, how in known.offsets.items() if levels[use.node] == line.quantized]
+    values = {value for node in nodes for value in _held(node, quantized)}
+    offsets = [(use, how) for use, how in quantized.offsets.items() if levels[use.node] == line.quantized]
     return (
-        *((graph.values[value].name, known.parameters[value]) for value in sorted(values)),
+        *((graph.values[value].name, quantized.parameters[value]) for value in sorted(values)),
         *((name_offset(graph, use), how) for use, how in offsets),
     )
 
 
-def _held(node: Node, known: Quantized) -> Iterable[int]:
-    """The values whose parameters a node takes that runs quantized."""
-    product = known.dynamic.get(node.id)
+def _held(node: Node, quantized: Quantized) -> Iterable[int]:
+    """The values of a quantized node that need parameters."""
+    product = quantized.dynamic.get(node.id)
     ports = (*node.inputs, *node.outputs) if product is None else [node.inputs[at] for at in product.weight_operands]
-    return (value for _, value in _known(ports, known.parameters))
+    return (value for _, value in _known(ports, quantized.parameters))
 
 
 def dynamic_names(problem: Problem, levels: Sequence[int]) -> tuple[str, ...]:
-    """The nodes that find the range of their data as they run."""
+    """The nodes with dynamic quantization."""
     graph, line = problem.graph, problem.line
     dynamic = {} if problem.quantized is None else problem.quantized.dynamic
     return tuple(graph.nodes[number].name for number in dynamic if levels[number] == line.quantized)
 
 
-def _by_value(graph: Graph, given: Mapping[str, Quantization]) -> dict[int, Quantization]:
-    """Parameters by value id: names are those of the main graph, and bodies may use them again."""
+def _by_value(graph: Graph, by_name: Mapping[str, Quantization]) -> dict[int, Quantization]:
+    """Parameters by value id. Names are those of the main graph; subgraphs may reuse them."""
     return {
-        number: given[value.name]
+        number: by_name[value.name]
         for number, value in enumerate(graph.values)
-        if value.scope == 0 and value.name in given
+        if value.scope == 0 and value.name in by_name
     }
 
 
 def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:
-    """The problem's kernels, with those that hand on floats or integers as the reader wants."""
+    """The problem's kernels, with free conversion of outputs that are available as floats and as
+    integers."""
     columns, count = problem.graph.columns, len(problem.line.thresholds)
     kernels = problem.kernels
     if kernels is None:
@@ -275,27 +279,28 @@ def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:
 
 
 def quantized_ports(problem: Problem) -> QuantizedPorts:
-    """What nodes read and make that run quantized. Where a kernel hands on either, its readers quantize."""
-    line, known = problem.line, problem.quantized
-    if line.quantized is None or known is None:
+    """Quantized inputs and outputs of the nodes that may run quantized. Where a kernel can output
+    either type, its readers quantize."""
+    line, quantized = problem.line, problem.quantized
+    if line.quantized is None or quantized is None:
         return NO_PORTS
-    spared = known.stay_inside | known.hand_on_either | known.handed_on
+    unquantized = quantized.stay_inside | quantized.hand_on_either | quantized.handed_on
     reads: dict[Use, Quantization] = {}
     makes: dict[int, Quantization] = {}
     for number in np.flatnonzero(problem.allowed[line.quantized]).tolist():
         node = problem.graph.nodes[number]
-        if number in known.dynamic:
+        if number in quantized.dynamic:
             continue
-        for operand, value in _known(node.inputs, known.parameters):
+        for operand, value in _known(node.inputs, quantized.parameters):
             use = Use(number, operand)
             is_read = node.signature.inputs[operand] is Role.GROUP
             if is_read and problem.capped(use, line.quantized) == line.quantized:
-                reads[use] = known.parameters[value]
-        here = {use: how for use, how in known.offsets.items() if use.node == number}
-        reads |= here
-        made = (value for _, value in _known(node.outputs, known.parameters) if value not in spared)
-        makes |= {value: known.parameters[value] for value in made}
-    return QuantizedPorts(reads, makes, known.dynamic)
+                reads[use] = quantized.parameters[value]
+        offsets = {use: how for use, how in quantized.offsets.items() if use.node == number}
+        reads |= offsets
+        outputs = (value for _, value in _known(node.outputs, quantized.parameters) if value not in unquantized)
+        makes |= {value: quantized.parameters[value] for value in outputs}
+    return QuantizedPorts(reads, makes, quantized.dynamic)
 
 
 def _known(values: Sequence[int | None], parameters: Mapping[int, Quantization]) -> Iterable[tuple[int, int]]:

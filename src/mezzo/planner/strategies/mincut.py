@@ -1,15 +1,18 @@
-"""The cheapest assignment, exactly: a minimum s-t cut.
+"""Min-cut placement: the cheapest assignment of levels, as a minimum s-t cut.
 
-A node has a vertex per threshold of the line: on the source's side the node runs beyond the threshold, on the sink's
-before it. It pays what its level forgoes and its penalty; a value that is made on one side of a threshold and wanted on
-the other pays one conversion, however many uses want it: an auxiliary vertex stands for "some use wants it beyond" and
-another for "some use wants it before". A node beyond a threshold is beyond all that stand before it, which is an edge
-of no bound. What is given is contracted into the terminals, linked nodes into one per threshold, and the two thresholds
-around a level that a node may not have into one. Among equal cuts the one with most nodes beyond their thresholds is
-taken, which makes the answer independent of the order of nodes.
-Sources: Picard and Ratliff, "Minimum cuts and related problems", Networks 5 (1975), for two levels; Ishikawa, "Exact
-optimization for Markov random fields with convex priors", PAMI 25 (2003), for a chain of vertices per node.
-"""
+A node has one vertex per threshold between adjacent levels: on the source's side the node's level
+is beyond the threshold, on the sink's side before it. A node pays the gain that its level forgoes
+and its penalty. A value produced on one side of a threshold and used on the other pays one
+conversion, however many uses need it: auxiliary vertices represent "some use needs it beyond" and
+"some use needs it before". An edge of unbounded capacity makes a node that is beyond a threshold
+also beyond all earlier ones. Fixed nodes are contracted into the terminals, linked nodes into one
+vertex per threshold, and the two thresholds around a level that a node may not have into one. Among
+equal cuts the one with the most nodes beyond their thresholds is taken, so that the result does not
+depend on the order of nodes.
+
+Sources: Picard and Ratliff, "Minimum cuts and related problems", Networks 5 (1975), for two levels;
+Ishikawa, "Exact optimization for Markov random fields with convex priors", PAMI 25 (2003), for a
+chain of vertices per node."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -39,14 +42,14 @@ class MinCut(Strategy):
 
         network = _Network(problem)
         is_beyond = network.solve()[network.vertex]
-        found: list[int] = np.where(problem.is_absent, problem.line.base, is_beyond.sum(axis=0)).tolist()
-        return found
+        levels: list[int] = np.where(problem.is_absent, problem.line.base, is_beyond.sum(axis=0)).tolist()
+        return levels
 
 
 class _Network:
-    """The flow network of a problem. `vertex` maps thresholds and node ids; edges are arrays of (tail, head, capacity).
-    `chains` are edges without a bound: whoever is beyond the first's threshold is beyond the second's.
-    """
+    """Flow network of a problem. `vertex`: by threshold and node id; edges: arrays (tail, head,
+    capacity). `chains`: edges of unbounded capacity; if the tail is beyond its threshold, so is the
+    head."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -55,30 +58,30 @@ class _Network:
         self.chains = self._chains()
 
     def _vertices(self) -> "Integers":
-        """Vertex of each node at each threshold: a terminal where its side is given, else one for all that agree."""
+        """Vertex of each node at each threshold, shape [thresholds, nodes]: a terminal if its side
+        is fixed, else shared by all linked nodes."""
         import numpy as np
 
         problem, count = self.problem, len(self.problem.line.thresholds)
         allowed = problem.allowed
         # Beyond threshold t is every level above t.
-        is_given_beyond = ~np.cumsum(allowed, axis=0)[:count].astype(bool) & ~problem.is_absent
-        is_given_before = ~np.cumsum(allowed[::-1], axis=0)[::-1][1:].astype(bool)
-        free = ~is_given_beyond & ~is_given_before
+        is_fixed_beyond = ~np.cumsum(allowed, axis=0)[:count].astype(bool) & ~problem.is_absent
+        is_fixed_before = ~np.cumsum(allowed[::-1], axis=0)[::-1][1:].astype(bool)
+        free = ~is_fixed_beyond & ~is_fixed_before
         roots = self._roots(free).ravel()
-        given = np.full(len(roots), -1, np.int64)  # per root
-        given[roots[is_given_beyond.ravel()]] = _SOURCE
-        given[roots[is_given_before.ravel() & np.tile(~problem.is_absent, count)]] = _SINK
+        root_vertex = np.full(len(roots), -1, np.int64)  # per root
+        root_vertex[roots[is_fixed_beyond.ravel()]] = _SOURCE
+        root_vertex[roots[is_fixed_before.ravel() & np.tile(~problem.is_absent, count)]] = _SINK
         flat = free.ravel()
-        left = distinct(roots[flat & (given[roots] < 0)])
-        given[left] = 2 + np.arange(len(left))
-        self.size = 2 + len(left)
-        found: Integers = np.where(flat, given[roots], np.where(is_given_beyond.ravel(), _SOURCE, _SINK))
-        return found.reshape(free.shape)
+        free_roots = distinct(roots[flat & (root_vertex[roots] < 0)])
+        root_vertex[free_roots] = 2 + np.arange(len(free_roots))
+        self.size = 2 + len(free_roots)
+        vertices: Integers = np.where(flat, root_vertex[roots], np.where(is_fixed_beyond.ravel(), _SOURCE, _SINK))
+        return vertices.reshape(free.shape)
 
     def _roots(self, free: "NDArray[np.bool_]") -> "Integers":
-        """By threshold and node, one number for all that agree: linked nodes, and the thresholds around a level that a
-        node may not have.
-        """
+        """Representative by threshold and node: shared by linked nodes, and by the two thresholds
+        around a level that a node may not have."""
         import numpy as np
 
         from mezzo.ir.components import parts
@@ -95,12 +98,12 @@ class _Network:
         return parts(own.size, tails, heads).reshape(count, size)
 
     def _chains(self) -> "Integers":
-        """Pairs of vertices: the first is not beyond where the second is before."""
+        """Pairs of vertices (tail, head): the tail is not beyond while the head is before."""
         import numpy as np
 
         upper, lower = self.vertex[1:].ravel(), self.vertex[:-1].ravel()
-        counts = (upper != lower) & (upper != _SINK) & (lower != _SOURCE)
-        return np.stack(np.divmod(distinct(upper[counts] * self.size + lower[counts]), self.size), axis=1)
+        is_edge = (upper != lower) & (upper != _SINK) & (lower != _SOURCE)
+        return np.stack(np.divmod(distinct(upper[is_edge] * self.size + lower[is_edge]), self.size), axis=1)
 
     def _build(self) -> None:
         for threshold in self.problem.line.thresholds:
@@ -110,12 +113,13 @@ class _Network:
             return
         import numpy as np
 
-        # More than all else costs together is never worth paying.
+        # Acts as infinite capacity: larger than all other edges together.
         enough = sum(int(capacities.sum()) for _, _, capacities in self.edges) + 1
         self._add(self.chains[:, 0], self.chains[:, 1], np.full(len(self.chains), enough))
 
     def _level_prices(self) -> "tuple[Integers, Integers, Integers]":
-        """Edges that a node cuts by its level: what the level gains less than the node's best one, and its penalty."""
+        """Edges for the cost of a node's level: the gain lost against its best level, and its
+        penalty."""
         import numpy as np
 
         problem, gains = self.problem, self.problem.gains
@@ -123,88 +127,95 @@ class _Network:
         tails, heads = np.concatenate([source, self.vertex]), np.concatenate([self.vertex, sink])
         least = np.iinfo(np.int64).min
         best = np.where(problem.allowed, gains, least).max(axis=0)
-        counts = problem.allowed & (tails != heads) & ~problem.is_absent
-        found = tails[counts], heads[counts], (best - gains)[counts]
+        is_edge = problem.allowed & (tails != heads) & ~problem.is_absent
+        edges_of_gains = tails[is_edge], heads[is_edge], (best - gains)[is_edge]
         if all(side.penalties is None for side in problem.sides):
-            return found
-        # All that is paid without penalties is less than `enough`. So a penalty that large is never worth paying, and
-        # how much larger it is does not matter; it may be past what an array holds.
-        enough = int((gains.max(axis=0) - gains.min(axis=0)).sum() + self._most_conversions()) + 1
-        paid: dict[tuple[int, int], int] = {}
+            return edges_of_gains
+        # All costs without penalties are below `bound`, so a penalty of that size is never paid; larger ones, which
+        # may exceed int64, are clipped to it.
+        bound = int((gains.max(axis=0) - gains.min(axis=0)).sum() + self._most_conversions()) + 1
+        penalty_by_edge: dict[tuple[int, int], int] = {}
         for level in problem.line.others:
             for node, penalty in enumerate(problem.side(level).penalties or ()):
-                if penalty and counts[level, node]:
+                if penalty and is_edge[level, node]:
                     edge = int(tails[level, node]), int(heads[level, node])
-                    paid[edge] = min(paid.get(edge, 0) + penalty, enough)
-        edges = np.array([*paid], np.int64).reshape(-1, 2)
-        more = np.array([*paid.values()], np.int64)
+                    penalty_by_edge[edge] = min(penalty_by_edge.get(edge, 0) + penalty, bound)
+        edges = np.array([*penalty_by_edge], np.int64).reshape(-1, 2)
+        penalties = np.array([*penalty_by_edge.values()], np.int64)
         return (
-            np.concatenate([found[0], edges[:, 0]]),
-            np.concatenate([found[1], edges[:, 1]]),
-            np.concatenate([found[2], more]),
+            np.concatenate([edges_of_gains[0], edges[:, 0]]),
+            np.concatenate([edges_of_gains[1], edges[:, 1]]),
+            np.concatenate([edges_of_gains[2], penalties]),
         )
 
     def _most_conversions(self) -> int:
-        """What all conversions cost that there can be."""
+        """Cost of all possible conversions together."""
         problem = self.problem
         single = 0 if problem.use_prices is None else int(problem.use_prices.sum())
         return int(problem.shared_prices.sum()) + single
 
     def _add_conversions(self, threshold: int) -> None:
-        """What is paid where values cross a threshold."""
+        """Add edges for conversions of values across a threshold."""
         import numpy as np
 
         problem, columns = self.problem, self.problem.graph.columns
         vertex = self.vertex[threshold]
-        held = np.where(problem.held > threshold, _SOURCE, _SINK)
-        made = np.where(columns.value_role == GROUP, vertex[columns.value_producer], held)
+        stored_side = np.where(problem.held > threshold, _SOURCE, _SINK)
+        producer_vertex = np.where(columns.value_role == GROUP, vertex[columns.value_producer], stored_side)
         if threshold >= problem.line.base:
-            made = np.where(problem.stays_inside, _SINK, made)
+            producer_vertex = np.where(problem.stays_inside, _SINK, producer_vertex)
         at_base = np.where(problem.line.base > threshold, _SOURCE, _SINK)
-        fixed = np.where(columns.use_widened, at_base, held[columns.use_value])
-        reader = np.where(columns.use_role == GROUP, vertex[columns.use_node], fixed)
+        fixed = np.where(columns.use_widened, at_base, stored_side[columns.use_value])
+        use_vertex = np.where(columns.use_role == GROUP, vertex[columns.use_node], fixed)
         if problem.caps:
             least, most = problem.bounds
-            reader = np.where(least > threshold, _SOURCE, np.where(most <= threshold, _SINK, reader))
-        counts = problem.is_convertible & (reader != made[columns.use_value])
+            use_vertex = np.where(least > threshold, _SOURCE, np.where(most <= threshold, _SINK, use_vertex))
+        is_edge = problem.is_convertible & (use_vertex != producer_vertex[columns.use_value])
         if problem.use_prices is not None:
-            single = counts & (problem.use_prices[threshold] > 0)
-            readers, makers = reader[single], made[columns.use_value[single]]
-            self._add(readers, makers, problem.use_prices[threshold][single])
-            self._add(makers, readers, problem.use_prices[threshold][single])
-        counts &= problem.are_shared[threshold]
-        # One entry per value and reading vertex: many uses by one vertex are one cast.
-        values, readers = np.divmod(distinct(columns.use_value[counts] * self.size + reader[counts]), self.size)
+            single = is_edge & (problem.use_prices[threshold] > 0)
+            use_vertices, producers = use_vertex[single], producer_vertex[columns.use_value[single]]
+            self._add(use_vertices, producers, problem.use_prices[threshold][single])
+            self._add(producers, use_vertices, problem.use_prices[threshold][single])
+        is_edge &= problem.are_shared[threshold]
+        # One entry per value and use vertex: many uses at one vertex share one cast.
+        values, use_vertices = np.divmod(
+            distinct(columns.use_value[is_edge] * self.size + use_vertex[is_edge]), self.size
+        )
         if not len(values):
             return
-        alone = np.bincount(values)[values] == 1
-        prices, makers = problem.shared_prices[threshold], made[values]
-        self._add(readers[alone], makers[alone], prices[values][alone])
-        self._add(makers[alone], readers[alone], prices[values][alone])
-        self._add_gates(values[~alone], readers[~alone], made, prices)
+        is_single = np.bincount(values)[values] == 1
+        prices, producers = problem.shared_prices[threshold], producer_vertex[values]
+        self._add(use_vertices[is_single], producers[is_single], prices[values][is_single])
+        self._add(producers[is_single], use_vertices[is_single], prices[values][is_single])
+        self._add_gates(values[~is_single], use_vertices[~is_single], producer_vertex, prices)
 
-    def _add_gates(self, values: "Integers", readers: "Integers", made: "Integers", prices_of: "Integers") -> None:
-        """Values with several readers: one vertex for "some want it beyond", one for "some want it before"."""
+    def _add_gates(
+        self, values: "Integers", readers: "Integers", producer_vertex: "Integers", prices_of: "Integers"
+    ) -> None:
+        """Values with several use vertices: one auxiliary vertex for "some use beyond", one for
+        "some use before"."""
         import numpy as np
 
-        shared, at = np.unique(values, return_inverse=True)
-        prices, makers = prices_of[shared], made[shared]
+        shared, gate = np.unique(values, return_inverse=True)
+        prices, producers = prices_of[shared], producer_vertex[shared]
         narrowing = self.size + np.arange(len(shared))
         widening = narrowing + len(shared)
         self.size += 2 * len(shared)
-        self._add(narrowing, makers, prices)
-        self._add(makers, widening, prices)
-        # As good as infinite: the gate lets no more through.
-        self._add(readers, narrowing[at], prices[at])
-        self._add(widening[at], readers, prices[at])
+        self._add(narrowing, producers, prices)
+        self._add(producers, widening, prices)
+        # As good as infinite capacity: the edge between gate and producer has the same.
+        self._add(readers, narrowing[gate], prices[gate])
+        self._add(widening[gate], readers, prices[gate])
 
     def _add(self, tails: "Integers", heads: "Integers", capacities: "Integers") -> None:
-        """Pay a capacity if its tail is beyond and its head is before."""
-        counts = (tails != heads) & (tails != _SINK) & (heads != _SOURCE) & (capacities > 0)
-        self.edges.append((tails[counts], heads[counts], capacities[counts]))
+        """Add edges, each paid if its tail is beyond and its head is before; drop those without
+        effect."""
+        is_edge = (tails != heads) & (tails != _SINK) & (heads != _SOURCE) & (capacities > 0)
+        self.edges.append((tails[is_edge], heads[is_edge], capacities[is_edge]))
 
     def solve(self) -> "NDArray[np.bool_]":
-        """Say for each vertex whether it is beyond, in the cut with most vertices beyond."""
+        """Whether each vertex is beyond its threshold, in the minimum cut with the most vertices
+        beyond."""
         import numpy as np
 
         from mezzo.ir.maxflow import farthest_cut

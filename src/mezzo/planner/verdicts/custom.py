@@ -1,6 +1,5 @@
-"""Custom operators: those that no schema defines, so that neither facts nor lists of kernels speak of them. They keep
-their types unless somebody names them: a policy's rule, the target, an option.
-"""
+"""Verdicts on custom operators, which have no schema, no facts and no kernel rows. They keep their
+types unless a policy rule, the target or an option names them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +15,8 @@ _NODES_SHOWN = 3
 
 
 def judge_custom(signature: Signature, policy: Policy, target: Target, low: DType) -> Verdict:
-    """A custom operator's verdict, options apart: a rule that names it, else a row of the target, else a denial."""
+    """Verdict on a custom operator before options: a policy rule that names it, else the target's
+    row, else a denial."""
     key = signature.dialect, signature.op
     verdict = policy.judge(key, None, low)
     if any(rule.name == verdict.rule and rule.ops for rule in policy.rules):
@@ -30,7 +30,7 @@ def judge_custom(signature: Signature, policy: Policy, target: Target, low: DTyp
 
 
 def mention_custom(graph: Graph, verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Custom operators that keep FP32 as nobody says more of them, by operator, each once."""
+    """One note per custom operator that stays in FP32 because no rule, target or option names it."""
     names: dict[str, list[str]] = {}
     for node, verdict in zip(graph.nodes, verdicts, strict=True):
         is_kept = verdict.rule == _RULE and verdict.category is Category.DENY

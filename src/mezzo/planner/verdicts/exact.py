@@ -1,8 +1,9 @@
-"""What a target's kernel computes in FP32 from what it reads: run low, it gives what FP32 between two Casts would.
+"""Lifted denials for operators that the target's kernel computes in FP32 internally, whatever its
+input types.
 
-So a policy's suspicion of the operator protects nothing where both Casts would stand: where what it reads is made low
-and what it makes is read low. There the suspicion is lifted, and the operator agrees with whoever makes its operand.
-"""
+In low precision such an operator gives the same result as in FP32 between two Casts. So where its
+producer runs low and its users do too, a policy's denial has no effect on accuracy: it is lifted,
+and the operator is linked with its producer."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 def lift_exact(
     view: View, verdicts: list[Verdict], policy: Policy, split: "Partition | None"
 ) -> tuple[tuple[int, int], ...]:
-    """Lift what ranges would lift of operators that a kernel computes in FP32; pairs of nodes that agree for that."""
+    """Lift the denials of operators that a kernel computes in FP32. Returns pairs of nodes that
+    must have one level for that."""
     pairs = []
     for unit, node in computed_exactly(view, split):
-        maker = view.graph.nodes[view.graph.values[node.inputs[0]].producer] if node.inputs[0] is not None else None
-        if maker is None or not _may_run_low(view, verdicts, maker, node):
+        producer = view.graph.nodes[view.graph.values[node.inputs[0]].producer] if node.inputs[0] is not None else None
+        if producer is None or not _may_run_low(view, verdicts, producer, node):
             continue
         key, row, low = (node.signature.dialect, node.signature.op), view.rows[node.id], view.low.dtype
         lifted = policy.judge(key, row, low, lifts=True)
@@ -32,12 +34,13 @@ def lift_exact(
             assert split is not None, "a unit is of a split"
             text = f"computed in fp32 inside its kernel on {split.target} ({unit.source}; {unit.since})"
             verdicts[node.id] = _with_lift(lifted, text)
-            pairs.append((maker.id, node.id))
+            pairs.append((producer.id, node.id))
     return tuple(pairs)
 
 
 def computed_exactly(view: View, split: "Partition | None") -> Iterator[tuple["Unit", Node]]:
-    """Operators that a kernel of the target computes in FP32 from what it reads in the format."""
+    """Operators that a kernel of the target computes in FP32 from low-precision inputs, with their
+    units."""
     for unit in () if split is None else split.units:
         if unit.constraint.exact and view.low.dtype in unit.constraint.formats:
             for number in unit.nodes:
@@ -45,19 +48,21 @@ def computed_exactly(view: View, split: "Partition | None") -> Iterator[tuple["U
                     yield unit, view.graph.nodes[number]
 
 
-def _may_run_low(view: View, verdicts: list[Verdict], maker: Node, node: Node) -> bool:
-    """Whether nothing keeps from running low who makes what a node reads, and who reads what it makes."""
+def _may_run_low(view: View, verdicts: list[Verdict], producer: Node, node: Node) -> bool:
+    """Whether the producer of a node's operand and all users of its results may run low."""
     graph = view.graph
     uses = [use for value in node.outputs if value is not None for use in graph.uses[value]]
-    readers = [graph.nodes[use.node] for use in uses]
+    users = [graph.nodes[use.node] for use in uses]
     if any(graph.nodes[use.node].signature.inputs[use.operand] is Role.FIXED for use in uses):
         return False
-    near = (maker, *readers)
-    if Role.GROUP not in maker.signature.outputs:
+    neighbours = (producer, *users)
+    if Role.GROUP not in producer.signature.outputs:
         return False
     return all(
-        one.signature.dtype is not None and one.kind is Kind.OP and verdicts[one.id].category is not Category.DENY
-        for one in near
+        neighbour.signature.dtype is not None
+        and neighbour.kind is Kind.OP
+        and verdicts[neighbour.id].category is not Category.DENY
+        for neighbour in neighbours
     )
 
 

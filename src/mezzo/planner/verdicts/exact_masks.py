@@ -1,4 +1,5 @@
-"""Masks that cost no softmax its exactness: what is trusted of them, how they are stored, and who agrees for that."""
+"""Attention masks that may run low without changing the softmax: selection, clamping to the range,
+and linked nodes."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
 
 
 def trusted_masks(view: View, policy: Policy, split: "Partition | None") -> frozenset[int]:
-    """Constants, by value id, that a policy lets run low with the softmaxes that they reach. Where one of those stays
-    in FP32 for its own sake, nothing would be won.
-    """
+    """Value ids of the mask constants that may run low with all softmaxes they reach. A softmax
+    that stays in FP32 for another reason would undo the gain."""
     if not policy.trusts_exact_masks:
         return frozenset()
     exact = {node.id for _, node in computed_exactly(view, split)}
@@ -31,20 +31,21 @@ def trusted_masks(view: View, policy: Policy, split: "Partition | None") -> froz
 
 
 def bounds_of_masks(view: View, masks: Set[int]) -> Mapping[int, float]:
-    """How masks past the range are stored: as the largest number. Two of those pass the range, as two of FP32's do."""
-    most = view.low.max_finite
-    return {value: most for value in sorted(masks) if view.graph.constants[value].largest > most}
+    """Clamp bounds of masks past the range: the largest finite value. The sum of two such values
+    overflows, as it does in FP32."""
+    limit = view.low.max_finite
+    return {value: limit for value in sorted(masks) if view.graph.constants[value].largest > limit}
 
 
 def agreeing_on_masks(
     view: View, bounded: Collection[int], verdicts: Sequence[Verdict], choices: Sequence[Choice]
 ) -> tuple[tuple[int, int], ...]:
-    """Pairs of nodes that agree, as a mask that is stored within bounds for one of them is for the other. A softmax
-    that is denied reads in FP32 what others made low; who is asked to run low does so whatever others do.
-    """
+    """Pairs of nodes that must have one level, because a mask clamped for one is clamped for the
+    other. Exempt: a denied softmax, which computes in FP32 on low inputs, and nodes required to run
+    low."""
     return tuple(
-        (maker.id, reader.id)
-        for maker, reader in held_together(view, bounded)
-        if Choice.LOW not in (choices[maker.id], choices[reader.id])
-        and (view.function(reader) is not Function.SOFTMAX or verdicts[reader.id].category is not Category.DENY)
+        (producer.id, user.id)
+        for producer, user in held_together(view, bounded)
+        if Choice.LOW not in (choices[producer.id], choices[user.id])
+        and (view.function(user) is not Function.SOFTMAX or verdicts[user.id].category is not Category.DENY)
     )

@@ -1,4 +1,5 @@
-"""Findings at work on verdicts: what denies a node, and what data has lifted."""
+"""Findings of structure rules and of data, applied to verdicts: denials, and denials lifted by
+measurements."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
@@ -19,11 +20,12 @@ from mezzo.tables.policy import Category, Evidence, Finding, Lift, Lifting, Name
 def lift_rules(
     graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType, lifted: Mapping[str, Evidence]
 ) -> None:
-    """Judge nodes whose values fit without the policy's rules that ranges lift. `lifted`: evidence by node name."""
+    """Judge the nodes whose measured values fit, without the policy rules that ranges can lift.
+    `lifted`: evidence by node name."""
     by_signature: dict[Signature, Verdict] = {}
-    for name, held in lifted.items():
+    for name, evidence in lifted.items():
         node = graph.nodes[graph.by_name[name]] if name in graph.by_name else None
-        if node is None or not held.fits or node.kind is not Kind.OP or node.signature.dtype is None:
+        if node is None or not evidence.fits or node.kind is not Kind.OP or node.signature.dtype is None:
             continue
         signature = node.signature
         if signature not in by_signature:
@@ -31,14 +33,15 @@ def lift_rules(
             by_signature[signature] = policy.judge((signature.dialect, signature.op), row, low, lifts=True)
         verdict = by_signature[signature]
         if verdict.lift is not None:
-            verdicts[node.id] = replace(verdict, lift=replace(verdict.lift, because=held.because))
+            verdicts[node.id] = replace(verdict, lift=replace(verdict.lift, because=evidence.because))
 
 
 def deny_suspected(view: View, verdicts: list[Verdict], policy: Policy, lifted: Mapping[str, Evidence]) -> None:
-    """Deny what structure tells, but for what data has lifted. `lifted`: evidence by node name.
+    """Deny nodes by structure rules, except where data lifts the finding. `lifted`: evidence by
+    node name.
 
-    No policy leaves a constant to become infinite: what holds or reads one is denied, though not what follows.
-    """
+    Under every policy, nodes that hold or use a constant past the range are denied, though not the
+    nodes after them."""
     structural = {rule.name for rule in structure_rules()}
     asked = rules_of(policy)
     for rule in structure_rules():
@@ -54,21 +57,21 @@ def _deny(
     graph: Graph, verdicts: list[Verdict], structural: Set[str], finding: Finding, lifting: Lifting,
     lifted: Mapping[str, Evidence],
 ) -> None:  # fmt: skip
-    """A finding denies its node; the first finding is kept, and it says more than the operator's own rule."""
-    held, node = verdicts[finding.node], graph.nodes[finding.node]
-    if held.rule in structural or node.signature.dtype is None:
+    """Deny the node of a finding. The first finding wins and overrides the operator's own rule."""
+    current, node = verdicts[finding.node], graph.nodes[finding.node]
+    if current.rule in structural or node.signature.dtype is None:
         return
     evidence = lifted.get(node.name)
     if evidence is None or not _lifts(lifting, evidence):
         verdicts[finding.node] = Verdict(
             category=Category.DENY, rule=finding.rule, because=finding.because, cause=finding.cause
         )
-    elif held.lift is None and held.category is not Category.DENY:
-        verdicts[finding.node] = replace(held, lift=Lift(finding.rule, evidence.because))
+    elif current.lift is None and current.category is not Category.DENY:
+        verdicts[finding.node] = replace(current, lift=Lift(finding.rule, evidence.because))
 
 
 def _lifts(lifting: Lifting, evidence: Evidence) -> bool:
-    """Whether what was measured of a node is enough to try it without a denial."""
+    """Whether the evidence on a node is enough to run it low despite a finding."""
     match lifting:
         case Lifting.NEVER:
             return False
@@ -81,7 +84,8 @@ def _lifts(lifting: Lifting, evidence: Evidence) -> bool:
 
 
 def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFinding], low: DType) -> None:
-    """Deny what data has shown to fail in `low`. It names values and numbers, so it says more than any rule."""
+    """Deny nodes that failed in `low` on data. These findings name values, so they override all
+    rules."""
     for finding in found:
         if finding.dtype not in (None, low):
             continue
@@ -92,7 +96,7 @@ def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFi
 
 
 def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> None:
-    """Raises InputError: a name is no input of the model."""
+    """Raises InputError: a name is not an input of the model."""
     inputs = sorted(port_of(node) for node in graph.nodes if node.kind is Kind.INPUT)
     for name in assumed:
         if name not in inputs:
@@ -103,7 +107,7 @@ def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> N
 
 
 def notes_on_estimates(view: View, policy: Policy) -> tuple[str, ...]:
-    """What the user should hear of the assumptions that a policy's findings rest on."""
+    """Notes on the assumptions behind a policy's estimated findings."""
     if policy.findings is not None and not policy.findings & ESTIMATED:
         return ()
     return notes_of(view)

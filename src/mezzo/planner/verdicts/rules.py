@@ -1,4 +1,4 @@
-"""Rules of a policy at work on a graph: which nodes they select, and what the user should hear of them."""
+"""Policy rules applied to a graph: selected nodes, their verdicts, and notes for the user."""
 
 from collections.abc import Iterator, Sequence, Set
 
@@ -26,7 +26,7 @@ def nodes_in(graph: Graph, pattern: str) -> list[int]:
 
 
 def regions_of(graph: Graph) -> tuple[str, ...]:
-    """Every path of scopes and modules that holds a node, the node's own left out."""
+    """Every path prefix of node names and modules, without the node's own name."""
     paths: dict[str, None] = {}
     for number in np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist():
         module = graph.modules.get(number)
@@ -38,22 +38,22 @@ def regions_of(graph: Graph) -> tuple[str, ...]:
 
 
 def patterns_near(graph: Graph, pattern: str) -> tuple[str, ...]:
-    """Patterns that match a node and are like one that matches none: a node, an operator, the maker of a value."""
+    """Patterns for a suggestion: similar to one that matches no node, but matching a node, an
+    operator or the producer of a value."""
     nodes = [graph.nodes[number] for number in np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist()]
     word, operators = pattern.removeprefix("op:"), dict.fromkeys(node.op for node in nodes if node.kind is Kind.OP)
     if near := nearest(word, operators, 1) if pattern != word else ():
         return (f"op:{near[0]}",)
-    makers = [n.name for n in nodes for v in n.outputs if v is not None and graph.values[v].name == pattern]
-    if makers:
-        return tuple(makers[:1])
+    producers = [n.name for n in nodes for v in n.outputs if v is not None and graph.values[v].name == pattern]
+    if producers:
+        return tuple(producers[:1])
     named = {**{op: f"op:{op}" for op in operators}, **{node.name: node.name for node in nodes}}
     return tuple(named[name] for name in nearest(word, named, 1))
 
 
 def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType, tier: Tier) -> set[int]:
-    """Let the rules about single nodes of one tier speak; the first that selects a node decides. Returns the ids
-    of those that selected one.
-    """
+    """Apply the single-node rules of one tier; the first rule that selects a node decides. Returns
+    the ids of rules that selected a node."""
     rules = policy.local_rules(tier)
     selected: set[int] = set()
     if not rules:
@@ -64,8 +64,8 @@ def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DTyp
         for s in columns.signatures
     ]
     kinds = columns.is_kind(Kind.OP, Kind.TIE) if tier > Tier.ATTRIBUTE else columns.is_kind(Kind.OP)
-    wanted = np.array([bool(found) for found in by_signature], bool)[columns.node_signature] & kinds
-    for number in np.flatnonzero(wanted).tolist():
+    has_rule = np.array([bool(candidates) for candidates in by_signature], bool)[columns.node_signature] & kinds
+    for number in np.flatnonzero(has_rule).tolist():
         site = Site(graph, graph.nodes[number])
         for rule in by_signature[columns.node_signature[number]]:
             if all(selector.matches(site) for selector in rule.where):
@@ -76,10 +76,9 @@ def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DTyp
 
 
 def apply_function(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType) -> None:
-    """Ask the policy's function of every operator that computes floats. What it answers beats all rules.
+    """Apply the policy's function to every operator with floats; its verdicts override all rules.
 
-    Raises InputError: it fails, or answers what is no verdict.
-    """
+    Raises InputError: the function fails, or returns no verdict."""
     if policy.function is None:
         return
     for number in np.flatnonzero(graph.columns.is_kind(Kind.OP)).tolist():
@@ -90,14 +89,14 @@ def apply_function(graph: Graph, verdicts: list[Verdict], policy: Policy, low: D
 
 
 def mention_idle(graph: Graph, policy: Policy, selected: Set[int]) -> Iterator[str]:
-    """Rules of the user's that select no node, and operators that no table knows."""
+    """Notes on user rules that select no node, and on operators that no table lists."""
     if not policy.source:
         return
-    known = known_operators() | {node.op for node in graph.nodes}
+    operators = known_operators() | {node.op for node in graph.nodes}
     for rule in policy.rules:
         for op in sorted(rule.ops):
-            if op.rpartition(":")[2] not in known:
-                asked = did_you_mean(op, sorted(known), 1)
+            if op.rpartition(":")[2] not in operators:
+                asked = did_you_mean(op, sorted(operators), 1)
                 hint = f"; {asked}" if asked else ""
                 yield f"policy {policy.name!r}: {rule.name!r} names operator {op!r}, which no table knows{hint}"
         if rule.where and id(rule) not in selected:
@@ -106,26 +105,24 @@ def mention_idle(graph: Graph, policy: Policy, selected: Set[int]) -> Iterator[s
 
 
 def mention_missing(graph: Graph, verdicts: Sequence[Verdict], policy: Policy) -> Iterator[str]:
-    """Operators that no rule speaks of, as the policy wants them told.
+    """A note on operators without a rule, as the policy's `missing` says.
 
-    Raises:
-        InputError: there are some, and the policy's `missing` is "error".
-    """
+    Raises InputError: there are some, and `missing` is "error"."""
     if policy.missing is Missing.SILENT:
         return
-    found: dict[str, list[str]] = {}
+    unlisted: dict[str, list[str]] = {}
     for node, verdict in zip(graph.nodes, verdicts, strict=True):
         if verdict.rule in ("unlisted", "otherwise") and node.kind is Kind.OP and node.signature.dtype is not None:
-            found.setdefault(node.op, []).append(node.name)
-    if not found:
+            unlisted.setdefault(node.op, []).append(node.name)
+    if not unlisted:
         return
-    told = ", ".join(f"{op} ({len(names)}: {_some(names)})" for op, names in sorted(found.items()))
+    summary = ", ".join(f"{op} ({len(names)}: {_some(names)})" for op, names in sorted(unlisted.items()))
     if policy.missing is Missing.ERROR:
         raise InputError(
-            f"policy {policy.name!r} speaks of none of these operators: {told}; add them to a list, or set "
+            f"policy {policy.name!r} speaks of none of these operators: {summary}; add them to a list, or set "
             'missing = "warn"'
         )
-    yield f"policy {policy.name!r} speaks of none of these operators: {told}"
+    yield f"policy {policy.name!r} speaks of none of these operators: {summary}"
 
 
 def _some(names: Sequence[str]) -> str:

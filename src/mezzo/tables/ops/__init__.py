@@ -1,8 +1,8 @@
-"""Finds the tables of operator facts: one package per dialect, one module per operator family.
+"""Discovery of operator facts: one package per dialect, one module per operator family.
 
-A dialect's package states its name in DIALECT. Each module in it is one table: SOURCE, where the family's facts come
-from, and FACTS, its rows. A new family is a new module, a new dialect is a new package, and neither edits a file.
-"""
+A dialect's package states its name in DIALECT. Each module in it is one table: SOURCE, the
+reference of the family's facts, and FACTS, its rows. A new family is a new module, a new dialect a
+new package; neither edits a file."""
 
 import importlib
 import pkgutil
@@ -29,7 +29,7 @@ def op_facts(dialect: str) -> Mapping[str, OpFacts]:
 
 
 def known_operators() -> frozenset[str]:
-    """Names of the operators that some dialect's tables know."""
+    """Names of the operators in some dialect's tables."""
     return frozenset(op for dialect in dialects() for op in op_facts(dialect))
 
 

@@ -1,1 +1,2 @@
-"""Presets, one file each, found by discovery. A preset speaks of costs and risks, never of operator names."""
+"""Preset policies, one file each, found by discovery. A preset uses costs and risks, never operator
+names."""

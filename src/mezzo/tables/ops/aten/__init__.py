@@ -1,8 +1,7 @@
 """Facts of PyTorch's ATen operators, forward and backward.
 
-A row is an operator's name without its overload, which holds of all overloads but those with a row of their own:
-"max", and beside it "max.dim" and "max.other". Operators that write into their operands have no row: what runs on a
-copy in another type would write there.
-"""
+A row is an operator's name without its overload and holds for all overloads without a row of their
+own, such as "max" next to "max.dim" and "max.other". Operators that write into their operands have
+no row: on a copy in another type they would write into the copy."""
 
 DIALECT = "aten"

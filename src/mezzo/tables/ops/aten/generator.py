@@ -9,7 +9,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("arange", Cost.GENERATOR, Risk.POSITION, like="Range", function=Function.RANGE, transfer=Transfer.RANGE),
     facts("bartlett_window", Cost.GENERATOR, Risk.PERIODIC, like="HannWindow", is_bounded=True),
     facts("blackman_window", Cost.GENERATOR, Risk.PERIODIC, like="BlackmanWindow", is_bounded=True),
-    # What is there before something is written is nobody's.
+    # Uninitialized memory.
     facts("empty", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
     facts("empty_like", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
     facts("empty_permuted", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
