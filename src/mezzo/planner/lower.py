@@ -14,7 +14,7 @@ from mezzo.ir.columns import ANY
 from mezzo.ir.nodes import Kind, Node, Role, Use
 
 
-class _Wish(NamedTuple):
+class _TypedUse(NamedTuple):
     """The dtype a use needs; None accepts any. `must_rewire`: the use reads through a Cast or
     another value today."""
 
@@ -46,7 +46,7 @@ class _Lowering:
         self.problem, self.graph, self.line = problem, problem.graph, problem.line
         self.levels, self.limits = levels, limits
         self.quantized = self.line.quantized_format
-        self.absorbed: dict[int, list[_Wish]] = {}  # by value: uses that read it through a redundant Cast
+        self.absorbed: dict[int, list[_TypedUse]] = {}  # by value: uses that read it through a redundant Cast
         dynamic = {} if problem.quantized is None else problem.quantized.dynamic
         self.dynamic = {number: product for number, product in dynamic.items() if levels[number] == self.line.quantized}
 
@@ -107,54 +107,63 @@ class _Lowering:
 
     def _lower_value(self, number: int, current: DType) -> list[Edit]:
         graph = self.graph
-        wishes = self._wishes(number, current)
+        typed_uses = self._typed_uses(number, current)
         producer = graph.nodes[graph.values[number].producer]
-        if producer.kind is Kind.CAST and self._is_needless(producer.id, wishes):
+        if producer.kind is Kind.CAST and self._is_needless(producer.id, typed_uses):
             operand = producer.inputs[0]
             assert operand is not None, "a Cast has an operand"
-            redirected = [wish._replace(must_rewire=True) for wish in wishes]
+            redirected = [typed_use._replace(must_rewire=True) for typed_use in typed_uses]
             self.absorbed.setdefault(operand, []).extend(redirected)
             return []
         if producer.kind is Kind.SOURCE:
-            stored = {wish.dtype for wish in wishes if wish.dtype not in (None, self.quantized)}
+            stored = {typed_use.dtype for typed_use in typed_uses if typed_use.dtype not in (None, self.quantized)}
             native = current if current in stored or not stored else min(stored, key=self.line.dtypes.index)
         else:
             native = self._native(number)
         quantizing: list[Edit] = []
-        needed = {wish.dtype or native for wish in wishes}
+        needed = {typed_use.dtype or native for typed_use in typed_uses}
         if self.quantized is not None and self.quantized in (native, *needed):
-            wishes, quantizing = self._quantize(number, native, wishes)
+            typed_uses, quantizing = self._quantize(number, native, typed_uses)
             native = self.line.base_dtype if native is self.quantized else native
             # A quantized form is made from the base form, except for a source, which is stored in any.
-            needed = {wish.dtype or native for wish in wishes}
+            needed = {typed_use.dtype or native for typed_use in typed_uses}
             needed |= set() if producer.kind is Kind.SOURCE else {self.line.base_dtype}
         edits: list[Edit] = [] if native is current else [Retype(number, native, self.limits.get(number))]
         forms = {edit.dtype: edit for edit in self._forms(number, native, needed)}
         native_level = self.line.dtypes.index(native)
         # Every form comes after the one that it is cast from.
         for dtype in (*reversed(self.line.dtypes[:native_level]), *self.line.dtypes[native_level:]):
-            uses = [wish for wish in wishes if (wish.dtype or native) is dtype]
+            uses = [typed_use for typed_use in typed_uses if (typed_use.dtype or native) is dtype]
             edits += [forms[dtype]] if dtype in forms else []
-            edits += [Rewire(*wish.use, number, dtype) for wish in uses if dtype is not native or wish.must_rewire]
+            edits += [
+                Rewire(*typed_use.use, number, dtype)
+                for typed_use in uses
+                if dtype is not native or typed_use.must_rewire
+            ]
         return edits + quantizing
 
-    def _quantize(self, number: int, native: DType, wishes: Sequence[_Wish]) -> tuple[list[_Wish], list[Edit]]:
+    def _quantize(
+        self, number: int, native: DType, typed_uses: Sequence[_TypedUse]
+    ) -> tuple[list[_TypedUse], list[Edit]]:
         """Quantize a value: the remaining float uses, and the edits that quantize it."""
         assert self.problem.quantized is not None, "a line with such a level"
         assert self.quantized is not None, "the same"
         parameters, base, quantized = self.problem.quantized, self.line.base_dtype, self.quantized
-        quantized_uses = [wish for wish in wishes if wish.dtype is quantized]
-        offset_uses = [wish for wish in quantized_uses if wish.use in parameters.offsets]
+        quantized_uses = [typed_use for typed_use in typed_uses if typed_use.dtype is quantized]
+        offset_uses = [typed_use for typed_use in quantized_uses if typed_use.use in parameters.offsets]
         per_use = [
-            Quantize(number, parameters.offsets[wish.use], takes_over=False, reader=wish.use) for wish in offset_uses
+            Quantize(number, parameters.offsets[typed_use.use], takes_over=False, reader=typed_use.use)
+            for typed_use in offset_uses
         ]
-        quantized_uses = [wish for wish in quantized_uses if wish.use not in parameters.offsets]
+        quantized_uses = [typed_use for typed_use in quantized_uses if typed_use.use not in parameters.offsets]
         if native is not quantized:
-            float_uses = [wish for wish in wishes if wish.dtype is not quantized]
-            rewired = [Rewire(*wish.use, number, quantized) for wish in quantized_uses]
+            float_uses = [typed_use for typed_use in typed_uses if typed_use.dtype is not quantized]
+            rewired = [Rewire(*typed_use.use, number, quantized) for typed_use in quantized_uses]
             shared = [Quantize(number, parameters.parameters[number], takes_over=False)] if quantized_uses else []
             return float_uses, [*per_use, *shared, *rewired]
-        float_uses = [wish._replace(dtype=base) if wish.dtype is quantized else wish for wish in wishes]
+        float_uses = [
+            typed_use._replace(dtype=base) if typed_use.dtype is quantized else typed_use for typed_use in typed_uses
+        ]
         if number in parameters.handed_on or (not quantized_uses and number in parameters.hand_on_either):
             return float_uses, []  # no use reads it quantized, so it may have no parameters
         return float_uses, [Quantize(number, parameters.parameters[number], takes_over=True)]
@@ -174,13 +183,13 @@ class _Lowering:
             else:
                 yield AddCast(number, dtype, None if neighbour is native else neighbour)
 
-    def _wishes(self, number: int, current: DType) -> list[_Wish]:
+    def _typed_uses(self, number: int, current: DType) -> list[_TypedUse]:
         graph = self.graph
         producer = graph.nodes[graph.values[number].producer]
         base, dtypes = self.line.base_dtype, self.line.dtypes
         is_converted = self.levels[producer.id] != self.line.base and self._is_in_group(producer, number)
         hands_on_base = is_converted and producer.id in self.problem.hands_on_base
-        wishes = []
+        typed_uses = []
         for use in graph.uses[number]:
             node = graph.nodes[use.node]
             if node.kind is Kind.CAST:
@@ -190,14 +199,14 @@ class _Lowering:
             role = node.signature.inputs[use.operand]
             must_rewire = use in graph.aliased
             if role is Role.ANY and producer.kind is not Kind.SOURCE:
-                wishes.append(_Wish(use, base if hands_on_base else None, must_rewire))
+                typed_uses.append(_TypedUse(use, base if hands_on_base else None, must_rewire))
             elif role is Role.GROUP:
-                wishes.append(_Wish(use, dtypes[self.problem.capped(use, self.levels[node.id])], must_rewire))
+                typed_uses.append(_TypedUse(use, dtypes[self.problem.capped(use, self.levels[node.id])], must_rewire))
             else:
-                wishes.append(_Wish(use, base if use in graph.widened else current, must_rewire))
-        return wishes + self.absorbed.get(number, [])
+                typed_uses.append(_TypedUse(use, base if use in graph.widened else current, must_rewire))
+        return typed_uses + self.absorbed.get(number, [])
 
-    def _is_needless(self, cast: int, wishes: Sequence[_Wish]) -> bool:
+    def _is_needless(self, cast: int, typed_uses: Sequence[_TypedUse]) -> bool:
         """Whether a narrowing Cast is redundant: its operand is low already, or another cast makes
         the same form.
 
@@ -215,4 +224,4 @@ class _Lowering:
         if producer.kind is not Kind.SOURCE and is_operand_low:
             return True
         is_duplicate = cast_dtype is not None and graph.forms.get((operand, cast_dtype)) != cast
-        return is_duplicate and not any(wish.dtype not in (None, cast_dtype) for wish in wishes)
+        return is_duplicate and not any(typed_use.dtype not in (None, cast_dtype) for typed_use in typed_uses)

@@ -168,7 +168,7 @@ class Upstream(ColouringStrategy):
 
     def colour(self, split: Split) -> Sequence[bool]:
         given = _given(split)
-        wanted_low, wanted_high, makers = _wishes(split, given)
+        wanted_low, wanted_high, makers = _requested_types(split, given)
         infers = {group for group, low in given.items() if low is None}
         pulled = _upstream_of(wanted_low, makers)
         kept = _upstream_of(wanted_high | (infers - pulled), makers)
@@ -198,7 +198,7 @@ def _given(split: Split) -> dict[int, bool | None]:
     return decided
 
 
-def _wishes(split: Split, given: Mapping[int, bool | None]) -> tuple[set[int], set[int], _Makers]:
+def _requested_types(split: Split, given: Mapping[int, bool | None]) -> tuple[set[int], set[int], _Makers]:
     """For groups that infer: which of them some reader wants low, or high, and what they read from each other."""
     low: set[int] = set()
     high: set[int] = set()
