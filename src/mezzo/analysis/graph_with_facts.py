@@ -14,7 +14,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class GraphView:
-    """A graph and its operators' facts: `rows`, by node id, None for operators without a table row."""
+    """A graph and its operators' facts: `rows`, by node id, None for unknown operators."""
 
     graph: Graph
     rows: tuple[OpFacts | None, ...]
@@ -24,9 +24,7 @@ class GraphView:
         return Function.NONE if row is None else row.function
 
     def once(self, search: Callable[[Self], Found]) -> Found:
-        """The cached result of a search in this view, shared by the rules or patterns of one
-        family.
-        """
+        """The cached result of a search in this view, shared by related rules."""
         if search not in self._searches:
             self._searches[search] = search(self)
         return cast("Found", self._searches[search])  # the key is the search that returned it

@@ -20,8 +20,8 @@ _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _STATUS = Path("/proc/self/status")
-# Files of a control group, version 2 and version 1: memory limit, memory in use, statistics, and the
-# field of the statistics that counts inactive page cache, which the kernel can reclaim.
+# Files of a control group, version 2 and version 1: memory limit, memory in use, statistics, and
+# the field of the statistics that counts inactive page cache, which the kernel can reclaim.
 _GROUP_FILES = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file"),
@@ -141,7 +141,8 @@ def data_bounded(most_bytes: int, status: Path = _STATUS) -> Iterator[None]:
         return
     import resource
 
-    # RLIMIT_DATA counts reserved memory, of which some is never touched, such as most of a thread's stack.
+    # RLIMIT_DATA counts reserved memory, of which some is never touched, such as most of a thread's
+    # stack.
     limit = most_bytes + max(0, usage["VmData"] - usage["RssAnon"])
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     bounds = [bound for bound in (limit, soft, hard) if bound != resource.RLIM_INFINITY]
@@ -173,7 +174,9 @@ def find_temporary_folder(mounts: Path = _MOUNTS) -> str:
 
 
 def _is_in_memory(folder: str, mounts: Path) -> bool:
-    """Whether a folder is on a memory file system (tmpfs, ramfs), as far as the mount table shows."""
+    """Whether a folder is on a memory file system (tmpfs, ramfs), as far as the mount table
+    shows.
+    """
     try:
         rows = [line.split() for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:

@@ -97,13 +97,14 @@ def memory(size: str | int | None = None, *, tell: Callable[[str], None] | None 
     systems that do not report a process's memory only plan by it.
 
     Args:
-        size: bytes, or text such as "6GB" or "512MiB"; by default 90 % of the available memory, not enforced.
-        tell: called with one line that says into how many segments a model is split; logged by default.
+        size: bytes, or text such as "6GB" or "512MiB"; default: 90 % of the available memory, not
+            enforced.
+        tell: called with one line on the number of segments of a model; logged by default.
 
     Returns the limit, which later holds the number of segments.
 
     Raises:
-        InputError: the size is invalid, or this process already exceeds it; inside: something does not fit.
+        InputError: the size is invalid, this process exceeds it, or something inside does not fit.
     """
     limit = _most_of_what_is_free() if size is None else Memory(bound_bytes=_read(size), is_asked=True)
     limit.tell = tell or limit.tell

@@ -38,12 +38,12 @@ def either(shell: str, python: str) -> str:
 
 
 def option(name: str) -> str:
-    """The spelling of an option, given its keyword: "--keep-region" or "keep_region"."""
+    """An option's spelling, given its keyword: "--keep-region" or "keep_region"."""
     return either(f"--{_OPTIONS.get(name, name).replace('_', '-')}", name)
 
 
 def setting(name: str, value: object) -> str:
-    """An option with a value, as it is written: "--to bf16", or 'to="bf16"'; "--overwrite", or "overwrite=True"."""
+    """An option with its value: "--to bf16" or 'to="bf16"'; "--overwrite" or "overwrite=True"."""
     if isinstance(value, bool):
         word = option(name) if value or name not in _ON else option(f"no_{name}")
         return either(word, f"{name}={value}")
@@ -52,7 +52,7 @@ def setting(name: str, value: object) -> str:
 
 
 def verb(name: str) -> str:
-    """A verb as it is asked for, in quotes: "'mezzo plan'", or "'mezzo.plan'"."""
+    """A public verb, quoted: 'mezzo plan' for the command line, 'mezzo.plan' for Python."""
     return either(f"'mezzo {name}'", f"'mezzo.{name}'")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from mezzo.common.errors import InputError
 
-# Minimum difflib ratio, 0 to 1, of a suggestion; stricter for short words, which resemble many names.
+# Minimum difflib ratio, 0 to 1, of a suggestion; higher for short words, which match too easily.
 _ALIKE, _ALIKE_SHORT = 0.65, 0.75
 _SHORTEST, _SHORT, _LONGEST = 3, 4, 200
 _MOST = 3
@@ -50,7 +50,9 @@ def nearest(word: str, names: Iterable[str], most: int = _MOST) -> tuple[str, ..
 
 
 def did_you_mean(word: str, names: Iterable[str], most: int = _MOST) -> str:
-    """A suggestion for a misspelled word: "did you mean 'a' or 'b'?". Empty if no name is similar."""
+    """A suggestion for a misspelled word: "did you mean 'a' or 'b'?". Empty if no name is
+    similar.
+    """
     return ask_for(nearest(word, names, most))
 
 
@@ -89,8 +91,8 @@ def settle(what: str, word: str, aliases: Mapping[str, Collection[str]], more: s
     if not meant:
         by_alias = {other: name for name, others in aliases.items() for other in (*others, name)}
         likeliest = [by_alias[other] for other in nearest(word, by_alias, 1)]
-        asked = aside(ask_for(likeliest))
-        raise InputError(f"{what} {word!r} is unknown{asked}; choose one of {', '.join(aliases)}{more}")
+        question = aside(ask_for(likeliest))
+        raise InputError(f"{what} {word!r} is unknown{question}; choose one of {', '.join(aliases)}{more}")
     if len(meant) > 1:
         raise InputError(f"{what} {word!r} may be {join_with_or(map(repr, meant))}; write which")
     return meant[0]

@@ -12,8 +12,8 @@ from pathlib import Path
 from mezzo.common.errors import InputError
 
 _AT_ONCE_BYTES = 1 << 20
-# System folders whose entries are devices and open files. /dev/stdout looks like a regular file when
-# the shell redirects it to one, so the folder is checked too.
+# System folders whose entries are devices and open files. /dev/stdout looks like a regular file
+# when the shell redirects it to one, so the folder is checked too.
 _OF_THE_SYSTEM = ("/dev", "/proc", "/sys")
 _ON_A_DISK = ("/dev/shm",)  # shared memory, which holds ordinary files
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (

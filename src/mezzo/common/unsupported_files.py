@@ -1,6 +1,4 @@
-"""Error messages for files and folders that are not ONNX models: what they are, and which file to
-name or create.
-"""
+"""Error messages for files and folders that are no ONNX models: what they are, what to do."""
 
 import os
 import re
@@ -19,15 +17,13 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(?<!\.onnx)")
 
 
 def describe_stranger(path: str | os.PathLike[str], kind: FileKind) -> str:
-    """The error for a file of another type in place of a model: its type, and how to get a model."""
+    """The error for a file of another type: what it is, and how to get a model."""
     where = os.fspath(path)
     return f"{where!r} is {kind.what}, not an ONNX model; {_spell(kind.remedy, where)}"
 
 
 def advise_missing(path: str | os.PathLike[str]) -> str:
-    """Advice for a model path that does not exist, guessed from the name, with its leading
-    punctuation.
-    """
+    """Advice on a missing model, guessed from its name, with leading punctuation."""
     where = os.fspath(path)
     address = _ADDRESS.match(where)
     if address is not None:
@@ -42,7 +38,7 @@ def advise_missing(path: str | os.PathLike[str]) -> str:
 
 
 def describe_folder(path: str | os.PathLike[str]) -> str:
-    """The error for a folder in place of a model: its content, and which file to name or create."""
+    """The error for a folder in place of a model: its content, and what to name."""
     where = os.fspath(path)
     names = _names_in(where)
     models = [name for name in names if name.lower().endswith(_MODEL)]

@@ -1,5 +1,6 @@
 """Number formats: dtypes, rounding, quantization parameters, the order of precisions, names of
 formats.
 
-Imports: `common`. A new float or integer format is a row of `dtypes.FORMATS`.
+Imports: `common`.
+A new float or integer format is a row of `dtypes.FORMATS`.
 """

@@ -43,7 +43,7 @@ class DType(enum.Enum):
     COMPLEX64 = "c64"
     COMPLEX128 = "c128"
 
-    # Enum's own hash walks the name on every call; identity is as good and ten times faster in the planner's dicts.
+    # Enum's own hash hashes the name on every call; identity is ten times faster.
     __hash__ = object.__hash__
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ FORMATS: dict[DType, Format] = {
         eps=2.0**-7,
         words=("int8", "i8", "u8", "uint8", "s8", "qint8", "quint8", "q8", "w8a8"),
     ),
-    # Range by the scale, as above; the largest step is 1/14 (E4M3) and 1/7 (E5M2) of the largest number.
+    # Range as above; the largest step is 1/14 (E4M3) and 1/7 (E5M2) of the largest number.
     DType.QUANTIZED_E4M3: Format(
         dtype=DType.QUANTIZED_E4M3,
         size_bytes=1,
@@ -180,8 +180,8 @@ LEVEL_DTYPES: dict[str, DType] = {
     "fp8": DType.QUANTIZED_E4M3,
     "fp8-e5m2": DType.QUANTIZED_E5M2,
 }
-# Default formats of policy and target rows that name none. Fixed, unlike LOW_DTYPES: the author of a
-# row has to opt in to formats that mezzo adds later.
+# Default formats of policy and target rows that name none. Fixed, unlike LOW_DTYPES: the author of
+# a row has to opt in to formats that mezzo adds later.
 HALF_FORMATS: frozenset[DType] = frozenset({DType.FLOAT16, DType.BFLOAT16})
 FLOATING = frozenset({DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 

@@ -178,7 +178,9 @@ def spell_formats(to: FormatLike) -> str:
 
 
 def words_of(dtypes: Collection[DType]) -> tuple[str, ...]:
-    """Option names of the formats that a model is converted to; the quantized format comes first."""
+    """Option names of the formats that a model is converted to; the quantized format comes
+    first.
+    """
     words = [word for word, dtype in LEVEL_DTYPES.items() if dtype in dtypes]
     return tuple(sorted(words, key=lambda word: LEVEL_DTYPES[word] not in QUANTIZED))
 

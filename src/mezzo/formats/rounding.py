@@ -1,4 +1,4 @@
-"""Rounding to floating-point formats, and the magnitudes from which numbers overflow or underflow."""
+"""Rounding to floating-point formats, and the magnitudes that overflow or underflow."""
 
 from collections.abc import Callable
 from functools import cache
@@ -22,9 +22,7 @@ _INFINITY_BITS = 0x7F800000
 
 
 def round_through(values: Floats, dtype: DType) -> Floats:
-    """Round f32 numbers to a format, to nearest even, and back to f32. Numbers out of range become
-    infinite or NaN.
-    """
+    """Round f32 numbers to a format and back, to nearest even; overflow gives inf or NaN."""
     with np.errstate(all="ignore"):
         return values.astype(_STORAGE[dtype]).astype(np.float32)
 
@@ -67,9 +65,7 @@ def limits_of(dtype: DType) -> Limits:
 
 
 def _first(holds: Callable[[Floats], bool]) -> float:
-    """The smallest positive f32 that satisfies a monotone predicate, by bisection over bit
-    patterns; infinity if no finite one does.
-    """
+    """The smallest positive f32 that satisfies a monotone predicate, else infinity. Bisection."""
     low, high = 0, _INFINITY_BITS
     while high - low > 1:
         middle = (low + high) // 2

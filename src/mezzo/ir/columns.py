@@ -1,6 +1,4 @@
-"""Graph as NumPy arrays, for vectorized queries over all uses and values. Derived from the Graph,
-which stays the reference.
-"""
+"""Graph as NumPy arrays, for vectorized queries over all uses and values."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ GROUP, FIXED, ANY = 0, 1, 2
 
 
 def distinct(numbers: Ints) -> Ints:
-    """Sorted unique numbers. Replaces `np.unique`, which imports masked arrays on first use."""
+    """Sorted unique numbers; unlike `np.unique`, without importing masked arrays."""
     ordered = np.sort(numbers)
     is_first = np.ones(len(ordered), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
@@ -74,12 +72,12 @@ class Columns:
 
     @property
     def use_wants(self) -> Bools:
-        """Mask of the uses that need their value at a certain level; the others accept any dtype."""
+        """Mask of the uses that need a certain level; the others accept any dtype."""
         wants: Bools = self.use_role != ANY
         return wants
 
     def levels_held(self, line: "PrecisionLine") -> Ints:
-        """The level of each value's dtype in the source model; the base if the dtype has no level."""
+        """The level of each value's source dtype; the base for dtypes without a level."""
         by_code = np.full(_UNKNOWN + 1, line.base, np.int64)
         by_code[[_DTYPES[dtype] for dtype in line.dtypes]] = np.arange(len(line.dtypes))
         levels: Ints = by_code[self.value_dtype]
@@ -87,22 +85,18 @@ class Columns:
 
     def made_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
         """The level at which each value is produced, given the level of each node."""
-        at = np.asarray(levels, np.int64)
-        return np.where(self.value_role == GROUP, at[self.value_producer], self.levels_held(line))
+        level_of_node = np.asarray(levels, np.int64)
+        return np.where(self.value_role == GROUP, level_of_node[self.value_producer], self.levels_held(line))
 
     def wanted_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
-        """The level at which each use needs its value, given the level of each node; meaningless
-        for role ANY.
-        """
-        at = np.asarray(levels, np.int64)
+        """The level that each use needs, by the nodes' levels; undefined for role ANY."""
+        level_of_node = np.asarray(levels, np.int64)
         unchanged = np.where(self.use_widened, line.base, self.levels_held(line)[self.use_value])
-        return np.where(self.use_role == GROUP, at[self.use_node], unchanged)
+        return np.where(self.use_role == GROUP, level_of_node[self.use_node], unchanged)
 
 
 class UsesByValue:
-    """Uses of each value, by value id, in node order. Built on access: most values are never
-    queried.
-    """
+    """Uses of each value, by value id, in node order; built on access."""
 
     def __init__(self, columns: Columns) -> None:
         order = np.argsort(columns.use_value, kind="stable")
@@ -159,9 +153,7 @@ def columns_of(
 def _ports(
     operands: Sequence[tuple[int | None, ...]], signature: Ints, roles: Sequence[tuple[Role, ...]]
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Node, port, value and role of every port with a value, given the values per node and the
-    roles per signature.
-    """
+    """Node, port, value and role of every port with a value."""
     codes = {Role.GROUP: GROUP, Role.FIXED: FIXED, Role.ANY: ANY}
     counts = np.array([len(ports) for ports in operands], np.int64)
     node = np.repeat(np.arange(len(operands)), counts)

@@ -61,18 +61,18 @@ class Graph:
     constants: Mapping[int, ConstantFacts]  # by value id; for a graph input, its default value
     widened: frozenset[Use]  # operands that read their value through a widening Cast of the model
     aliased: frozenset[Use]
-    # Casts of the source model: the value also exists in this dtype, produced by this node (None: by a
-    # Cast that is not a node).
+    # Casts of the source model: the value also exists in this dtype, produced by this node (None:
+    # by a Cast that is not a node).
     forms: Mapping[tuple[int, DType], int | None]
     notes: tuple[str, ...] = field(default=())  # messages about what the front end could not resolve
-    # Only policy rules and reports need these, so a front end may compute them lazily. `modules`, by node
-    # id: path of the module that the node was exported from, "" for the model itself. `shapes`, by value
-    # id: None per unknown dimension.
+    # Only policy rules and reports need these, so a front end may compute them lazily. `modules`,
+    # by node id: path of the module that the node was exported from, "" for the model itself.
+    # `shapes`, by value id: None per unknown dimension.
     modules: Mapping[int, str] = field(default_factory=dict, compare=False)
     shapes: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict, compare=False)
     # By node id: the source line that the node was exported from. Computed at each access.
     lines: Mapping[int, SourceLine] = field(default_factory=dict, compare=False)
-    # By node id: the precision that the program demands of a node; None: its dtype in the source model.
+    # By node id: the precision that the program demands; None: the dtype of the source model.
     marks: Mapping[int, DType | None] = field(default_factory=dict, compare=False)
     # By id of a function's formal input: the operand bound to it, for those not carried by a tie.
     entered: Mapping[int, int] = field(default_factory=dict, compare=False)

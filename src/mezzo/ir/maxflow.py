@@ -1,7 +1,7 @@
 """Exact minimum cut of a network, by local elimination and then maximum flow.
 
-Most vertices are decided by their own edges: a vertex that receives more from the source than its
-outgoing capacity is on the source's side, one that owes the sink more than its incoming capacity is
+Most vertices are decided by their own edges: a vertex that receives at least its outgoing capacity
+from the source is on the source's side, one that owes the sink more than its incoming capacity is
 on the sink's side. Rounds over whole arrays decide these while a round decides many; a work list
 then visits the rest, each edge once. Between the remaining vertices, flow is augmented along
 shortest paths in layers (Dinitz's algorithm).
@@ -77,7 +77,8 @@ def _settle(
         is_beyond, is_before = is_open & (balance >= leaving), is_open & (-balance > coming)
         count = int(is_beyond.sum() + is_before.sum())
         settled[is_beyond], settled[is_before] = _BEYOND, _BEFORE
-        # Vertices on the source's side now supply flow as the source does; those on the sink's side demand it.
+        # Vertices on the source's side now supply flow as the source does; those on the sink's side
+        # demand it.
         gives, owed = is_beyond[tails], is_before[heads]
         np.add.at(balance, heads[gives], capacities[gives])
         np.subtract.at(balance, tails[owed], capacities[owed])
@@ -118,12 +119,14 @@ class _Network:
             else:
                 self.leaving[vertex] = [edge for edge in edges if not settled[self.head[edge]]]
         while True:
-            # Only vertices that can still send flow to the sink have to be on its side; that leaves the source's
-            # side as large as possible.
+            # Only vertices that can still send flow to the sink have to be on its side; that leaves
+            # the source's side as large as possible.
             distance = self._distances()
-            starts = [vertex for vertex, far in enumerate(distance) if far and self.balance[vertex] > 0]
+            starts = [vertex for vertex, length in enumerate(distance) if length and self.balance[vertex] > 0]
             if not starts:
-                return [side == _BEYOND or (not side and not far) for side, far in zip(settled, distance, strict=True)]
+                return [
+                    side == _BEYOND or (not side and not length) for side, length in zip(settled, distance, strict=True)
+                ]
             self._send(starts, distance)
 
     def _settle(self) -> list[int]:

@@ -143,8 +143,8 @@ class ByConstant:
 
 @dataclass(frozen=True, slots=True)
 class ByShape:
-    """An operand whose dimension `axis` is known and lies in [at_least, at_most]. A negative axis counts from the
-    end.
+    """An operand whose dimension `axis` is known and lies in [at_least, at_most]. A negative axis
+    counts from the end.
     """
 
     operand: int
@@ -200,7 +200,8 @@ def is_same_value(held: object, wanted: object) -> bool:
         return all(is_same_value(a, b) for a, b in zip(held, wanted, strict=True))
     left, right = _number(held), _number(wanted)
     if left is not None and right is not None:
-        # An attribute 0.1 is stored in f32, so it is compared with the written number at f32's precision.
+        # An attribute 0.1 is stored in f32, so it is compared with the written number at f32's
+        # precision.
         return left == right or abs(left - right) <= 2.0**-24 * abs(right)
     return str(held) == str(wanted)
 

@@ -45,7 +45,9 @@ def line_of_traceback(trace: str) -> SourceLine | None:
 
 
 def choose_line(innermost_first: Iterable[SourceLine]) -> SourceLine | None:
-    """The innermost frame outside PyTorch, else the innermost; its file relative to site-packages."""
+    """The innermost frame outside PyTorch, else the innermost; its file relative to
+    site-packages.
+    """
     frames = list(innermost_first)
     chosen = next((frame for frame in frames if not _OWN.search(frame.file)), frames[0] if frames else None)
     return None if chosen is None else chosen._replace(file=_PACKAGES.sub("", chosen.file))

@@ -1,5 +1,7 @@
-"""Five published systems, one file each: their lists or presets as policies, their colouring as a strategy.
+"""Five published mixed-precision systems, one file each: operator lists as policies, colouring as a
+strategy.
 
-Imports: the contracts that plug-ins of other packages have: `contracts`, `tables`, `ir`, `formats`. Nothing imports a
-file here: pyproject.toml declares their policies and strategies as entry points, as another package would.
+Imports: `contracts`, `tables`, `ir`, `formats`, which plug-ins of other packages may import too.
+Nothing imports these files: pyproject.toml declares the policies and strategies as entry points, as
+another package would.
 """

@@ -1,18 +1,20 @@
-"""GraphAMP's three presets, and its colouring of a graph from the operators that want low precision towards the inputs.
+"""GraphAMP (SambaNova): three presets, and colouring from outputs to inputs, the strategy
+`upstream`.
 
-Source: SambaNova, "Using Mixed Precision on RDUs" (SambaFlow 1.18), for the three sets, for what a mixed operator is
-(low operands, sums and results in FP32), and for the kernels it has: linear, matmul, softmax, scaled dot-product
-attention. It names no lists. Conservative: linear work alone is mixed, and what moves its operands infers. Balanced:
-attention and recurrent cells are mixed too, safe arithmetic infers. Aggressive: all arithmetic is mixed, what moves or
-compares values infers; GraphAMP knows BF16 alone, so what passes FP16's range stays in the denyset there.
+Source: SambaNova, "Using Mixed Precision on RDUs" (SambaFlow 1.18). It describes the three sets and
+mixed operators (low operands, accumulation and output in FP32), and names the kernels that have
+them: linear, matmul, softmax, scaled dot-product attention. It lists no operators; these sets
+follow its descriptions.
 
-The strategy `upstream`. Upstream colouring: low precision is pulled from the operators that want it towards the inputs.
+Conservative: linear operators are mixed, data movement infers. Balanced: attention and recurrent
+cells are mixed too, safe arithmetic infers. Aggressive: all arithmetic is mixed, data movement and
+comparisons infer. GraphAMP supports only BF16, so operators that may exceed FP16's range are denied
+in FP16.
 
-Allow runs low. Infer and clear take the precision of what they make: low if all their readers want it low, up through
-chains, branches and loops. Deny stays.
-Source: SambaNova, "Using Mixed Precision on RDUs" (GraphAMP, SambaFlow 1.18). What it leaves open is settled so: one
-reader in FP32 is enough to keep its maker in FP32; what nobody reads stays; a loop needs a reader outside itself that
-wants it low, or it stays too.
+Upstream colouring: allowed nodes run low. A node that infers runs low if all readers of its outputs
+run low, through chains, branches and loops. Denied nodes stay in FP32. Cases that the source does
+not define: one FP32 reader keeps a node in FP32; a node without readers stays in FP32; a loop runs
+low only if a reader outside it does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -113,7 +115,7 @@ _AGGRESSIVE_ALLOW = (
     | oplists.SOFTMAX
     | names("Sqrt")
 )
-# Grows past 65504 where BF16 has FP32's range.
+# May exceed FP16's largest finite number, 65504; BF16 has FP32's range.
 _GROWS = (oplists.POWERS - names("Sqrt")) | oplists.EXPONENTIALS | oplists.PRODUCTS | (oplists.SUMS - names("CumSum"))
 _AGGRESSIVE_INFER = (
     oplists.CASTS
@@ -157,7 +159,7 @@ AGGRESSIVE = Policy(
 )
 
 
-# Groups of linked nodes, each by its smallest node: `Split.linked`.
+# Groups that produce operands of a group. A group of linked nodes is named by its smallest: `Split.linked`.
 _Makers = dict[int, list[int]]
 
 
@@ -180,8 +182,9 @@ class Upstream(ColouringStrategy):
 
 
 def _given(split: Split) -> dict[int, bool | None]:
-    """Whether a group runs low, None where its readers decide. One node that has to stay keeps all, else one that is
-    low or allowed converts all.
+    """Whether each group runs low; None if its readers decide.
+
+    A node that must stay in FP32 keeps its whole group there; else a low or allowed node converts it.
     """
     decided: dict[int, bool | None] = {}
     for number, choice in enumerate(split.choices):
@@ -199,7 +202,7 @@ def _given(split: Split) -> dict[int, bool | None]:
 
 
 def _requested_types(split: Split, given: Mapping[int, bool | None]) -> tuple[set[int], set[int], _Makers]:
-    """For groups that infer: which of them some reader wants low, or high, and what they read from each other."""
+    """The groups that infer and have a low reader, those that have an FP32 reader, and the producers among them."""
     low: set[int] = set()
     high: set[int] = set()
     makers: _Makers = {}
@@ -223,7 +226,7 @@ def _requested_types(split: Split, given: Mapping[int, bool | None]) -> tuple[se
 
 
 def _upstream_of(start: Iterable[int], makers: Mapping[int, Sequence[int]]) -> set[int]:
-    """The groups themselves and all that they read from, directly or not."""
+    """The groups and all that they depend on, directly or not."""
     upstream = set(start)
     waiting = list(upstream)
     while waiting:

@@ -1,27 +1,27 @@
-"""The default lists of MXNet's AMP: allow is its target list, clear its neutral one, infer its widest-type one.
+"""MXNet AMP: its default operator lists, and downstream colouring by lists, the strategy `lists`.
 
-Source: Apache MXNet 2.0 (master), python/mxnet/amp/lists/symbol_fp16.py and symbol_bf16.py. Its strategy: `lists`. What
-stands in no list is neutral in FP16. BF16 denies by default, so what has no oneDNN kernel, and minds no range: Exp and
-Softmax are neutral there, Clip and Dropout are denied.
+Source: Apache MXNet 2.0 (master), python/mxnet/amp/lists/symbol_fp16.py and symbol_bf16.py. Allow
+is its target list, clear its neutral list, infer its widest-type list. Unlisted operators are
+neutral in FP16. BF16 denies unlisted operators, which have no oneDNN kernel, and has no range
+problem: Exp and Softmax are neutral there, Clip and Dropout are denied.
 
-How its operators read here: Convolution is Conv; FullyConnected is Gemm, and MatMul by a weight; other MatMul is
-`_npi_matmul` in FP16 and batch_dot in BF16, where the former is denied; Activation is Relu, Sigmoid, Softplus, Softsign
-and Tanh, and LeakyReLU is LeakyRelu, PRelu, Elu, Selu and Gelu, so what it denies by `act_type` are operators of their
-own; elemwise_* and broadcast_* are one; Sum is add_n, Gather take, ReduceL1 and ReduceL2 norm. What MXNet lacks goes
-with its nearest relative: Celu with Elu, Mean with add_n, RMSNormalization with LayerNorm,
-MeanVarianceNormalization with moments, LpPool with Pooling, DFT with fft, Attention with masked_softmax in FP16 and
-with oneDNN's fused attention in BF16. Draws and ranges have no operand to follow, so they stay, and so do quantized
-parts.
+Operators correspond as follows. Convolution is Conv; FullyConnected is Gemm, and MatMul with a
+weight; other MatMuls are `_npi_matmul` in FP16 and batch_dot in BF16, where the former is denied.
+Activation is Relu, Sigmoid, Softplus, Softsign and Tanh; LeakyReLU is LeakyRelu, PRelu, Elu, Selu
+and Gelu, so a denied `act_type` is an operator of its own. elemwise_* and broadcast_* are one
+operator; Sum is add_n, Gather is take, ReduceL1 and ReduceL2 are norm. Operators that MXNet lacks
+go with the nearest one: Celu with Elu, Mean with add_n, RMSNormalization with LayerNorm,
+MeanVarianceNormalization with moments, LpPool with Pooling, DFT with fft, Attention with
+masked_softmax in FP16 and with oneDNN's fused attention in BF16. Random and range operators have no
+operand to follow and stay in FP32, as do quantized operators.
 
-The strategy `lists`. Operator lists, downstream: an operator reads low what can be had low anyway.
-
-Allow (target operators) runs low and has its operands cast. Clear (neutral) follows if any operand can be had low,
-infer (widest type) if all can, so that it needs no cast of its own. Deny gets FP32 back. A value can be had low if its
-maker runs low, or if an allowed operator that runs low reads it. Weights decide nothing.
-Source: MXNet 1.x and 2.x AMP (`ReducePrecision`, `low_precision_pass.cc`). There the answer depends on which reader of
-a value stands first, mended only in part by the two sweeps of 2.x. Here it is the least fixpoint, and what a neutral
-operator has cast for itself counts for nobody else. What crosses the border of a branch or a loop, which MXNet does not
-convert, follows like infer.
+Colouring by lists (`ReducePrecision`, `low_precision_pass.cc` of MXNet 1.x and 2.x): allowed nodes
+run low and have their operands cast. Clear follows if any operand is available in low precision,
+infer if all are, so neither needs a cast of its own. Deny casts back to FP32. A value is available
+if its producer runs low, or an allowed node reads it low. Weights decide nothing. MXNet's result
+depends on the order of a value's readers, only partly fixed by the two sweeps of 2.x; this is the
+least fixed point, and a cast made for one neutral operator serves no other. Values that cross into
+a branch or a loop, which MXNet does not convert, follow like infer.
 """
 
 from collections.abc import Sequence, Set
@@ -136,14 +136,14 @@ class Lists(ColouringStrategy):
 
 
 class _Spread:
-    """The least fixpoint: what can be had low, and who follows."""
+    """The least fixed point of the values available in low precision and the nodes that follow them."""
 
     def __init__(self, split: Split, demoted: Set[int]) -> None:
         self.split = split
         self.is_low = start(split)
-        self.missing: dict[int, int] = {}  # by undecided node: operands that cannot be had low so far
+        self.missing: dict[int, int] = {}  # by undecided node: the number of operands not available yet
         self.available: set[int] = set()
-        self.found: list[int] = []  # values that can be had low, their readers not yet told
+        self.queue: list[int] = []  # available values whose readers have not been visited
         for node in split.graph.nodes:
             if split.choices[node.id] is not Choice.FREE or node.id in demoted:
                 continue
@@ -160,17 +160,17 @@ class _Spread:
         for value in range(len(graph.values)):
             if makes_low(self.split, self.is_low, value):
                 self._offer(value)
-        while self.found:
-            value = self.found.pop()
+        while self.queue:
+            value = self.queue.pop()
             for use in graph.uses[value]:
                 role = graph.nodes[use.node].signature.inputs[use.operand]
-                # What a loop carries back decides nothing here: it agrees, or `settle` demotes the tie.
+                # A loop's back edge decides nothing here: it agrees, or `settle` demotes the tie.
                 if role is Role.GROUP and graph.values[value].producer < use.node:
-                    self._tell(use.node)
+                    self._count_available(use.node)
         return self.is_low
 
-    def _tell(self, number: int) -> None:
-        """One more operand of a node can be had low."""
+    def _count_available(self, number: int) -> None:
+        """Count one more available operand of a node, which may then run low."""
         node = self.split.graph.nodes[number]
         if number not in self.missing:
             return
@@ -181,7 +181,7 @@ class _Spread:
             self._take(number)
 
     def _take(self, number: int) -> None:
-        """Run a node low: what it makes can then be had low."""
+        """Run a node low, which makes its outputs available."""
         self.is_low[number] = True
         for value in self.split.graph.nodes[number].outputs:
             if value is not None and makes_low(self.split, self.is_low, value):
@@ -190,4 +190,4 @@ class _Spread:
     def _offer(self, value: int) -> None:
         if value not in self.available:
             self.available.add(value)
-            self.found.append(value)
+            self.queue.append(value)

@@ -1,21 +1,25 @@
-"""The default list of Paddle Inference: all that has a low-precision kernel is allowed, but for its black list.
+"""Paddle Inference's mixed-precision pass: its default list, and its colouring, the strategy
+`fixpoint`.
 
-Source: PaddlePaddle 2.6, paddle/fluid/framework/ir/auto_mixed_precision_pass.cc, and the kernels that
-paddle/phi/kernels/gpu registers. Its strategy: `fixpoint`.
+Source: PaddlePaddle 2.6, paddle/fluid/framework/ir/auto_mixed_precision_pass.cc, and the kernels
+registered in paddle/phi/kernels/gpu. Every operator with a low-precision kernel is allowed, except
+for the black list.
 
-How its operators read here: the black list's square is a Pow by 2 and a part of ReduceSumSquare, sum is Sum (add_n),
-mean is Mean and ReduceMean, conv2d_transpose is ConvTranspose but for three spatial dimensions, scale is Add and Mul by
-a constant, which stay where it passes the format's range. Registered for FP32 and FP64 alone are rnn, lrn, roi_align,
-roi_pool, grid_sample, affine_grid, unpool, fold, nms, nonzero, fft, and determinant in BF16. Arrays of tensors stay; so
-do draws, ranges and windows, which have no operand to follow. Bodies are judged node by node. What Paddle lacks goes
-with its nearest relative: LinearAttention with rnn, ReduceLogSum with log, RMSNormalization with layer_norm. Quantized
-parts are left alone.
+Operators correspond as follows. The black list's square is a Pow by 2 and a part of
+ReduceSumSquare, sum is Sum (add_n), mean is Mean and ReduceMean, conv2d_transpose is ConvTranspose
+except with three spatial dimensions, scale is Add and Mul by a constant, denied if the constant
+exceeds the format's range. Registered for FP32 and FP64 only: rnn, lrn, roi_align, roi_pool,
+grid_sample, affine_grid, unpool, fold, nms, nonzero, fft, and determinant in BF16. Tensor arrays
+stay in FP32, as do random, range and window operators, which have no operand to follow. Bodies are
+judged node by node. Operators that Paddle lacks go with the nearest one: LinearAttention with rnn,
+ReduceLogSum with log, RMSNormalization with layer_norm. Quantized operators are left unchanged.
 
-The strategy `fixpoint`: everything that may run low does, but for those who write one variable and cannot all be low.
-The branches of an If, and what a loop hands back, write the variable that their tie stands for. Whoever writes it is
-demoted when another writer or the tie itself is not low. Demotion only ever spreads, so what is left is the greatest
-fixpoint, in whatever order it is reached. Mended: what enters a body from outside binds nobody, for it can be cast on
-its way in; weights follow their users, and one used low and in FP32 is stored in both.
+Colouring: every node that may run low does, except where several nodes write one variable and not
+all can be low. The branches of an If, and what a loop returns, write the variable of their tie. A
+writer is demoted if another writer or the tie is not low. Demotion only spreads, so the result is
+the greatest fixed point, in any order. Two differences: values that enter a body from outside bind
+no other node, as they can be cast on entry; weights follow their readers, and one that is read both
+low and in FP32 is stored twice.
 """
 
 from collections.abc import Sequence
@@ -37,7 +41,7 @@ from mezzo.tables.policy import GRANTED, Category, Policy, Rule, rule
 if TYPE_CHECKING:
     from mezzo.ir.columns import Bools, Ints
 
-    # Pairs of nodes: where the first is not low, the second is not.
+    # Pairs of nodes: if the first is not low, the second is not either.
     Bonds = list[tuple[Ints, Ints]]
 
 _BF16 = (DType.BFLOAT16,)
@@ -135,10 +139,13 @@ class Fixpoint(ColouringStrategy):
 
 
 def _bonds_of_ties(split: Split, is_kept: "Bools") -> "Bonds":
-    """Who demotes whom around ties. Marks ties as kept that are written in FP32 whatever their writers run in."""
+    """The pairs of nodes in which one demotes the other, around ties.
+
+    Marks ties in `is_kept` that are written in FP32 whatever their writers run in.
+    """
     columns, scopes = split.graph.columns, split.graph.scopes
     depths = np.zeros(len(scopes), np.int64)
-    for number, scope in enumerate(scopes):  # a scope stands behind its parent
+    for number, scope in enumerate(scopes):  # a scope comes after its parent
         depths[number] = 0 if scope.parent is None else depths[scope.parent] + 1
     depth_of_node = depths[[node.scope for node in split.graph.nodes]]
     depth_of_value = depths[[value.scope for value in split.graph.values]]
@@ -146,7 +153,7 @@ def _bonds_of_ties(split: Split, is_kept: "Bools") -> "Bonds":
     writers = columns.value_producer[values]
     leads_in = columns.is_kind(Kind.TIE)
     leads_in[columns.value_producer[depth_of_value <= depth_of_node[columns.value_producer]]] = False
-    # Inside a body, or on the way into one that nothing inside writes to.
+    # Ties inside a body, or ties into a body that nothing inside writes to.
     counts = columns.is_kind(Kind.TIE)[ties] & ((depth_of_value[values] > depth_of_node[ties]) | leads_in[ties])
     from_source = counts & columns.is_kind(Kind.SOURCE)[writers]
     counts &= ~from_source
@@ -159,7 +166,7 @@ def _bonds_of_ties(split: Split, is_kept: "Bools") -> "Bonds":
 
 
 def _readers(split: Split, ties: "Ints") -> "tuple[Ints, Ints]":
-    """The bonds of ties that lead a weight into a body: it is not rounded for those who read it in FP32."""
+    """The pairs for ties that pass a weight into a body: an FP32 reader keeps the tie in FP32."""
     columns = split.graph.columns
     makers = columns.value_producer[columns.use_value]
     counts = np.isin(makers, ties) & (columns.use_role == GROUP)
@@ -167,6 +174,6 @@ def _readers(split: Split, ties: "Ints") -> "tuple[Ints, Ints]":
 
 
 def _bound_to(is_kept: "Bools", bonds: "Bonds") -> "Bools":
-    """The nodes that bonds lead to from those that are kept, which are among them."""
+    """The nodes that pairs lead to from the kept nodes, including those."""
     tails, heads = (np.concatenate(ends) for ends in zip(*bonds, strict=True))
     return reached(is_kept, tails, heads)

@@ -1,28 +1,33 @@
-"""The default lists of TensorFlow's auto_mixed_precision: allow, infer, deny and clear are its own four.
+"""TensorFlow's auto_mixed_precision (Grappler): its default operator lists, and its colouring, the
+strategy `paint`.
 
-Source: TensorFlow 2.x, tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h: the CUDA lists for FP16, with
-the newest cuDNN, and the oneDNN lists for BF16. Its strategy: `paint`. What stands in no list it does not touch, which
-is deny here.
+Source: TensorFlow 2.x, tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h: the CUDA
+lists for FP16 with the newest cuDNN, and the oneDNN lists for BF16. Allow, infer, deny and clear
+are its own four lists. TensorFlow leaves unlisted operators unchanged, which is deny here.
 
-How its operators read here: what TensorFlow builds them of, with the strictest of the parts. So LayerNormalization is a
-Mean, LpNormalization and ReduceL1 a Sum, GlobalAveragePool a Mean, Swish a Sigmoid and a Mul, and Gelu an Erf, or a Pow
-where it is approximated by tanh. Sum is AddN, BatchNormalization FusedBatchNorm, ConvTranspose Conv2DBackpropInput,
-Gemm a MatMul and a BiasAdd, GRU and LSTM the cuDNN and the block cells, ReduceMax and GlobalMaxPool Max, Where Select,
-ReduceSumSquare L2Loss. Resize is ResizeNearestNeighbor or ResizeBilinear, by its mode. The oneDNN lists move Mean and
-Sum to infer, hold ScatterNd, and lack recurrent cells, fused attention and OneHot.
+Operators correspond to what TensorFlow builds them from, and take the strictest category of the
+parts. So LayerNormalization is a Mean, LpNormalization and ReduceL1 a Sum, GlobalAveragePool a
+Mean, Swish a Sigmoid and a Mul, and Gelu an Erf, or a Pow if it is approximated by tanh. Sum is
+AddN, BatchNormalization FusedBatchNorm, ConvTranspose Conv2DBackpropInput, Gemm a MatMul and a
+BiasAdd, GRU and LSTM the cuDNN and block cells, ReduceMax and GlobalMaxPool Max, Where Select,
+ReduceSumSquare L2Loss. Resize is ResizeNearestNeighbor or ResizeBilinear, by its mode. The oneDNN
+lists move Mean and Sum to infer, contain ScatterNd, and lack recurrent cells, fused attention and
+OneHot.
 
-The strategy `paint`. Paint: spread from operators that must and must not run low over those that do not mind.
+Colouring (`auto_mixed_precision`):
+1. Allowed nodes run low. Without any, nothing changes.
+2. Deny spreads forward through infer and clear, up to the last infer or deny on a path: a value
+   that may have left the range stays in FP32 until something is computed from it. Data movement
+   after that point is not denied.
+3. Infer and clear on a path between two allowed nodes that has no denied node run low.
+4. Clear next to a low node follows it, in both directions.
+5. Loops agree: if a body returns FP32, the state is FP32.
+Nodes that share a sequence are one node in every step. Each step is a reachability query, so time
+is linear.
 
-1. Allow is painted low. Where there is none, nothing changes.
-2. Deny spreads forward over infer and clear, up to the last infer or deny on the way: values that left a range stay in
-   FP32 until something is computed from them. What only moves them past that point is not denied.
-3. Infer and clear that lie between two allows, on one way that meets no deny, are painted too.
-4. Clear next to what is painted follows it, upwards and downwards.
-5. Loops agree: where a body hands back FP32, the state is FP32.
-
-Nodes that share a sequence are one throughout. Each phase asks what can be reached, so time grows linearly.
-Source: TensorFlow Grappler, `auto_mixed_precision`. Mended: only operators that the policy denies spread deny, not
-those that the schema or the target keeps in FP32; and a round of disagreement paints anew, so no order matters.
+Two differences: only operators that the policy denies spread deny, not those that the schema or the
+target keeps in FP32; and after a disagreement all steps run again, so the result does not depend on
+any order.
 """
 
 from collections.abc import Sequence, Set
@@ -57,7 +62,7 @@ _INFER = (
     | (oplists.RECTIFIERS - names("Relu"))
     | names("Add AveragePool BatchNormalization Div Log Mean Mul Reciprocal ReduceProd RotaryEmbedding Sqrt Sub Sum")
 )
-# Mean and Sum, and what is made of them.
+# Mean and Sum, and operators that contain one.
 _MEANS = names(
     "GlobalAveragePool GroupNormalization InstanceNormalization LayerNormalization LpNormalization",
     "MeanVarianceNormalization RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceMean ReduceSum",
@@ -156,7 +161,7 @@ class Paint(ColouringStrategy):
 
 @dataclass(frozen=True, slots=True)
 class _Edges:
-    """Who hands a value to whom."""
+    """Edges from producers to readers, as two arrays of node numbers."""
 
     tails: "Ints"
     heads: "Ints"
@@ -168,17 +173,17 @@ class _Edges:
         return _Edges(np.concatenate([self.tails, self.heads]), np.concatenate([self.heads, self.tails]))
 
     def reach(self, starts: "Bools", through: "Bools") -> "Bools":
-        """What can be reached from `starts` over `through` alone, the starts with it."""
+        """The nodes reachable from `starts` through `through` only, including the starts."""
         counts = through[self.heads]
         return reached(starts, self.tails[counts], self.heads[counts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Board:
-    """What is painted: operators and ties, the linked ones at the smallest of them.
+    """The nodes to colour: operators and ties; linked nodes are one, at the smallest number.
 
-    Deny spreads along `edges`, low along `low_edges`: these lead over the model's Casts, and leave out what is handed
-    on in FP32 by those that run low.
+    Deny spreads along `edges`, low precision along `low_edges`, which skip the model's Casts and the FP32 outputs of
+    low nodes.
     """
 
     edges: _Edges
@@ -189,7 +194,7 @@ class _Board:
     is_deny: "Bools"
 
     def paint(self, stays: "Bools") -> "Bools":
-        """Say what is painted low, given what stays high."""
+        """The nodes that run low, given those that stay in FP32."""
         barred = stays | self._denied()
         allowed = self.is_allow & ~barred
         below = self.low_edges.reach(allowed, (self.is_infer | self.is_clear) & ~barred)
@@ -205,13 +210,13 @@ class _Board:
 def _board(split: Split) -> _Board:
     columns, linked = split.graph.columns, np.array(split.linked, np.int64)
     is_painted = columns.is_kind(Kind.OP, Kind.TIE)
-    # A narrowing Cast has nothing left to do where its operand becomes low, so it parts nobody who is low.
+    # A narrowing Cast is redundant once its operand is low, so it separates no low nodes.
     is_passed = is_painted | columns.is_kind(Kind.CAST)
     has = {}
     for category in Category:
-        holds = np.array([held is category for held in split.categories], bool) & is_passed
+        holds = np.array([each is category for each in split.categories], bool) & is_passed
         if category is Category.DENY:
-            holds &= ~split.has_choice(Choice.LOW)  # what is low in the model hands on nothing out of range
+            holds &= ~split.has_choice(Choice.LOW)  # outputs of nodes that are low in the model are in range
         has[category] = _of_links(linked, holds)
     is_deny = has[Category.DENY]
     is_allow = has[Category.ALLOW] & ~is_deny
@@ -233,7 +238,7 @@ def _board(split: Split) -> _Board:
 
 
 def _of_links(linked: "Ints", holds: "Bools") -> "Bools":
-    """Say it of linked nodes as one, at the smallest of them: true where it is true of any."""
+    """A property of linked nodes as one node, at the smallest number: true if any of them has it."""
     is_linked = np.zeros(len(linked), bool)
     is_linked[linked[holds]] = True
     return is_linked

@@ -1,19 +1,22 @@
-"""The default lists of TVM's mixed precision: allow is its always list, infer its follow list, deny its never list.
+"""TVM's mixed-precision pass: its default operator lists, and colouring in one forward pass, the
+strategy `forward`.
 
-Source: Apache TVM 0.18, Relay, python/tvm/relay/transform/mixed_precision.py; one list for every format. Its strategy:
-`forward`. What stands in no list follows, and is told.
+Source: Apache TVM 0.18, Relay, python/tvm/relay/transform/mixed_precision.py, one list for every
+format. Allow is its always list, infer its follow list, deny its never list. Unlisted operators
+follow, with a warning.
 
-How its operators read here: what Relay's ONNX importer makes of them, with the strictest of the parts. So Elu, Softplus
-and Mish, which hold an exp, are denied, and so is Gelu, which holds an erf, unless it is approximated by tanh; LSTM is
-dense work; ReduceL2 is a sum, LpPool a power, GlobalAveragePool and ReduceMean long sums, where AveragePool follows.
-Einsum, LogSoftmax, Cosh and GroupNormalization stand in no list and so follow. What Relay lacks and Relax has goes as
-there: Attention is allowed (Relax, src/relax/op/nn/attention.cc). RMSNormalization goes with layer_norm, windows with
-arange. Clip is denied where a bound passes the format's range. Quantized parts are left alone.
+Operators correspond to what Relay's ONNX importer builds from them, and take the strictest category
+of the parts. So Elu, Softplus and Mish, which contain an exp, are denied, and so is Gelu, which
+contains an erf, unless it is approximated by tanh. LSTM is dense; ReduceL2 is a sum, LpPool a
+power, GlobalAveragePool and ReduceMean are long sums, but AveragePool follows. Einsum, LogSoftmax,
+Cosh and GroupNormalization are unlisted and follow. Operators that only Relax has go as there:
+Attention is allowed (Relax, src/relax/op/nn/attention.cc). RMSNormalization goes with layer_norm,
+windows with arange. Clip is denied if a bound exceeds the format's range. Quantized operators are
+left unchanged.
 
-The strategy `forward`. Forward colouring: one walk from inputs to outputs, as compilers' passes do it.
-
-Green (allow) converts; gray (infer, clear) follows when all its float inputs are low already; red (deny) goes back.
-Source: TVM RFC 0001, "AMP pass"; graph inputs count as FP32 here, so gray alone never starts a conversion.
+Forward colouring (TVM RFC 0001, "AMP pass"): one pass from inputs to outputs. Green (allow)
+converts; gray (infer, clear) runs low if all its float inputs are low already; red (deny) casts
+back. Graph inputs are FP32, so gray operators alone never start a conversion.
 """
 
 from collections.abc import Sequence, Set
@@ -47,7 +50,7 @@ _FOLLOW = oplists.DOMAIN - _ALWAYS - _NEVER
 
 
 def _clips_past(low: DType, site: Site) -> bool:
-    """Whether a bound of a Clip, as an operand or, before opset 11, as an attribute, is more than the format holds."""
+    """Whether a bound of a Clip exceeds the format's range: an operand, or an attribute before opset 11."""
     limit = FORMATS[low].max_finite
     written = [site.attribute("min"), site.attribute("max")]
     constants = [facts for facts in (site.constant(1), site.constant(2)) if facts is not None]
@@ -116,13 +119,13 @@ class Forward(ColouringStrategy):
     because: ClassVar[str] = "what infers goes with what it reads"
 
     def colour(self, split: Split) -> Sequence[bool]:
-        asked = {split.linked[number] for number, is_low in enumerate(start(split)) if is_low}
+        allowed = {split.linked[number] for number, is_low in enumerate(start(split)) if is_low}
 
         def walk(demoted: Set[int]) -> list[bool]:
             is_low = start(split)
             for node in split.graph.nodes:
                 if split.choices[node.id] is Choice.FREE and node.id not in demoted:
-                    is_low[node.id] = split.linked[node.id] in asked or _follows(split, is_low, node)
+                    is_low[node.id] = split.linked[node.id] in allowed or _follows(split, is_low, node)
             return is_low
 
         return settle(split, walk)

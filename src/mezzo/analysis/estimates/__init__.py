@@ -42,9 +42,9 @@ LAWS: Laws = {
 }  # fmt: skip
 
 
-# Tolerated relative error of outputs in eps of the format, about the sum of the roundings in a model.
+# Tolerated relative error of outputs in eps of the format: about a model's total rounding error.
 _TOLERATED_EPS = 4.0
-# Upper bound on that tolerance; for quantized formats at least two eps, as calibration data decides there.
+# Upper bound on that tolerance; at least two eps for quantized formats, where data decides.
 _MOST_TOLERATED, _FEWEST_EPS = 0.02, 2.0
 # Half-width of a uniform distribution with standard deviation 1.
 _UNIT_END = 3.0**0.5

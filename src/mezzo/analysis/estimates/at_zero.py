@@ -47,7 +47,7 @@ def _known(operands: Sequence[float | None]) -> list[float]:
     return [number for number in operands if number is not None]
 
 
-# Rules by law: a sum with zero keeps the constant, a bound applies; None if the constant has no effect.
+# Rules by law: a sum keeps the constant, a bound applies; None if it has no effect.
 AT_ZERO: Mapping[Transfer, Callable[[Sequence[float | None]], float | None]] = {
     Transfer.ADD: lambda operands: sum(_known(operands)),
     Transfer.SUBTRACT: lambda operands: (operands[0] or 0.0) - (operands[1] or 0.0),

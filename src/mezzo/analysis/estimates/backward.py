@@ -24,7 +24,7 @@ _ROUNDING = 0.25
 _LEAST_WORTH = 1e-6
 # Largest gain that later per-channel scales and norms may apply to channels of small weights.
 _LATER = 5e4
-# Underflow is ignored if the absolute tolerance is this many times as large, whatever the relative one.
+# Underflow is ignored if the absolute tolerance is this many times as large.
 _SURELY = 8.0
 
 
@@ -137,10 +137,10 @@ class Backward:
         grown = 0.0 if last is None else size[last]
         demands = []
         for value in tie.outputs:
-            wish = None if value is None else self.asked[value]
-            if value is not None and wish is not None:
+            demand = None if value is None else self.asked[value]
+            if value is not None and demand is not None:
                 growth = max(grown / (size[value] or grown or 1.0), 1.0)
-                demands.append(Demand(wish.absolute * growth, wish.relative))
+                demands.append(Demand(demand.absolute * growth, demand.relative))
         return _strictest(demands)
 
     def _trips_that_count(self, tie: Node) -> float:
@@ -160,7 +160,7 @@ class Backward:
         if is_only_picked(self.site, inside, last):
             return 1.0  # values are rounded only once
         at_end = self.ends.get(tie.id)
-        begin = min((wish.absolute for v in inside if (wish := self.asked[v]) is not None), default=math.inf)
+        begin = min((demand.absolute for v in inside if (demand := self.asked[v]) is not None), default=math.inf)
         if begin == math.inf:
             return 1.0
         if at_end is None or not begin:
@@ -190,10 +190,10 @@ class Backward:
         if y.flags & LOST:
             return
         try:
-            asked = self.laws[transfer].backward(self.site, node, xs, y, demand)
+            operand_demands = self.laws[transfer].backward(self.site, node, xs, y, demand)
         except (OverflowError, ZeroDivisionError, ValueError, IndexError):
             return
-        self._ask(node, asked)
+        self._ask(node, operand_demands)
 
     def _decides(self, node: Node) -> bool:
         """Whether a node computes non-floats from floats, such as comparisons and indices, which
@@ -202,28 +202,28 @@ class Backward:
         values = self.site.graph.values
         return any(v is not None and values[v].dtype is not HIGH for v in node.outputs)
 
-    def _ask(self, node: Node, planning: Sequence[Demand | None]) -> None:
+    def _ask(self, node: Node, demands: Sequence[Demand | None]) -> None:
         """Record a reader's tolerances of its operands, and check the low-precision format against
         them.
         """
         asked, finest, worst = self.asked, self.sizes.finest, self.sizes.worst
         inputs = node.inputs
-        for operand, wish in enumerate(planning):
-            if wish is None:
+        for operand, demand in enumerate(demands):
+            if demand is None:
                 continue
             value = inputs[operand]
             if value is None:
                 continue
-            absolute, relative = wish.absolute, wish.relative
+            absolute, relative = demand.absolute, demand.relative
             if not (finest[value] <= absolute < _ANY and relative >= FINEST):
                 bounded = self._bounded(value, absolute, relative)
                 if bounded is None:
                     continue
-                wish, absolute = bounded, bounded.absolute
+                demand, absolute = bounded, bounded.absolute
             current = asked[value]
-            asked[value] = wish if current is None else _stricter(current, wish)
+            asked[value] = demand if current is None else _stricter(current, demand)
             if worst[value] > absolute:
-                self._judge(value, node, operand, wish)
+                self._judge(value, node, operand, demand)
 
     def _bounded(self, value: int, absolute: float, relative: float) -> Demand | None:
         """The tolerance limited to FP32's precision; None without a tolerance or an estimate."""
@@ -233,13 +233,13 @@ class Backward:
         absolute = max(absolute, finest)
         return None if absolute == math.inf else Demand(absolute, max(FINEST, relative))
 
-    def _judge(self, value: int, node: Node, operand: int, wish: Demand) -> None:
+    def _judge(self, value: int, node: Node, operand: int, demand: Demand) -> None:
         """Record a value whose rounding error exceeds a reader's tolerance."""
         if node.signature.inputs[operand] is Role.FIXED:
             return
-        error = self._error(value, self.site.held[value], self.sizes.size[value], wish.absolute, wish.relative)
+        error = self._error(value, self.site.held[value], self.sizes.size[value], demand.absolute, demand.relative)
         if error is not None:
-            self.coarse.append(Coarse(value, node.id, self.sizes.size[value], error, wish.absolute))
+            self.coarse.append(Coarse(value, node.id, self.sizes.size[value], error, demand.absolute))
 
     def _error(self, value: int, x: Moments, size: float, absolute: float, relative: float) -> float | None:
         """The rounding error of a value, if it exceeds the tolerance; else None."""
@@ -269,7 +269,7 @@ class Backward:
 
 
 _ABSENT = Moments(0.0, 0.0, 0.0, 0.0, LOST)
-# Laws that pass the tolerance of the result on to operands: without one there is nothing to compute.
+# Laws that pass the result's tolerance to operands: without one there is nothing to compute.
 _PASSING = frozenset({Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.SHAPE})
 _ANY = math.inf
 _NOTHING = Demand(_ANY, _ANY)

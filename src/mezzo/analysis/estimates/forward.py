@@ -62,7 +62,9 @@ class Forward:
     countable: set[int] = field(default_factory=set)  # values with a dtype of `COUNTING`
 
     def walk(self) -> None:
-        """Estimate every value; models with loops are traversed again until their state is known."""
+        """Estimate every value; models with loops are traversed again until their state is
+        known.
+        """
         nodes = self.site.graph.nodes
         graph = self.site.graph
         for value in graph.entered:

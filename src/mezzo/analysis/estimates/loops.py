@@ -28,9 +28,7 @@ class Loops:
 
     @property
     def sweeps(self) -> int:
-        """Number of further passes over the graph: one to measure the growth of states, one with
-        their final estimates.
-        """
+        """Number of further passes: one to measure the growth of states, one with the result."""
         return 2 if self.ties else 0
 
     def is_loop(self, node: Node) -> bool:

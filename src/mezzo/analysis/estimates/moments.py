@@ -192,7 +192,8 @@ def hull(parts: "list[Moments]") -> Moments:
     return moments(mean, math.sqrt(max(square - mean * mean, 0.0)), low, high, flags)
 
 
-# Nodes and weights of Gauss-Hermite quadrature in five points, for the standard normal distribution.
+# Nodes and weights of Gauss-Hermite quadrature in five points, for the standard normal
+# distribution.
 _POINTS = (
     (-2.8569700138728056, 0.011257411327720688), (-1.3556261799742659, 0.22207592200561266), (0.0, 0.5333333333333333),
     (1.3556261799742659, 0.22207592200561266), (2.8569700138728056, 0.011257411327720688),

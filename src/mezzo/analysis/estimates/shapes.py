@@ -103,10 +103,10 @@ def _reduced(site: Site, node: Node, first: Shape) -> Shape:
     keeps = node.attributes.get("keepdims", 1) if node.attributes else 1
     if node.op.startswith("Global"):
         return tuple(1 if k >= 2 else size for k, size in enumerate(first))
-    at = {axis % len(first) for axis in axes} if axes is not None and first else set(range(len(first)))
+    reduced_axes = {axis % len(first) for axis in axes} if axes is not None and first else set(range(len(first)))
     if keeps:
-        return tuple(1 if k in at else size for k, size in enumerate(first))
-    return tuple(size for k, size in enumerate(first) if k not in at)
+        return tuple(1 if k in reduced_axes else size for k, size in enumerate(first))
+    return tuple(size for k, size in enumerate(first) if k not in reduced_axes)
 
 
 def _product(sizes: Sequence[int | None]) -> int | None:
@@ -189,16 +189,18 @@ def _unsqueezed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape
     if first is None or axes is None:
         return None
     rank = len(first) + len(axes)
-    at, rest = {axis % rank for axis in axes}, iter(first)
-    return tuple(1 if k in at else next(rest) for k in range(rank))
+    new_axes, rest = {axis % rank for axis in axes}, iter(first)
+    return tuple(1 if k in new_axes else next(rest) for k in range(rank))
 
 
 def _squeezed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, axes = shapes[0], _axes(site, node, 1)
     if first is None or (axes is None and None in first):
         return None
-    at = {k for k, size in enumerate(first) if size == 1} if axes is None else {axis % len(first) for axis in axes}
-    return tuple(size for k, size in enumerate(first) if k not in at)
+    dropped_axes = (
+        {k for k, size in enumerate(first) if size == 1} if axes is None else {axis % len(first) for axis in axes}
+    )
+    return tuple(size for k, size in enumerate(first) if k not in dropped_axes)
 
 
 def _gathered(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:

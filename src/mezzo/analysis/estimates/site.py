@@ -115,7 +115,9 @@ class Site:
         self.worked_out.add(value)
 
     def entries(self, value: int | None) -> Entries | None:
-        """Folded integers of a small value, None for each unknown entry; None if nothing is known."""
+        """Folded integers of a small value, None for each unknown entry; None if nothing is
+        known.
+        """
         if value is None:
             return None
         counted = self.counts.get(value)
@@ -186,7 +188,9 @@ class Site:
         return None
 
     def step_of_running_sum(self, first: int, second: int) -> Moments | None:
-        """Estimate of the difference of two elements of a cumulative sum: its summand; else None."""
+        """Estimate of the difference of two elements of a cumulative sum: its summand; else
+        None.
+        """
         if self.origin[first] != self.origin[second] or self.kept[first] == self.kept[second]:
             return None
         maker = self.producer(self.origin[first])
@@ -266,14 +270,14 @@ class Site:
                 kernel = math.prod(size or 1 for size in weight[2:])
                 return max((weight[0] or 1) * max(kernel / max(step, 1), 1.0), 1.0)
             return max(math.prod(size or 1 for size in weight[1:]), 1)
-        is_turned = bool(node.attributes.get("transA")) if op == "Gemm" and node.attributes else False
-        length = data[-2 if is_turned and len(data) > 1 else -1] if data else None
+        is_transposed_left = bool(node.attributes.get("transA")) if op == "Gemm" and node.attributes else False
+        length = data[-2 if is_transposed_left and len(data) > 1 else -1] if data else None
         if length is not None:
             return max(length, 1)
         weight = self.shape(self.operand(node, 1))
         if weight:
-            turned = bool(node.attributes.get("transB")) if node.attributes else False
-            size = weight[-1 if turned or len(weight) == 1 else -2]
+            is_transposed_right = bool(node.attributes.get("transB")) if node.attributes else False
+            size = weight[-1 if is_transposed_right or len(weight) == 1 else -2]
             if size is not None:
                 return max(size, 1)
         return OPEN_LENGTH

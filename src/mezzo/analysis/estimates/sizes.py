@@ -11,7 +11,7 @@ from mezzo.analysis.estimates.moments import LOST, Moments
 from mezzo.analysis.estimates.site import Site
 from mezzo.formats.dtypes import HIGH, Format
 
-# Root mean square rounding error of subnormal numbers, in units of the smallest subnormal (12 ** -0.5).
+# RMS rounding error of subnormal numbers, in units of the smallest subnormal: 12 ** -0.5.
 _BELOW_NORMAL = 0.29
 
 

@@ -24,21 +24,25 @@ def between_products(
     """The units of matmuls and convolutions with weights, and of the others those that read only
     outputs of retained units and lead to such a matmul or convolution.
     """
-    products = {at for at, unit in enumerate(units) if _is_product(rows, unit)}
-    maker = {value: at for at, unit in enumerate(units) for number in unit.nodes for value in _made(graph, number)}
-    above = {at: [maker.get(read.value) for read in unit.reads] for at, unit in enumerate(units)}
+    products = {index for index, unit in enumerate(units) if _is_product(rows, unit)}
+    maker = {
+        value: index for index, unit in enumerate(units) for number in unit.nodes for value in _made(graph, number)
+    }
+    above = {index: [maker.get(read.value) for read in unit.reads] for index, unit in enumerate(units)}
     behind = {
-        at: [maker.get(value) for read in unit.reads for value in _sources(graph, rows, maker, read.value)]
-        for at, unit in enumerate(units)
+        index: [maker.get(value) for read in unit.reads for value in _sources(graph, rows, maker, read.value)]
+        for index, unit in enumerate(units)
     }
     live, dropped = {*range(len(units))}, {-1}
     while dropped:  # each round removes units isolated by the previous one
-        leads_on = _led_to(products, {at: [source for source in behind[at] if source in live] for at in live})
+        leads_on = _led_to(products, {index: [source for source in behind[index] if source in live] for index in live})
         dropped = {
-            at for at in live - products if at not in leads_on or not all(source in live for source in above[at])
+            index
+            for index in live - products
+            if index not in leads_on or not all(source in live for source in above[index])
         }
         live -= dropped
-    return tuple(unit for at, unit in enumerate(units) if at in live)
+    return tuple(unit for index, unit in enumerate(units) if index in live)
 
 
 def _is_product(rows: Sequence[OpFacts | None], unit: QuantizedUnit) -> bool:
@@ -71,8 +75,8 @@ def _led_to(starts: Iterable[int], reached: Mapping[int, Iterable[int | None]]) 
     """Units reachable from the starts in one or more steps."""
     visited, waiting = set[int](), [*starts]
     while waiting:
-        for at in reached[waiting.pop()]:
-            if at is not None and at not in visited:
-                visited.add(at)
-                waiting.append(at)
+        for index in reached[waiting.pop()]:
+            if index is not None and index not in visited:
+                visited.add(index)
+                waiting.append(index)
     return visited

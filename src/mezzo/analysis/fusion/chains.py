@@ -48,7 +48,7 @@ def follow(view: View, seed: Node, stages: Sequence[Stage], free: Free) -> list[
 
 
 def _steps(view: View, last: Node, stage: Stage, free: Free) -> Iterator[list[Node]]:
-    """Candidates for the next operator: one operator, or a composite with its last node at the end."""
+    """Candidates for the next operator: one node, or a composite with its last node last."""
     value = last.outputs[0] if last.outputs else None
     if value is None:
         return
@@ -66,7 +66,7 @@ def _steps(view: View, last: Node, stage: Stage, free: Free) -> Iterator[list[No
 
 
 def _is_unary(view: View, node: Node) -> bool:
-    """Whether all operands but the first are constants, as kernels require of bounds and slopes."""
+    """Whether all operands but the first are constants, as kernels require."""
     return all(value is None or view.is_constant(value) for value in node.inputs[1:])
 
 
@@ -87,17 +87,13 @@ def moves_by_constant(view: View, node: Node, last: Node) -> bool:
 
 
 def normalizes_batch(view: View, node: Node, last: Node) -> bool:
-    """Whether a node is a BatchNormalization with constant statistics, a scale and shift per
-    channel.
-    """
+    """Whether a node is a BatchNormalization with constant statistics."""
     is_norm = view.op(node) == "BatchNormalization" and all(map(view.is_constant, node.inputs[1:]))
     return is_norm and view.same(node.inputs[0], last.outputs[0]) and not node.attributes.get("training_mode")
 
 
 def adds_residual(view: View, node: Node, last: Node) -> bool:
-    """Whether a node adds another value of the same shape, as far as shapes are known, and not the
-    value itself.
-    """
+    """Whether a node adds another value of the same shape, as far as shapes are known."""
     is_sum = view.function(node) is Function.ADD or view.op(node) == "Sum"
     if not is_sum or len(node.inputs) != 2 or view.same(*node.inputs):
         return False
@@ -128,7 +124,7 @@ def is_along(view: View, node: Node, axis_from_end: int) -> bool:
 
 
 def chain(*choices: Sequence[Stage], seeds: Callable[[View, Node], bool]) -> Make:
-    """A selector for an operator with its epilogue: the longest match of several lists of stages."""
+    """A selector for an operator with the longest epilogue that matches a list of stages."""
 
     def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
         if not view.is_float(seed) or not seeds(view, seed):

@@ -147,7 +147,9 @@ def _inner(view: View, core: Node, value: int) -> tuple[list[float], set[int]] |
 
 
 def _half_of(view: View, product: Node, end: Node) -> tuple[int | None, Node | None]:
-    """The other factor of a multiplication: a value, or half of one with the node that halves it."""
+    """The other factor of a multiplication: a value, or half of one with the node that halves
+    it.
+    """
     other = _other(view, product, end)
     if other is None:
         return None, None

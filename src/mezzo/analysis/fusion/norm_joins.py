@@ -59,9 +59,9 @@ def _joins(view: View) -> Iterator[Join]:
         assert mean is not None, "a difference from a mean has one"
         assert value is not None, "a difference has two operands"
         core = (mean, *differences, *chain.core)
-        added = view.sole_reader(chain.scaled)
-        ranks = _rank(view, chain.scaled, chain.quotient), None if added is None else _rank(view, added, chain.scaled)
-        if added is None or view.op(added) != "Add" or ranks[1] not in (None, 1):
+        shift = view.sole_reader(chain.scaled)
+        ranks = _rank(view, chain.scaled, chain.quotient), None if shift is None else _rank(view, shift, chain.scaled)
+        if shift is None or view.op(shift) != "Add" or ranks[1] not in (None, 1):
             # The mean is not fused; the kernel's input is the difference.
             yield _join(view, None, core, [chain.scaled], is_certain=True)
             continue
@@ -72,7 +72,7 @@ def _joins(view: View) -> Iterator[Join]:
             and {reader.id for node in differences for reader, _ in _reading(view, node)}
             == {chain.power.id, chain.quotient.id}
         )
-        yield _join(view, value, core, [chain.scaled, added], is_certain=is_certain)
+        yield _join(view, value, core, [chain.scaled, shift], is_certain=is_certain)
 
 
 def _join(view: View, value: int | None, core: Sequence[Node], tail: Sequence[Node], *, is_certain: bool) -> Join:

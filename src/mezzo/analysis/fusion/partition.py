@@ -17,7 +17,9 @@ from mezzo.ir.nodes import Kind, Node
 
 
 def partition(view: View, kernels: Sequence[tuple[str, Kernel]], target: str) -> Partition:
-    """Partition a graph with the kernels of a target, each with its pattern's name, in their order."""
+    """Partition a graph with the kernels of a target, each with its pattern's name, in their
+    order.
+    """
     work = _Work(view)
     for name, kernel in sorted(kernels, key=lambda row: (row[1].order, row[0])):
         seeds = reversed(work.seeds) if kernel.starts_at_end else work.seeds
@@ -118,11 +120,11 @@ class _Work:
 
     def _unit(self, number: int, nodes: tuple[int, ...], name: str, kernel: Kernel) -> Unit:
         graph, inside = self._view.graph, set(nodes)
-        read = {v for n in nodes for v in graph.nodes[n].inputs if v is not None}
+        inputs = {v for n in nodes for v in graph.nodes[n].inputs if v is not None}
         results = [v for n in nodes for v in graph.nodes[n].outputs if v is not None]
         return Unit(
             number=number, pattern=name, nodes=nodes,
-            inputs=tuple(sorted(v for v in read - set(results) if not self._view.is_constant(v))),
+            inputs=tuple(sorted(v for v in inputs - set(results) if not self._view.is_constant(v))),
             outputs=tuple(v for v in results if any(use.node not in inside for use in graph.uses[v])),
             constraint=kernel.constraint, source=kernel.source, since=kernel.since,
         )  # fmt: skip

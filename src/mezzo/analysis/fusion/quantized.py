@@ -157,11 +157,11 @@ class Quantizers:
             facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
             is_whole = facts is not None and maker.kind is Kind.SOURCE and not (facts.has_infinity or facts.has_nan)
             return is_whole and self._is_held_so(value, operand)
-        how = None if self._known is None else self._known.get(value)
-        if how is None or kernel.is_dynamic:
+        parameters = None if self._known is None else self._known.get(value)
+        if parameters is None or kernel.is_dynamic:
             return True
-        is_first = how.dtype is operand.dtype
-        return operand.takes(how.dtype, how.is_symmetric) and (
+        is_first = parameters.dtype is operand.dtype
+        return operand.takes(parameters.dtype, parameters.is_symmetric) and (
             is_first or not self._comes_from(value, operand.not_from)
         )
 
@@ -205,18 +205,18 @@ class Quantizers:
         """Whether a weight's scales, if known, are along the axis that a kernel supports; one scale
         per tensor always fits.
         """
-        how = None if self._known is None else self._known.get(value)
-        if how is None or how.axis is None:
+        parameters = None if self._known is None else self._known.get(value)
+        if parameters is None or parameters.axis is None:
             return True
         shape = self._view.graph.shapes.get(value)
-        return operand.axis is not None and shape is not None and how.axis == operand.axis % len(shape)
+        return operand.axis is not None and shape is not None and parameters.axis == operand.axis % len(shape)
 
     def _unit(self, node: Node, kernel: QuantizedKernel, reads: tuple[Read, ...]) -> QuantizedUnit:
         nodes, last, offset = [node.id], node, self._offset(node, kernel)
         if kernel.bias is Bias.INT32 and offset is None and len(node.inputs) <= _BIAS:
-            added = self._added(node)
-            if added is not None:
-                last, offset = added
+            bias_add = self._added(node)
+            if bias_add is not None:
+                last, offset = bias_add
                 nodes.append(last.id)
         for group in self._taken_in(last, kernel):
             nodes += [number for number in sorted(group) if number not in nodes]
@@ -235,9 +235,13 @@ class Quantizers:
         readers = (graph.nodes[use.node] for use in graph.uses[unit.result])
         if any(self._view.op(reader) in kernel.not_before for reader in readers):
             return True
-        how = None if self._known is None else self._known.get(unit.result)
-        demands = () if how is None or kernel.hands is not OutputMode.INTEGERS else self._demands.get(unit.result, ())
-        if how is not None and not all(demand.takes(how.dtype, how.is_symmetric) for demand in demands):
+        parameters = None if self._known is None else self._known.get(unit.result)
+        demands = (
+            () if parameters is None or kernel.hands is not OutputMode.INTEGERS else self._demands.get(unit.result, ())
+        )
+        if parameters is not None and not all(
+            demand.takes(parameters.dtype, parameters.is_symmetric) for demand in demands
+        ):
             return True
         return kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)
 
@@ -266,7 +270,9 @@ class Quantizers:
     # -- epilogues -------------------------------------------------------------------------------------------------
 
     def _offset(self, node: Node, kernel: QuantizedKernel) -> Offset | None:
-        """The bias operand of a matmul or convolution, if it has to be stored in INT32; else None."""
+        """The bias operand of a matmul or convolution, if it has to be stored in INT32; else
+        None.
+        """
         value = node.inputs[_BIAS] if kernel.bias is Bias.INT32 and len(node.inputs) > _BIAS else None
         return Offset(Use(node.id, _BIAS), value) if value is not None and self._is_stored(value) else None
 
@@ -282,7 +288,9 @@ class Quantizers:
         return reader, Offset(Use(reader.id, other), value)
 
     def _is_stored(self, value: int) -> bool:
-        """Whether a value is a finite weight, which can be stored in INT32 for one of its readers."""
+        """Whether a value is a finite weight, which can be stored in INT32 for one of its
+        readers.
+        """
         graph = self._view.graph
         facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
         return maker.kind is Kind.SOURCE and facts is not None and not (facts.has_infinity or facts.has_nan)
@@ -338,14 +346,14 @@ class Quantizers:
         within its bounds.
         """
         value = node.outputs[0]
-        how = None if self._known is None or value is None else self._known.get(value)
-        if how is None:
+        parameters = None if self._known is None or value is None else self._known.get(value)
+        if parameters is None:
             return self._known is None
         low, high = (0.0, math.inf) if node.op == "Relu" else (self._bound(node, 1), self._bound(node, 2))
         if low is None or high is None:
             return False
-        first, last = ((end - how.zero_points[0]) * how.scales[0] for end in how.span)
-        step = how.scales[0] / 2  # half a quantization step, below which ends count as equal
+        first, last = ((end - parameters.zero_points[0]) * parameters.scales[0] for end in parameters.span)
+        step = parameters.scales[0] / 2  # half a quantization step, below which ends count as equal
         return first >= low - step and last <= high + step
 
     def _bound(self, node: Node, operand: int) -> float | None:

@@ -15,7 +15,7 @@ from mezzo.tables.facts import Cost
 
 _DIALECT = "onnx"
 _HANDS_ON = frozenset({"Identity", "Dropout"})
-# Not folded: random operators, control flow, and Quantize/DequantizeLinear, whose scales kernels read.
+# Not folded: random operators, control flow, and Quantize/DequantizeLinear, read by kernels.
 _NEVER_FOLDED = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
     | {"QuantizeLinear", "DequantizeLinear", "If", "Loop", "Scan", "SequenceMap"}

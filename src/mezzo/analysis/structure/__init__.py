@@ -166,7 +166,7 @@ class Ways:
                     yield self.view.graph.nodes[use.node]
 
 
-# A policy cannot exempt the nodes with such a constant: a finite number is never stored as infinity.
+# Policies cannot exempt nodes with such a constant: no finite number is stored as infinity.
 KEPT_ANYWAY = frozenset({"attribute-out-of-range", "constant-out-of-range"})
 
 

@@ -5,11 +5,12 @@ Let all elements of a constant be 0 or one number c of at least 2^29, and let it
 softmaxes, through sums, selections, data movement, or products with 0 and 1. Then before the
 softmax
 
-- an element without c is the same as without the mask; - an element with c has no weight next to
-one without, as exp(-c) is zero in both formats; - in a row of only c, a score added to c is lost in
-both: half a step of FP32 at 2^29 is 32, and scores are no larger; - c beyond the range is stored as
-the largest finite number; two of these overflow as two of FP32's largest do, and a row of only such
-sums is NaN in both.
+- an element without c is the same as without the mask;
+- an element with c has no weight next to one without, as exp(-c) is zero in both formats;
+- in a row of only c, a score added to c is lost in both: half a step of FP32 at 2^29 is 32, and
+  scores are no larger;
+- c beyond the range is stored as the largest finite number; two of these overflow as two of FP32's
+  largest do, and a row of only such sums is NaN in both.
 
 Graded or smaller masks are left to the rules that deny low precision: next to those, FP32 keeps
 bits of a score that a coarser format loses. `tests/onnx/test_exact_masks.py` runs mask

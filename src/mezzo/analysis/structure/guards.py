@@ -62,7 +62,7 @@ def guards(view: View) -> Iterable[Finding]:
 
 @dataclass(kw_only=True)
 class _Walk:
-    """Forward traversal from the small constants, in graph order; linear in the nodes they reach."""
+    """Forward traversal from small constants, in graph order; linear in the nodes they reach."""
 
     view: View
     numbers: dict[int, tuple[_Number, ...]] = field(default_factory=dict)  # by value id
@@ -144,7 +144,9 @@ class _Walk:
         return () if number is None else (self._constant(number, None),)
 
     def _fixed(self, value: int, depth: int) -> float | None:
-        """The scalar that a value is folded to from constants; None if it is not a scalar constant."""
+        """The scalar that a value is folded to from constants; None if it is not a scalar
+        constant.
+        """
         graph = self.view.graph
         facts = graph.constants.get(value) or graph.wide_constants.get(value)
         if facts is not None:

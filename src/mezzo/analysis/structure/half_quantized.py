@@ -171,7 +171,9 @@ def _is_numberwise(view: View, node: Node) -> bool:
 
 
 def _is_scale(view: View, maker: Node) -> bool:
-    """Whether a value is a scale computed by dynamic quantization, or its product with constants."""
+    """Whether a value is a scale computed by dynamic quantization, or its product with
+    constants.
+    """
     if not _is_numberwise(view, maker):
         return _is_found(view, maker)
     makers = [_maker(view, value) for value in maker.inputs if value is not None]

@@ -76,12 +76,12 @@ def exact_operand(view: View) -> Iterable[Finding]:
     exact &= columns.is_kind(Kind.OP)[columns.use_node]
     values, readers, operands = columns.use_value[exact], columns.use_node[exact], columns.use_operand[exact]
     visited: set[int] = set()
-    for at in np.argsort(values, kind="stable").tolist():
-        maker, reader = graph.nodes[graph.values[values[at]].producer], graph.nodes[readers[at]]
+    for index in np.argsort(values, kind="stable").tolist():
+        maker, reader = graph.nodes[graph.values[values[index]].producer], graph.nodes[readers[index]]
         row = view.rows[maker.id]
         if row is None or row.cost not in _ARITHMETIC or not view.is_decided(maker):
             continue
-        text = f"feeds operand {operands[at]} of {reader.name!r}, which is read in f32"
+        text = f"feeds operand {operands[index]} of {reader.name!r}, which is read in f32"
         yield Finding(node=maker.id, rule="exact-operand", because=text, cause=reader.id)
         for node, later in _back(view, [maker], _ARITHMETIC, visited):
             yield Finding(node=node.id, rule="exact-operand", because=text, cause=later.id)

@@ -26,7 +26,7 @@ from mezzo.tables.facts import Cost, Function, Transfer
 from mezzo.tables.policy import Finding, Lifting
 
 _GUARDING = frozenset({Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.CLIP, Function.SELECT})
-# Functions with nonnegative results, and functions that keep nonnegative numbers nonnegative (or negate all).
+# Functions with nonnegative results, and functions that preserve a common sign.
 _MAGNITUDES = frozenset({Function.SQUARE, Function.SUM_OF_SQUARES, Function.L2_NORM, Function.ABS, Function.VARIANCE})
 _OF_MAGNITUDES = frozenset(
     {Function.ADD, Function.SUM, Function.MEAN, Function.SQRT, Function.NEGATE, Function.IDENTITY}

@@ -112,7 +112,9 @@ def _moves(view: View, node: Node) -> bool:
 
 
 def _behind(view: View, node: Node, operand: int, passed: list[Node]) -> Node | None:
-    """The producer of an operand before data movement; the moving nodes are appended to `passed`."""
+    """The producer of an operand before data movement; the moving nodes are appended to
+    `passed`.
+    """
     maker = view.producer(node, operand)
     while maker is not None and _moves(view, maker):
         passed.append(maker)

@@ -6,11 +6,13 @@ Then each value between x and the activation is a sum of powers of x, all odd or
 coefficients of one sign.
 
 - Rounding changes each term by a few units in the last place, and no terms cancel, so the argument
-u has a relative error of a few eps; tanh, erf and the logistic function f scale that by at most |u
-f'(u)| < 0.45. - A term overflows only where |x| is far above 1. It becomes the infinity of its
-sign; the other terms have the same sign, and no factor is zero, so no NaN arises. f(u) is then at
-its limit, from which it differs by less than 1e-4 for |u| > 9. - A term that underflows is added to
-x itself, or is a power of an x for which the activation is f(0) anyway.
+  u has a relative error of a few eps; tanh, erf and the logistic function f scale that by at most
+  |u f'(u)| < 0.45.
+- A term overflows only where |x| is far above 1. It becomes the infinity of its sign; the other
+  terms have the same sign, and no factor is zero, so no NaN arises. f(u) is then at its limit, from
+  which it differs by less than 1e-4 for |u| > 9.
+- A term that underflows is added to x itself, or is a power of an x for which the activation is
+  f(0) anyway.
 
 So neither the range nor the error of the power matters. `tests/onnx/test_saturating.py` runs every
 decomposition over the range.
@@ -46,9 +48,7 @@ class _Term:
 
 
 def saturated(view: View) -> Mapping[str, Evidence]:
-    """Evidence that clears overflow findings, by node name: if such a value overflows, the
-    activation that alone reads it has saturated.
-    """
+    """Evidence against overflow, by node name: the only reader of the value has saturated."""
     evidence: dict[str, Evidence] = {}
     for core in view.nodes(Function.SATURATE):
         text = f"where a power passes the range, {core.name!r}, which alone reads it, has saturated"
@@ -70,9 +70,9 @@ class _Polynomial:
         empty.
         """
         inside = self._behind()
-        read = {value for node in (*inside, self.core) for value in node.inputs if value is not None}
+        operands = {value for node in (*inside, self.core) for value in node.inputs if value is not None}
         results = {node.outputs[0] for node in inside}
-        bases = [value for value in sorted(read - results) if self._number(value) is None]
+        bases = [value for value in sorted(operands - results) if self._number(value) is None]
         if len(bases) != 1:
             return []
         self.base = bases[0]
@@ -90,9 +90,7 @@ class _Polynomial:
         return inside if has_power else []
 
     def _behind(self) -> list[Node]:
-        """Arithmetic before the activation, in its scope and without other readers, in graph order;
-        empty if there is too much.
-        """
+        """Arithmetic that only the activation reads, in graph order; empty if too much."""
         graph, members, queue = self.view.graph, {self.core.id}, list[int]()
         inside: list[Node] = []
         node = self.core
@@ -101,7 +99,8 @@ class _Polynomial:
                 maker = None if value is None else graph.nodes[graph.values[value].producer]
                 if maker is not None and self._is_arithmetic(maker) and -maker.id not in queue:
                     heapq.heappush(queue, -maker.id)
-            # Ids are in topological order, so all readers of the node with the highest id are already visited.
+            # Ids are in topological order, so all readers of the node with the highest id are
+            # already visited.
             while queue:
                 node = graph.nodes[-heapq.heappop(queue)]
                 if node.id not in members and all(use.node in members for use in self._uses(node)):
@@ -139,7 +138,7 @@ class _Polynomial:
         return _Term(is_odd=False, is_negative=number < 0, is_constant=True)
 
     def _result(self, node: Node, terms: list[_Term]) -> _Term | None:
-        """Parity and sign of a node's result; None if terms may cancel or a NaN may arise."""
+        """Parity and sign of a result; None where terms may cancel or give NaN."""
         function = self.view.function(node)
         if function is Function.SQUARE and len(terms) == 1:
             return _Term(is_odd=False, is_negative=False)

@@ -81,8 +81,8 @@ def _curve(f: Curve, flags: int = 0) -> Law:
         return y
 
     def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-        # For saturating functions, the relative error of the result and of its complement is at most the
-        # operand's absolute error.
+        # For saturating functions, the relative error of the result and of its complement is at
+        # most the operand's absolute error.
         steepness = slope(f, xs[0])
         if flags & HARD:
             steepness = min(steepness, steepness_of_step(f, xs[0], _STEEP))
@@ -120,11 +120,11 @@ def _kept(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Dem
         return passed(site, node, xs, y, demand)
     low = y.low if y.low > x.low else -math.inf
     high = y.high if y.high < x.high else math.inf
-    asked = eased(demand, x, low, high)
+    eased_demand = eased(demand, x, low, high)
     if node.id in site.gated:
         steep = share_where_steep(site, node, x, max(low, x.low), min(high, x.high))
-        asked = Demand(asked.absolute / max(steep, LEAST_SHARE**2), asked.relative)
-    return (asked, *[demand] * (len(xs) - 1))
+        eased_demand = Demand(eased_demand.absolute / max(steep, LEAST_SHARE**2), eased_demand.relative)
+    return (eased_demand, *[demand] * (len(xs) - 1))
 
 
 def _bent_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
@@ -146,8 +146,8 @@ def _kept_of_one(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dema
     spread = [x for x in xs if x.std or x.flags & LOST]
     if len(spread) != 1:
         return passed(site, node, xs, y, demand)
-    (asked, *_) = _kept(site, node, spread, y, demand)
-    return tuple(asked if x is spread[0] else demand for x in xs)
+    (eased_demand, *_) = _kept(site, node, spread, y, demand)
+    return tuple(eased_demand if x is spread[0] else demand for x in xs)
 
 
 def bent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -353,10 +353,10 @@ def _gap(site: Site, x: Moments, threshold: int | None) -> float:
 
 def _step_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
     """Tolerance of rounding: an error e moves a share e of elements by 1, rms error sqrt(e)."""
-    (asked,) = threshold_demands(site, node, xs, y, demand)
-    if asked is None or xs[0].flags & INTEGER or demand.absolute >= 1.0:
-        return (asked,)
-    return (tolerated(xs[0], min(asked.absolute, demand.absolute**2)),)
+    (threshold_demand,) = threshold_demands(site, node, xs, y, demand)
+    if threshold_demand is None or xs[0].flags & INTEGER or demand.absolute >= 1.0:
+        return (threshold_demand,)
+    return (tolerated(xs[0], min(threshold_demand.absolute, demand.absolute**2)),)
 
 
 LAWS: Laws = {

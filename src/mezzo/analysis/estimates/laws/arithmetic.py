@@ -37,7 +37,8 @@ from mezzo.tables.facts import Transfer
 
 # Flags of values that contain only 0 and 1.
 _COUNT = UNIT | INTEGER
-# Smallest relative divisor considered where an epsilon applies, as the numerator mostly vanishes there too.
+# Smallest relative divisor considered where an epsilon applies, as the numerator mostly vanishes
+# there too.
 _RARELY = 1e-3
 # Below this ratio of standard deviation to mean, all elements count as equally large.
 _NARROW = 0.5

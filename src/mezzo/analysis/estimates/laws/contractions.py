@@ -160,10 +160,12 @@ def _einsum_demands(
     if len(xs) == 1:
         return (tolerated(xs[0], error / math.sqrt(terms)),)
     if len(xs) == 2:
-        asked = _factor_demands(xs, y, demand, error, terms)
+        demands = _factor_demands(xs, y, demand, error, terms)
         if site.is_same(node):  # the errors of both are the same
-            return tuple(Demand(wish.absolute / 2.0, wish.relative / 2.0) for wish in asked)
-        return asked
+            return tuple(
+                Demand(factor_demand.absolute / 2.0, factor_demand.relative / 2.0) for factor_demand in demands
+            )
+        return demands
     sizes = [rms(x) for x in xs]
     whole = math.prod(sizes) * math.sqrt(terms)
     return tuple(tolerated(x, error * size / whole if whole else math.inf) for x, size in zip(xs, sizes, strict=True))
@@ -177,8 +179,8 @@ def attention(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _attention_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    asked: list[Demand | None] = [share(x, site.tolerance) for x in xs[:2]]
-    return (*asked, *(tolerated(x, demand.absolute) for x in xs[2:3]))
+    demands: list[Demand | None] = [share(x, site.tolerance) for x in xs[:2]]
+    return (*demands, *(tolerated(x, demand.absolute) for x in xs[2:3]))
 
 
 def recurrent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

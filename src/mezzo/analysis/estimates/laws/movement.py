@@ -114,14 +114,14 @@ def _selected_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     """Tolerances of a Where: a branch selected by a test of its own size is treated as clamped."""
-    asked: list[Demand | None] = [demand] * len(xs)
+    demands: list[Demand | None] = [demand] * len(xs)
     if len(xs) == 3 and demand.absolute < math.inf:
         for k, (x, chosen) in enumerate(zip(xs[1:], _where_chosen(site, node, xs), strict=True), start=1):
             is_bounded = chosen.low > x.low or chosen.high < x.high
             if is_bounded and x.std and not (x.flags | chosen.flags) & LOST:
                 low = chosen.low if chosen.low > x.low else -math.inf
-                asked[k] = eased(demand, x, low, chosen.high if chosen.high < x.high else math.inf)
-    return asked
+                demands[k] = eased(demand, x, low, chosen.high if chosen.high < x.high else math.inf)
+    return demands
 
 
 def shape_of(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

@@ -76,8 +76,8 @@ def _epsilon(node: Node) -> float:
 def _norm_demands(xs: Sequence[Moments], node: Node, demand: Demand, spread: float) -> Sequence[Demand | None]:
     size = math.sqrt(spread * spread + _epsilon(node))
     gain = rms(_known(xs, 1, 1.0)) or 1.0
-    asked: list[Demand | None] = [tolerated(xs[0], demand.absolute * size / gain)]
-    return (*asked, *(tolerated(x, demand.absolute) for x in xs[1:3]))
+    demands: list[Demand | None] = [tolerated(xs[0], demand.absolute * size / gain)]
+    return (*demands, *(tolerated(x, demand.absolute) for x in xs[1:3]))
 
 
 def _standard_demands(
@@ -122,7 +122,8 @@ def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if x.flags & LOST:
         return standardized(site, node, xs[:3])
     middle = (x.mean - mean.mean) * slope + bias.mean
-    # Variance within channels: the total without that of the channels' means, but at least the stored one.
+    # Variance within channels: the total without that of the channels' means, but at least the
+    # stored one.
     least = 0.25 * x.std**2
     if site.constant(node.inputs[4]) is not None:
         least = min(least, max(xs[4].mean, 0.0))

@@ -254,7 +254,9 @@ def _axis_length(site: Site, node: Node) -> float:
 def _running_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """Summands may be equal, with equal errors that add up linearly, as in a phase and its steps."""
+    """Summands may be equal, with equal errors that add up linearly, as in a phase and its
+    steps.
+    """
     return (_share_of_sum(xs[0], y, demand, _axis_length(site, node)),)
 
 

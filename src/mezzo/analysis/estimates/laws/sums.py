@@ -115,7 +115,9 @@ _TURNING = frozenset({Transfer.NEGATE, Transfer.MULTIPLY})
 
 
 def _blend(site: Site, *terms: int | None) -> Moments | None:
-    """Moments of m a + (1 - m) b with a mask m: those of the union of a and b; None for other sums."""
+    """Moments of m a + (1 - m) b with a mask m: those of the union of a and b; None for other
+    sums.
+    """
     makers = [site.producer(site.kept[value]) for value in terms if value is not None]
     if any(site.transfer(maker) is not Transfer.MULTIPLY for maker in makers):
         return None

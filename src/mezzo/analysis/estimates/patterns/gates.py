@@ -27,7 +27,9 @@ def note_gates(site: Site, node: Node) -> None:
 
 
 def share_where_steep(site: Site, node: Node, x: Moments, low: float, high: float) -> float:
-    """Size of the gated value where the operand x is between two ends, relative to its usual size."""
+    """Size of the gated value where the operand x is between two ends, relative to its usual
+    size.
+    """
     gated = site.gated.get(node.id)
     if gated is None or not x.std:
         return 1.0

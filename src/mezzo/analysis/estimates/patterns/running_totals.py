@@ -15,7 +15,9 @@ _SHORT = 64.0
 
 
 def note_sum(site: Site, operands: Sequence[int], total: Moments, result: int) -> None:
-    """Record the number of steps whose errors have added up in a sum of numbers of mostly one sign."""
+    """Record the number of steps whose errors have added up in a sum of numbers of mostly one
+    sign.
+    """
     mean = abs(total.mean)
     if mean <= total.std or total.flags & LOST:
         return

@@ -11,8 +11,8 @@ from mezzo.analysis.estimates.moments import LOST, SIGMA, Moments, moments
 from mezzo.analysis.estimates.site import Site
 from mezzo.tables.facts import Transfer
 
-# Limits: operators traversed backward, sources per value, remaining share of the deviation that counts as
-# cancellation, and the share of a value's variance that its sources have to explain.
+# Limits: operators traversed backward, sources per value, remaining share of the deviation that
+# counts as cancellation, and the share of a value's variance that its sources have to explain.
 _DEEPEST = 8
 _MOST = 6
 _CANCELS = 0.5

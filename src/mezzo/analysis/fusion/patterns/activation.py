@@ -1,4 +1,6 @@
-"""Fusion patterns of decomposed activations: GELU with Erf and Tanh, SiLU, and a bias before GELU."""
+"""Fusion patterns of decomposed activations: GELU with Erf and Tanh, SiLU, and a bias before
+GELU.
+"""
 
 from collections.abc import Sequence
 
@@ -47,11 +49,16 @@ def _biased(*names: str) -> Match:
             nodes, value = frozenset({seed.id}), view.origin(seed.inputs[0])
         else:
             return None
-        added = view.graph.nodes[view.graph.values[value].producer]
+        bias_add = view.graph.nodes[view.graph.values[value].producer]
         is_read_elsewhere = any(reader.id not in nodes for reader, _ in view.readers(value))
-        if is_read_elsewhere or added.scope != seed.scope or not free(added.id) or not _adds_channels(view, added):
+        if (
+            is_read_elsewhere
+            or bias_add.scope != seed.scope
+            or not free(bias_add.id)
+            or not _adds_channels(view, bias_add)
+        ):
             return None
-        return [added, *(view.graph.nodes[node] for node in sorted(nodes))]
+        return [bias_add, *(view.graph.nodes[node] for node in sorted(nodes))]
 
     return match
 

@@ -31,14 +31,14 @@ def _attention(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
         if scores is None or view.op(scores) == "MatMul":
             break
         nodes.append(scores)
-    weighed = view.sole_reader(seed)
-    if scores is None or view.op(scores) != "MatMul" or weighed is None or not free(weighed.id):
+    output_matmul = view.sole_reader(seed)
+    if scores is None or view.op(scores) != "MatMul" or output_matmul is None or not free(output_matmul.id):
         return None
-    if view.op(weighed) != "MatMul" or not view.same(weighed.inputs[0], seed.outputs[0]):
+    if view.op(output_matmul) != "MatMul" or not view.same(output_matmul.inputs[0], seed.outputs[0]):
         return None
-    if any(view.is_constant(value) for value in (*scores.inputs, *weighed.inputs)):
+    if any(view.is_constant(value) for value in (*scores.inputs, *output_matmul.inputs)):
         return None
-    return [*nodes, scores, weighed]
+    return [*nodes, scores, output_matmul]
 
 
 def _scores(view: View, reader: Node | None, free: Free) -> Node | None:
@@ -87,9 +87,9 @@ def _with_transposes(view: View, seed: Node, free: Free) -> Sequence[Node] | Non
                 and free(producer.id)
             ):
                 nodes.append(producer)
-    moved = view.sole_reader(core[-1])
-    if moved is not None and _swaps_heads(view, moved) and free(moved.id):
-        nodes.append(moved)
+    transpose = view.sole_reader(core[-1])
+    if transpose is not None and _swaps_heads(view, transpose) and free(transpose.id):
+        nodes.append(transpose)
     return nodes
 
 
@@ -106,11 +106,15 @@ def _masked_softmax(view: View, seed: Node, free: Free) -> Sequence[Node] | None
     """Matches a softmax and the addition before it, for shapes that fit BiasSoftmax."""
     if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
         return None
-    added = view.maker(seed, 0)
-    if added is None or view.function(added) is not Function.ADD or not free(added.id):
+    mask_add = view.maker(seed, 0)
+    if mask_add is None or view.function(mask_add) is not Function.ADD or not free(mask_add.id):
         return None
-    is_alone = view.sole_reader(added) is seed
-    return [seed, added] if is_alone and _repeats_in_one_piece(view.shape(added, 0), view.shape(added, 1)) else None
+    is_alone = view.sole_reader(mask_add) is seed
+    return (
+        [seed, mask_add]
+        if is_alone and _repeats_in_one_piece(view.shape(mask_add, 0), view.shape(mask_add, 1))
+        else None
+    )
 
 
 def _repeats_in_one_piece(left: Shape | None, right: Shape | None) -> bool:

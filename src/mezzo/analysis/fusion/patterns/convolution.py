@@ -20,8 +20,8 @@ _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _TENSORRT = "TensorRT 10.15"
 _BLOCK = 8  # smallest channel block of ONNX Runtime's NCHWc kernels
-# A Cast between its nodes prevents the fusion. INT8 kernels can write floats, but a Cast to FP32 after a
-# BF16 kernel is a separate kernel.
+# A Cast between its nodes prevents the fusion. INT8 kernels can write floats, but a Cast to FP32
+# after a BF16 kernel is a separate kernel.
 _BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
 _HALVES = Constraint(formats=HALF_FORMATS)
 

@@ -7,8 +7,8 @@ from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 
 _BF16 = frozenset({DType.BFLOAT16})
-# Operators that OpenVINO compiles into a Subgraph, with the Casts around it, if shapes are static; otherwise
-# each Cast is a kernel.
+# Operators that OpenVINO compiles into a Subgraph, with the Casts around it, if shapes are static;
+# otherwise each Cast is a kernel.
 _GENERATED = frozenset(
     {"Abs", "Add", "Ceil", "Celu", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSwish", "LeakyRelu"}
     | {"Max", "Mean", "Min", "Mod", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid"}

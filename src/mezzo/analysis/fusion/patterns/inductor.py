@@ -18,7 +18,8 @@ _VIEWS = frozenset(
     | {"reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind"}
     | {"unflatten", "unfold", "unsafe_view", "_unsafe_view", "unsqueeze", "view", "view_as", "view_copy"}
 )  # fmt: skip
-# Exact in low precision; torch.autocast computes them, and sums, in the widest precision of their inputs.
+# Exact in low precision; torch.autocast computes them, and sums, in the widest precision of their
+# inputs.
 _EXACT = frozenset({Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.RELU})
 _FOLLOWING = _EXACT | {Transfer.ADD}
 # Batch norms with their own statistics, and their backward: the output has the input's type.

@@ -20,7 +20,7 @@ from mezzo.tables.facts import Function
 _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _TENSORRT = "TensorRT 10.15"
-# As for convolutions: a Cast inside prevents the fusion; in BF16 a Cast to FP32 after it is a kernel.
+# As for convolutions: a Cast inside prevents the fusion; a Cast after a BF16 kernel is separate.
 _BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
 _HALVES = Constraint(formats=HALF_FORMATS)
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
@@ -80,14 +80,14 @@ def _gemm(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches MatMul with a bias, and an activation if no Reshape is needed in between."""
     if not view.is_float(seed) or not _is_flat(view, seed):
         return None
-    added = view.sole_reader(seed)
-    if added is None or not free(added.id) or not _adds_gemm_bias(view, added, seed):
+    bias_add = view.sole_reader(seed)
+    if bias_add is None or not free(bias_add.id) or not _adds_gemm_bias(view, bias_add, seed):
         return None
-    activation = view.sole_reader(added)
+    activation = view.sole_reader(bias_add)
     left = view.shape(seed, 0)
     if activation is None or left is None or len(left) != 2 or view.op(activation) not in _ORT_ACTIVATIONS:
-        return [seed, added]
-    return [seed, added, activation] if free(activation.id) else [seed, added]
+        return [seed, bias_add]
+    return [seed, bias_add, activation] if free(activation.id) else [seed, bias_add]
 
 
 def _scaled(view: View, seed: Node, free: Free) -> Sequence[Node] | None:

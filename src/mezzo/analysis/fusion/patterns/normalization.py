@@ -18,13 +18,13 @@ _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _EXTENDED = "optimized graphs at level EXTENDED ({})"
 _BF16 = frozenset({DType.BFLOAT16})
-# ONNX Runtime's CUDA kernels accumulate statistics in FP32 for any input type. The fusion of a decomposed norm
-# absorbs Casts before it and before its scale; `norm_joins` computes which nodes agree there. A norm in one
-# operator absorbs no Cast.
+# ONNX Runtime's CUDA kernels accumulate statistics in FP32 for any input type. The fusion of a
+# decomposed norm absorbs Casts before it and before its scale; `norm_joins` computes which nodes
+# agree there. A norm in one operator absorbs no Cast.
 _IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS)
 _SUM_OF_ONE_TYPE = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=True)
-# OpenVINO's CPU plugin converts the input of a norm operator to FP32 and its output back; Casts in the model
-# replace these conversions. A decomposed norm has no such conversions.
+# OpenVINO's CPU plugin converts the input of a norm operator to FP32 and its output back; Casts in
+# the model replace these conversions. A decomposed norm has no such conversions.
 _OPERATOR = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
 _MVN_ASKS = Constraint(inside=Inside.FLOAT32, formats=_BF16, is_linked=True)
 _BOUNDS = frozenset({"Add", "Clip", "Max"})
@@ -49,17 +49,17 @@ def _norm_of(view: View, root: Node, free: Free, *, by_division: bool = True) ->
     """
     if view.function(root) not in (Function.SQRT, Function.RSQRT) or not view.is_float(root):
         return None
-    shifted = view.maker(root, 0)
-    if shifted is None or view.function(shifted) is not Function.ADD:
+    epsilon_add = view.maker(root, 0)
+    if epsilon_add is None or view.function(epsilon_add) is not Function.ADD:
         return None
-    averaged = next((m for m in (view.maker(shifted, 0), view.maker(shifted, 1)) if m is not None), None)
-    if averaged is None or view.function(averaged) is not Function.MEAN:
+    mean_square = next((m for m in (view.maker(epsilon_add, 0), view.maker(epsilon_add, 1)) if m is not None), None)
+    if mean_square is None or view.function(mean_square) is not Function.MEAN:
         return None
-    squared = view.maker(averaged, 0)
+    squared = view.maker(mean_square, 0)
     base = None if squared is None else _squared(view, squared)
     if squared is None or base is None:
         return None
-    nodes = [root, shifted, averaged, squared]
+    nodes = [root, epsilon_add, mean_square, squared]
     centred = view.graph.nodes[view.graph.values[base].producer]
     is_centred = _is_centred(view, centred, free)
     if is_centred:
@@ -219,13 +219,13 @@ def _joined_by_sum(view: View, nodes: tuple[Node, ...], value: int | None, free:
     if value is None:
         return None
     seed = nodes[0]
-    added = view.graph.nodes[view.graph.values[view.origin(value)].producer]
-    if added.scope != seed.scope or not free(added.id) or not _adds_rows(view, added):
+    residual_add = view.graph.nodes[view.graph.values[view.origin(value)].producer]
+    if residual_add.scope != seed.scope or not free(residual_add.id) or not _adds_rows(view, residual_add):
         return None
     inside = {node.id for node in nodes}
     if any(reader.id not in inside for reader, _ in view.readers(view.origin(value))):
         return None
-    return [added, *nodes]
+    return [residual_add, *nodes]
 
 
 def _adds_rows(view: View, node: Node) -> bool:

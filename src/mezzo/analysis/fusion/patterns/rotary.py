@@ -19,26 +19,26 @@ def _rotary(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     if view.function(seed) is not Function.ADD or not view.is_float(seed):
         return None
     products = [view.maker(seed, operand) for operand in range(2)]
-    for straight, turned in (products, products[::-1]):
-        if straight is None or turned is None or straight is turned:
+    for straight, rotated in (products, products[::-1]):
+        if straight is None or rotated is None or straight is rotated:
             continue
-        half = _turned(view, straight, turned)
+        half = _turned(view, straight, rotated)
         if half is None:
             continue
-        inner = [straight, turned, *half]
+        inner = [straight, rotated, *half]
         if all(free(node.id) for node in inner) and all(view.sole_reader(node) is not None for node in inner[:4]):
             return [seed, *inner]
     return None
 
 
-def _turned(view: View, straight: Node, turned: Node) -> list[Node] | None:
+def _turned(view: View, straight: Node, rotated: Node) -> list[Node] | None:
     """Nodes that rotate the halves of a value before one multiplication (Concat, Neg, slices), if
     the other multiplies the same value; else None.
     """
-    if not view.function(straight) is view.function(turned) is Function.MULTIPLY:
+    if not view.function(straight) is view.function(rotated) is Function.MULTIPLY:
         return None
     for operand in range(2):
-        joined = view.maker(turned, operand)
+        joined = view.maker(rotated, operand)
         if joined is None or view.op(joined) != "Concat" or len(joined.inputs) != 2:
             continue
         negative, first = view.maker(joined, 0), view.maker(joined, 1)
