@@ -42,7 +42,7 @@ from mezzo.common.errors import MezzoError
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind, Role, Signature
-from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.opening import open_model
 from mezzo.onnx.run.run import JUDGING, Engine, Session
 from mezzo.tables.facts import Cost
@@ -140,7 +140,7 @@ def judge_step(step: Step, family: str, tallies: dict[tuple[str, str, DType], Ta
         try:
             reading = opened.read(formats[0])
             number = next(node.id for node in reading.graph.nodes if node.name == "step")
-            emulator = Emulator(opened, reading, formats, settings=JUDGING)
+            emulator = OnnxEmulator(opened, reading, formats, settings=JUDGING)
             plain = Session(step.model(), step.model().graph.input, Engine.ONNXRUNTIME, JUDGING)
         except MezzoError:
             continue  # the engine has no kernel for it, or the opset cannot be raised
@@ -187,7 +187,7 @@ def _compare(
     operands: list[Array | None],
     dtype: DType,
     is_own: bool,
-    emulator: Emulator,
+    emulator: OnnxEmulator,
     number: int,
     plain: Session,
     tally: Tally,
@@ -257,7 +257,7 @@ def _compare_tiled(step: Step, opened: Any, dtype: DType, tally: Tally) -> None:
         reading = opened.read(DType.FLOAT16)
         number = next(node.id for node in reading.graph.nodes if node.name == "step")
         try:
-            emulator = Emulator(opened, reading, [dtype], Accumulation(dtype, tile), settings=JUDGING)
+            emulator = OnnxEmulator(opened, reading, [dtype], Accumulation(dtype, tile), settings=JUDGING)
         except MezzoError:
             continue  # an opset below 13 that cannot be raised
         mine = emulator.run(step.feeds(operands), {number: dtype})["o0"]

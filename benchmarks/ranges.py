@@ -30,7 +30,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.api.ranges import ranges
 from mezzo.numerics.ranges.ranges import Accumulator
-from mezzo.onnx.measure.instruments import Instruments
+from mezzo.onnx.measure.instruments import OnnxInstruments
 from mezzo.onnx.opening import open_model
 
 CPU_FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16")
@@ -158,7 +158,7 @@ def measure_work(model: onnx.ModelProto, given: Feeds, rounds: int = 7) -> float
         session = onnxruntime.InferenceSession(
             model.SerializeToString(), onnxruntime.SessionOptions(), providers=["CPUExecutionProvider"]
         )
-        instruments = Instruments(open_model(model), given)
+        instruments = OnnxInstruments(open_model(model), given)
         accumulator = Accumulator(instruments.size)
         measured = least(lambda: accumulator.add(instruments.run(given, 0, 256), 0))
         return measured / least(lambda: session.run(None, given))
@@ -177,7 +177,7 @@ def time_plainly(model: onnx.ModelProto, feeds: Callable[[int], Feeds], batches:
 
 def time_measuring(model: onnx.ModelProto, feeds: Callable[[int], Feeds], batches: int) -> dict[str, float]:
     """Median time of a measuring run and of adding up what it showed, after two that do not count."""
-    load, instruments = timed(lambda: Instruments(open_model(model), feeds(0)))
+    load, instruments = timed(lambda: OnnxInstruments(open_model(model), feeds(0)))
     accumulator = Accumulator(instruments.size)
     sample = 128
     run_s, add_s = [], []

@@ -47,7 +47,7 @@ from mezzo.contracts.strategy import cost
 from mezzo.conversion.judged_model import judge_model
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind
-from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.opening import open_model
 from mezzo.onnx.run.run import emulated_session, native_session
 from mezzo.planner.options import read_options
@@ -159,14 +159,14 @@ def bisect(task: Task, problem: Problem, limit_s: float) -> Found:
 
 def tune(task: Task, problem: Problem) -> Found:
     """Let mezzo search."""
-    begin, samples, run = time.perf_counter(), 0, Emulator.run
+    begin, samples, run = time.perf_counter(), 0, OnnxEmulator.run
 
-    def counted(self: Emulator, feeds: Feeds, *rest: Any) -> Any:
+    def counted(self: OnnxEmulator, feeds: Feeds, *rest: Any) -> Any:
         nonlocal samples
         samples += len(next(iter(feeds.values())))
         return run(self, feeds, *rest)
 
-    with mock.patch.object(Emulator, "run", counted):
+    with mock.patch.object(OnnxEmulator, "run", counted):
         made = mezzo.tune(task.model, data=[task.seen], held_out=[task.unseen], max_error=task.budget)
     time_s = time.perf_counter() - begin
     passes = samples / len(next(iter(task.seen.values())))

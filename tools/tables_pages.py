@@ -21,7 +21,7 @@ from mezzo.tables import facts
 from mezzo.tables.ops import dialects, op_facts
 from mezzo.tables.policy import Lifting, Policy, Rule
 from mezzo.tables.rows import EVERY_VERSION
-from mezzo.tables.target import Listing, Refusal, Target
+from mezzo.tables.target import KernelListing, Refusal, Target
 
 T = TypeVar("T")
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -146,7 +146,7 @@ def _spell_target(target: Target) -> Iterator[str]:
         yield from _table(("operator", "reads", "hands on", "takes in", "source"), rows)
 
 
-def _spell_listing(listing: Listing) -> Iterator[str]:
+def _spell_listing(listing: KernelListing) -> Iterator[str]:
     yield f"Runs in {listing.dtype} ({_cite(listing.source, listing.since)}):\n"
     names = sorted(f"{_op(kernel.dialect, kernel.op)}{_versions(kernel.versions)}" for kernel in listing.kernels)
     yield f"{', '.join(names) or 'nothing'}.\n"

@@ -7,7 +7,7 @@ import pytest
 from aten_programs import Program, rows_of
 
 from mezzo.analysis.estimates import Estimates, estimate
-from mezzo.analysis.structure import View, structure_rules
+from mezzo.analysis.structure import StructureView, structure_rules
 from mezzo.analysis.structure.exact_masks import exact_masks
 from mezzo.analysis.structure.masks import mask_limits
 from mezzo.analysis.structure.saturating import saturated
@@ -17,8 +17,8 @@ from mezzo.ir.graph import Graph
 F16 = FORMATS[DType.FLOAT16]
 
 
-def view(graph: Graph, low: DType = DType.FLOAT16) -> View:
-    return View(graph=graph, rows=rows_of(graph), low=FORMATS[low])
+def view(graph: Graph, low: DType = DType.FLOAT16) -> StructureView:
+    return StructureView(graph=graph, rows=rows_of(graph), low=FORMATS[low])
 
 
 def found(graph: Graph, rule: str) -> set[str]:

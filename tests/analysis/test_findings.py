@@ -7,21 +7,23 @@ from dataclasses import replace
 import pytest
 from test_structure_rules import view
 
-from mezzo.analysis.structure import View
+from mezzo.analysis.structure import StructureView
 from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import DType
 from mezzo.planner.verdicts.findings import check_assumed, deny_measured, deny_suspected, notes_on_estimates
 from mezzo.plugins.discovery import policy
-from mezzo.tables.policy import Category, Evidence, Lift, NamedFinding, Policy, Verdict
+from mezzo.tables.policy import Category, Evidence, Lift, NamedFinding, NodeVerdict, Policy
 
-_PLAIN = Verdict(category=Category.ALLOW, rule="otherwise", because="nothing said")
+_PLAIN = NodeVerdict(category=Category.ALLOW, rule="otherwise", because="nothing said")
 _SOFTMAX = "in x 8\na = add x x\ne = exp a\nt = sum e\ny = div e t\nz = log y\nout z"
 # An exponential's constant beside it is out of range, which no data lifts.
 _RANGE = "in x 8\nconst w 8\na = add x w\nb = exp a\nout b"
 _ALL = policy("balanced")
 
 
-def judged(seen: View, policy: Policy = _ALL, before: Verdict = _PLAIN, **lifted: Evidence) -> Mapping[str, Verdict]:
+def judged(
+    seen: StructureView, policy: Policy = _ALL, before: NodeVerdict = _PLAIN, **lifted: Evidence
+) -> Mapping[str, NodeVerdict]:
     """Verdicts of a graph's nodes by name, all of them the same before."""
     verdicts = [before] * len(seen.graph.nodes)
     deny_suspected(seen, verdicts, policy, lifted)
@@ -44,9 +46,9 @@ def test_a_policy_heeds_the_findings_that_it_names() -> None:
 
 
 def test_the_first_finding_of_a_node_is_kept_and_beats_its_operators_own_rule() -> None:
-    before = Verdict(category=Category.DENY, rule="exponential", because="grows fast")
+    before = NodeVerdict(category=Category.DENY, rule="exponential", because="grows fast")
     assert judged(view(_SOFTMAX), before=before)["e"].rule == "softmax-decomposed"
-    kept = Verdict(category=Category.DENY, rule="tiny-constant", because="found before")
+    kept = NodeVerdict(category=Category.DENY, rule="tiny-constant", because="found before")
     assert judged(view(_SOFTMAX), before=kept)["e"] is kept
 
 
@@ -65,7 +67,7 @@ def test_no_data_lifts_what_no_data_answers() -> None:
 
 
 def test_what_is_denied_anyway_or_was_lifted_before_is_left_as_it_is() -> None:
-    denied = Verdict(category=Category.DENY, rule="exponential", because="grows fast")
+    denied = NodeVerdict(category=Category.DENY, rule="exponential", because="grows fast")
     lifted = replace(_PLAIN, lift=Lift("exponential", "before"))
     for before in (denied, lifted):
         assert judged(view(_SOFTMAX), before=before, e=Evidence("fits", fits=True))["e"] is before
@@ -82,10 +84,12 @@ def test_what_was_measured_denies_whatever_was_said() -> None:
         NamedFinding(node="gone", rule="overflow", because="is not there"),
     ]
     deny_measured(seen.graph, verdicts, findings, DType.FLOAT16)
-    assert verdicts[numbers["e"]] == Verdict(
+    assert verdicts[numbers["e"]] == NodeVerdict(
         category=Category.DENY, rule="overflow", because="reaches 7e4", cause=numbers["a"]
     )
-    assert verdicts[numbers["t"]] == Verdict(category=Category.DENY, rule="overflow", because="reaches 8e4", cause=None)
+    assert verdicts[numbers["t"]] == NodeVerdict(
+        category=Category.DENY, rule="overflow", because="reaches 8e4", cause=None
+    )
     assert verdicts[numbers["y"]].cause is None
     assert sum(verdict is not _PLAIN for verdict in verdicts) == 3
 

@@ -11,9 +11,9 @@ from random_problems import describe, legal_assignments, random_problem
 from mezzo.analysis.fusion import every_pattern
 from mezzo.analysis.fusion.partition import partition
 from mezzo.analysis.fusion.selector import tree
-from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Partition
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Inside, Partition
 from mezzo.analysis.fusion.uses import kernels_of_units, links_of_units
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.contracts.problem import Problem
 from mezzo.contracts.strategy import conversion_cost, cost
 from mezzo.formats.dtypes import DType
@@ -51,14 +51,16 @@ def random_split(seed: int, problem: Problem) -> Partition:
     for order in range(3):
         taken = frozenset(node.id for node in graph.nodes if rng.random() < 0.5)
 
-        def joins(view: View, node: Node, taken: frozenset[int] = taken) -> bool:
+        def joins(view: FusionView, node: Node, taken: frozenset[int] = taken) -> bool:
             return node.id in taken and node.kind is Kind.OP
 
         asks = random_constraint(rng, problem.line.beside)
         make = tree(joins)
-        row = Kernel(target="toy", order=order, make=make, source="", since="", constraint=asks, starts_at_end=True)
+        row = FusedKernel(
+            target="toy", order=order, make=make, source="", since="", constraint=asks, starts_at_end=True
+        )
         kernels.append((f"p{order}", replace(row, least=rng.choice([1, 2]))))
-    return partition(View(graph, (None,) * len(graph.nodes)), kernels, "toy")
+    return partition(FusionView(graph, (None,) * len(graph.nodes)), kernels, "toy")
 
 
 def with_random_units(seed: int, count: int, size: int) -> Problem:
@@ -182,15 +184,15 @@ def _spelled_cost(problem: Problem, levels: Sequence[int]) -> int:
 def chain_of(problem: Problem, constraint: Constraint) -> Kernels:
     """All operators of a problem as one unit."""
     split = partition(
-        View(problem.graph, (None,) * len(problem.graph.nodes)),
-        [("p", Kernel(target="toy", order=0, make=tree(_is_operator), source="", since="", constraint=constraint,
+        FusionView(problem.graph, (None,) * len(problem.graph.nodes)),
+        [("p", FusedKernel(target="toy", order=0, make=tree(_is_operator), source="", since="", constraint=constraint,
                       starts_at_end=True))],
         "toy",
     )  # fmt: skip
     return kernels_of_units(problem.graph, split, problem.line)
 
 
-def _is_operator(view: View, node: Node) -> bool:
+def _is_operator(view: FusionView, node: Node) -> bool:
     return node.kind is Kind.OP
 
 

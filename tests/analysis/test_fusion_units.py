@@ -15,9 +15,9 @@ from mezzo.analysis.fusion import every_pattern, kernels_of
 from mezzo.analysis.fusion.order import level_nodes, rank_nodes
 from mezzo.analysis.fusion.partition import partition
 from mezzo.analysis.fusion.selector import Free, Make
-from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Partition
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Inside, Partition
 from mezzo.analysis.fusion.uses import NO_UNIT, kernels_of_units, number_nodes, uses_inside, values_inside
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.formats.precision_line import line_of
 from mezzo.ir.graph import Graph
@@ -28,9 +28,9 @@ _TARGETS = sorted({kernel.target for pattern in every_pattern() for kernel in pa
 _SEEDS = st.integers(0, 2**32 - 1)
 
 
-def view_of(graph: Graph) -> View:
+def view_of(graph: Graph) -> FusionView:
     rows = (op_facts(n.signature.dialect).get(n.op) if n.kind is Kind.OP else None for n in graph.nodes)
-    return View(graph, tuple(rows))
+    return FusionView(graph, tuple(rows))
 
 
 def readers(graph: Graph, node: int) -> set[int]:
@@ -171,17 +171,17 @@ class Greedy:
 
 
 def greedy(salt: str) -> Make:
-    def make(view: View, free: Free) -> Greedy:
+    def make(view: FusionView, free: Free) -> Greedy:
         return Greedy(salt)
 
     return make
 
 
-def kernel(make: Make, order: int = 1, **changes: object) -> Kernel:
-    return replace(Kernel(target="toy", order=order, make=make, source="a test", since="now"), **changes)  # type: ignore[arg-type]  # its own fields
+def kernel(make: Make, order: int = 1, **changes: object) -> FusedKernel:
+    return replace(FusedKernel(target="toy", order=order, make=make, source="a test", since="now"), **changes)  # type: ignore[arg-type]  # its own fields
 
 
-def greedy_kernels(seed: int) -> list[tuple[str, Kernel]]:
+def greedy_kernels(seed: int) -> list[tuple[str, FusedKernel]]:
     """Two patterns, of which the second gets what the first leaves."""
     return [
         ("first", kernel(greedy(f"{seed} first"))),
@@ -193,7 +193,7 @@ def greedy_kernels(seed: int) -> list[tuple[str, Kernel]]:
 @given(seed=_SEEDS, size=st.integers(1, 40))
 def test_laws_hold_for_selectors_that_take_anything(seed: int, size: int) -> None:
     graph = random_graph(random.Random(seed), size)
-    check_laws(graph, partition(View(graph, (None,) * len(graph.nodes)), greedy_kernels(seed), "toy"))
+    check_laws(graph, partition(FusionView(graph, (None,) * len(graph.nodes)), greedy_kernels(seed), "toy"))
 
 
 @settings(max_examples=150, deadline=None)
@@ -203,8 +203,8 @@ def test_order_changes_nothing_for_selectors_that_take_anything(seed: int, size:
     graph = random_graph(rng, size)
     other = reordered(graph, rng)
     rows = (None,) * len(graph.nodes)
-    first = by_names(graph, partition(View(graph, rows), greedy_kernels(seed), "toy"))
-    assert first == by_names(other, partition(View(other, rows), greedy_kernels(seed), "toy"))
+    first = by_names(graph, partition(FusionView(graph, rows), greedy_kernels(seed), "toy"))
+    assert first == by_names(other, partition(FusionView(other, rows), greedy_kernels(seed), "toy"))
 
 
 def test_two_units_never_wait_for_each_other() -> None:
@@ -212,7 +212,7 @@ def test_two_units_never_wait_for_each_other() -> None:
     names = {"a1": (), "b1": (), "a2": ("a1", "b1"), "b2": ("b1", "a1")}
     graph = _graph_of(names)
     pairs = [("a", kernel(_joining("a1", "a2"))), ("b", kernel(_joining("b1", "b2")))]
-    split = partition(View(graph, (None,) * len(graph.nodes)), pairs, "toy")
+    split = partition(FusionView(graph, (None,) * len(graph.nodes)), pairs, "toy")
     assert by_names(graph, split) == {("a", frozenset({"a1", "a2"}))}
     check_laws(graph, split)
 
@@ -220,7 +220,7 @@ def test_two_units_never_wait_for_each_other() -> None:
 def test_node_that_would_close_a_circle_is_left_out() -> None:
     """a feeds c by way of b, which is no part: a and c cannot be one kernel."""
     graph = _graph_of({"a": (), "b": ("a",), "c": ("a", "b")})
-    split = partition(View(graph, (None,) * len(graph.nodes)), [("p", kernel(_joining("a", "c")))], "toy")
+    split = partition(FusionView(graph, (None,) * len(graph.nodes)), [("p", kernel(_joining("a", "c")))], "toy")
     assert not split.units
     assert [graph.nodes[node].name for node in split.alone] == ["a", "b", "c"]
 
@@ -228,7 +228,7 @@ def test_node_that_would_close_a_circle_is_left_out() -> None:
 def test_pattern_with_the_lower_order_takes_first() -> None:
     graph = _graph_of({"a": (), "b": ("a",), "c": ("b",)})
     rows = [("late", kernel(_joining("b", "c"), 2)), ("early", kernel(_joining("a", "b"), 1))]
-    split = partition(View(graph, (None,) * len(graph.nodes)), rows, "toy")
+    split = partition(FusionView(graph, (None,) * len(graph.nodes)), rows, "toy")
     assert by_names(graph, split) == {("early", frozenset({"a", "b"}))}
 
 
@@ -241,7 +241,7 @@ def test_what_a_filter_cuts_off_is_left_for_other_seeds() -> None:
             return [node for node in nodes if node.name != "c"]
 
     rows = [("p", kernel(lambda view, free: Cutting({"a", "b", "c", "d"})))]
-    split = partition(View(graph, (None,) * len(graph.nodes)), rows, "toy")
+    split = partition(FusionView(graph, (None,) * len(graph.nodes)), rows, "toy")
     assert by_names(graph, split) == {("p", frozenset({"a", "b"}))}
 
 
@@ -249,7 +249,7 @@ def test_uses_and_values_inside_a_unit_are_told() -> None:
     graph = _graph_of({"a": (), "b": ("a",), "c": ("a", "b")})
     formats = frozenset({DType.FLOAT16})
     tight = kernel(_joining("a", "b", "c"), constraint=Constraint(formats=formats))
-    split = partition(View(graph, (None,) * len(graph.nodes)), [("p", tight)], "toy")
+    split = partition(FusionView(graph, (None,) * len(graph.nodes)), [("p", tight)], "toy")
     columns = graph.columns
     inside = {
         (graph.nodes[node].name, graph.values[value].name)
@@ -266,7 +266,7 @@ def test_uses_and_values_inside_a_unit_are_told() -> None:
     line = line_of(HIGH, DType.FLOAT16)
     assert kernels_of_units(graph, split, line).takes_apart.sum() == 3
     loose = kernel(_joining("a", "b", "c"), constraint=Constraint(inside=Inside.FLOAT32, formats=formats))
-    split = partition(View(graph, (None,) * len(graph.nodes)), [("p", loose)], "toy")
+    split = partition(FusionView(graph, (None,) * len(graph.nodes)), [("p", loose)], "toy")
     mixed = kernels_of_units(graph, split, line)
     assert (mixed.takes_apart.sum(), mixed.reads_free.sum()) == (0, 3)
 
@@ -294,7 +294,7 @@ def test_time_grows_with_the_graph_and_no_faster() -> None:
     for size in (200, 1600):
         asked = 0
 
-        def ask(view: View, free: Free) -> Greedy:
+        def ask(view: FusionView, free: Free) -> Greedy:
             return Counting("x")
 
         class Counting(Greedy):
@@ -304,7 +304,7 @@ def test_time_grows_with_the_graph_and_no_faster() -> None:
                 return super()._says(*words)
 
         graph = random_graph(random.Random(1), size)
-        partition(View(graph, (None,) * len(graph.nodes)), [("p", kernel(ask))], "toy")
+        partition(FusionView(graph, (None,) * len(graph.nodes)), [("p", kernel(ask))], "toy")
         counts.append(asked / size)
     assert counts[1] < 1.5 * counts[0], "eight times the graph, at most half more questions per node"
 
@@ -347,5 +347,5 @@ class _Joining:
         return nodes
 
 
-def _joining(*names: str) -> Callable[[View, Free], _Joining]:
+def _joining(*names: str) -> Callable[[FusionView, Free], _Joining]:
     return lambda view, free: _Joining(set(names))

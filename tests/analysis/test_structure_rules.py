@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 
-from mezzo.analysis.structure import View, structure_rules
+from mezzo.analysis.structure import StructureView, structure_rules
 from mezzo.analysis.structure.masks import mask_limits
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.ir.nodes import Kind, Node, Role
@@ -39,7 +39,7 @@ ROWS: dict[str, OpFacts] = {
 }
 
 
-def view(text: str, **constants: tuple[float, ...]) -> View:
+def view(text: str, **constants: tuple[float, ...]) -> StructureView:
     """A graph under the rows of this file; constants by name get these values."""
     graph = toy_dialect.read(text)
     names = {value.name: number for number, value in enumerate(graph.values)}
@@ -51,10 +51,10 @@ def view(text: str, **constants: tuple[float, ...]) -> View:
         )
     graph = replace(graph, constants=held)
     rows = tuple(ROWS.get(node.op) if node.kind is Kind.OP else None for node in graph.nodes)
-    return View(graph=graph, rows=rows, low=FORMATS[F16])
+    return StructureView(graph=graph, rows=rows, low=FORMATS[F16])
 
 
-def found(rule: str, seen: View) -> dict[str, str | None]:
+def found(rule: str, seen: StructureView) -> dict[str, str | None]:
     """What a rule finds: nodes by name, and the node that caused it."""
     (search,) = [known.find for known in structure_rules() if known.name == rule]
     findings: Iterable[Finding] = list(search(seen))
@@ -63,7 +63,7 @@ def found(rule: str, seen: View) -> dict[str, str | None]:
     return {nodes[f.node].name: None if f.cause is None else nodes[f.cause].name for f in findings}
 
 
-def node_of(seen: View, name: str) -> Node:
+def node_of(seen: StructureView, name: str) -> Node:
     return seen.graph.nodes[seen.graph.by_name[name]]
 
 
@@ -115,9 +115,9 @@ def test_nodes_are_found_by_their_facts_and_functions_in_order() -> None:
 
 
 def test_search_is_made_once() -> None:
-    calls: list[View] = []
+    calls: list[StructureView] = []
 
-    def search(seen: View) -> int:
+    def search(seen: StructureView) -> int:
         calls.append(seen)
         return len(calls)
 

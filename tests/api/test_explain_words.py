@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_models import models
 
 import mezzo
-from mezzo.api.explain import Known, chain_of, find_meant
+from mezzo.api.explain import NameKind, chain_of, find_meant
 from mezzo.io.planfile import load_plan, save_plan
 
 _TWO_BLOCKS = """
@@ -45,25 +45,25 @@ def plan() -> mezzo.Plan:
 @pytest.mark.parametrize(
     ("word", "known", "names"),
     [
-        ("soft", Known.NODE, ["soft"]),
-        ("s", Known.MADE, ["soft"]),
-        ("y", Known.MADE, ["second"]),
-        ("w", Known.READ, ["first", "second"]),
-        ("table", Known.READ, ["look"]),
-        ("ids", Known.READ, ["look"]),
-        ("x", Known.MADE, ["input x"]),
-        ("input x", Known.NODE, ["input x"]),
-        ("MatMul", Known.OPERATOR, ["first", "second"]),
-        ("matmul", Known.OPERATOR, ["first", "second"]),
-        ("op:Mat*", Known.OPERATOR, ["first", "second"]),
-        ("enc.0", Known.REGION, ["first", "soft"]),
-        ("enc/0", Known.REGION, ["first", "soft"]),
-        ("enc", Known.REGION, ["first", "soft", "second"]),
-        ("s*", Known.PATTERN, ["sum", "soft", "second"]),
-        ("input*", Known.PATTERN, ["input x"]),
+        ("soft", NameKind.NODE, ["soft"]),
+        ("s", NameKind.MADE, ["soft"]),
+        ("y", NameKind.MADE, ["second"]),
+        ("w", NameKind.READ, ["first", "second"]),
+        ("table", NameKind.READ, ["look"]),
+        ("ids", NameKind.READ, ["look"]),
+        ("x", NameKind.MADE, ["input x"]),
+        ("input x", NameKind.NODE, ["input x"]),
+        ("MatMul", NameKind.OPERATOR, ["first", "second"]),
+        ("matmul", NameKind.OPERATOR, ["first", "second"]),
+        ("op:Mat*", NameKind.OPERATOR, ["first", "second"]),
+        ("enc.0", NameKind.REGION, ["first", "soft"]),
+        ("enc/0", NameKind.REGION, ["first", "soft"]),
+        ("enc", NameKind.REGION, ["first", "soft", "second"]),
+        ("s*", NameKind.PATTERN, ["sum", "soft", "second"]),
+        ("input*", NameKind.PATTERN, ["input x"]),
     ],
 )
-def test_a_word_stands_for_nodes(plan: mezzo.Plan, word: str, known: Known, names: list[str]) -> None:
+def test_a_word_stands_for_nodes(plan: mezzo.Plan, word: str, known: NameKind, names: list[str]) -> None:
     meant = find_meant(plan, word)
     assert (meant.known, [node.name for node in meant.nodes]) == (known, names)
 
@@ -89,7 +89,7 @@ def test_a_word_that_stands_for_none_is_asked_back(plan: mezzo.Plan, word: str, 
 def test_a_name_of_a_node_wins_over_all_else() -> None:
     model = _model()
     model.graph.node[0].name = "Softmax"
-    assert find_meant(mezzo.plan(model), "Softmax").known is Known.NODE
+    assert find_meant(mezzo.plan(model), "Softmax").known is NameKind.NODE
 
 
 def test_python_explains_one_node_and_asks_for_one_of_several(plan: mezzo.Plan) -> None:
@@ -124,4 +124,4 @@ def test_every_node_value_and_operator_of_any_model_is_taken(model: onnx.ModelPr
     made = [(value, makers) for value, makers in plan.names.makers.items() if set(makers) & plan.by_name.keys()]
     for value, makers in made[:5]:
         found = find_meant(plan, value)
-        assert found.known is Known.NODE or set(makers) & {one.name for one in found.nodes}
+        assert found.known is NameKind.NODE or set(makers) & {one.name for one in found.nodes}

@@ -19,7 +19,7 @@ from rich.console import Console
 import mezzo
 from mezzo.common.errors import InputError
 from mezzo.common.machine import Machine
-from mezzo.contracts.timings import Layer
+from mezzo.contracts.timings import LayerTime
 from mezzo.formats.dtypes import DType
 from mezzo.io import runtime_profiles
 from mezzo.numerics.measures import Comparison, DataSource, Interval, Ruling, Verdict
@@ -58,8 +58,8 @@ def row(name: str, median_ms: float, **more: object) -> FileTimes:
     return replace(plain, **more)  # type: ignore[arg-type]  # fields by name
 
 
-def layer(name: str, op: str, dtype: DType | None, time_ms: float, *, conversion: bool = False) -> Layer:
-    return Layer(name=name, op=op, dtype=dtype, is_conversion=conversion, time_ns=time_ms * 1e6, calls=1.0)
+def layer(name: str, op: str, dtype: DType | None, time_ms: float, *, conversion: bool = False) -> LayerTime:
+    return LayerTime(name=name, op=op, dtype=dtype, is_conversion=conversion, time_ns=time_ms * 1e6, calls=1.0)
 
 
 def answers(error: float, ruling: Ruling, because: str = "") -> Comparison:

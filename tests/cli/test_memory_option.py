@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 from command_lines import Run
 
-from mezzo.common.memory import Memory
+from mezzo.common.memory import MemoryLimit
 from mezzo.report.records.account import schema
 
 
@@ -35,7 +35,7 @@ def test_accounts_say_into_how_many_segments_a_model_was_cut(run: Run, monkeypat
 
     words = ("ranges", "model.onnx", "--data", "data.npz", "--batch", "4", "--json")
     plain = json.loads(run(*words).out)
-    monkeypatch.setattr(Memory, "room_bytes", lambda self: 40_000)
+    monkeypatch.setattr(MemoryLimit, "room_bytes", lambda self: 40_000)
     ran = run(*words, "--memory", "16GB")
     account = json.loads(ran.out)
     assert ran.code == 0
@@ -74,7 +74,7 @@ def test_what_cannot_be_is_one_line(
 
 @pytest.mark.usefixtures("model")
 def test_a_node_that_does_not_fit_leaves_nothing_behind(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Memory, "room_bytes", lambda self: 15_000)
+    monkeypatch.setattr(MemoryLimit, "room_bytes", lambda self: 15_000)
     for command in ("convert", "tune"):
         words = ("--max-error", "1e-3") if command == "tune" else ()
         ran = run(command, "model.onnx", "out.onnx", "--data", "data.npz", "--memory", "16GB", *words)

@@ -18,7 +18,7 @@ from command_lines import Run
 from rich.console import Console
 
 import mezzo
-from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
+from mezzo.numerics.calibrations import Calibrations, CalibratorRow, MetricScore
 from mezzo.numerics.measures import DataSource, Interval, Ruling, Verdict
 from mezzo.plugins.discovery import calibrators
 from mezzo.quantize import calibration
@@ -66,7 +66,7 @@ def classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def row_of(name: str, ruling: Ruling, error: float, quantized: int, score: Score, **more: float) -> CalibratorRow:
+def row_of(name: str, ruling: Ruling, error: float, quantized: int, score: MetricScore, **more: float) -> CalibratorRow:
     interval = Interval(error, error, error)
     verdict = Verdict(
         ruling=ruling, error=interval, budget=0.06, budget_source="8 eps", noise=0.0, because="output 'y' is off"
@@ -78,8 +78,8 @@ def row_of(name: str, ruling: Ruling, error: float, quantized: int, score: Score
 
 
 def two() -> Calibrations:
-    bold = Score("top-1", 0.86, Interval(0.04, 0.01, 0.07), True)
-    shy = Score("top-1", 0.9, Interval(0.0, -0.01, 0.01), True)
+    bold = MetricScore("top-1", 0.86, Interval(0.04, 0.01, 0.07), True)
+    shy = MetricScore("top-1", 0.9, Interval(0.0, -0.01, 0.01), True)
     return Calibrations(
         to="int8", target="onnxruntime-cpu", calibrated=DataSource("calib.npz", 1, 40), is_unseen=True,
         judged=DataSource("held.npz", 2, 200), scores=(("top-1", 0.9),), size_bytes=400_000, collecting_s=1.234,

@@ -9,7 +9,7 @@ import pytest
 
 from mezzo.common.errors import InputError
 from mezzo.common.machine import data_bounded, find_private_bytes
-from mezzo.common.memory import Memory, NoRoom, is_out_of_memory, memory, memory_at_hand
+from mezzo.common.memory import MemoryLimit, NoRoom, is_out_of_memory, memory, memory_at_hand
 from mezzo.common.message_style import MessageStyle, speaking_to
 from mezzo.common.sizes import read_size
 
@@ -92,7 +92,7 @@ def test_where_the_system_does_not_tell_nothing_is_bounded(tmp_path: Path) -> No
 
 def test_how_a_model_is_cut_is_told_once_and_again_where_it_is_cut_into_many_more() -> None:
     told: list[str] = []
-    held = Memory(bound_bytes=10, is_asked=True, tell=told.append)
+    held = MemoryLimit(bound_bytes=10, is_asked=True, tell=told.append)
     for segments, most in ((3, 1_900_000_000), (4, 2_000_000_000), (2, 10), (6, 50)):
         held.note_cut(segments, most)
     assert told == [

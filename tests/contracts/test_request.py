@@ -16,7 +16,7 @@ from mezzo.cli.options import options as cli
 from mezzo.cli.options.words import Written, spelled
 from mezzo.contracts.options import keywords
 from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
-from mezzo.contracts.options.option import NAMING_NODES, Form, Scope, about
+from mezzo.contracts.options.option import NAMING_NODES, Form, OptionScope, about
 from mezzo.contracts.options.request import Request, options_about, usual_settings
 from mezzo.planner.recording import describe_step
 from mezzo.report.text.conversion import settings_line
@@ -190,7 +190,7 @@ def test_verbs_hand_every_option_on(
 def test_command_line_has_every_option_with_help_and_hands_it_on(name: str) -> None:
     value, words = SAMPLES[name]
     assert cli.describe(name).help
-    options = cli.Options({name: words})
+    options = cli.CommandOptions({name: words})
     assert options.to_writing()[name] == value  # type: ignore[literal-required]
     word = spelled(next(option for option in fields(Request) if option.name == name))
     parts = () if isinstance(words, bool) else (shlex.quote(words if isinstance(words, str) else words[0]),)
@@ -199,14 +199,14 @@ def test_command_line_has_every_option_with_help_and_hands_it_on(name: str) -> N
 
 
 def test_follow_up_commands_repeat_everything_in_one_order() -> None:
-    words = cli.Options({name: words for name, (_, words) in SAMPLES.items()}).words("convert")
+    words = cli.CommandOptions({name: words for name, (_, words) in SAMPLES.items()}).words("convert")
     flags = [o for o in fields(Request) if about(o).form is Form.FLAG]
     single = [o for o in fields(Request) if isinstance(SAMPLES[o.name][1], str)]
     repeated = [o for o in fields(Request) if isinstance(SAMPLES[o.name][1], tuple)]
     assert [word for word in words if word.startswith("--")] == list(map(spelled, (*single, *repeated, *flags)))
     assert words[-3:] == ["--trust-external-paths", "--no-provenance", "--no-check"] and words[:2] == ["--to", "bf16"]
-    assert cli.Options().words("convert") == []
-    assert cli.Options({"opset": "auto"}).words("plan") == []
+    assert cli.CommandOptions().words("convert") == []
+    assert cli.CommandOptions({"opset": "auto"}).words("plan") == []
 
 
 @each_setting
@@ -229,7 +229,7 @@ def test_replay_forgets_no_option(name: str, tmp_path: Path) -> None:
     mezzo.convert(model(), plan=other, **{name: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", options_about(Scope.EVERY_NODE))
+@pytest.mark.parametrize("name", options_about(OptionScope.EVERY_NODE))
 def test_model_is_decided_anew_where_an_option_about_every_node_is_another(name: str) -> None:
     converted = mezzo.convert(model()).model
     plan = mezzo.plan(converted, **{name: SAMPLES[name][0]})  # type: ignore[arg-type]
@@ -263,6 +263,6 @@ def test_help_of_verbs_tells_every_option() -> None:
 def test_forms_that_name_nodes_are_those_of_options_about_single_nodes() -> None:
     """What a folder fits to each of its models: patterns that match nowhere in one are left out there."""
     of_nodes = {o.name for o in fields(Request) if about(o).form in NAMING_NODES}
-    assert of_nodes == set(options_about(Scope.SINGLE_NODES)) - {
+    assert of_nodes == set(options_about(OptionScope.SINGLE_NODES)) - {
         o.name for o in fields(Request) if about(o).form is Form.PORT_DTYPES
     }

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mezzo.contracts.segments import Course, Misfit, Segment, Step, crossing_bytes, cut_course
+from mezzo.contracts.segments import Course, Misfit, Segment, SegmentStep, crossing_bytes, cut_course
 
 # A step a line: what it reads, what it makes, the weights it takes, each with its size in MB, and `+4` for scratch. `!`
 # after a value: it cannot leave memory. `x` is given, `y` the result.
@@ -68,7 +68,7 @@ def course_of(text: str) -> Course:
                 makes.append(number)
                 kept |= {number} if name.endswith("!") else set()
         steps.append(
-            Step(reads=tuple(values[name] for name in reads), makes=tuple(makes), weights=tuple(takes)),
+            SegmentStep(reads=tuple(values[name] for name in reads), makes=tuple(makes), weights=tuple(takes)),
         )
         scratch.append(own)
     return Course(
@@ -128,7 +128,7 @@ def random_course(rng: random.Random, length: int) -> Course:
     for number in range(length):
         reads = {rng.randrange(max(0, number - 6), number + 1) for _ in range(rng.randint(1, 3))}
         weights = {rng.randrange(9) for _ in range(rng.randint(0, 2))}
-        steps.append(Step(reads=tuple(reads), makes=(number + 1,), weights=tuple(weights)))
+        steps.append(SegmentStep(reads=tuple(reads), makes=(number + 1,), weights=tuple(weights)))
     return Course(
         steps=steps,
         sizes_bytes=[rng.randint(0, 40) * MB for _ in range(length + 1)],

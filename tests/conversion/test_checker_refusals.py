@@ -9,7 +9,7 @@ import pytest
 
 import mezzo
 from mezzo.contracts.plans import Plan
-from mezzo.onnx.edit.checking import Standing
+from mezzo.onnx.edit.checking import OnnxValidity
 from mezzo.onnx.model import OnnxModel, suspects
 from mezzo.onnx.opening import open_model
 
@@ -160,7 +160,7 @@ def test_model_that_may_not_be_changed_at_all_comes_out_as_it_was(monkeypatch: p
 
 def test_model_that_is_not_valid_is_told_so_and_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OnnxModel, "find_fault", lambda self, model: "the result's")
-    monkeypatch.setattr(OnnxModel, "standing", Standing(None, "why " * 100))
+    monkeypatch.setattr(OnnxModel, "standing", OnnxValidity(None, "why " * 100))
     with pytest.raises(mezzo.ModelError) as caught:
         convert()
     assert str(caught.value) == f"the model is not valid ONNX: {'why ' * 75}; mend the model first"

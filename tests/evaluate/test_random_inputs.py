@@ -19,7 +19,7 @@ from mezzo.conversion.results import lab_of, open_source
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.evaluate.random_data import read_seed
 from mezzo.ir.input_roles import Part, Slot
-from mezzo.numerics.data.random_inputs import Sizes, choose_lengths
+from mezzo.numerics.data.random_inputs import AxisLengths, choose_lengths
 from mezzo.numerics.measures import Ruling
 
 Feeds = dict[str, Any]
@@ -115,14 +115,14 @@ def test_past_lengths_are_consistent() -> None:
         Slot(name="mask", dtype=None, lengths=("batch", "past_sequence + sequence")),
         Slot(name="keys", dtype=None, lengths=("batch", 2, "past_sequence", 4)),
     ]
-    shapes = choose_lengths(slots, Sizes())
+    shapes = choose_lengths(slots, AxisLengths())
     assert shapes == {"ids": (4, 16), "mask": (4, 16), "keys": (4, 2, 0, 4)}
-    assert choose_lengths(slots, Sizes(past=3))["mask"] == (4, 19)
+    assert choose_lengths(slots, AxisLengths(past=3))["mask"] == (4, 19)
 
 
 def test_an_open_axis_is_as_long_as_others_fix_it() -> None:
     slots = [Slot(name="a", dtype=None, lengths=(3, 5)), Slot(name="b", dtype=None, lengths=("n", 5))]
-    assert choose_lengths(slots, Sizes())["b"] == (3, 5)
+    assert choose_lengths(slots, AxisLengths())["b"] == (3, 5)
 
 
 def test_a_model_that_was_traced_at_one_length_is_fed_that_length() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mezzo.common.errors import InputError
-from mezzo.contracts.timings import Layer
+from mezzo.contracts.timings import LayerTime
 from mezzo.formats.dtypes import DType
 from mezzo.io import runtime_profiles
 from mezzo.io.layer_types import is_conversion, type_called
@@ -68,8 +68,8 @@ def save(folder: Path, document: object, name: str = "profile.json") -> Path:
 
 def layer(
     name: str, op: str, dtype: DType | None, time_us: float, calls: float = 1.0, *, conversion: bool = False
-) -> Layer:
-    return Layer(name=name, op=op, dtype=dtype, is_conversion=conversion, time_ns=time_us * 1e3, calls=calls)
+) -> LayerTime:
+    return LayerTime(name=name, op=op, dtype=dtype, is_conversion=conversion, time_ns=time_us * 1e3, calls=calls)
 
 
 def test_kernels_of_onnx_runtime_have_their_time_per_run_and_the_type_that_they_compute_in(tmp_path: Path) -> None:

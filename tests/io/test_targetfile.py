@@ -8,7 +8,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.io.targetfile import load_target, read_target
 from mezzo.plugins import discovery
 from mezzo.tables.ops import known_operators
-from mezzo.tables.target import Costs, Kernel, Listing, Target
+from mezzo.tables.target import Costs, KernelListing, KernelRow, Target
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 MODEL = "examples/digits/digits.onnx"
@@ -45,8 +45,8 @@ def test_list_of_kernels_refuses_what_it_does_not_name():
     found = read(
         '[[run]]\nformat = "bf16"\nops = ["MatMul, Add 7-14", "com.microsoft:Gelu 1"]\nbecause = "no kernel"\n'
     )
-    rows = (Kernel("onnx", "MatMul"), Kernel("onnx", "Add", (7, 14)), Kernel("com.microsoft", "Gelu", (1, 1)))
-    assert found.listings == (Listing(dtype=BF16, kernels=rows, because="no kernel", source="mine", since=""),)
+    rows = (KernelRow("onnx", "MatMul"), KernelRow("onnx", "Add", (7, 14)), KernelRow("com.microsoft", "Gelu", (1, 1)))
+    assert found.listings == (KernelListing(dtype=BF16, kernels=rows, because="no kernel", source="mine", since=""),)
     assert found.refusal("onnx", "Sin", 7, {}, BF16) is not None
     assert found.refusal("onnx", "MatMul", 13, {}, BF16) is None
     assert found.refusal("onnx", "Sin", 7, {}, F16) is None
@@ -58,7 +58,7 @@ def test_base_counts_where_the_file_says_nothing():
     assert found.refusals[1:] == base.refusals
     assert found.newest == base.newest and found.notes == base.notes and found.gains == base.gains
     by_dtype = {listing.dtype: listing for listing in found.listings}
-    assert by_dtype[BF16].kernels == (Kernel("onnx", "MatMul"),)
+    assert by_dtype[BF16].kernels == (KernelRow("onnx", "MatMul"),)
     assert [x for x in found.listings if x.dtype is F16] == [x for x in base.listings if x.dtype is F16]
 
 

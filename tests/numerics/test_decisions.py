@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from mezzo.formats.dtypes import FORMATS, DType
-from mezzo.numerics.metrics.decisions import Changed, Decisions
+from mezzo.numerics.metrics.decisions import Changed, DecisionChanges
 from mezzo.numerics.metrics.metrics import Meter
 from mezzo.numerics.verdicts import choose_budget
 
@@ -14,7 +14,7 @@ FORMATS_TRIED = (DType.FLOAT16, DType.BFLOAT16, DType.QUANTIZED8)
 
 
 def changed(want: Floats, found: Floats, dtype: DType, parts: int = 1, noise: float = 0.0) -> Changed:
-    decisions = Decisions(FORMATS[dtype])
+    decisions = DecisionChanges(FORMATS[dtype])
     for ours, theirs in zip(np.array_split(want, parts), np.array_split(found, parts), strict=True):
         decisions.add(ours, theirs, len(ours))
     return decisions.changed(choose_budget(None, dtype, 0.0).error, noise)
@@ -140,7 +140,7 @@ def test_a_number_per_row_of_a_table_is_a_score_of_a_token(seed: int) -> None:
     fmt = FORMATS[DType.BFLOAT16]
 
     def judged(*tables: int) -> Changed:
-        decisions = Decisions(fmt, tables)
+        decisions = DecisionChanges(fmt, tables)
         decisions.add(want, found, 1)
         return decisions.changed(choose_budget(None, DType.BFLOAT16, 0.0).error, 0.0)
 
@@ -151,7 +151,7 @@ def test_a_number_per_row_of_a_table_is_a_score_of_a_token(seed: int) -> None:
 
 def test_an_embedding_as_wide_as_a_table_has_rows_is_no_score() -> None:
     want = np.random.default_rng(0).standard_normal((64, 2000)).astype(np.float32)
-    decisions = Decisions(FORMATS[DType.FLOAT16], (2000,))
+    decisions = DecisionChanges(FORMATS[DType.FLOAT16], (2000,))
     decisions.add(want, -want, 64)
     assert decisions.changed(0.008, 0.0) == Changed()
 

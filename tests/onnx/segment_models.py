@@ -11,18 +11,18 @@ from onnx import TensorProto, helper, numpy_helper
 from switch_models import is_same
 
 from mezzo.common.errors import ContractError
-from mezzo.common.memory import Memory
+from mezzo.common.memory import MemoryLimit
 from mezzo.contracts.segments import Course, Segment, crossing_bytes
 from mezzo.onnx.run import segmented
 from mezzo.onnx.run.run import Engine, Session
-from mezzo.onnx.run.runtime import EMULATING, JUDGING, MEASURING, NATIVE, Settings
+from mezzo.onnx.run.runtime import EMULATING, JUDGING, MEASURING, NATIVE, SessionSettings
 from mezzo.onnx.run.segmented import Uncuttable, cut_model
 
 WAYS = (JUDGING, NATIVE, EMULATING, MEASURING)
 Feeds = Mapping[str, Any]
 
 
-def in_one_piece(model: onnx.ModelProto, feeds: list[Feeds], how: Settings) -> list[Mapping[str, Any]] | None:
+def in_one_piece(model: onnx.ModelProto, feeds: list[Feeds], how: SessionSettings) -> list[Mapping[str, Any]] | None:
     """Answers of one piece; None where ONNX Runtime does not run the model."""
     try:
         session = Session(model, model.graph.input, Engine.ONNXRUNTIME, how)
@@ -31,7 +31,7 @@ def in_one_piece(model: onnx.ModelProto, feeds: list[Feeds], how: Settings) -> l
         return None
 
 
-def in_segments(model: onnx.ModelProto, feeds: list[Feeds], how: Settings, place: int | None = None) -> Any:
+def in_segments(model: onnx.ModelProto, feeds: list[Feeds], how: SessionSettings, place: int | None = None) -> Any:
     """Answers of as many segments as can be, or of the two around a place, with the number of segments; None where the
     model cannot be cut.
     """
@@ -41,7 +41,7 @@ def in_segments(model: onnx.ModelProto, feeds: list[Feeds], how: Settings, place
         chosen = allowed if place is None else sorted({0, allowed[place % len(allowed)], allowed[-1]})
         return tuple(Segment(start, stop, 0) for start, stop in itertools.pairwise(chosen))
 
-    memory = Memory(bound_bytes=1, is_asked=False)
+    memory = MemoryLimit(bound_bytes=1, is_asked=False)
     result = cut_model(model, {}, how, memory)
     if result is None:
         return None

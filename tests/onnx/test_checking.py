@@ -117,7 +117,7 @@ def test_replayed_plan_says_it_once() -> None:
 
 def test_sound_model_passes_in_full() -> None:
     source = from_proto(_parse(_ONE + "{ h = Relu(x) y = Neg(h) }"))
-    assert checking.stand(source, may_crash=False) == checking.Standing(checking.Strictness.FULL, None)
+    assert checking.stand(source, may_crash=False) == checking.OnnxValidity(checking.Strictness.FULL, None)
 
 
 @pytest.mark.parametrize("where", ["graph", "body"])

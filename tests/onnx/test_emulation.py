@@ -16,7 +16,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.formats.precision_line import uniform
 from mezzo.io import planfile
 from mezzo.ir.nodes import Kind
-from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.opening import open_model
 from mezzo.onnx.run.run import Engine, check_fp8_survives, emulated_session, native_session
 from mezzo.onnx.run.runtime import JUDGING
@@ -59,7 +59,7 @@ def _run_low(model: onnx.ModelProto, dtype: DType, **feeds: np.ndarray) -> np.nd
     opened = open_model(model)
     reading = opened.read(DType.FLOAT16)
     low = [n.id for n in reading.graph.nodes if n.kind is Kind.OP and n.signature.dtype is HIGH]
-    emulator = Emulator(opened, reading, [dtype], settings=JUDGING)
+    emulator = OnnxEmulator(opened, reading, [dtype], settings=JUDGING)
     assert emulator.engine == Engine.ONNXRUNTIME.value
     result: np.ndarray = emulator.run(feeds, dict.fromkeys(low, dtype))["y"]
     return result

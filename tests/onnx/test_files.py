@@ -16,7 +16,7 @@ import mezzo
 from mezzo.common.errors import ContractError, InputError
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files import files, save, wire
-from mezzo.onnx.files.files import Source, from_proto, load
+from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.save import External, materialize, without_payloads
 
 RNG = np.random.default_rng(7)
@@ -98,7 +98,7 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if "mezzo" in path.name)
 
 
-def by_name(source: Source, name: str) -> onnx.TensorProto:
+def by_name(source: ModelSource, name: str) -> onnx.TensorProto:
     return next(tensor for tensor in source.model.graph.initializer if tensor.name == name)
 
 
@@ -137,7 +137,7 @@ def test_descent_table_matches_the_installed_onnx() -> None:
         assert found == dict(wire.NESTED.get(message, {})), name
 
 
-def test_every_road_keeps_every_bit(source: Source, model: onnx.ModelProto, tmp_path: Path) -> None:
+def test_every_road_keeps_every_bit(source: ModelSource, model: onnx.ModelProto, tmp_path: Path) -> None:
     assert raw(materialize(source.model, source.blobs)) == raw(model)
     for external in External:
         path = tmp_path / f"{external.value}.onnx"
@@ -148,7 +148,7 @@ def test_every_road_keeps_every_bit(source: Source, model: onnx.ModelProto, tmp_
     assert leftovers(tmp_path) == []
 
 
-def test_large_payloads_are_not_in_the_skeleton(source: Source, request: pytest.FixtureRequest) -> None:
+def test_large_payloads_are_not_in_the_skeleton(source: ModelSource, request: pytest.FixtureRequest) -> None:
     is_small = "small" in request.node.name
     assert (source.model.ByteSize() > LARGE.nbytes) == is_small
     assert (len(source.blobs) == 0) == is_small
@@ -165,7 +165,7 @@ def test_model_in_memory_is_never_changed(model: onnx.ModelProto) -> None:
     assert model.SerializeToString(deterministic=True) == before
 
 
-def test_arrays_and_chunks_give_the_payload(source: Source) -> None:
+def test_arrays_and_chunks_give_the_payload(source: ModelSource) -> None:
     assert np.array_equal(source.blobs.array(by_name(source, "large")), LARGE)
     assert np.array_equal(source.blobs.array(by_name(source, "floats")), MEDIUM.ravel())
     assert source.blobs.array(by_name(source, "packed")).shape == (10001,)
@@ -175,7 +175,7 @@ def test_arrays_and_chunks_give_the_payload(source: Source) -> None:
     assert np.array_equal(halves, np.linspace(-9, 9, 3000).astype(np.float16))
 
 
-def test_one_payload_is_stored_in_two_precisions(source: Source, tmp_path: Path) -> None:
+def test_one_payload_is_stored_in_two_precisions(source: ModelSource, tmp_path: Path) -> None:
     result = onnx.ModelProto()
     result.CopyFrom(source.model)
     low = result.graph.initializer.add()
@@ -230,7 +230,7 @@ def test_a_results_data_is_named_as_the_sources(tmp_path: Path, named: str, want
     assert sorted(os.listdir(tmp_path)) == sorted(["m.onnx", named, "out.onnx", wanted])
 
 
-def test_checker_accepts_a_skeleton_without_its_payloads(source: Source) -> None:
+def test_checker_accepts_a_skeleton_without_its_payloads(source: ModelSource) -> None:
     with without_payloads(source.model, source.blobs) as path:
         onnx.checker.check_model(path, full_check=True)
     assert not os.path.exists(path)
@@ -244,7 +244,7 @@ def test_retargeted_scalar_is_rounded_at_once() -> None:
     assert scalar.data_type == TensorProto.FLOAT16
 
 
-def test_input_is_only_overwritten_when_asked(source: Source, model: onnx.ModelProto, tmp_path: Path) -> None:
+def test_input_is_only_overwritten_when_asked(source: ModelSource, model: onnx.ModelProto, tmp_path: Path) -> None:
     if source.path is None:
         pytest.skip("a model in memory has no file")
     before = {path.name: path.read_bytes() for path in source.path.parent.iterdir()}

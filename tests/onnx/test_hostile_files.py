@@ -14,7 +14,7 @@ import mezzo
 from mezzo.common.errors import InputError, ModelError
 from mezzo.formats.dtypes import FLOATING
 from mezzo.onnx.files import files, wire
-from mezzo.onnx.files.files import Source, from_proto, load
+from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.magnitudes import facts
 from mezzo.onnx.files.save import materialize, save
 from mezzo.onnx.opset_steps.upgrade import upgrade
@@ -62,7 +62,7 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def use(path: Path) -> Source:
+def use(path: Path) -> ModelSource:
     source = load(path)
     for tensor in source.model.graph.initializer:
         if FROM_ONNX.get(tensor.data_type) in FLOATING:

@@ -247,7 +247,7 @@ def test_what_comes_out_does_not_grow_with_the_tensors() -> None:
     from mezzo.onnx.opening import open_model
 
     x = np.zeros(1_000_000, np.float32)
-    measured = instruments.Instruments(open_model(model), {"x": x})
+    measured = instruments.OnnxInstruments(open_model(model), {"x": x})
     assert len(measured.run({"x": x}, 0, 256).samples) == 2 * 256
 
 

@@ -15,7 +15,7 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.ir.nodes import Kind
-from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.run.run import native_session
 from mezzo.onnx.run.runtime import JUDGING
 from mezzo.plugins.discovery import policies, strategies
@@ -130,7 +130,7 @@ def test_clamped_weights_are_clamped_where_they_are_rounded(to: str) -> None:
 def test_switched_off_the_emulator_gives_the_bits_of_the_plain_model() -> None:
     model = read(f"g (float[4,4] x) => (float[4,4] y) <{_WEIGHT}> {{ a = MatMul(x, w)  b = Erf(a)  y = Add(b, x) }}")
     opened, reading = open_and_read(model)
-    got = Emulator(opened, reading, list(LOW_DTYPES.values()), settings=JUDGING).run({"x": _X}, {})
+    got = OnnxEmulator(opened, reading, list(LOW_DTYPES.values()), settings=JUDGING).run({"x": _X}, {})
     from mezzo.onnx.run.run import Session
 
     assert is_same(got["y"], Session(model, model.graph.input, None, JUDGING).run({"x": _X})["y"])
@@ -139,7 +139,7 @@ def test_switched_off_the_emulator_gives_the_bits_of_the_plain_model() -> None:
 def test_each_node_runs_in_its_own_format() -> None:
     model = read("g (float[N] x) => (float[N] y) { a = Mul(x, x)  b = Add(a, x)  y = Sub(b, a) }")
     opened, reading = open_and_read(model)
-    emulator = Emulator(opened, reading, [DType.FLOAT16, DType.BFLOAT16], settings=JUDGING)
+    emulator = OnnxEmulator(opened, reading, [DType.FLOAT16, DType.BFLOAT16], settings=JUDGING)
     first, second, third = operators(reading)
     x = np.random.default_rng(7).standard_normal(1000).astype(np.float32)
     half, brain = (lambda v: v.astype(np.float16).astype(np.float32)), _brain
@@ -166,7 +166,7 @@ def test_inputs_outputs_and_ties_have_switches() -> None:
     ):  # fmt: skip
         opened, reading = open_and_read(model)
         number = next(n.id for n in reading.graph.nodes if n.kind is kind and n.signature.dtype is HIGH)
-        emulator = Emulator(opened, reading, [DType.BFLOAT16], settings=JUDGING)
+        emulator = OnnxEmulator(opened, reading, [DType.BFLOAT16], settings=JUDGING)
         got = emulator.run({"x": x, "n": np.int64(2)}, {number: DType.BFLOAT16})["y"]
         # k = 2: 3 x was summed as x + x + x, with two roundings.
         np.testing.assert_allclose(got, expected, rtol=2 * 2.0**-23, atol=0)
@@ -176,7 +176,7 @@ def test_inputs_outputs_and_ties_have_switches() -> None:
 def test_extra_outputs_are_values_of_the_main_graph() -> None:
     model = read("g (float[N] x) => (float[N] y) { a = Mul(x, x)  y = Neg(a) }")
     opened, reading = open_and_read(model)
-    emulator = Emulator(opened, reading, [DType.BFLOAT16], extra_outputs=["a", "x", "y"], settings=JUDGING)
+    emulator = OnnxEmulator(opened, reading, [DType.BFLOAT16], extra_outputs=["a", "x", "y"], settings=JUDGING)
     low = {operators(reading)[0]: DType.BFLOAT16}
     x = np.float32([1.01, 3.3])
     got = emulator.run({"x": x}, low)
@@ -185,14 +185,14 @@ def test_extra_outputs_are_values_of_the_main_graph() -> None:
     assert is_same(got["x"], x)
     opened, reading = open_and_read(model)
     with pytest.raises(InputError, match=r"^extra output 'b' is no value of the main graph; name one "):
-        Emulator(opened, reading, [DType.BFLOAT16], extra_outputs=["b"])
+        OnnxEmulator(opened, reading, [DType.BFLOAT16], extra_outputs=["b"])
 
 
 def test_wrong_assignments_say_which_node() -> None:
     model = read("g (float16[N] x) => (float[N] y, int64[1] s) { c = Cast<to=1>(x)  y = Mul(c, c)  s = Shape(c) }")
     opened, reading = open_and_read(model)
     graph = reading.graph
-    emulator = Emulator(opened, reading, [DType.FLOAT16], settings=JUDGING)
+    emulator = OnnxEmulator(opened, reading, [DType.FLOAT16], settings=JUDGING)
     feeds = {"x": np.float16([1])}
     by_op = {node.op: node.id for node in graph.nodes if node.kind is Kind.OP}
     with pytest.raises(InputError, match=r"^node 'Mul:y': this emulator was not made for bf16; its formats are f16$"):
@@ -213,12 +213,12 @@ def test_an_opset_without_the_cast_is_raised_or_refused() -> None:
     opened, reading = open_and_read(model)
     x = np.float32([1.07])  # 1.125 in the format, its square 1.265625
     low = dict.fromkeys(operators(reading), DType.FLOAT8E4M3FN)
-    assert Emulator(opened, reading, [DType.FLOAT8E4M3FN], settings=JUDGING).run({"x": x}, low)["y"] == [1.25]
+    assert OnnxEmulator(opened, reading, [DType.FLOAT8E4M3FN], settings=JUDGING).run({"x": x}, low)["y"] == [1.25]
     stuck = read("g (float[2,2] x) => (float[2,2] y) { h, m = Dropout(x) y = Mul(h, m) }", 9, 4)  # what m holds is open
     native_session(stuck)  # a sound model
     opened, reading = open_and_read(stuck)
     with pytest.raises(ContractError, match=r"^the model has opset 9 and emulating bf16 takes opset 13, but node 'h' "):
-        Emulator(opened, reading, [DType.BFLOAT16])
+        OnnxEmulator(opened, reading, [DType.BFLOAT16])
 
 
 def test_names_of_the_model_cannot_clash_with_those_of_switches() -> None:

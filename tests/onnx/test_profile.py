@@ -17,7 +17,7 @@ from mezzo.contracts.profiles import Effort
 from mezzo.onnx.profile import jobs, runtimes
 from mezzo.onnx.profile.attribution import groups_of, share_out
 from mezzo.onnx.profile.feedfiles import read_feeds, write_feeds
-from mezzo.onnx.profile.jobs import Kernel
+from mezzo.onnx.profile.jobs import KernelTime
 from mezzo.onnx.profile.nodes import profile_models, profile_nodes, time_model
 from mezzo.onnx.profile.prepare import Prepared, prepare
 from mezzo.onnx.profile.runtimes import profiling_version
@@ -63,8 +63,8 @@ def by_name(model: onnx.ModelProto) -> Prepared:
 
 def kernel(
     name: str, op: str = "Op", *, held: tuple[str, ...] = (), makes: tuple[str, ...] = (), feeds: tuple[int, ...] = ()
-) -> Kernel:
-    return Kernel(names=(name, *held), op=op, makes=makes, feeds=feeds, time_ns=100.0, spread_ns=1.0, calls=1.0)
+) -> KernelTime:
+    return KernelTime(names=(name, *held), op=op, makes=makes, feeds=feeds, time_ns=100.0, spread_ns=1.0, calls=1.0)
 
 
 # -- the copy ---------------------------------------------------------------------------------------------------------

@@ -20,18 +20,18 @@ from switch_models import read
 
 import mezzo
 from mezzo.common.machine import find_private_bytes, give_back_memory
-from mezzo.common.memory import Memory, NoRoom
+from mezzo.common.memory import MemoryLimit, NoRoom
 from mezzo.common.memory import memory as memory_of
 from mezzo.onnx.files import files, runnable_model
 from mezzo.onnx.files.weights import let_go
 from mezzo.onnx.run import segmented
 from mezzo.onnx.run.run import Engine, Session
-from mezzo.onnx.run.runtime import JUDGING, NATIVE, Settings
+from mezzo.onnx.run.runtime import JUDGING, NATIVE, SessionSettings
 from mezzo.onnx.run.segmented import Segmented, cut_model
 
 
-def cut_into(bound_bytes: int, *, is_asked: bool = False) -> tuple[Segmented, Memory]:
-    memory = Memory(bound_bytes=bound_bytes, is_asked=is_asked)
+def cut_into(bound_bytes: int, *, is_asked: bool = False) -> tuple[Segmented, MemoryLimit]:
+    memory = MemoryLimit(bound_bytes=bound_bytes, is_asked=is_asked)
     result = cut_model(deep(), {}, JUDGING, memory)
     assert result is not None, "it can be cut"
     return result, memory
@@ -51,7 +51,7 @@ def test_all_batches_go_through_a_segment_before_the_next_is_loaded(monkeypatch:
     assert memory.segments == 4
     loaded, load = list[str](), segmented.load_piece
 
-    def noted(model: onnx.ModelProto, how: Settings) -> Any:
+    def noted(model: onnx.ModelProto, how: SessionSettings) -> Any:
         loaded.append(model.graph.node[0].name)
         return load(model, how)
 
@@ -73,7 +73,7 @@ def test_longer_batches_are_measured_anew() -> None:
 
 def test_a_node_that_does_not_fit_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     result, _ = cut_into(50_000_000, is_asked=True)
-    monkeypatch.setattr(Memory, "room_bytes", lambda self: 100_000)
+    monkeypatch.setattr(MemoryLimit, "room_bytes", lambda self: 100_000)
     with pytest.raises(NoRoom) as told:
         result.compute([rows(4096)])
     assert str(told.value) == (
@@ -88,7 +88,7 @@ def test_where_kernels_take_more_than_was_thought_it_is_cut_anew(monkeypatch: py
     assert memory.segments == 0, "it fits"
     load = segmented.load_piece
 
-    def picky(model: onnx.ModelProto, how: Settings) -> Any:
+    def picky(model: onnx.ModelProto, how: SessionSettings) -> Any:
         if len(model.graph.node) > 5:
             raise RuntimeError("Failed to allocate memory for requested buffer")
         return load(model, how)
@@ -105,7 +105,7 @@ def test_a_session_answers_what_was_prepared_and_what_was_not(monkeypatch: pytes
     model, feeds = deep(), [rows(4, seed) for seed in range(4)]
     expected = in_one_piece(model, feeds, NATIVE)
     assert expected is not None
-    monkeypatch.setattr(Memory, "room_bytes", lambda self: 60_000)
+    monkeypatch.setattr(MemoryLimit, "room_bytes", lambda self: 60_000)
     with memory_of("4GB"):
         session = Session(model, model.graph.input, Engine.ONNXRUNTIME, NATIVE)
         assert session.width == 1, "not known before the first run"
@@ -119,7 +119,7 @@ def test_a_session_answers_what_was_prepared_and_what_was_not(monkeypatch: pytes
 
 def test_what_cannot_be_cut_runs_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     model = read("g (float[N] x) => (seq(float[N]) s) { a = Relu(x)  s = SequenceConstruct(x, a) }")
-    monkeypatch.setattr(Memory, "room_bytes", lambda self: 1)
+    monkeypatch.setattr(MemoryLimit, "room_bytes", lambda self: 1)
     with memory_of("4GB") as held:
         session = Session(model, model.graph.input, Engine.ONNXRUNTIME, NATIVE)
         (answer,) = session.run({"x": np.array([-1, 2], np.float32)}).values()
@@ -128,11 +128,11 @@ def test_what_cannot_be_cut_runs_in_one_piece(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_pieces_that_do_not_load_leave_the_model_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(model: onnx.ModelProto, how: Settings) -> Any:
+    def broken(model: onnx.ModelProto, how: SessionSettings) -> Any:
         raise RuntimeError("This is an invalid model")
 
     monkeypatch.setattr(segmented, "load_piece", broken)
-    monkeypatch.setattr(Memory, "room_bytes", lambda self: 60_000)
+    monkeypatch.setattr(MemoryLimit, "room_bytes", lambda self: 60_000)
     expected = in_one_piece(deep(), [rows(4)], NATIVE)
     assert expected is not None
     with memory_of("4GB"):
@@ -201,7 +201,7 @@ def test_verbs_say_the_same(is_mapped: bool, tmp_path: Path, monkeypatch: pytest
         ]
 
     expected = ask()
-    monkeypatch.setattr(Memory, "room_bytes", lambda self: 1_700_000)
+    monkeypatch.setattr(MemoryLimit, "room_bytes", lambda self: 1_700_000)
     with mezzo.memory("16GB") as held:
         found = ask()
     assert held.segments >= 3

@@ -17,8 +17,8 @@ from segment_models import (
 )
 from switch_models import read
 
-from mezzo.common.memory import Memory
-from mezzo.onnx.run.runtime import JUDGING, MEASURING, Settings
+from mezzo.common.memory import MemoryLimit
+from mezzo.onnx.run.runtime import JUDGING, MEASURING, SessionSettings
 from mezzo.onnx.run.segmented import cut_model
 
 
@@ -61,7 +61,7 @@ def test_most_random_models_are_cut_into_many() -> None:
 
 
 @pytest.mark.parametrize("how", WAYS, ids=str)
-def test_a_network_cut_everywhere_answers_the_same(how: Settings) -> None:
+def test_a_network_cut_everywhere_answers_the_same(how: SessionSettings) -> None:
     rng = np.random.default_rng(4)
     feeds = [{"x": rng.standard_normal((count, 3, 16, 16)).astype(np.float32)} for count in (4, 1, 9)]
     model = network(3)
@@ -118,4 +118,4 @@ def test_every_kind_of_value_crosses_or_stays(is_fed: bool) -> None:
 
 def test_what_takes_or_gives_sequences_is_run_in_one_piece() -> None:
     model = read("g (float[N] x) => (seq(float[N]) s) { a = Relu(x)  s = SequenceConstruct(x, a) }")
-    assert cut_model(model, {}, JUDGING, Memory(bound_bytes=1, is_asked=False)) is None
+    assert cut_model(model, {}, JUDGING, MemoryLimit(bound_bytes=1, is_asked=False)) is None

@@ -22,7 +22,7 @@ from mezzo.common.errors import InputError, ModelError
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
 from mezzo.numerics.statistics.noise import Shaker
-from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.files import files, runnable_model, weights
 from mezzo.onnx.files.blobs import CHUNK_BYTES, Blobs
 from mezzo.onnx.files.marks import mark_quantized, mark_rounded, mark_widened
@@ -30,7 +30,7 @@ from mezzo.onnx.files.quantized_payloads import payload_of
 from mezzo.onnx.opening import Opened, open_model
 from mezzo.onnx.protos.rounding import STORAGE, round_through
 from mezzo.onnx.run import run
-from mezzo.onnx.run.runtime import JUDGING, Settings
+from mezzo.onnx.run.runtime import JUDGING, SessionSettings
 
 # Matrices are of more than stays in a model, and products of so few numbers that engines sum them in one piece: of more
 # they sum repacked weights in other pieces.
@@ -272,10 +272,10 @@ def test_any_assignment_of_a_random_model_runs_the_same(in_files: None, pair: tu
         reading = opened.read(DType.FLOAT16)
         chosen = {number: rng.choice(formats) for number in operators(reading) if rng.random() < 0.6}
         limits = {v: 1000.0 for v in range(len(reading.graph.values)) if rng.random() < 0.2}
-        mapped = Emulator(opened, reading, formats, limits=limits, settings=JUDGING)
+        mapped = OnnxEmulator(opened, reading, formats, limits=limits, settings=JUDGING)
         found = [mapped.run(feeds, low) for low in (chosen, {}, chosen)]
         patch.setattr(runnable_model, "MAPPED_FROM", 1 << 60)
-        held = Emulator(opened, opened.read(DType.FLOAT16), formats, limits=limits, settings=JUDGING)
+        held = OnnxEmulator(opened, opened.read(DType.FLOAT16), formats, limits=limits, settings=JUDGING)
         expected = [held.run(feeds, low) for low in (chosen, {}, chosen)]
     for wanted, answers in zip(expected, found, strict=True):
         assert all(is_same(wanted[name], answers[name]) for name in wanted), f"seed {pair}"
@@ -306,8 +306,8 @@ def test_a_weight_is_rounded_once_for_all_who_run_it(tmp_path: Path, monkeypatch
         read.append(blob.size_bytes)
         return chunks(self, blob, buffers)
 
-    def emulator() -> Emulator:
-        return Emulator(opened, opened.read(DType.FLOAT16), [DType.FLOAT16])
+    def emulator() -> OnnxEmulator:
+        return OnnxEmulator(opened, opened.read(DType.FLOAT16), [DType.FLOAT16])
 
     first = emulator()
     monkeypatch.setattr(Blobs, "read_chunks", counted)
@@ -344,7 +344,7 @@ def test_temporary_files_have_no_names(tmp_path: Path, monkeypatch: pytest.Monke
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     opened = open_by("streamed", tmp_path, monkeypatch)
-    emulator = Emulator(opened, opened.read(DType.FLOAT16), [DType.FLOAT16])
+    emulator = OnnxEmulator(opened, opened.read(DType.FLOAT16), [DType.FLOAT16])
     assert emulator.run(FEEDS[0], {}) and not list(folder.iterdir())
 
 
@@ -489,7 +489,7 @@ def test_a_kernel_that_wants_fixed_weights_gets_them(tmp_path: Path, monkeypatch
     expected = opened.lab.native()(FEEDS[0])
     load, tried = run.load_runtime, []
 
-    def picky(model: onnx.ModelProto, settings: Settings) -> Any:
+    def picky(model: onnx.ModelProto, settings: SessionSettings) -> Any:
         tried.append(len(model.graph.input))
         if any(port.name == "shared" for port in model.graph.input):
             raise RuntimeError("the weight must be a constant initializer")

@@ -22,7 +22,7 @@ from mezzo.plugins import discovery
 from mezzo.tables.facts import OpFacts
 from mezzo.tables.ops import dialects, op_facts
 from mezzo.tables.policy import Category, Policy, rule
-from mezzo.tables.target import Listing, Target, kernels
+from mezzo.tables.target import KernelListing, Target, kernels
 
 FP6, INT4 = DType.FLOAT6E3M2, DType.INT4
 # As their rows in the table of formats would be; INT4 stands for whole numbers that are scaled.
@@ -217,7 +217,9 @@ def test_rows_that_name_a_format_are_heeded_in_it() -> None:
     running = Target(
         name="t",
         summary="",
-        listings=(Listing(dtype=FP6, kernels=kernels("onnx", "MatMul"), because="none", source="table", since=""),),
+        listings=(
+            KernelListing(dtype=FP6, kernels=kernels("onnx", "MatMul"), because="none", source="table", since=""),
+        ),
     )
     assert running.refusal("onnx", "MatMul", 13, {}, FP6) is None
     assert running.refusal("onnx", "Sin", 13, {}, FP6) is not None

@@ -18,7 +18,7 @@ from mezzo.planner.choices.choosing import refusal_of
 from mezzo.planner.plan_options import ErrorPrice
 from mezzo.planner.planner import judge, matcher, rows_of
 from mezzo.plugins.discovery import policy, target
-from mezzo.tables.policy import GRANTED, Category, NamedFinding, Policy, Verdict, rule
+from mezzo.tables.policy import GRANTED, Category, NamedFinding, NodeVerdict, Policy, rule
 from mezzo.tables.target import Refusal, Target
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
@@ -179,14 +179,14 @@ def test_include_and_exclude_have_the_last_word() -> None:
     graph = toy_dialect.read(TEXT)
     asked = planning(include=("op:explode", "p"), exclude=("p",))
     found = told(judge(graph, asked), graph)
-    assert found["e"] == Verdict(
+    assert found["e"] == NodeVerdict(
         category=Category.ALLOW,
         rule="include",
         because="the user asked so with --include 'op:explode'",
         cause=None,
         worth=4 * GRANTED,
     )
-    assert found["p"] == Verdict(
+    assert found["p"] == NodeVerdict(
         category=Category.DENY, rule="exclude", because="the user asked so with --exclude 'p'", cause=None, worth=0
     )
     with pytest.raises(InputError) as caught:
@@ -212,9 +212,13 @@ def test_regions_are_kept_or_fixed() -> None:
     judged = judge(graph, asked)
     found, held = told(judged, graph), choices(graph, asked)
     words = "the user asked so with --{} {!r}"
-    assert found["h"] == Verdict(category=Category.DENY, rule="keep-region", because=words.format("keep-region", "h"))
-    assert found["m"] == Verdict(category=Category.ALLOW, rule="fix-region", because=words.format("fix-region", "m"))
-    assert found["p"] == Verdict(category=Category.DENY, rule="fix-region", because=words.format("fix-region", "p"))
+    assert found["h"] == NodeVerdict(
+        category=Category.DENY, rule="keep-region", because=words.format("keep-region", "h")
+    )
+    assert found["m"] == NodeVerdict(
+        category=Category.ALLOW, rule="fix-region", because=words.format("fix-region", "m")
+    )
+    assert found["p"] == NodeVerdict(category=Category.DENY, rule="fix-region", because=words.format("fix-region", "p"))
     assert [held[name] for name in "hmp"] == [Choice.HIGH, Choice.LOW, Choice.HIGH]
     assert notes_of(judged) == ()
 
@@ -249,8 +253,8 @@ def test_what_data_has_shown_denies_by_name() -> None:
         NamedFinding(node="nobody", rule="data-overflow", because=""),
     )
     verdicts = told(judge(graph, planning(found=found)), graph)
-    assert verdicts["h"] == Verdict(category=Category.DENY, rule="data-overflow", because="too large", cause=3)
-    assert verdicts["m"] == Verdict(category=Category.DENY, rule="data-vanishes", because="too small", cause=None)
+    assert verdicts["h"] == NodeVerdict(category=Category.DENY, rule="data-overflow", because="too large", cause=3)
+    assert verdicts["m"] == NodeVerdict(category=Category.DENY, rule="data-vanishes", because="too small", cause=None)
     assert verdicts["p"].rule == "no-float"
 
 

@@ -11,7 +11,7 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role
 from mezzo.planner.planner import rows_of
 from mezzo.planner.verdicts.promotion import UNTROUBLED, untroubled
-from mezzo.tables.policy import GRANTED, Category, Verdict
+from mezzo.tables.policy import GRANTED, Category, NodeVerdict
 
 F16 = DType.FLOAT16
 CHAIN = "in x 8\na = plus x x\nb = plus a a\nc = move b\nout c"
@@ -32,7 +32,7 @@ def promoted(
         category = Category.DENY if node.name in deny.split() else category
         choices.append(choice)
         verdicts.append(
-            Verdict(category=category, rule="rule", because="", cause=None, worth=(worth or {}).get(node.name, 0))
+            NodeVerdict(category=category, rule="rule", because="", cause=None, worth=(worth or {}).get(node.name, 0))
         )
     return [graph.nodes[number].name for number in untroubled(graph, rows_of(graph), verdicts, choices, F16)]
 
@@ -136,5 +136,7 @@ def test_values_of_other_dtypes_join_nobody() -> None:
 
 def test_what_is_said_of_a_promoted_operator() -> None:
     words = "nothing in this region needs f32, and low was asked for"
-    assert Verdict(category=Category.ALLOW, rule="untroubled", because=words, cause=None, worth=GRANTED) == UNTROUBLED
+    assert (
+        NodeVerdict(category=Category.ALLOW, rule="untroubled", because=words, cause=None, worth=GRANTED) == UNTROUBLED
+    )
     assert HIGH is DType.FLOAT32

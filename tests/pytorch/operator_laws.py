@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from mezzo.aten.marks import KEY
-from mezzo.aten.program import Held, Program
+from mezzo.aten.program import Program, ProgramTensor
 from mezzo.planner.options import Options
 from mezzo.torch.compiler.rewriting import rewrite
 from mezzo.torch.compiler.settings import read_settings
@@ -118,7 +118,7 @@ def planned(call: Call, word: str | None, to: str, with_weights: bool) -> list[A
     weights = {}
     if with_weights:
         held = [(one, real) for one, real in list(zip(inputs, tensors, strict=True))[1:] if real.is_floating_point()]
-        weights = {one.name: Held(one.name, lambda real=real: real) for one, real in held}  # type: ignore[misc]
+        weights = {one.name: ProgramTensor(one.name, lambda real=real: real) for one, real in held}  # type: ignore[misc]
     rewrite(Program(graph=module.graph, owner=module, weights=weights, name="one operator"), _options(to))
     module.recompile()
 

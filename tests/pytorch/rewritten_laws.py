@@ -16,7 +16,7 @@ from mezzo.aten.program import Program, attribute_of
 from mezzo.aten.read.retype import fake_mode_of, run_fake
 from mezzo.formats.dtypes import HIGH
 from mezzo.ir.nodes import Kind
-from mezzo.torch.compiler.rewriting import Planned
+from mezzo.torch.compiler.rewriting import RewrittenGraph
 
 tree_leaves = torch.utils._pytree.tree_leaves
 
@@ -68,7 +68,7 @@ def _sharing(given: Mapping[fx.Node, Any]) -> dict[fx.Node, list[str]]:
     return shared
 
 
-def disobeyed(planned: Planned) -> list[str]:
+def disobeyed(planned: RewrittenGraph) -> list[str]:
     """Operators of a graph, not of a body, that run in another format than the region around them asks for."""
     precisions = {node.name: node.precision.compute for node in planned.plan.nodes}
     low = planned.reading.low

@@ -21,7 +21,7 @@ import mezzo.torch.compiler.subgraphs
 from mezzo.aten.program import Program
 from mezzo.planner.options import Options
 from mezzo.torch import precision
-from mezzo.torch.compiler.rewriting import Planned, rewrite
+from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
     """What is wrong with the graphs that a test has rewritten."""
     found = Found()
 
-    def noting(program: Program, options: Options) -> Planned:
+    def noting(program: Program, options: Options) -> RewrittenGraph:
         before = set(stale(program))
         made = rewrite(program, options)
         found.graphs += 1

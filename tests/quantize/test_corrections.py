@@ -20,7 +20,7 @@ from mezzo.evaluate.model_data import open_model_data
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
 from mezzo.io.corrections import read_corrections, spell_corrections
-from mezzo.onnx.measure.pairs import Pair, Side
+from mezzo.onnx.measure.pairs import ModelRole, OnnxPair
 from mezzo.quantize.arithmetic.parameters import is_guarded
 from mezzo.quantize.paired_error_test import Errors, Trials
 
@@ -311,14 +311,14 @@ def test_the_reference_answers_once_however_many_results_are_tried(monkeypatch: 
     dataset = open_model_data(source, batches(1, count=3, size=2), labels=(), batch_size=None)
     results = [model(2), model(3), model(1)]
     asked: list[Any] = []
-    answer = Pair.answer
-    monkeypatch.setattr(Pair, "answer", lambda self, side, *rest: asked.append(side) or answer(self, side, *rest))
+    answer = OnnxPair.answer
+    monkeypatch.setattr(OnnxPair, "answer", lambda self, side, *rest: asked.append(side) or answer(self, side, *rest))
     kept = Trials(dataset)
     squares = [kept.errors_of(source, result).squares for result in results]
-    assert (asked.count(Side.REFERENCE), asked.count(Side.CANDIDATE)) == (3, 9)
+    assert (asked.count(ModelRole.REFERENCE), asked.count(ModelRole.CANDIDATE)) == (3, 9)
     monkeypatch.setattr("mezzo.quantize.paired_error_test._MOST_BYTES", 1)
     full = Trials(dataset)
     again = [full.errors_of(source, result).squares for result in results]
-    assert asked.count(Side.REFERENCE) == 3 + 9
+    assert asked.count(ModelRole.REFERENCE) == 3 + 9
     assert all(np.array_equal(one, other) for one, other in zip(squares, again, strict=True))
     assert squares[0].all() and not squares[2].any()

@@ -11,7 +11,7 @@ from mezzo.quantize.arithmetic import gptq
 from mezzo.quantize.arithmetic.arithmetic import round_trip
 from mezzo.quantize.arithmetic.gptq import turned_weights, weighted_scales
 from mezzo.quantize.arithmetic.kernels import Window, conv_sums
-from mezzo.quantize.arithmetic.products import Convolution, Matrix, Moments, Product
+from mezzo.quantize.arithmetic.products import Convolution, InputMoments, Matrix, Product
 from mezzo.quantize.arithmetic.weights import weight_parameters
 
 GRID = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
@@ -44,8 +44,8 @@ def test_rows_times_columns_are_a_product(product: Matrix) -> None:
     assert np.array_equal(product.weights(product.columns(laid), laid.shape), laid)
 
 
-def _moments(product: Product, data: np.ndarray, block: int) -> Moments:
-    moments = Moments(block=block, most=1 << 20)
+def _moments(product: Product, data: np.ndarray, block: int) -> InputMoments:
+    moments = InputMoments(block=block, most=1 << 20)
     moments.add(product.rows(data, 1 << 20))
     return moments
 

@@ -8,7 +8,7 @@ import toy_dialect
 
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Scope
-from mezzo.report.views.grouping import Group, find_repeats, group_nodes
+from mezzo.report.views.grouping import NodeBox, find_repeats, group_nodes
 
 
 def named(*names: str, modules: dict[int, str] | None = None, text: str | None = None) -> Graph:
@@ -27,7 +27,7 @@ def boxes(graph: Graph) -> list[str]:
         group = groups[number]
         return "" if group.parent is None else f"{path(group.parent)}/{group.name}:{group.kind}"
 
-    assert groups[0] == Group("", None, "graph")
+    assert groups[0] == NodeBox("", None, "graph")
     assert all(group.parent is not None and group.parent < number for number, group in enumerate(groups) if number)
     return [path(number) for number in of_node]
 

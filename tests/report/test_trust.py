@@ -10,7 +10,7 @@ from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import Precision, line_of, uniform
 from mezzo.numerics.measures import Comparison, Measured, MetricResult, Ranges, Ruling
-from mezzo.report.records.headline import Standing, expect_speed
+from mezzo.report.records.headline import ResultStanding, expect_speed
 from mezzo.report.records.headlines import head_comparison
 from mezzo.report.records.trust import judge, risk_on_data
 
@@ -33,42 +33,42 @@ def dropped(drop: float) -> Comparison:
 @pytest.mark.parametrize(
     ("comparison", "standing", "verdict", "risk"),
     [
-        (ruled(Ruling.SAME), Standing.RIGHT, "right: error 3.10e-04 within bound 1.00e-03 on 128 samples",
+        (ruled(Ruling.SAME), ResultStanding.RIGHT, "right: error 3.10e-04 within bound 1.00e-03 on 128 samples",
          "none seen on this data: the error takes 31.0 % of the bound"),
-        (ruled(Ruling.SAME, 8e-4), Standing.RIGHT, "right: error 8.00e-04 within bound 1.00e-03 on 128 samples",
+        (ruled(Ruling.SAME, 8e-4), ResultStanding.RIGHT, "right: error 8.00e-04 within bound 1.00e-03 on 128 samples",
          "the error takes 80.0 % of the bound: other data may pass it"),
-        (replace(ruled(Ruling.SAME), run="native"), Standing.RIGHT,
+        (replace(ruled(Ruling.SAME), run="native"), ResultStanding.RIGHT,
          "right: error 3.10e-04 within bound 1.00e-03 on 128 samples",
          "run natively: what the runtime computes in FP32 was not rounded"),
-        (ruled(Ruling.SAME, data=RANDOM), Standing.UNREFUTED,
+        (ruled(Ruling.SAME, data=RANDOM), ResultStanding.UNREFUTED,
          "not refuted: error 3.10e-04 within bound 1.00e-03 on 128 random samples",
          "random inputs prove little: real ones are correlated and have outliers"),
-        (ruled(Ruling.DIFFERENT, 0.5), Standing.WRONG, "wrong: error 0.5 past bound 1.00e-03 on 128 samples",
+        (ruled(Ruling.DIFFERENT, 0.5), ResultStanding.WRONG, "wrong: error 0.5 past bound 1.00e-03 on 128 samples",
          "whoever uses this model gets other answers than the reference's"),
-        (replace(ruled(Ruling.DIFFERENT, 0.5), layers=LAYERS), Standing.WRONG,
+        (replace(ruled(Ruling.DIFFERENT, 0.5), layers=LAYERS), ResultStanding.WRONG,
          "wrong: error 0.5 past bound 1.00e-03 on 128 samples",
          "the error begins at layer_7; 7 layers before it keep the bound"),
-        (replace(ruled(Ruling.DIFFERENT, 0.5, data=RANDOM), layers=LAYERS), Standing.WRONG,
+        (replace(ruled(Ruling.DIFFERENT, 0.5, data=RANDOM), layers=LAYERS), ResultStanding.WRONG,
          "wrong: error 0.5 past bound 1.00e-03 on 128 random samples",
          "the error begins at layer_7, on random inputs, which prove little"),
-        (ruled(Ruling.UNDECIDED, high=2e-3), Standing.OPEN,
+        (ruled(Ruling.UNDECIDED, high=2e-3), ResultStanding.OPEN,
          "undecided: error 3.10e-04 within bound 1.00e-03 on 128 samples, but may be 2.00e-03",
          "128 samples do not decide: more would"),
-        (ruled(Ruling.UNDECIDED, high=float("inf")), Standing.OPEN,
+        (ruled(Ruling.UNDECIDED, high=float("inf")), ResultStanding.OPEN,
          "undecided: error 3.10e-04 within bound 1.00e-03 on 128 samples, too few to tell of others",
          "128 samples do not decide: more would"),
-        (ruled(Ruling.UNKNOWN, float("nan")), Standing.OPEN, "cannot tell: the data holds NaN",
+        (ruled(Ruling.UNKNOWN, float("nan")), ResultStanding.OPEN, "cannot tell: the data holds NaN",
          "nobody knows whether the answers are the same: this data shows nothing"),
-        (dropped(0.001), Standing.RIGHT, "right: accuracy drops by 1.00e-03 within bound 0.01 on 128 samples",
+        (dropped(0.001), ResultStanding.RIGHT, "right: accuracy drops by 1.00e-03 within bound 0.01 on 128 samples",
          "none seen on this data: the drop takes 10.0 % of the bound"),
-        (dropped(-0.02), Standing.RIGHT, "right: accuracy drops by 0 within bound 0.01 on 128 samples",
+        (dropped(-0.02), ResultStanding.RIGHT, "right: accuracy drops by 0 within bound 0.01 on 128 samples",
          "none seen on this data: the drop takes 0 % of the bound"),
-        (replace(BROKEN, layers=()), Standing.WRONG, "wrong: 'y' holds NaN where the reference has none",
+        (replace(BROKEN, layers=()), ResultStanding.WRONG, "wrong: 'y' holds NaN where the reference has none",
          "whoever uses this model gets other answers than the reference's"),
     ],
 )  # fmt: skip
 def test_a_comparison_is_told_in_a_sentence(
-    comparison: Comparison, standing: Standing, verdict: str, risk: str
+    comparison: Comparison, standing: ResultStanding, verdict: str, risk: str
 ) -> None:
     headline = head_comparison("a.onnx", "b.onnx", comparison, MACHINE)
     assert (headline.standing, headline.verdict, headline.risk) == (standing, verdict, risk)

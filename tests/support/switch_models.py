@@ -11,10 +11,10 @@ import mezzo
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.ir.nodes import Kind
-from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.opening import open_model
-from mezzo.onnx.read.reading import Reading
+from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.run.run import emulated_session
 from mezzo.onnx.run.runtime import JUDGING
 
@@ -23,12 +23,12 @@ def read(text: str, opset: int = 21, ir_version: int = 10) -> onnx.ModelProto:
     return parser.parse_model(f'<ir_version: {ir_version}, opset_import: ["": {opset}, "local": 1]>\n{text}')
 
 
-def open_and_read(model: onnx.ModelProto, low: DType = DType.FLOAT16) -> tuple[OnnxModel, Reading]:
+def open_and_read(model: onnx.ModelProto, low: DType = DType.FLOAT16) -> tuple[OnnxModel, OnnxReading]:
     opened = open_model(model)
     return opened, opened.read(low)
 
 
-def operators(reading: Reading) -> list[int]:
+def operators(reading: OnnxReading) -> list[int]:
     """Ids of the operators that have a floating compute group."""
     return [n.id for n in reading.graph.nodes if n.kind is Kind.OP and n.signature.dtype is HIGH]
 
@@ -37,7 +37,7 @@ def emulate_low(model: onnx.ModelProto, feeds: Mapping[str, Any], dtype: DType) 
     """The outputs with every operator in one format."""
     opened, reading = open_and_read(model)
     low = operators(reading)
-    return Emulator(opened, reading, [dtype], settings=JUDGING).run(feeds, dict.fromkeys(low, dtype))
+    return OnnxEmulator(opened, reading, [dtype], settings=JUDGING).run(feeds, dict.fromkeys(low, dtype))
 
 
 def is_same(first: Any, second: Any) -> bool:
@@ -71,7 +71,7 @@ def differing(
     graph = reading.graph
     low = {graph.by_name[n.name]: n.precision.compute for n in converted.plan.nodes if n.precision.compute is not HIGH}
     limits = {graph.nodes[graph.by_name[name]].outputs[0]: limit for name, limit in converted.plan.limits}
-    emulator = Emulator(opened, reading, [LOW_DTYPES[to]], accumulation, limits=limits, settings=JUDGING)
+    emulator = OnnxEmulator(opened, reading, [LOW_DTYPES[to]], accumulation, limits=limits, settings=JUDGING)
     got = emulator.run(feeds, low)
     plain, off = emulated_session(model).run(feeds), emulator.run(feeds, {})
     found = [name for name, result in wanted.items() if not is_same(result, got[name])]

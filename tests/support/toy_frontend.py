@@ -26,7 +26,7 @@ import toy_dialect
 from mezzo.common.errors import InputError, ModelError
 from mezzo.common.safe_paths import write_file
 from mezzo.contracts.corrections import Correction
-from mezzo.contracts.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record, Words
+from mezzo.contracts.frontend import Applied, ConversionRecord, Extract, Fault, Frontend, Port, Progress, Words
 from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.replacements import Replacement
@@ -159,7 +159,7 @@ class ToyModel:
         self.original, self.name, self.progress = program, name, progress
         self.frontend: Frontend = FRONTEND
         self.version = program.version
-        self.record = None if program.record is None else Record(program.record, None)
+        self.record = None if program.record is None else ConversionRecord(program.record, None)
         self.size_bytes = self.size_of(program)
         self.store = ToyStore()
 

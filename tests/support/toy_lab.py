@@ -11,7 +11,7 @@ import numpy.typing as npt
 from toy_frontend import NUMPY, Array, Reading, ToyModel, ToyProgram, digest_of, round_to
 
 from mezzo.common.errors import InputError
-from mezzo.contracts.lab import Answers, Feeds, Layers, MeasuredValue, Reached, Records, Run, Running, Shown
+from mezzo.contracts.lab import Answers, Feeds, Layers, MeasuredValue, ObservedValue, Reached, Records, Run, Running
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Reading as AnyReading
@@ -252,12 +252,12 @@ class ToyLab:
         assert isinstance(reading, Reading), "a lab is handed readings of its own model"
         return ToyEmulator(reading.program, reading.graph, limits)
 
-    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
+    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[ObservedValue]]:
         names = {value: reading.graph.values[value].name for value in values}
 
-        def show(feeds: Feeds) -> Iterator[Shown]:
+        def show(feeds: Feeds) -> Iterator[ObservedValue]:
             held = compute(self._program, feeds)
-            return (Shown(value, held[name]) for value, name in names.items())
+            return (ObservedValue(value, held[name]) for value, name in names.items())
 
         return show
 

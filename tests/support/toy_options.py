@@ -11,7 +11,7 @@ from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged, judge
 from mezzo.planner.reasons import reasons
 from mezzo.plugins.discovery import policy, strategies, target
-from mezzo.tables.policy import Verdict
+from mezzo.tables.policy import NodeVerdict
 
 TEXT = "in x 8\nconst w 64\nh = product x w\nm = move h\ne = explode m\np = plus m e\nout p"
 
@@ -25,7 +25,7 @@ def planning(**changes: object) -> PlanningOptions:
     )  # type: ignore[arg-type]
 
 
-def told(judged: Judged, graph: Graph) -> dict[str, Verdict]:
+def told(judged: Judged, graph: Graph) -> dict[str, NodeVerdict]:
     return {node.name: judged.verdicts()[node.id] for node in graph.nodes}
 
 

@@ -7,7 +7,7 @@ import pytest
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.selectors import ByAttribute, ByName, ByRegion, Tier
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, facts
-from mezzo.tables.policy import GRANTED, Category, Lifting, Missing, Policy, Rule, Verdict, rule
+from mezzo.tables.policy import GRANTED, Category, Lifting, Missing, NodeVerdict, Policy, Rule, rule
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 KEY = "onnx", "Exp"
@@ -57,7 +57,7 @@ def test_rule_holds_what_it_is_written_with() -> None:
         accumulate=HIGH, output=BF16,
     )  # fmt: skip
     assert written == expected
-    assert written.verdict() == Verdict(
+    assert written.verdict() == NodeVerdict(
         category=Category.DENY, rule="name", because="why", cause=None, worth=3, accumulate=HIGH, output=BF16
     )
 
@@ -138,8 +138,8 @@ def test_rules_about_single_nodes_judge_no_operator() -> None:
 
 def test_operator_of_which_nothing_is_known_gets_what_the_policy_says() -> None:
     words = "no facts are known of this operator"
-    assert policy().judge(KEY, None, F16) == Verdict(category=Category.DENY, rule="unlisted", because=words)
-    assert policy(unlisted=Category.INFER).judge(KEY, None, F16) == Verdict(
+    assert policy().judge(KEY, None, F16) == NodeVerdict(category=Category.DENY, rule="unlisted", because=words)
+    assert policy(unlisted=Category.INFER).judge(KEY, None, F16) == NodeVerdict(
         category=Category.INFER, rule="unlisted", because=words
     )
 
@@ -147,7 +147,7 @@ def test_operator_of_which_nothing_is_known_gets_what_the_policy_says() -> None:
 @pytest.mark.parametrize(("otherwise", "worth"), [(Category.ALLOW, GRANTED), (Category.INFER, 0), (Category.DENY, 0)])
 def test_operator_of_which_no_rule_speaks_is_granted_where_that_means_allow(otherwise: Category, worth: int) -> None:
     words = "no rule of the policy speaks of this operator"
-    assert policy(otherwise=otherwise).judge(KEY, ROW, F16) == Verdict(
+    assert policy(otherwise=otherwise).judge(KEY, ROW, F16) == NodeVerdict(
         category=otherwise, rule="otherwise", because=words, cause=None, worth=worth
     )
 

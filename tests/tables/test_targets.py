@@ -8,7 +8,7 @@ from mezzo.formats.dtypes import LEVEL_DTYPES, DType
 from mezzo.plugins import discovery
 from mezzo.tables.ops import op_facts
 from mezzo.tables.quantized_kernels import COMPOSITES
-from mezzo.tables.target import Gain, Kernel, Listing, Refusal, Target, kernels
+from mezzo.tables.target import Gain, KernelListing, KernelRow, Refusal, Target, kernels
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 ROW = Refusal(
@@ -20,7 +20,7 @@ ROW = Refusal(
     versions=(16, 18),
     attributes={"reduction": frozenset({"add"})},
 )
-LISTING = Listing(
+LISTING = KernelListing(
     dtype=BF16, kernels=kernels("onnx", "Conv 22, Add 7-14, Gelu"), because="no kernel", source="a list", since="1.0"
 )
 TARGET = Target(name="demo", summary="", refusals=(ROW,), listings=(LISTING,), notes=("mind the step",))
@@ -100,9 +100,9 @@ def test_notes_tell_of_the_dtype_that_gains_nothing():
 
 def test_kernels_are_read_from_text():
     assert kernels("onnx", "Abs 6-13,\n  Gelu 20, Gather") == (
-        Kernel("onnx", "Abs", (6, 13)),
-        Kernel("onnx", "Gelu", (20, 20)),
-        Kernel("onnx", "Gather"),
+        KernelRow("onnx", "Abs", (6, 13)),
+        KernelRow("onnx", "Gelu", (20, 20)),
+        KernelRow("onnx", "Gather"),
     )
     with pytest.raises(ValueError, match="six"):
         kernels("onnx", "Abs six")

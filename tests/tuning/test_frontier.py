@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from mezzo.tuning.budget_search import Outcome, search
-from mezzo.tuning.frontier import Candidate, trace
+from mezzo.tuning.budget_search import Evaluation, search
+from mezzo.tuning.frontier import FrontierCandidate, trace
 
 Items = list[tuple[int, int]]  # cost forgone by staying high, squared error of running low
 
@@ -23,15 +23,15 @@ class Solver:
     def __init__(self, items: Items) -> None:
         self.items, self.solved = items, 0
 
-    def __call__(self, weight: float) -> Candidate:
+    def __call__(self, weight: float) -> FrontierCandidate:
         self.solved += 1
         levels = [int(gain >= (weight * square if math.isfinite(weight) else math.inf)) for gain, square in self.items]
         return self.candidate(weight, levels)
 
-    def candidate(self, weight: float, levels: list[int]) -> Candidate:
+    def candidate(self, weight: float, levels: list[int]) -> FrontierCandidate:
         cost = sum(gain for (gain, _), level in zip(self.items, levels, strict=True) if not level)
         square = sum(square for (_, square), level in zip(self.items, levels, strict=True) if level)
-        return Candidate(
+        return FrontierCandidate(
             weight=weight, cost=float(cost), square=float(square), low_nodes=sum(levels), key=str(levels), levels=levels
         )
 
@@ -87,9 +87,9 @@ def test_the_search_finds_the_cheapest_point_that_holds(seed: int, factor: float
     limit = random.Random(seed).uniform(0.0, 1.2) * factor * points[0].error
     runs = []
 
-    def evaluate(point: Candidate) -> Outcome:
+    def evaluate(point: FrontierCandidate) -> Evaluation:
         runs.append(point.key)
-        return Outcome(point.error * factor, point.error * factor <= limit)
+        return Evaluation(point.error * factor, point.error * factor <= limit)
 
     found = search(points, evaluate, limit, lambda: True)
     holding = [point for point in points if point.error * factor <= limit]
@@ -100,12 +100,12 @@ def test_the_search_finds_the_cheapest_point_that_holds(seed: int, factor: float
 def test_a_search_that_must_stop_keeps_the_best_it_has() -> None:
     points = trace(Solver([(gain, gain) for gain in range(1, 30)]), 1000)
     left = iter([True, False])
-    found = search(points, lambda point: Outcome(point.error, point.error <= 3.0), 3.0, lambda: next(left))
+    found = search(points, lambda point: Evaluation(point.error, point.error <= 3.0), 3.0, lambda: next(left))
     assert not found.is_settled
     assert len(found.tried) == 1
 
 
 def test_a_broken_plan_tells_nothing_of_the_factor() -> None:
     points = trace(Solver(make_items(3)), 1000)
-    found = search(points, lambda p: Outcome(math.inf if p.low_nodes else 0.0, not p.low_nodes), 1e-3, lambda: True)
+    found = search(points, lambda p: Evaluation(math.inf if p.low_nodes else 0.0, not p.low_nodes), 1e-3, lambda: True)
     assert found.best is not None and found.best.low_nodes == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mezzo.common.errors import ContractError
-from mezzo.contracts.timings import Layer, ProductKernels
+from mezzo.contracts.timings import LayerTime, ProductKernels
 from mezzo.tuning.timing.interleaved_timing import LEAST_ROUNDS, Taken, Turning, order_of, take_turns
 
 
@@ -58,7 +58,7 @@ class Standin:
     def kernels(self) -> ProductKernels:
         raise AssertionError("nobody asked")
 
-    def layers(self, runs: int) -> Sequence[Layer]:
+    def layers(self, runs: int) -> Sequence[LayerTime]:
         raise AssertionError("nobody asked")
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.tuning.goals import Goal, Score
+from mezzo.tuning.goals import Goal, RunScore
 
 _SCALED = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,2] x) => (float[N,2] y) <float[2,2] u = {1,0,0,1}, float[2,2] v = {0.001,0,0,0.001}> {
@@ -51,5 +51,5 @@ def test_tuning_stays_below_its_budget_by_the_margin(has_held_out: bool, margin:
 
 @pytest.mark.parametrize(("error", "holds"), [(0.0, True), (0.5, True), (0.500001, False), (float("nan"), False)])
 def test_a_goal_holds_up_to_its_bound_and_the_slack_with_it(error: float, holds: bool) -> None:
-    assert Goal(max_error=0.5, margin=7.0).holds(Score(error)) is holds
-    assert Goal(max_error=1.0, margin=7.0).holds(Score(error), slack=2.0) is holds
+    assert Goal(max_error=0.5, margin=7.0).holds(RunScore(error)) is holds
+    assert Goal(max_error=1.0, margin=7.0).holds(RunScore(error), slack=2.0) is holds

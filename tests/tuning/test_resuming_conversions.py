@@ -21,7 +21,7 @@ from test_resuming import Ending
 import mezzo
 from mezzo.common.errors import InputError
 from mezzo.contracts.executor import Job, working_with
-from mezzo.evaluate.range_measurement import Reading
+from mezzo.evaluate.range_measurement import MeasuredBatch
 from mezzo.tuning.emulation import Trial
 
 EMPTY = '{"format": "mezzo-tuning-state/1", "scores": {}, "of": {}}'
@@ -87,7 +87,7 @@ class Counting(Ending):
 
             def count(item: Any) -> Any:
                 self.run_low += isinstance(item, Trial) and bool(item.precision_of)
-                self.measured += isinstance(item, Reading)
+                self.measured += isinstance(item, MeasuredBatch)
                 return run(item)
 
             return count

@@ -16,7 +16,7 @@ import pytest
 
 import mezzo
 from mezzo.common.errors import ContractError
-from mezzo.contracts.timings import Layer, Loading, ProductKernels
+from mezzo.contracts.timings import LayerTime, Loading, ProductKernels
 from mezzo.conversion.results import open_source
 from mezzo.conversion.summaries import summarise_result
 from mezzo.evaluate.runtime_answers import Fed, Reference, compare_on_runtime
@@ -26,7 +26,7 @@ from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.profile.runtime_graphs import GraphKernel, find_products
 from mezzo.onnx.run.run import native_session
 from mezzo.report.records.account import describe_conversion, schema
-from mezzo.report.records.headline import Standing
+from mezzo.report.records.headline import ResultStanding
 from mezzo.tuning.repair import runtime_check
 
 pytestmark = pytest.mark.on_runtime
@@ -122,7 +122,7 @@ class Standin:
         ]
         return find_products(self._proto.graph, kernels)
 
-    def layers(self, runs: int) -> Sequence[Layer]:
+    def layers(self, runs: int) -> Sequence[LayerTime]:
         raise AssertionError("nobody asked")
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ def test_answers_that_are_wrong_at_some_rows_send_one_product_back(on: Callable[
     assert quantized_in(converted.model) == {"one", "three"}
     node = converted.plan.by_name["two"]
     assert node.rule == "runtime" and "answers wrong" in node.because and "with 4 samples a call" in node.because
-    assert told(converted)[0].standing is Standing.RIGHT
+    assert told(converted)[0].standing is ResultStanding.RIGHT
 
 
 def test_product_that_the_runtime_does_not_load_goes_back(on: Callable[..., Any]) -> None:
@@ -225,7 +225,7 @@ def test_fault_that_no_product_explains_is_the_verdict(on: Callable[..., Any], m
     converted = on(Runtime())
     assert quantized_in(converted.model) == QUANTIZED  # nothing helps, so nothing is given up
     headline, account = told(converted)
-    assert headline.standing is Standing.WRONG and headline.verdict.startswith("wrong on standin 1.0: output 'y'")
+    assert headline.standing is ResultStanding.WRONG and headline.verdict.startswith("wrong on standin 1.0: output 'y'")
     assert account["runtime"]["is_wrong"] and headline.is_faster is not True
 
 
@@ -233,7 +233,7 @@ def test_search_for_what_is_wrong_ends_after_a_time(on: Callable[..., Any], monk
     monkeypatch.setattr(runtime_check, "_LONGEST_SEARCH_S", 0.0)
     converted = on(Runtime(refuses="three"))
     assert quantized_in(converted.model) == QUANTIZED  # as it was: what is at fault was not found
-    assert told(converted)[0].standing is Standing.WRONG
+    assert told(converted)[0].standing is ResultStanding.WRONG
     assert "what standin 1.0 fails with was looked for 0 s, in vain" in converted.measured.notes
 
 
@@ -402,5 +402,7 @@ def test_answers_that_the_runtime_leaves_open_are_not_called_right(
     monkeypatch.setattr(Standin, "answer", differ)
     monkeypatch.setattr(f"{__name__}.model", lambda: marks)
     headline, account = told(on(Runtime(), to="bf16"))
-    assert headline.standing is Standing.OPEN and headline.verdict.startswith("undecided on standin 1.0: output 'y'")
+    assert headline.standing is ResultStanding.OPEN and headline.verdict.startswith(
+        "undecided on standin 1.0: output 'y'"
+    )
     assert headline.risk.startswith("emulated, the same file is right: error") and not account["runtime"]["is_wrong"]

@@ -26,8 +26,8 @@ from mezzo.planner.options import read_options
 from mezzo.planner.plan_options import ErrorPrice
 from mezzo.tuning.evaluator import Evaluator, units_of
 from mezzo.tuning.frontier import trace
-from mezzo.tuning.goals import Goal, Memory, score
-from mezzo.tuning.tuner import Limits, Tuner
+from mezzo.tuning.goals import Goal, ScoreCache, score
+from mezzo.tuning.tuner import SearchLimits, Tuner
 
 _MLP = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,16] x) => (float[N,4] y) {
@@ -128,7 +128,7 @@ def test_frontier_has_the_same_plans_whatever_all_low_costs_beside_the_sum() -> 
     """
     model = open_source(mlp(), False, None)
     goal, data = Goal(max_error=1e-9, margin=1.0), open_model_data(model, batches())
-    tuner = Tuner(model, read_options(Request(policy="aggressive")), goal, data, Limits(), Memory(None, {}))
+    tuner = Tuner(model, read_options(Request(policy="aggressive")), goal, data, SearchLimits(), ScoreCache(None, {}))
     keys = [point.key for point in tuner.choose().points]
     assert len(keys) > 3
     for scale in (1e-3, 1.0, 1e3):
@@ -143,7 +143,7 @@ def test_what_has_a_price_before_a_search_keeps_it() -> None:
     left = {low: {"one": ErrorPrice(1 << 40, "left")}}
     options = replace(options, planning=replace(options.planning, error_prices=left))
     goal, data = Goal(max_error=1e-9, margin=1.0), open_model_data(model, batches())
-    tuner = Tuner(model, options, goal, data, Limits(), Memory(None, {}))
+    tuner = Tuner(model, options, goal, data, SearchLimits(), ScoreCache(None, {}))
     choosing = tuner.choose()
     one = tuner.evaluator.graph.by_name["one"]
     assert len(choosing.points) > 2 and not any(point.levels[one] for point in choosing.points)

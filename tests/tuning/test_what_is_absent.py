@@ -12,8 +12,8 @@ from mezzo.numerics import measures
 from mezzo.numerics.ranges.protection import protections
 from mezzo.onnx.opening import open_model
 from mezzo.planner.planner import rows_of
-from mezzo.tuning.budget_search import Outcome, search
-from mezzo.tuning.frontier import Candidate, trace
+from mezzo.tuning.budget_search import Evaluation, search
+from mezzo.tuning.frontier import FrontierCandidate, trace
 
 RECORDS = [held for held in vars(measures).values() if dataclasses.is_dataclass(held) and isinstance(held, type)]
 
@@ -27,8 +27,8 @@ def test_what_is_not_said_of_a_measurement_is_absent(record: type) -> None:
             assert field.default is absent or field.default == absent == (), field.name
 
 
-def point(cost: float, square: float, key: str = "") -> Candidate:
-    return Candidate(weight=0.0, cost=cost, square=square, low_nodes=1, key=key or f"{cost:g}", levels=[])
+def point(cost: float, square: float, key: str = "") -> FrontierCandidate:
+    return FrontierCandidate(weight=0.0, cost=cost, square=square, low_nodes=1, key=key or f"{cost:g}", levels=[])
 
 
 def test_candidates_are_told_apart_by_their_figures() -> None:
@@ -43,7 +43,7 @@ def test_widest_gap_of_the_frontier_is_closed_first() -> None:
     corners = [point(0.0, 1e6), point(10.0, 1e3), point(30.0, 10.0), point(100.0, 9.0), point(200.0, 0.0)]
     asked: list[float] = []
 
-    def solve(weight: float) -> Candidate:
+    def solve(weight: float) -> FrontierCandidate:
         asked.append(weight)
         return min(corners, key=lambda c: (c.square if math.isinf(weight) else c.cost + weight * c.square, c.cost))
 
@@ -57,13 +57,13 @@ POINTS = [point(1.0, 9.0), point(2.0, 4.0), point(3.0, 1.0), point(4.0, 0.0)]
 
 
 def runs_of(
-    limit: float, outcome: dict[str, Outcome], points: list[Candidate] = POINTS
+    limit: float, outcome: dict[str, Evaluation], points: list[FrontierCandidate] = POINTS
 ) -> tuple[list[str], str | None]:
     runs: list[str] = []
 
-    def evaluate(candidate: Candidate) -> Outcome:
+    def evaluate(candidate: FrontierCandidate) -> Evaluation:
         runs.append(candidate.key)
-        return outcome.get(candidate.key) or Outcome(candidate.error, candidate.error <= limit)
+        return outcome.get(candidate.key) or Evaluation(candidate.error, candidate.error <= limit)
 
     best = search(points, evaluate, limit, lambda: True).best
     return runs, None if best is None else best.key
@@ -75,7 +75,7 @@ def test_prediction_that_is_right_needs_one_run_or_two() -> None:
 
 
 def test_plan_without_any_error_corrects_no_prediction() -> None:
-    assert runs_of(2.5, {"2": Outcome(0.0, True)}) == (["2", "1"], "2")
+    assert runs_of(2.5, {"2": Evaluation(0.0, True)}) == (["2", "1"], "2")
 
 
 def test_plan_that_is_hardly_cheaper_is_not_run() -> None:

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
-from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT, HeldWeight, Integers, lstm_nodes, product_nodes
+from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT, HeldWeight, QuantizedInputs, lstm_nodes, product_nodes
 from mezzo.tables.quantized_kernels import Bias, Storage
 from probe.quantized_forms import ASKED, Array, Built, Form
 
@@ -57,7 +57,7 @@ def _build_product(form: Form) -> Built:
     integers, scales = _held(weight, form.ports[1].axis)
     constants = {"weight": integers, "weight_scales": scales}
     product = helper.make_node(form.op, ["x", "weight"], ["y"], **form.attributes)
-    names = Integers(
+    names = QuantizedInputs(
         data="data",
         data_scale="scale",
         zero_point="zero_point",

@@ -19,7 +19,7 @@ _GLOB = "*?["
 _SHOWN = 3
 
 
-class Known(enum.Enum):
+class NameKind(enum.Enum):
     """Kind of name by which nodes were found."""
 
     NODE = "node"
@@ -35,7 +35,7 @@ class Meant:
     """The nodes that a word refers to, in plan order, and the kind of name that it is."""
 
     word: str
-    known: Known
+    known: NameKind
     nodes: tuple[PlannedNode, ...]
 
 
@@ -89,23 +89,23 @@ def chain_of(of: Plan, node: PlannedNode) -> tuple[PlannedNode, ...]:
     return tuple(chain)
 
 
-def _readings(of: Plan, word: str) -> Iterator[tuple[Known, frozenset[str]]]:
+def _readings(of: Plan, word: str) -> Iterator[tuple[NameKind, frozenset[str]]]:
     """Meanings of a word, the most specific first: kind of name, names of matching nodes."""
     operators = [node for node in of.nodes if node.kind == "op"]
-    yield Known.NODE, frozenset({word} & of.by_name.keys())
+    yield NameKind.NODE, frozenset({word} & of.by_name.keys())
     if word.startswith(_OPERATOR):
         pattern = word.removeprefix(_OPERATOR).lower()
-        yield Known.OPERATOR, frozenset(n.name for n in operators if fnmatch.fnmatchcase(n.op.lower(), pattern))
-    yield Known.MADE, frozenset(of.names.makers.get(word, ())) & of.by_name.keys()
-    yield Known.READ, frozenset(of.names.readers.get(word, ())) & of.by_name.keys()
-    yield Known.NODE, frozenset({f"{port_kind} {word}" for port_kind in ("input", "output")} & of.by_name.keys())
-    yield Known.OPERATOR, frozenset(node.name for node in operators if fold(node.op) == fold(word))
+        yield NameKind.OPERATOR, frozenset(n.name for n in operators if fnmatch.fnmatchcase(n.op.lower(), pattern))
+    yield NameKind.MADE, frozenset(of.names.makers.get(word, ())) & of.by_name.keys()
+    yield NameKind.READ, frozenset(of.names.readers.get(word, ())) & of.by_name.keys()
+    yield NameKind.NODE, frozenset({f"{port_kind} {word}" for port_kind in ("input", "output")} & of.by_name.keys())
+    yield NameKind.OPERATOR, frozenset(node.name for node in operators if fold(node.op) == fold(word))
     if any(sign in word for sign in _GLOB):
         matching = frozenset(node.name for node in of.nodes if fnmatch.fnmatchcase(node.name, word))
-        yield Known.PATTERN, matching & {node.name for node in operators} or matching
+        yield NameKind.PATTERN, matching & {node.name for node in operators} or matching
     if word.strip("/."):
         paths = {node.name: (node.name, of.names.modules.get(node.name, node.name)) for node in operators}
-        yield Known.REGION, frozenset(name for name, known_names in paths.items() if is_in_region(word, known_names))
+        yield NameKind.REGION, frozenset(name for name, known_names in paths.items() if is_in_region(word, known_names))
 
 
 def _near(of: Plan, word: str) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from mezzo.conversion.results import Progress, open_source
 from mezzo.formats.dtypes import DType
 from mezzo.planner.lower import lower
 from mezzo.report.views.outline import (
-    Counts,
     Outline,
     OutlinedPlan,
+    PlanCounts,
     outline,
     outline_as_it_is,
     outline_edits,
@@ -60,7 +60,7 @@ def _outline_row(judged: "Judged", row: StrategyRow, levels: "Sequence[int]") ->
         if node.signature.dtype in by_dtype:
             by_dtype[line.dtypes[levels[node.id]]].append(node.id)
     precisions = {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}
-    counts = Counts(row.low_nodes, row.nodes, row.casts, row.cast_bytes, row.cost, row.to_least)
+    counts = PlanCounts(row.low_nodes, row.nodes, row.casts, row.cast_bytes, row.cost, row.to_least)
     return outline_edits(row.strategy, precisions, edits, counts)
 
 

@@ -165,11 +165,11 @@ def split_graph(graph: Graph, target: "Target") -> "Partition":
     """Split a graph by a target's fusion patterns; some targets have none."""
     from mezzo.analysis.fusion import kernels_of
     from mezzo.analysis.fusion.partition import partition as split
-    from mezzo.analysis.fusion.view import View
+    from mezzo.analysis.fusion.view import FusionView
     from mezzo.plugins.discovery import op_facts
 
     rows = tuple(op_facts(n.signature.dialect).get(n.op) if n.kind is Kind.OP else None for n in graph.nodes)
-    return split(View(graph, rows), kernels_of(target.fuses_as or target.name), target.fuses_as or target.name)
+    return split(FusionView(graph, rows), kernels_of(target.fuses_as or target.name), target.fuses_as or target.name)
 
 
 def name_partition(graph: Graph, split: "Partition", target: str | None = None) -> Split:

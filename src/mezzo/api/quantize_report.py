@@ -20,7 +20,7 @@ from mezzo.conversion.results import Progress, finish, lab_of, open_source, read
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.ir.nodes import Kind
-from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
+from mezzo.numerics.calibrations import Calibrations, CalibratorRow, MetricScore
 from mezzo.numerics.data.datasets import Dataset, OutOfTime, in_time
 from mezzo.numerics.measures import Interval, Ranges
 from mezzo.numerics.metrics.label_accuracy import find_classes
@@ -33,7 +33,7 @@ from mezzo.quantize.calibrator_names import calibrator_of
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tables.facts import Cost
 from mezzo.tuning.evaluator import split_for_scales
-from mezzo.tuning.goals import Memory
+from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.repair.overflow_protection import Attempt, attempt_on, with_data_settings
 
 if TYPE_CHECKING:
@@ -276,14 +276,14 @@ class _Trials:
         settings = tuple((name, word if name == "calibrator" else value) for name, value in options.settings)
         options = replace(options, settings=settings)
         scale_data = scale_data if self.parted.is_unseen else None
-        attempt = attempt_on(model, options, judging, ranges, scale_data, Memory(None, {}))
+        attempt = attempt_on(model, options, judging, ranges, scale_data, ScoreCache(None, {}))
         if is_cut:
             attempt = replace(attempt, measured=replace(attempt.measured, notes=(*attempt.measured.notes, _CUT)))
         scores = []
         for name, tally in self._score(attempt).items():
             result = tally.result()
             references[name] = result.reference
-            scores.append(Score(name, result.candidate, tally.drop(), self.has_shares))
+            scores.append(MetricScore(name, result.candidate, tally.drop(), self.has_shares))
         quantized, products = _count_products(attempt.decided)
         outcome = finish(model, attempt.decided, attempt.result, None)
         row = CalibratorRow(

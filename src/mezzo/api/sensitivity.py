@@ -18,8 +18,17 @@ from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.data.data_checks import DataWatch
 from mezzo.numerics.measures import Sensitivity
 from mezzo.quantize.calibration import with_parameters
-from mezzo.tuning.evaluator import MOST_RUNS, Evaluator, Unit, describe_probing, few_samples, places_of, probe, units_of
-from mezzo.tuning.goals import Memory, identity_of, score_one
+from mezzo.tuning.evaluator import (
+    MOST_RUNS,
+    Evaluator,
+    PrecisionUnit,
+    describe_probing,
+    few_samples,
+    places_of,
+    probe,
+    units_of,
+)
+from mezzo.tuning.goals import ScoreCache, identity_of, score_one
 
 if TYPE_CHECKING:
     import onnx
@@ -75,7 +84,7 @@ def sensitivity(
     chosen = with_parameters(model, chosen, dataset, calibrator, calibration)
     evaluator = Evaluator(model, chosen, read_accumulation(accumulate, tile, "emulated"))
     (low,) = evaluator.lows
-    units: Sequence[Unit] = units_of(evaluator.judged, low)
+    units: Sequence[PrecisionUnit] = units_of(evaluator.judged, low)
     first_batch = next((batch for batch in dataset if batch.samples), None)
     if first_batch is None:
         return Sensitivity(data=dataset.source(0, 0), units=(), all_low=math.nan, runs=0, unknown=DataWatch().faults())
@@ -93,7 +102,7 @@ def sensitivity(
         evaluator.foresee((dict.fromkeys(chosen, low) for chosen in sets), batch, shares)
 
     sums = {} if accumulate is None else {"accumulate": accumulate, "tile": str(tile)}
-    memory = Memory(None if resume is None else Path(resume), identity_of(evaluator.graph, dataset, chosen) | sums)
+    memory = ScoreCache(None if resume is None else Path(resume), identity_of(evaluator.graph, dataset, chosen) | sums)
 
     def error_of(nodes: Sequence[int]) -> float:
         names, lows = [evaluator.graph.nodes[node].name for node in nodes], dict.fromkeys(nodes, low)

@@ -41,15 +41,15 @@ from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.evaluator import can_cut
-from mezzo.tuning.frontier import Candidate, predict
-from mezzo.tuning.goals import Goal, Memory, Score, identity_of
+from mezzo.tuning.frontier import FrontierCandidate, predict
+from mezzo.tuning.goals import Goal, RunScore, ScoreCache, identity_of
 from mezzo.tuning.measured_costs import Measurement, check_measurable
 from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import check, convert_on_data, with_data_settings
 from mezzo.tuning.repair.range_findings import protect
 from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime
 from mezzo.tuning.timing.final_benchmark import Race, race
-from mezzo.tuning.tuner import Choosing, Limits, Tuner
+from mezzo.tuning.tuner import Choosing, SearchLimits, Tuner
 
 if TYPE_CHECKING:
     import onnx
@@ -144,7 +144,7 @@ def tune(
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
     model, chosen = fuse(model, chosen)
     identity = identity_of(model.read(chosen.planning.low).graph, search_data, chosen)
-    memory = Memory(None if resume is None else Path(resume), identity)
+    memory = ScoreCache(None if resume is None else Path(resume), identity)
 
     def has_time() -> bool:
         return time.monotonic() < deadline
@@ -159,7 +159,7 @@ def tune(
     )
     chosen = replace(chosen, planning=replace(chosen.planning, measured=prices.costs))
     # If the time limit cut calibration short, no run follows: saved scores have full scales.
-    tuner = Tuner(model, chosen, goal, search_data, Limits(deadline), memory, prices.table, progress)
+    tuner = Tuner(model, chosen, goal, search_data, SearchLimits(deadline), memory, prices.table, progress)
 
     def convert_alone(path: Path | None) -> Converted:
         source = open_source(src, request.trust_external_paths, None)
@@ -260,7 +260,7 @@ class _Finish:
         drop = None if comparison.metric is None else comparison.metric.drop
         reference = None if comparison.metric is None else comparison.metric.reference
         error = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
-        return self.goal.excess(Score(error, drop, reference))
+        return self.goal.excess(RunScore(error, drop, reference))
 
     def _account(self, choosing: Choosing, comparison: Comparison, excess: float, notes: Sequence[str]) -> Measured:
         tuner = self.tuner
@@ -308,7 +308,7 @@ def _share(output: Deviation) -> float:
     return error / output.budget if output.budget else math.inf if error > 0.0 else 0.0
 
 
-def _point(point: Candidate, choosing: Choosing, factor: float) -> FrontierPoint:
+def _point(point: FrontierCandidate, choosing: Choosing, factor: float) -> FrontierPoint:
     score = choosing.scores.get(point.key)
     error = None if score is None else score.error
     is_chosen = point.key == choosing.chosen.key

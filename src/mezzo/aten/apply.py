@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mezzo.aten.journal import Journal
+from mezzo.aten.journal import EditJournal
 from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.aten.read.origins import inherited
 from mezzo.aten.read.read import TorchReading
@@ -42,10 +42,10 @@ class Rewritten:
 def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
     """Apply edits to a copy; the program that was read is not modified."""
     graph = reading.program.copied()
-    return _Applier(reading, edits, graph, Journal(graph)).apply()
+    return _Applier(reading, edits, graph, EditJournal(graph)).apply()
 
 
-def edit_in_place(reading: TorchReading, edits: Sequence[Edit], journal: Journal) -> Rewritten:
+def edit_in_place(reading: TorchReading, edits: Sequence[Edit], journal: EditJournal) -> Rewritten:
     """Apply edits to the graph that was read. The journal can undo them."""
     return _Applier(reading, edits, reading.program.graph, journal).apply()
 
@@ -53,7 +53,7 @@ def edit_in_place(reading: TorchReading, edits: Sequence[Edit], journal: Journal
 class _Applier:
     """Applies edits to `graph`, which is the graph that was read or a copy of it."""
 
-    def __init__(self, reading: TorchReading, edits: Sequence[Edit], graph: fx.Graph, journal: Journal) -> None:
+    def __init__(self, reading: TorchReading, edits: Sequence[Edit], graph: fx.Graph, journal: EditJournal) -> None:
         self.reading, self.edits, self.graph, self.journal = reading, edits, graph, journal
         program = reading.program
         self.twin: dict[fx.Node, fx.Node] = dict(zip(program.graph.nodes, graph.nodes, strict=True))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mezzo.aten.apply import Rewritten, edit_in_place
-from mezzo.aten.journal import Journal
+from mezzo.aten.journal import EditJournal
 from mezzo.aten.model import TorchModel, own_reading
 from mezzo.aten.program import Program
 from mezzo.aten.read.read import TorchReading, read_program
@@ -18,7 +18,7 @@ class HandedModel(TorchModel):
 
     def __init__(self, program: Program, progress: Progress | None = None) -> None:
         super().__init__(program, progress)
-        self._journal = Journal(program.graph)
+        self._journal = EditJournal(program.graph)
 
     def read(self, low: DType, version: int | None = None) -> TorchReading:
         return read_program(self.original, low, self._unread)

@@ -8,7 +8,7 @@ from torch import fx
 Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
-class Journal:
+class EditJournal:
     """Edits a graph and records its previous state."""
 
     def __init__(self, graph: fx.Graph) -> None:

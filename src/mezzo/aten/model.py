@@ -17,7 +17,7 @@ from mezzo.aten.read.groups import dialect_and_op
 from mezzo.aten.read.read import TorchReading, facts_of, read_program
 from mezzo.common.errors import InputError
 from mezzo.contracts.corrections import Correction
-from mezzo.contracts.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record
+from mezzo.contracts.frontend import Applied, ConversionRecord, Extract, Fault, Frontend, Port, Progress
 from mezzo.contracts.plans import Edit
 from mezzo.contracts.reading import Artifact
 from mezzo.contracts.reading import Reading as AnyReading
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Standing:
+class TracedValidity:
     """The validity of a source; a traced program is always valid."""
 
     is_valid: bool = True
@@ -43,8 +43,8 @@ class TorchModel:
 
     leniency: str | None = None
     version: int | None = None
-    record: Record | None = None
-    standing = Standing()
+    record: ConversionRecord | None = None
+    standing = TracedValidity()
     store: "Store | None" = None
     path: Path | None = None  # programs are in memory, even if loaded from a file
 

@@ -35,7 +35,7 @@ FROM_DTYPE: Mapping[DType, torch.dtype] = MappingProxyType({dtype: kind for kind
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ProgramTensor:
     """A weight or constant: its name, and a function that returns its tensor, if available."""
 
     name: str
@@ -59,8 +59,8 @@ class Program:
 
     graph: fx.Graph
     owner: torch.nn.Module
-    weights: Mapping[str, Held] = field(default_factory=dict)
-    states: Mapping[str, Held] = field(default_factory=dict)
+    weights: Mapping[str, ProgramTensor] = field(default_factory=dict)
+    states: Mapping[str, ProgramTensor] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] | None = None
     name: str = "the program"

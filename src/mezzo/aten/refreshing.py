@@ -7,7 +7,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mezzo.aten.journal import Journal
+from mezzo.aten.journal import EditJournal
 from mezzo.aten.read.retype import dtypes_of, is_laid_out_alike, laid_out_as, run_fake
 from mezzo.common.errors import spell_raised
 
@@ -18,7 +18,7 @@ Types = tuple[torch.dtype | None, ...]
 _ANSWERS: dict[object, Types | str] = {}
 
 
-class Refusal(NamedTuple):
+class RejectedCall(NamedTuple):
     """A call that PyTorch rejects, and the error."""
 
     node: fx.Node
@@ -28,10 +28,10 @@ class Refusal(NamedTuple):
 class Refresher:
     """Updates `meta["val"]` of a graph's nodes."""
 
-    def __init__(self, mode: FakeTensorMode, owner: torch.nn.Module, graph: fx.Graph, journal: Journal) -> None:
+    def __init__(self, mode: FakeTensorMode, owner: torch.nn.Module, graph: fx.Graph, journal: EditJournal) -> None:
         self.mode, self.owner, self.graph, self.journal = mode, owner, graph, journal
 
-    def refresh(self, casts: set[fx.Node], changed: set[fx.Node]) -> Refusal | None:
+    def refresh(self, casts: set[fx.Node], changed: set[fx.Node]) -> RejectedCall | None:
         """Recompute results of calls with changed operands; returns the first rejected call.
 
         `casts` are the inserted conversions; `changed` are all nodes with a new type, including
@@ -52,7 +52,7 @@ class Refresher:
             before = node.meta.get("val")
             result = self._made(node, is_restrided)
             if isinstance(result, str):
-                return Refusal(node, result)
+                return RejectedCall(node, result)
             if result is not before:
                 self.journal.retype(node, result)
                 changed.add(node)

@@ -8,7 +8,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from mezzo.aten.parts import without_assertions
-from mezzo.aten.program import Held, Program
+from mezzo.aten.program import Program, ProgramTensor
 
 
 def program_of(exported: ExportedProgram) -> Program:
@@ -18,14 +18,14 @@ def program_of(exported: ExportedProgram) -> Program:
     """
     signature = exported.graph_signature
     written = set(signature.buffers_to_mutate.values()) | set(signature.parameters_to_mutate.values())
-    weights: dict[str, Held] = {}
-    states: dict[str, Held] = {}
+    weights: dict[str, ProgramTensor] = {}
+    states: dict[str, ProgramTensor] = {}
     names: dict[str, str] = {}
     for spec in signature.input_specs:
         name, target = spec.arg.name, spec.target
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR) and target is not None:
             names[name] = target
-            source = Held(target, lambda target=target: held_by(exported, target))  # type: ignore[misc]  # bound now
+            source = ProgramTensor(target, lambda target=target: held_by(exported, target))  # type: ignore[misc]  # bound now
             (states if target in written else weights)[name] = source
     counted = itertools.count()
     outputs = tuple(

@@ -39,7 +39,7 @@ def check_single(layout: str | None) -> None:
 def convert_models(
     source: Path,
     result: Path,
-    options: given.Options,
+    options: given.CommandOptions,
     *,
     layout: str | None,
     data: Path | None,
@@ -104,7 +104,7 @@ def _naming_parts() -> set[str]:
     return {option.name for option in fields(Request) if about(option).form in _OF_ONE_MODEL}
 
 
-def _steps(folder: "ConvertedFolder", options: given.Options) -> "Steps":
+def _steps(folder: "ConvertedFolder", options: given.CommandOptions) -> "Steps":
     """Suggested commands after a folder conversion, without options that name parts of a model."""
     source, result = (
         quote(os.fspath(folder_path / name))

@@ -9,13 +9,13 @@ from mezzo.cli.options import cluster_options, memory_option, resume_option
 
 if TYPE_CHECKING:
     from mezzo.cli.progress import Patience
-    from mezzo.common.memory import Memory
+    from mezzo.common.memory import MemoryLimit
 
 
 @contextmanager
 def at_work(
     memory: str | None, cluster: str | None, workers: int | None, resume: Path | None = None
-) -> "Iterator[tuple[Patience, Memory]]":
+) -> "Iterator[tuple[Patience, MemoryLimit]]":
     """Yield progress callback and memory bound. Errors are those of `bounded` and `spread`."""
     from mezzo.cli.progress import Patience
 

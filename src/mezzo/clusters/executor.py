@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mezzo.clusters.jobs import Jobs
-from mezzo.clusters.tasks import MOST_DEATHS, Counts, Queue, Task, poisonous
+from mezzo.clusters.tasks import MOST_DEATHS, ExecutorCounters, Queue, Task, poisonous
 from mezzo.clusters.worker import Handshake, Reply
 from mezzo.clusters.worker_pool import PooledWorker, Tell, WorkerPool, first_line, not_starting
 from mezzo.common.errors import InputError, MezzoError
@@ -30,7 +30,7 @@ class RayCrew:
     def __init__(self, ray: Any, workers: int, tell: Tell) -> None:
         """Start workers and wait for the first. Raises InputError: none starts in time."""
         self._ray, self._tell, self.workers = ray, tell, workers
-        self._numbers, self._queue, self.counts = itertools.count(), Queue(), Counts()
+        self._numbers, self._queue, self.counts = itertools.count(), Queue(), ExecutorCounters()
         self._orders = Jobs(ray, self.counts, tell)
         self._hands = WorkerPool(ray, workers, tell)
         self._await_first()

@@ -5,8 +5,8 @@ from collections.abc import Callable, KeysView, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mezzo.clusters.model_transfer import Source, bundle_of, source_of
-from mezzo.clusters.tasks import Counts
+from mezzo.clusters.model_transfer import TransferredModel, bundle_of, source_of
+from mezzo.clusters.tasks import ExecutorCounters
 from mezzo.clusters.worker import Order
 from mezzo.clusters.worker_pool import Tell
 from mezzo.common.message_style import MessageStyle, either
@@ -27,7 +27,7 @@ class Ordered:
 class Jobs:
     """Jobs by key, until dropped. `ray` is the connected module."""
 
-    def __init__(self, ray: Any, counts: Counts, tell: Tell) -> None:
+    def __init__(self, ray: Any, counts: ExecutorCounters, tell: Tell) -> None:
         self._ray, self._counts, self._tell = ray, counts, tell
         self._keys, self._ordered = itertools.count(), dict[int, Ordered]()
 
@@ -67,7 +67,7 @@ class Jobs:
             self._tell(f"{model.name} is not there for all workers under its path: it is sent as files")
             ordered.files[number] = self._send(model)[1]
 
-    def _send(self, model: Model) -> tuple[Source, Any]:
+    def _send(self, model: Model) -> tuple[TransferredModel, Any]:
         source, bundle = bundle_of(model)
         self._counts.files_bytes += sum(content.nbytes for content in bundle.files.values())
         return source, self._ray.put(bundle)

@@ -21,7 +21,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TransferredModel:
     """A model's origin. `key`: digest of its files; `path`: None if it is sent as files."""
 
     key: str
@@ -37,7 +37,7 @@ class Bundle:
     files: Mapping[str, Bytes]
 
 
-def source_of(model: Model) -> Source | None:
+def source_of(model: Model) -> TransferredModel | None:
     """A source by path; None without a file, or with weights outside the model's folder."""
     if model.path is None or model.store is None:
         return None
@@ -45,10 +45,10 @@ def source_of(model: Model) -> Source | None:
     files = [os.path.relpath(os.path.realpath(other), path.parent) for other in model.store.companions]
     if any(name.startswith(os.pardir) or os.path.isabs(name) for name in files):
         return None
-    return Source(_digest(path, files), model.name, os.fspath(path), tuple(files))
+    return TransferredModel(_digest(path, files), model.name, os.fspath(path), tuple(files))
 
 
-def bundle_of(model: Model) -> tuple[Source, Bundle]:
+def bundle_of(model: Model) -> tuple[TransferredModel, Bundle]:
     """The files of a model. Raises InputError: such models cannot be written as files."""
     suffix = next((end for end in model.frontend.suffixes if end), "")
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
@@ -57,10 +57,10 @@ def bundle_of(model: Model) -> tuple[Source, Bundle]:
         names = [first.name, *sorted(other.name for other in Path(folder).iterdir() if other != first)]
         key = _digest(first, names[1:])
         files = {name: np.fromfile(Path(folder) / name, np.uint8) for name in names}
-    return Source(key, model.name, None, tuple(names[1:])), Bundle(files)
+    return TransferredModel(key, model.name, None, tuple(names[1:])), Bundle(files)
 
 
-def open_by_path(source: Source) -> Model | None:
+def open_by_path(source: TransferredModel) -> Model | None:
     """Open a model at the driver's path, with the driver's checks; None if the same files are not
     at that path on this machine.
     """

@@ -85,7 +85,7 @@ class Spent:
 
 
 @dataclass(kw_only=True)
-class Counts:
+class ExecutorCounters:
     """Counters of an executor. `twice`: duplicate replies; `files_bytes`: model files sent, each
     counted once; `spent`: by job title.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mezzo.clusters.model_transfer import Bundle, Source, open_bundle, open_by_path
+from mezzo.clusters.model_transfer import Bundle, TransferredModel, open_bundle, open_by_path
 from mezzo.clusters.scratch_dirs import Holding, tidy_up
 from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.common.machine import Machine, find_machine
@@ -43,7 +43,7 @@ class Order:
 
     key: int
     job: Job[Any, Any]
-    sources: tuple[Source, ...]
+    sources: tuple[TransferredModel, ...]
     voice: MessageStyle
 
 
@@ -105,7 +105,7 @@ class Worker:
             return Reply(fault=_spell(error), pid=os.getpid())
         return Reply(outcome=outcome, time_s=time.monotonic() - begin, pid=os.getpid())
 
-    def _open(self, source: Source, bundle: Bundle | None) -> Model | None:
+    def _open(self, source: TransferredModel, bundle: Bundle | None) -> Model | None:
         model = self._models.get(source.key)
         if model is None:
             if source.path is not None and bundle is None:

@@ -29,7 +29,7 @@ _HELD_AT_ONCE = 4
 
 
 @dataclass(slots=True, kw_only=True)
-class Memory:
+class MemoryLimit:
     """A memory limit and its effects. `bound_bytes` is None if this machine's memory is unknown:
     then nothing is limited.
 
@@ -79,16 +79,16 @@ class NoRoom(InputError):
     """Something does not fit within the memory limit."""
 
 
-_bound: ContextVar[Memory | None] = ContextVar("memory", default=None)
+_bound: ContextVar[MemoryLimit | None] = ContextVar("memory", default=None)
 
 
-def memory_at_hand() -> Memory:
+def memory_at_hand() -> MemoryLimit:
     """The memory limit in effect: the caller's, else a share of the memory available now."""
     return _bound.get() or _most_of_what_is_free()
 
 
 @contextmanager
-def memory(size: str | int | None = None, *, tell: Callable[[str], None] | None = None) -> Iterator[Memory]:
+def memory(size: str | int | None = None, *, tell: Callable[[str], None] | None = None) -> Iterator[MemoryLimit]:
     """Limit the memory of running models inside this context; outputs are unchanged.
 
     A model that does not fit runs in segments: all batches pass through one segment before the next
@@ -106,7 +106,7 @@ def memory(size: str | int | None = None, *, tell: Callable[[str], None] | None 
     Raises:
         InputError: the size is invalid, this process exceeds it, or something inside does not fit.
     """
-    limit = _most_of_what_is_free() if size is None else Memory(bound_bytes=_read(size), is_asked=True)
+    limit = _most_of_what_is_free() if size is None else MemoryLimit(bound_bytes=_read(size), is_asked=True)
     limit.tell = tell or limit.tell
     token = _bound.set(limit)
     try:
@@ -136,9 +136,9 @@ def _read(size: str | int) -> int:
     return size_bytes
 
 
-def _most_of_what_is_free() -> Memory:
+def _most_of_what_is_free() -> MemoryLimit:
     total_and_free = find_memory()
-    return Memory(bound_bytes=None if total_and_free is None else int(total_and_free[1] * _SHARE), is_asked=False)
+    return MemoryLimit(bound_bytes=None if total_and_free is None else int(total_and_free[1] * _SHARE), is_asked=False)
 
 
 def _causes_of(error: BaseException | None) -> Iterator[BaseException]:

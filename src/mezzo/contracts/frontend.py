@@ -69,7 +69,7 @@ class Frontend(ABC):
         """
 
 
-class Standing(Protocol):
+class Validity(Protocol):
     """Validity of the original model. `fault`: the checker's complaint, for valid models too."""
 
     @property
@@ -85,7 +85,7 @@ class Fault(NamedTuple):
     culprits: Set[int]
 
 
-class Record(NamedTuple):
+class ConversionRecord(NamedTuple):
     """A model's recorded conversion, or what is wrong with the record."""
 
     text: str | None
@@ -158,9 +158,9 @@ class Model(Protocol):
     @property
     def version(self) -> int | None: ...
     @property
-    def record(self) -> Record | None: ...
+    def record(self) -> ConversionRecord | None: ...
     @property
-    def standing(self) -> Standing: ...
+    def standing(self) -> Validity: ...
     @property
     def leniency(self) -> str | None: ...
     @property

@@ -179,7 +179,7 @@ class MeasuredValue(NamedTuple):
     op: str
 
 
-class Shown(NamedTuple):
+class ObservedValue(NamedTuple):
     """What a value holds in one run: its id, and its numbers."""
 
     value: int
@@ -291,7 +291,7 @@ class Lab(Protocol):
         Raises InputError: their inputs or outputs do not match.
         """
 
-    def observer(self, reading: Reading, values: Sequence[int]) -> "Callable[[Feeds], Iterator[Shown]]":
+    def observer(self, reading: Reading, values: Sequence[int]) -> "Callable[[Feeds], Iterator[ObservedValue]]":
         """Make the model ready to show what values hold, by their ids: one after the other, as FP32.
 
         The values are of the main graph of a reading, which runs at its version and is spent.

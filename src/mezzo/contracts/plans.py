@@ -11,7 +11,7 @@ from mezzo.contracts.quantized_level import DynamicProduct
 from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import Precision, PrecisionLine
 from mezzo.formats.quantization import Quantization
-from mezzo.ir.display import Shown
+from mezzo.ir.display import Displayed
 from mezzo.ir.nodes import Use
 from mezzo.tables.policy import Category
 from mezzo.tables.target import Gain
@@ -111,7 +111,7 @@ class PlannedNode(NamedTuple):
     cause: str | None
 
 
-class Names(NamedTuple):
+class NodeAliases(NamedTuple):
     """Other names of a plan's nodes: producers by value name; users of values that no planned node
     produces; the modules that nodes were exported from; dtypes of values without floats."""
 
@@ -121,11 +121,11 @@ class Names(NamedTuple):
     without_floats: Mapping[str, str]
 
 
-_NO_NAMES = Names({}, {}, {}, {})
+_NO_NAMES = NodeAliases({}, {}, {}, {})
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Plan(Shown):
+class Plan(Displayed):
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
 
     `dialect`: the model's; `version`: the opset that the edits need, None if unchanged. `settings`:
@@ -155,10 +155,10 @@ class Plan(Shown):
     choice: str | None = field(default=None, repr=False, compare=False)
     obstacle: str | None = field(default=None, repr=False, compare=False)
     apart: tuple[tuple[DType, int], ...] = field(default=(), repr=False, compare=False)
-    make_names: Callable[[], Names] = field(default=lambda: _NO_NAMES, repr=False, compare=False)
+    make_names: Callable[[], NodeAliases] = field(default=lambda: _NO_NAMES, repr=False, compare=False)
 
     @cached_property
-    def names(self) -> Names:
+    def names(self) -> NodeAliases:
         """Other names of the nodes."""
         return self.make_names()
 

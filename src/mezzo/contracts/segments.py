@@ -15,7 +15,7 @@ _MOST_PLACES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SegmentStep:
     """Inputs and outputs of one step as value numbers, and its weights as weight numbers."""
 
     reads: tuple[int, ...]
@@ -31,7 +31,7 @@ class Course:
     step. `given`: values available from the start; `results`: values needed at the end; `kept`:
     values that cannot leave memory, so no cut may separate their producer from their users."""
 
-    steps: Sequence[Step]
+    steps: Sequence[SegmentStep]
     sizes_bytes: Sequence[int]
     weights_bytes: Sequence[int]
     scratch_bytes: Sequence[int]

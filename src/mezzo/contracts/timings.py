@@ -22,7 +22,7 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class LayerTime:
     """One kernel call of a runtime. `name` and `op`: the runtime's own terms.
 
     `dtype`: compute type, None if the runtime does not report it. `is_conversion`: it only changes
@@ -72,7 +72,7 @@ class Stopwatch(Protocol):
         """Load the model in its own process. Raises ContractError: the target cannot load or run
         it."""
 
-    def layers(self, runs: int) -> Sequence[Layer]:
+    def layers(self, runs: int) -> Sequence[LayerTime]:
         """Run the model under the runtime's profiler, which slows it. Errors are those of `start`."""
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged, judge
 from mezzo.planner.reasons import reasons
 from mezzo.planner.recalled import Recalled
-from mezzo.planner.recording import Decisions, category_of, precision_of
+from mezzo.planner.recording import RecordedDecisions, category_of, precision_of
 from mezzo.tables.target import Gain
 
 _log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ def _recorder(
             return None
         return spell_replay(model, reading, plan, options.digests)
     refusals = {name: Reason("contract", because) for name, because in banned.items()}
-    return spell_record(model, reading, Decisions(judged, levels, options.planning, refusals), options)
+    return spell_record(model, reading, RecordedDecisions(judged, levels, options.planning, refusals), options)
 
 
 def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decided:

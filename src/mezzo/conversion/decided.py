@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mezzo.analysis.fusion.quantized import QuantizedUnit
-from mezzo.analysis.structure import View
+from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.constants import out_of_range as find_out_of_range
 from mezzo.common.errors import ContractError
 from mezzo.common.machine import find_machine
@@ -60,7 +60,7 @@ class Decided:
 
 def refuse_out_of_range(graph: Graph, planning: PlanningOptions, nodes: Container[int]) -> None:
     """Raises ContractError: a node reads a weight outside the low format's range."""
-    view = View(graph=graph, rows=rows_of(graph), low=FORMATS[planning.low])
+    view = StructureView(graph=graph, rows=rows_of(graph), low=FORMATS[planning.low])
     for finding in find_out_of_range(view):
         if finding.node not in nodes:
             continue

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from mezzo.contracts.plans import Names
+from mezzo.contracts.plans import NodeAliases
 from mezzo.formats.dtypes import FLOATING
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 
 
-def names_in(graph: Graph) -> Names:
+def names_in(graph: Graph) -> NodeAliases:
     """Planned nodes by value name, and module paths of nodes.
 
     Constants and values without floats have no precision: their names refer to the readers.
@@ -26,7 +26,7 @@ def names_in(graph: Graph) -> Names:
         else:
             consumers.setdefault(value.name, {}).update(dict.fromkeys(_readers(graph, number)))
     modules = {graph.nodes[number].name: path for number, path in graph.modules.items()}
-    return Names(_listed(producers), _listed(consumers), modules, without_floats)
+    return NodeAliases(_listed(producers), _listed(consumers), modules, without_floats)
 
 
 def _listed(by_value: Mapping[str, Mapping[str, None]]) -> dict[str, tuple[str, ...]]:

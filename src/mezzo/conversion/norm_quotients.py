@@ -6,7 +6,7 @@ from dataclasses import replace
 from mezzo.analysis.fusion import kernels_of
 from mezzo.analysis.fusion.partition import partition
 from mezzo.analysis.fusion.quotients import quotients_in
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.common.name_matching import join_with_or
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.reading import Artifact
@@ -30,7 +30,7 @@ def with_norm_quotients(model: Model, options: Options, decided: Decided, result
     quotients: list[Replacement] = []
 
     def find(graph: Graph) -> Sequence[Replacement]:
-        view, name = View(graph, rows_of(graph)), target.fuses_as or target.name
+        view, name = FusionView(graph, rows_of(graph)), target.fuses_as or target.name
         quotients.extend(quotients_in(view, partition(view, kernels_of(name), name), dtypes))
         return quotients
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from mezzo.contracts.frontend import Model
-from mezzo.contracts.options.option import Scope
+from mezzo.contracts.options.option import OptionScope
 from mezzo.contracts.options.request import Request, options_about, settings_of, usual_settings
 from mezzo.contracts.plans import Plan, PlannedNode, Reason
 from mezzo.contracts.reading import Reading
@@ -19,7 +19,7 @@ from mezzo.planner.options import Options, chosen_target
 from mezzo.planner.planner import rows_of
 from mezzo.planner.reasons import follow
 from mezzo.planner.recalled import Recalled, spell_steps
-from mezzo.planner.recording import Decisions, describe_step, record_decisions, record_plan
+from mezzo.planner.recording import RecordedDecisions, describe_step, record_decisions, record_plan
 from mezzo.tables.facts import Cost
 
 _NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
@@ -191,7 +191,7 @@ def _decided_anew(options: Options, provenance: Provenance) -> str | None:
     made_to = next((options["to"] for options in reversed(steps) if "to" in options), None)
     if change is None and provenance.is_quantized and requested["to"] != made_to:
         change = f"--to {requested['to']} is other than the {made_to} that it was made for"
-    for name in options_about(Scope.EVERY_NODE):
+    for name in options_about(OptionScope.EVERY_NODE):
         value = requested.get(name, usual[name])
         if value != usual[name] and not any(step.get(name, usual[name]) == value for step in steps):
             change = change or f"--{name.replace('_', '-')} {value} asks for something else"
@@ -213,11 +213,11 @@ def asks_for_more(options: Options) -> bool:
     return any(
         requested.get(name, usual) != usual and not any(step.get(name, usual) == requested.get(name) for step in steps)
         for name, usual in usual_settings().items()
-        if name in options_about(Scope.SINGLE_NODES)
+        if name in options_about(OptionScope.SINGLE_NODES)
     )
 
 
-def spell_record(model: Model, reading: Reading, decisions: Decisions, options: Options) -> Callable[[], str]:
+def spell_record(model: Model, reading: Reading, decisions: RecordedDecisions, options: Options) -> Callable[[], str]:
     """A function that returns a result's metadata; call it after the edits are applied."""
 
     def spell() -> str:

@@ -10,7 +10,7 @@ from mezzo.report.records.headlines import find_told as find_told
 from mezzo.report.records.headlines import head_conversion, head_folder, head_plan, head_tuning
 
 if TYPE_CHECKING:
-    from mezzo.report.text.folder import Converted, Folder
+    from mezzo.report.text.folder import ConvertedLike, Folder
 
 
 def summarise_plan(source: str, plan: Plan) -> Headline:
@@ -19,7 +19,7 @@ def summarise_plan(source: str, plan: Plan) -> Headline:
     return head_plan(source, plan, machine, find_better(plan.gain, machine))
 
 
-def summarise_result(source: str, result: str, converted: "Converted") -> Headline:
+def summarise_result(source: str, result: str, converted: "ConvertedLike") -> Headline:
     """The headline of a conversion, or of a search if the result comes from one."""
     machine, plan, measured = find_machine(), converted.plan, converted.measured
     better = find_better(plan.gain, machine)

@@ -18,7 +18,7 @@ from mezzo.planner.planner import Judged
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedAtVersion:
     """A model read at one version, with its verdicts, the strategy's levels and the edits."""
 
     reading: Reading
@@ -30,15 +30,15 @@ class Planned:
 Judge = Callable[[int | None], tuple[Reading, Judged]]
 
 
-def assign(reading: Reading, judged: Judged, strategy: Strategy) -> Planned:
+def assign(reading: Reading, judged: Judged, strategy: Strategy) -> PlannedAtVersion:
     """Assign levels with a strategy, and lower them."""
     levels = strategy.assign(judged.problem)
     edits, faults = _lower(judged, levels)
     assert not faults, f"strategy {strategy.name} or lower broke a rule: {faults[0]}"
-    return Planned(reading, judged, levels, edits)
+    return PlannedAtVersion(reading, judged, levels, edits)
 
 
-def settle(model: Model, planned: Planned, strategy: Strategy, judge: Judge) -> Planned:
+def settle(model: Model, planned: PlannedAtVersion, strategy: Strategy, judge: Judge) -> PlannedAtVersion:
     """Plan at smaller versions as long as all low nodes remain legal there.
 
     A version above the source model's therefore always has a low node that needs it. `judge` reads
@@ -63,7 +63,7 @@ def settle(model: Model, planned: Planned, strategy: Strategy, judge: Judge) -> 
     return planned
 
 
-def _nodes_beside(planned: Planned) -> dict[DType, list[int]]:
+def _nodes_beside(planned: PlannedAtVersion) -> dict[DType, list[int]]:
     """Operators at a level other than the base, by dtype."""
     problem = planned.judged.problem
     levels, line = np.array(planned.levels, np.int64), problem.line
@@ -78,7 +78,9 @@ def _are_legal(reading: Reading, before: Graph, nodes: Mapping[DType, Sequence[i
     return all(dtype in graph.nodes[number].signature.legal for dtype, number in present if number is not None)
 
 
-def _plan_again(planned: Planned, reading: Reading, judged: Judged, strategy: Strategy) -> Planned | None:
+def _plan_again(
+    planned: PlannedAtVersion, reading: Reading, judged: Judged, strategy: Strategy
+) -> PlannedAtVersion | None:
     """Plan another reading of the same model.
 
     With measured costs, which belong to the nodes of the first reading, the same nodes by name run
@@ -92,7 +94,7 @@ def _plan_again(planned: Planned, reading: Reading, judged: Judged, strategy: St
     level_of = {node.name: planned.levels[node.id] for node in before.nodes}
     levels = [level_of.get(node.name, judged.problem.line.base) for node in after.nodes]
     edits, faults = _lower(judged, levels)
-    return None if faults else Planned(reading, judged, levels, edits)
+    return None if faults else PlannedAtVersion(reading, judged, levels, edits)
 
 
 def _lower(judged: Judged, levels: Sequence[int]) -> tuple[tuple[Edit, ...], Sequence[str]]:

@@ -18,7 +18,7 @@ from mezzo.common.errors import InputError, MezzoError
 from mezzo.conversion.results import lab_of
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics.data.datasets import Batch, Dataset
-from mezzo.numerics.data.random_inputs import LADDER, Sizes, check_size, choose_lengths, draw_batch
+from mezzo.numerics.data.random_inputs import LADDER, AxisLengths, check_size, choose_lengths, draw_batch
 from mezzo.planner.planner import rows_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def draw_data(model: "Model", seed: int) -> Dataset:
     slots, assumptions, run = lab.inputs.slots, _assume(model), lab.native()
     empty = dict.fromkeys(lab.inputs.empty)
     fault: MezzoError | None = None
-    usable: tuple[Sizes, bool] | None = None
+    usable: tuple[AxisLengths, bool] | None = None
     tried: set[str] = set()
     end_s = time.monotonic() + _PATIENCE_S
     for is_timid, sizes in itertools.product((False, True), LADDER):

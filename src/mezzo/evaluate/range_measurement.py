@@ -31,7 +31,7 @@ _MOST_SAMPLES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class InstrumentFacts:
     """A description of what a model's instruments measure: their contract (`contracts/lab.py`)
     without the runs.
     """
@@ -44,7 +44,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MeasuredBatch:
     """One batch to measure: its number, which seeds the sampling, and samples per value."""
 
     batch: "Batch"
@@ -54,12 +54,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class RangesJob:
-    """Executor job that measures a model. An item is a `Reading`; None returns the `About`."""
+    """Executor job that measures a model. An item is a `MeasuredBatch`; None returns the `InstrumentFacts`."""
 
     feeds: Feeds  # of the first batch: all workers take the model's lengths from it
     title: str = "ranges"
 
-    def open(self, models: "Sequence[Model]") -> Callable[[Reading | None], Records | About]:
+    def open(self, models: "Sequence[Model]") -> Callable[[MeasuredBatch | None], Records | InstrumentFacts]:
         return _Instrumented(lab_of(models[0]).instruments(self.feeds))
 
 
@@ -73,20 +73,20 @@ class _Instrumented:
     def width(self) -> int:
         return width_of(self._instruments)
 
-    def prepare(self, many: Sequence[Reading | None]) -> None:
+    def prepare(self, many: Sequence[MeasuredBatch | None]) -> None:
         prepare(self._instruments, [_asked(reading) for reading in many if reading is not None])
 
-    def __call__(self, reading: Reading | None) -> Records | About:
+    def __call__(self, reading: MeasuredBatch | None) -> Records | InstrumentFacts:
         instruments = self._instruments
         if reading is None:
-            return About(
+            return InstrumentFacts(
                 fingerprint=instruments.fingerprint, size=instruments.size, elements=instruments.elements,
                 values=tuple(instruments.values), skipped=instruments.skipped,
             )  # fmt: skip
         return instruments.run(*_asked(reading))
 
 
-def _asked(reading: Reading) -> tuple[Feeds, int, int]:
+def _asked(reading: MeasuredBatch) -> tuple[Feeds, int, int]:
     return reading.batch.feeds, reading.number, reading.samples
 
 
@@ -113,7 +113,7 @@ def measure_ranges(
     job = RangesJob(first.feeds)
     team = crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
     about = team.start(None).result()
-    assert isinstance(about, About), "asked for nothing else"
+    assert isinstance(about, InstrumentFacts), "asked for nothing else"
     measuring = _Measuring(about, dataset, first, path)
     try:
         for number in measuring.take(team, first, batches):
@@ -141,7 +141,7 @@ def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: C
 class _Measuring:
     """One pass over data. Holds no worker, so that their memory is freed after the pass."""
 
-    def __init__(self, about: About, data: "Dataset", first: "Batch", path: Path | None) -> None:
+    def __init__(self, about: InstrumentFacts, data: "Dataset", first: "Batch", path: Path | None) -> None:
         self._about, self._data = about, data
         self._state = State(model=about.fingerprint, data=data.name, content=data.content, values=about.size)
         self._accumulator = Accumulator(about.size)
@@ -151,13 +151,13 @@ class _Measuring:
         self._first_fed = _count_numbers(first.feeds)
 
     def take(
-        self, team: Team[Reading | None, Records | About], first: "Batch", more: "Iterator[Batch]"
+        self, team: Team[MeasuredBatch | None, Records | InstrumentFacts], first: "Batch", more: "Iterator[Batch]"
     ) -> "Iterator[int]":
         """Measure all batches that the saved state lacks; yields each number before its result."""
         yield 0
         if not self.keeping.has(0, first):  # its element counts decide how the others are sampled
             samples = _sample_size(self._about.elements, self._about.size)
-            shown = team.start(Reading(first, 0, samples)).result()
+            shown = team.start(MeasuredBatch(first, 0, samples)).result()
             assert isinstance(shown, Records), "what was asked for"
             self._add(0, first, shown)
         for reading, records in in_turn(team, self._readings(more)):
@@ -165,13 +165,13 @@ class _Measuring:
             yield reading.number
             self._add(reading.number, reading.batch, records)
 
-    def _readings(self, batches: "Iterator[Batch]") -> Iterator[Reading | None]:
+    def _readings(self, batches: "Iterator[Batch]") -> Iterator[MeasuredBatch | None]:
         for number, batch in enumerate(batches, 1):
             if not self.keeping.has(number, batch):
                 # From the batch's own length, so that it is sampled alike whichever batches were
                 # measured before.
                 elements = self._state.elements * _count_numbers(batch.feeds) // max(self._state.fed, 1)
-                yield Reading(batch, number, _sample_size(elements, self._state.values))
+                yield MeasuredBatch(batch, number, _sample_size(elements, self._state.values))
 
     def _add(self, number: int, batch: "Batch", records: Records) -> None:
         state = self._state

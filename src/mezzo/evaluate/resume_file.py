@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
 from mezzo.common.staging import Staging
-from mezzo.numerics.ranges.journals import Journal
+from mezzo.numerics.ranges.journals import RangeJournal
 
 if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Batch
@@ -21,7 +21,7 @@ class Keeping:
     without a path nothing is saved.
     """
 
-    def __init__(self, path: Path | None, journal: Journal, spell: Callable[[], bytes]) -> None:
+    def __init__(self, path: Path | None, journal: RangeJournal, spell: Callable[[], bytes]) -> None:
         self._path, self._journal, self._spell = path, journal, spell
         self._seen = 0
         self._is_saved = self._is_sound = True

@@ -36,7 +36,7 @@ _RUN = re.compile(r"(\d{1,7})(?:x(\d{1,7}))?")
 _KINDS = frozenset({Kind.OP, Kind.TIE, Kind.INPUT, Kind.OUTPUT})
 
 
-class Step(NamedTuple):
+class ProvenanceStep(NamedTuple):
     """One run of mezzo: its version, the command, and the options that decided, without paths."""
 
     version: str
@@ -66,7 +66,7 @@ class Provenance:
     strategy's words. `low` is the float beside FP32, or what is quantized to where there is none.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ProvenanceStep, ...]
     low: DType
     names: str
     added: tuple[str, ...]
@@ -224,11 +224,11 @@ def _read_document(document: dict[str, object]) -> Provenance:
     )
 
 
-def _read_step(entry: object) -> Step:
+def _read_step(entry: object) -> ProvenanceStep:
     if not isinstance(entry, dict) or not isinstance(entry["options"], dict):
         raise ValueError("a step of it is no object")
     options = tuple((_text(name), _text(value)) for name, value in entry["options"].items())
-    return Step(_text(entry["mezzo"]), _text(entry["command"]), options)
+    return ProvenanceStep(_text(entry["mezzo"]), _text(entry["command"]), options)
 
 
 def _read_row(entry: object, reasons: Sequence[str]) -> Row:

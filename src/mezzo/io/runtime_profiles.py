@@ -12,7 +12,7 @@ from typing import Any
 from mezzo.common.errors import InputError
 from mezzo.common.file_kinds import tell_kind
 from mezzo.common.safe_paths import read_file
-from mezzo.contracts.timings import Layer
+from mezzo.contracts.timings import LayerTime
 from mezzo.formats.dtypes import DType
 from mezzo.io.documents import parse_json
 from mezzo.io.layer_types import is_conversion, type_called
@@ -37,7 +37,7 @@ class RuntimeProfile:
     name: str
     tool: str
     runs: int
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerTime, ...]
 
 
 def read_trace(path: str | os.PathLike[str]) -> RuntimeProfile:
@@ -112,7 +112,9 @@ def _read_onnxruntime(name: str, document: Any) -> RuntimeProfile:
     return RuntimeProfile(name=name, tool="ONNX Runtime", runs=runs, layers=layers)
 
 
-def _onnxruntime_layer(key: tuple[str, str], times: Sequence[float], arguments: Mapping[str, Any], runs: int) -> Layer:
+def _onnxruntime_layer(
+    key: tuple[str, str], times: Sequence[float], arguments: Mapping[str, Any], runs: int
+) -> LayerTime:
     op = str(arguments.get("op_name", ""))
     calls = len(times) / runs
     types = [
@@ -123,7 +125,7 @@ def _onnxruntime_layer(key: tuple[str, str], times: Sequence[float], arguments: 
     dtype = type_called(types[0]) if types else None
     if op.startswith(_ROUND_FIRST):  # of a packed weight nothing is told, and what they round to is U8
         dtype = next((told for told in map(type_called, types[1:]) if told in _EIGHT_BITS), DType.UINT8)
-    return Layer(
+    return LayerTime(
         name=key[0] or f"{op} {key[1]}".rstrip(), op=op, dtype=dtype, is_conversion=is_conversion(op), time_ns=time_ns,
         calls=calls,
     )  # fmt: skip
@@ -139,7 +141,9 @@ def _read_trtexec(name: str, document: Any) -> RuntimeProfile:
             continue
         field = "medianMs" if "medianMs" in row else "averageMs"
         time_ns = _number(name, row, field) * 1e6
-        layers.append(Layer(name=str(row["name"]), op="", dtype=None, is_conversion=False, time_ns=time_ns, calls=1.0))
+        layers.append(
+            LayerTime(name=str(row["name"]), op="", dtype=None, is_conversion=False, time_ns=time_ns, calls=1.0)
+        )
     if not layers:
         raise InputError(f"profile {name!r} has no layer with a time; {_ASK}")
     runs = counts[0] if counts and isinstance(counts[0], int) and counts[0] > 0 else 1
@@ -169,7 +173,7 @@ def _inform(profile: RuntimeProfile, known: Mapping[str, tuple[str, str]]) -> Ru
     return replace(profile, layers=tuple(_with(layer, known) for layer in profile.layers))
 
 
-def _with(layer: Layer, known: Mapping[str, tuple[str, str]]) -> Layer:
+def _with(layer: LayerTime, known: Mapping[str, tuple[str, str]]) -> LayerTime:
     if layer.op or layer.name not in known:
         return layer
     op, words = known[layer.name]

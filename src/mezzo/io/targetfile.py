@@ -30,7 +30,7 @@ from mezzo.io.tomlfile import (
     read_truth,
     read_whole,
 )
-from mezzo.tables.target import Costs, CustomOperator, Gain, Kernel, Listing, Refusal, Target, kernels
+from mezzo.tables.target import Costs, CustomOperator, Gain, KernelListing, KernelRow, Refusal, Target, kernels
 
 _HEAD = {"name", "summary", "base", "max_opset", "newest", "notes", "formats", "costs"}
 _HEAD |= {"refuse", "run", "gain", "quantized", "custom"}
@@ -156,9 +156,9 @@ def _read_custom(where: str, name: str, entry: Mapping[str, object]) -> list[Cus
     ]
 
 
-def _read_listings(where: str, name: str, document: Mapping[str, object]) -> list[Listing]:
+def _read_listings(where: str, name: str, document: Mapping[str, object]) -> list[KernelListing]:
     """All that runs, one listing for each format that some entry names."""
-    found: dict[DType, Listing] = {}
+    found: dict[DType, KernelListing] = {}
     for number, entry in enumerate(read_entries(where, document, "run"), 1):
         place = f"{where}, run {number}"
         check_keys(place, entry, _RUN)
@@ -176,13 +176,13 @@ def _read_listings(where: str, name: str, document: Mapping[str, object]) -> lis
                 )
             if dtype in found:
                 raise InputError(f"{place}: {word} has a list already; write all that runs in it into one")
-            found[dtype] = Listing(dtype=dtype, kernels=rows, because=because, source=source, since="")
+            found[dtype] = KernelListing(dtype=dtype, kernels=rows, because=because, source=source, since="")
     return list(found.values())
 
 
-def _read_kernels(where: str, text: str) -> tuple[Kernel, ...]:
+def _read_kernels(where: str, text: str) -> tuple[KernelRow, ...]:
     """Rows such as "Abs 6-13", "Gelu" or "com.microsoft:FastGelu", several parted by commas."""
-    found: tuple[Kernel, ...] = ()
+    found: tuple[KernelRow, ...] = ()
     for entry in filter(None, (part.strip() for part in text.split(","))):
         dialect, op = split_dialect(entry)
         if not _KERNEL.fullmatch(op):

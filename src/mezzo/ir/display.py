@@ -19,7 +19,7 @@ class _Teller(Protocol):
     def to_document(self, record: object) -> dict[str, object]: ...
 
 
-class Shown:
+class Displayed:
     """A record with a three-line `repr`, and an HTML table with a chart in notebooks."""
 
     __slots__ = ()
@@ -31,7 +31,7 @@ class Shown:
         return _teller().to_html(self)
 
 
-class Tabled(Shown):
+class Tabled(Displayed):
     """A record that also prints as a table and saves as JSON."""
 
     __slots__ = ()

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from mezzo.ir.display import Shown
+from mezzo.ir.display import Displayed
 from mezzo.numerics.measures import DataSource, Interval, Ruling, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class MetricScore:
     """A metric's mean (larger is better) and its drop below the reference's, with a paired
     confidence interval. `is_share`: it is a fraction of the samples, such as an accuracy.
     """
@@ -28,7 +28,7 @@ class CalibratorRow:
 
     calibrator: str
     summary: str
-    scores: tuple[Score, ...]
+    scores: tuple[MetricScore, ...]
     verdict: Verdict
     agreement: Interval | None
     size_bytes: int
@@ -38,7 +38,7 @@ class CalibratorRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Calibrations(Shown):
+class Calibrations(Displayed):
     """One model quantized by several calibrators from statistics that were collected once.
 
     `calibrated`: the data that scales come from; `judged`: the data that outputs were judged on;

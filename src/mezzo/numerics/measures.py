@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mezzo.formats.dtypes import DType
-from mezzo.ir.display import Shown
+from mezzo.ir.display import Displayed
 from mezzo.tables.target import Gain
 
 
@@ -78,7 +78,7 @@ class ValueRange:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Ranges(Shown):
+class Ranges(Displayed):
     """The ranges of every float value of a model, in graph order. `skipped`: values that were not
     measured, and why.
 
@@ -184,7 +184,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Comparison(Shown):
+class Comparison(Displayed):
     """The outputs of one model compared with a reference's. `run`: "emulated" with every value
     rounded as typed, or "native" on a runtime. `sizes_bytes`: of the reference and the model, if
     known; `target`: the model's recorded target, `gain` that target's documented speedup.
@@ -227,7 +227,7 @@ class UnitError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Sensitivity(Shown):
+class Sensitivity(Displayed):
     """Units by falling error. `runs`: forward runs on `data`; `all_low`: the error with all units
     in low precision, NaN if nothing ran. `unknown`: what the data cannot show, as text.
     """

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mezzo.common.machine import Machine
-from mezzo.contracts.timings import Layer
-from mezzo.ir.display import Shown
+from mezzo.contracts.timings import LayerTime
+from mezzo.ir.display import Displayed
 from mezzo.numerics.measures import Comparison, DataSource, Interval
 from mezzo.numerics.statistics.speeds import Difference, Spread
 
@@ -31,12 +31,12 @@ class FileTimes:
     speed: Interval | None
     difference: Difference | None
     inputs: Mapping[str, str]
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[LayerTime, ...] = ()
     answers: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Timings(Shown):
+class Timings(Displayed):
     """Files timed side by side in one run, the reference first.
 
     `runtime` includes the version. `cores`: those available to this process; `threads`: those the

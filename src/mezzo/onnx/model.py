@@ -21,8 +21,8 @@ from mezzo.ir.nodes import Kind
 from mezzo.onnx import FRONTEND
 from mezzo.onnx.edit import opset as opsets
 from mezzo.onnx.edit.apply import apply
-from mezzo.onnx.edit.checking import Standing, Strictness, find_fault, stand
-from mezzo.onnx.files.files import Source
+from mezzo.onnx.edit.checking import OnnxValidity, Strictness, find_fault, stand
+from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.magnitudes import facts
 from mezzo.onnx.files.runnable_model import RunnableModel, whole_of
 from mezzo.onnx.files.save import materialize
@@ -33,11 +33,11 @@ from mezzo.onnx.protos.metadata import PROVENANCE, put_entry, take_entry
 from mezzo.onnx.protos.order import sort_nodes
 from mezzo.onnx.read.origins import title_of
 from mezzo.onnx.read.read import read
-from mezzo.onnx.read.reading import Reading, own
+from mezzo.onnx.read.reading import OnnxReading, own
 from mezzo.onnx.schema.custom_types import infer_types, lacks_types, state_types
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.schema import find_schema
-from mezzo.onnx.schema.shapes import Sizes, all_nodes, may_crash, value_sizes
+from mezzo.onnx.schema.shapes import KnownShapes, all_nodes, may_crash, value_sizes
 from mezzo.onnx.schema.types import ValueType
 
 _log = logging.getLogger(__name__)
@@ -49,12 +49,12 @@ _INLINE_BYTES = 1 << 16
 class OnnxModel:
     """An input model. It is never modified: each reading works on a copy without large weights."""
 
-    def __init__(self, source: Source, progress: Progress | None) -> None:
+    def __init__(self, source: ModelSource, progress: Progress | None) -> None:
         self.source = source
         self.progress = progress
         self.record = take_entry(source.model, PROVENANCE, MAX_BYTES)  # provenance metadata, if any
         self._facts: dict[bytes, ConstantFacts] = {}
-        self._sizes: Sizes | None = None
+        self._sizes: KnownShapes | None = None
         self._inferred: Mapping[str, ValueType] | None = None
         self._is_sorted = True
         # The last upgrade to a newer opset is cached, as it does not depend on the plan.
@@ -93,7 +93,7 @@ class OnnxModel:
     def store(self) -> OnnxStore:
         return OnnxStore(self.source, self.progress)
 
-    def read(self, low: DType, version: int | None = None) -> Reading:
+    def read(self, low: DType, version: int | None = None) -> OnnxReading:
         """Read the model as a graph, at opset `version` if given. Raises ModelError: malformed."""
         working = onnx.ModelProto()
         corrected: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class OnnxModel:
             f"the shape that output {name!r} states is wrong, and replaced: opset {opset} shows it"
             for name in corrected
         )
-        return Reading(replace(graph, notes=(*graph.notes, *notes)), handles, low, opset)
+        return OnnxReading(replace(graph, notes=(*graph.notes, *notes)), handles, low, opset)
 
     def _at(self, version: int) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         """The model at a newer opset (shared, read-only), and outputs with corrected shapes."""
@@ -225,7 +225,7 @@ class OnnxModel:
         return own(reading).handles.model
 
     @cached_property
-    def standing(self) -> Standing:
+    def standing(self) -> OnnxValidity:
         """The strictest level of ONNX's checker that the original model passes."""
         return stand(self.source, may_crash=self._may_crash)
 
@@ -235,7 +235,7 @@ class OnnxModel:
         titles = [(scopes[scope].path, title_of(proto)) for scope, proto in handles.made]
         order = None
         if handles.is_resorted:
-            graph, _ = read(handles.model, reading.low, self._sizes or Sizes({}, {}), self._facts_of)
+            graph, _ = read(handles.model, reading.low, self._sizes or KnownShapes({}, {}), self._facts_of)
             order = [node.name for node in graph.nodes]
         return Applied(tuple(sorted(f"{path}/{title}" if path else title for path, title in titles)), order)
 

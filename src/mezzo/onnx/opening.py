@@ -18,7 +18,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.correcting import correct
 from mezzo.onnx.edit.replacements import write_replacements
-from mezzo.onnx.files.files import Source, from_proto, load
+from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.normal_form.folding import fold
@@ -39,7 +39,7 @@ class Opened(OnnxModel):
     model, else the model itself.
     """
 
-    def __init__(self, source: Source, progress: Progress | None, given: "Opened | None" = None) -> None:
+    def __init__(self, source: ModelSource, progress: Progress | None, given: "Opened | None" = None) -> None:
         super().__init__(source, progress)
         self._given = given
         if given is not None:

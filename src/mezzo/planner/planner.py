@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mezzo.analysis.structure import View
+from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.masks import mask_limits
 from mezzo.analysis.structure.saturating import saturated
 from mezzo.common.errors import InputError
@@ -30,12 +30,12 @@ from mezzo.planner.verdicts.promotion import UNTROUBLED, untroubled
 from mezzo.planner.verdicts.rules import apply_function, apply_rules, mention_idle, mention_missing, patterns_near
 from mezzo.plugins.discovery import op_facts
 from mezzo.tables.facts import Cost, OpFacts
-from mezzo.tables.policy import GRANTED, Category, Verdict
+from mezzo.tables.policy import GRANTED, Category, NodeVerdict
 
 if TYPE_CHECKING:
     from mezzo.analysis.fusion.quantized import QuantizedUnit
     from mezzo.analysis.fusion.unit import Partition
-    from mezzo.planner.choices.quantizing import Quantizing
+    from mezzo.planner.choices.quantizing import QuantizedUnits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,25 +45,25 @@ class Judged:
     rows affect the plan; `quantizing`: the nodes that may run quantized, if requested."""
 
     problem: Problem
-    sides: tuple[tuple[Verdict, ...], ...]
+    sides: tuple[tuple[NodeVerdict, ...], ...]
     limits: Mapping[int, float]
     notes: tuple[str, ...] = ()
     split: "Partition | None" = None
-    quantizing: "Quantizing | None" = None
+    quantizing: "QuantizedUnits | None" = None
 
     @property
     def units(self) -> "Sequence[QuantizedUnit]":
         """The units that may run quantized."""
         return () if self.quantizing is None else self.quantizing.units
 
-    def verdicts(self, level: int | None = None) -> tuple[Verdict, ...]:
+    def verdicts(self, level: int | None = None) -> tuple[NodeVerdict, ...]:
         """Verdicts on running at a level; without a level, on the only one outside the base."""
         if level is None:
             (only,) = self.sides
             return only
         return self.sides[self.problem.line.side(level)]
 
-    def verdict_of(self, number: int, level: int) -> Verdict:
+    def verdict_of(self, number: int, level: int) -> NodeVerdict:
         """Verdict on a node at a level. At the base: the verdict for the nearest level that is not
         denied, or a denial if all are."""
         line = self.problem.line
@@ -73,11 +73,15 @@ class Judged:
         return next((verdict for verdict in verdicts if verdict.category is not Category.DENY), verdicts[0])
 
 
-_KEEPS = Verdict(category=Category.CLEAR, rule="interface", because="its dtype is the caller's contract")
-_TIE = Verdict(category=Category.CLEAR, rule="tie", because="carries values across a body's border without arithmetic")
-_CAST = Verdict(category=Category.CLEAR, rule="existing-cast", because="rounds on purpose")
-_SOURCE = Verdict(category=Category.CLEAR, rule="source", because="is stored or cast anew in each dtype that is read")
-_NONE = Verdict(category=Category.CLEAR, rule="no-float", because="computes no floats of its own")
+_KEEPS = NodeVerdict(category=Category.CLEAR, rule="interface", because="its dtype is the caller's contract")
+_TIE = NodeVerdict(
+    category=Category.CLEAR, rule="tie", because="carries values across a body's border without arithmetic"
+)
+_CAST = NodeVerdict(category=Category.CLEAR, rule="existing-cast", because="rounds on purpose")
+_SOURCE = NodeVerdict(
+    category=Category.CLEAR, rule="source", because="is stored or cast anew in each dtype that is read"
+)
+_NONE = NodeVerdict(category=Category.CLEAR, rule="no-float", because="computes no floats of its own")
 _BY_KIND = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: _CAST, Kind.SOURCE: _SOURCE}
 
 
@@ -150,18 +154,18 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
 
 class _Side(NamedTuple):
     side: LevelChoices
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[NodeVerdict, ...]
     limits: Mapping[int, float]
     notes: tuple[str, ...]
     agreeing: tuple[tuple[int, int], ...]
-    quantizing: "Quantizing | None"
+    quantizing: "QuantizedUnits | None"
 
 
 def _judge_side(
     graph: Graph, rows: Sequence[OpFacts | None], planning: PlanningOptions, low: DType, split: "Partition | None"
 ) -> _Side:
     """Verdicts, choices, limits and notes for running in `low` instead of the base."""
-    view = View(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=planning.assumed)
+    view = StructureView(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=planning.assumed)
     masks = trusted_masks(view, planning.policy, split)
     bounded = bounds_of_masks(view, masks)
     limits = {**_limits(view, planning), **bounded}
@@ -190,7 +194,7 @@ def _judge_side(
     return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing, quantizing)
 
 
-def _limits(view: View, planning: PlanningOptions) -> Mapping[int, float]:
+def _limits(view: StructureView, planning: PlanningOptions) -> Mapping[int, float]:
     """Bounds of the constants that are clamped. Quantized constants have a scale that covers all
     values."""
     if view.low.dtype in QUANTIZED:
@@ -205,8 +209,8 @@ def _limits(view: View, planning: PlanningOptions) -> Mapping[int, float]:
 
 
 def _verdicts(
-    view: View, planning: PlanningOptions, notes: list[str], split: "Partition | None"
-) -> tuple[list[Verdict], tuple[tuple[int, int], ...]]:
+    view: StructureView, planning: PlanningOptions, notes: list[str], split: "Partition | None"
+) -> tuple[list[NodeVerdict], tuple[tuple[int, int], ...]]:
     """Every node's verdict, and pairs of nodes that must have one level for a lifted denial to
     hold."""
     graph = view.graph
@@ -236,7 +240,7 @@ def _verdicts(
     return verdicts, agreeing
 
 
-def _judge_signature(signature: Signature, planning: PlanningOptions, low: DType) -> Verdict:
+def _judge_signature(signature: Signature, planning: PlanningOptions, low: DType) -> NodeVerdict:
     policy = planning.policy
     if signature.is_custom:
         return judge_custom(signature, policy, planning.target, low)
@@ -270,7 +274,7 @@ def spell_unmatched_pattern(graph: Graph, rule: str, pattern: str) -> str:
 
 
 def _apply_patterns(
-    graph: Graph, verdicts: list[Verdict], patterns: Sequence[str], category: Category, rule: str
+    graph: Graph, verdicts: list[NodeVerdict], patterns: Sequence[str], category: Category, rule: str
 ) -> None:
     for pattern in patterns:
         nodes = matched(graph, pattern)
@@ -279,4 +283,4 @@ def _apply_patterns(
         worth = 4 * GRANTED if category is Category.ALLOW else 0
         for node in nodes:
             because = asked_so(rule, pattern)
-            verdicts[node.id] = Verdict(category=category, rule=rule, because=because, cause=None, worth=worth)
+            verdicts[node.id] = NodeVerdict(category=category, rule=rule, because=because, cause=None, worth=worth)

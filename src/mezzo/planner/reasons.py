@@ -12,7 +12,7 @@ from mezzo.planner.choices.choosing import refusal_of
 from mezzo.planner.choices.zero_cost_fp32 import free_reason
 from mezzo.planner.plan_options import ErrorPrice, PlanningOptions
 from mezzo.planner.planner import Judged
-from mezzo.tables.policy import Category, Verdict
+from mezzo.tables.policy import Category, NodeVerdict
 
 
 def reasons(judged: Judged, levels: Sequence[int], planning: PlanningOptions) -> list[Reason]:
@@ -82,7 +82,7 @@ def _reason_at_base(judged: Judged, node: Node, level: int, planning: PlanningOp
     return free_reason(judged.problem, judged.split, node, level)
 
 
-def _with_lift(reason: Reason, verdict: Verdict) -> Reason:
+def _with_lift(reason: Reason, verdict: NodeVerdict) -> Reason:
     """Add the denial that calibration data lifted to the reason of a node that runs low."""
     if verdict.lift is None:
         return reason

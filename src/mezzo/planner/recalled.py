@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mezzo.contracts.plans import PlannedNode, Reason
 from mezzo.formats.dtypes import HIGH, QUANTIZED
 from mezzo.formats.precision_line import PrecisionLine
-from mezzo.io.provenance import Provenance, Row, Step
+from mezzo.io.provenance import Provenance, ProvenanceStep, Row
 from mezzo.ir.graph import Graph
 from mezzo.tables.policy import NamedFinding
 
@@ -64,12 +64,12 @@ class Recalled:
         return by_name
 
 
-def spell_steps(steps: Sequence[Step]) -> str:
+def spell_steps(steps: Sequence[ProvenanceStep]) -> str:
     """The conversion steps of a model as a short text."""
     return ", then ".join(_spell_step(step) for step in steps)[:_LONGEST_STEPS]
 
 
-def _spell_step(step: Step) -> str:
+def _spell_step(step: ProvenanceStep) -> str:
     options = dict(step.options)
     goals = [f"--{name.replace('_', '-')} {options[name]}" for name in ("max_error", "max_drop") if name in options]
     return " ".join([step.command, *goals, *(["with data"] if "data" in options else [])])

@@ -17,8 +17,8 @@ from mezzo.formats.precision_line import Precision, float_of
 from mezzo.io.provenance import (
     LONGEST_TEXT,
     Provenance,
+    ProvenanceStep,
     Row,
-    Step,
     count_runs,
     digest_names,
     hide_name,
@@ -43,7 +43,7 @@ _DEFAULTS: Mapping[str, str | None] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Decisions:
+class RecordedDecisions:
     """Decisions of a conversion, to be recorded. `reasons`: those not derived from verdicts, by
     node name; None for a node that follows a neighbour."""
 
@@ -53,7 +53,7 @@ class Decisions:
     reasons: Mapping[str, Reason | None]
 
 
-def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str]) -> Step:
+def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str]) -> ProvenanceStep:
     """The options of a run as a Step, without paths. `digests`: content hashes of files by option."""
     options = []
     for name, value in settings:
@@ -69,7 +69,7 @@ def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str
                 value = value.rpartition(":")[2]
         options.append((name, value if value.isprintable() else ascii(value)))
     command = "tune" if any(name == "margin" for name, _ in settings) else "convert"
-    return Step(VERSION, command, tuple((name, value[:LONGEST_TEXT]) for name, value in options))
+    return ProvenanceStep(VERSION, command, tuple((name, value[:LONGEST_TEXT]) for name, value in options))
 
 
 def name_content(given: object, read: Policy | Target) -> str:
@@ -106,7 +106,7 @@ def _spell(value: object) -> str:
 
 
 def record_decisions(
-    decisions: Decisions, steps: Sequence[Step], added: Sequence[str], order: Sequence[str] | None
+    decisions: RecordedDecisions, steps: Sequence[ProvenanceStep], added: Sequence[str], order: Sequence[str] | None
 ) -> Provenance:
     """The provenance of a conversion. `order`: names of the result's nodes, if they are reordered."""
     graph, strategy = decisions.judged.problem.graph, decisions.planning.strategy
@@ -127,7 +127,7 @@ def record_decisions(
 
 
 def record_plan(
-    graph: Graph, plan: Plan, steps: Sequence[Step], added: Sequence[str], order: Sequence[str] | None
+    graph: Graph, plan: Plan, steps: Sequence[ProvenanceStep], added: Sequence[str], order: Sequence[str] | None
 ) -> Provenance:
     """The provenance of a plan's decisions, edited ones included. Quantized plans also record
     followers: the result has nodes between them and their neighbours that the graph has not."""
@@ -181,7 +181,7 @@ class _Rows:
     """Numbers the distinct rows. Nodes with equal verdicts share one, so most rows are looked up
     without being built."""
 
-    def __init__(self, decisions: Decisions, nodes: Sequence[Node]) -> None:
+    def __init__(self, decisions: RecordedDecisions, nodes: Sequence[Node]) -> None:
         self.rows: dict[Row, int] = {}
         self._decisions = decisions
         self._nodes = nodes

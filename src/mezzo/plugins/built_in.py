@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from types import ModuleType
 from typing import Any, TypeVar
 
-from mezzo.plugins.entries import Entry, entries
+from mezzo.plugins.entries import PluginEntry, entries
 
 _T = TypeVar("_T")
 # Imports a built-in plug-in.
@@ -60,7 +60,7 @@ def import_and_read(module: str, read: Callable[[ModuleType, str], _T], name: st
     return read(importlib.import_module(module), name)
 
 
-def _declared(entry: Entry) -> Any:
+def _declared(entry: PluginEntry) -> Any:
     """The object of an entry point, instantiated if it is a class."""
     declared = entry.load()
     return declared() if isinstance(declared, type) else declared

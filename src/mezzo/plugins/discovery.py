@@ -21,7 +21,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.io.policyfile import read_policy
 from mezzo.io.targetfile import read_target
 from mezzo.plugins.built_in import BuiltIn, built_in, import_and_read
-from mezzo.plugins.entries import BUILT_IN, Entry, Origin, entries
+from mezzo.plugins.entries import BUILT_IN, Origin, PluginEntry, entries
 from mezzo.tables.facts import OpFacts
 from mezzo.tables.ops import op_facts as built_in_facts
 from mezzo.tables.policy import Policy
@@ -61,7 +61,7 @@ class _Kind(Generic[_T]):
 
     name: str
     built_in: Mapping[str, _T]
-    load: Callable[[Entry, _Find[_T]], _T]
+    load: Callable[[PluginEntry, _Find[_T]], _T]
     beside: str = ""
     _: KW_ONLY
     words: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class _Kind(Generic[_T]):
                 broken.append(f"left out: {error}")
         return Table(MappingProxyType(things), MappingProxyType(origins), tuple(broken))
 
-    def _check_unique(self, built_in: Mapping[str, _T], declared: Sequence[Entry]) -> None:
+    def _check_unique(self, built_in: Mapping[str, _T], declared: Sequence[PluginEntry]) -> None:
         by_name = dict.fromkeys(built_in, BUILT_IN)
         for entry in declared:
             first = by_name.setdefault(entry.name, entry.origin)
@@ -149,7 +149,7 @@ def _called(thing: _T, own: str, name: str) -> _T:
     return thing
 
 
-def _load_policy(entry: Entry, find: _Find[Policy]) -> Policy:
+def _load_policy(entry: PluginEntry, find: _Find[Policy]) -> Policy:
     loaded = _load_file(entry, read_policy, find) if entry.is_file else entry.load()
     if not isinstance(loaded, Policy) and callable(loaded):
         function = loaded
@@ -162,7 +162,7 @@ def _load_policy(entry: Entry, find: _Find[Policy]) -> Policy:
     return _check_texts(entry, loaded, loaded.name, loaded.summary)
 
 
-def _load_target(entry: Entry, find: _Find[Target]) -> Target:
+def _load_target(entry: PluginEntry, find: _Find[Target]) -> Target:
     loaded = _load_file(entry, read_target, find) if entry.is_file else entry.load()
     if not isinstance(loaded, Target):
         raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.tables.target.Target")
@@ -170,7 +170,7 @@ def _load_target(entry: Entry, find: _Find[Target]) -> Target:
     return _check_texts(entry, loaded, loaded.name, loaded.summary)
 
 
-def _load_strategy(entry: Entry, find: _Find[Strategy]) -> Strategy:
+def _load_strategy(entry: PluginEntry, find: _Find[Strategy]) -> Strategy:
     loaded = entry.load()
     if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
         raise entry.fault("it is no class that derives from mezzo.contracts.strategy.Strategy")
@@ -178,7 +178,7 @@ def _load_strategy(entry: Entry, find: _Find[Strategy]) -> Strategy:
     return _check_texts(entry, instance, *_try_out(entry, lambda: (instance.name, instance.summary, instance.because)))
 
 
-def _load_calibrator(entry: Entry, find: _Find[Calibrator]) -> Calibrator:
+def _load_calibrator(entry: PluginEntry, find: _Find[Calibrator]) -> Calibrator:
     loaded = entry.load()
     if not (isinstance(loaded, type) and issubclass(loaded, Calibrator)):
         raise entry.fault("it is no class that derives from mezzo.contracts.calibrator.Calibrator")
@@ -186,7 +186,7 @@ def _load_calibrator(entry: Entry, find: _Find[Calibrator]) -> Calibrator:
     return _check_texts(entry, instance, *_try_out(entry, lambda: (instance.name, instance.summary)))
 
 
-def _load_frontend(entry: Entry, find: _Find[Frontend]) -> Frontend:
+def _load_frontend(entry: PluginEntry, find: _Find[Frontend]) -> Frontend:
     loaded = entry.load()
     if not isinstance(loaded, Frontend):
         raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.contracts.frontend.Frontend")
@@ -194,7 +194,7 @@ def _load_frontend(entry: Entry, find: _Find[Frontend]) -> Frontend:
     return _check_texts(entry, loaded, loaded.name, loaded.dialect)
 
 
-def _load_file(entry: Entry, read: "Callable[[str, str, _Find[_T]], _T]", find: _Find[_T]) -> _T:
+def _load_file(entry: PluginEntry, read: "Callable[[str, str, _Find[_T]], _T]", find: _Find[_T]) -> _T:
     text = entry.read_text()
     try:
         return read(text, entry.name, find)
@@ -202,7 +202,7 @@ def _load_file(entry: Entry, read: "Callable[[str, str, _Find[_T]], _T]", find: 
         raise entry.fault(str(error)) from error
 
 
-def _try_out(entry: Entry, use: Callable[[], _T]) -> _T:
+def _try_out(entry: PluginEntry, use: Callable[[], _T]) -> _T:
     """Call it once, so that a malformed plug-in fails here, with its name in the error."""
     try:
         return use()
@@ -210,7 +210,7 @@ def _try_out(entry: Entry, use: Callable[[], _T]) -> _T:
         raise entry.fault(f"{type(error).__name__}: {error}") from error
 
 
-def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
+def _check_texts(entry: PluginEntry, loaded: _T, name: str, *others: str) -> _T:
     """Check that the plug-in's own name is that of its entry point, and that its texts are strings."""
     if name != entry.name:
         raise entry.fault(f"it calls itself {name!r}; give it the name of its entry point")

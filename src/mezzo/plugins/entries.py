@@ -51,7 +51,7 @@ BUILT_IN = Origin()
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PluginEntry:
     """A plug-in declared by an installed package, not imported yet."""
 
     kind: str
@@ -101,7 +101,7 @@ class Entry:
         return match["module"], match["path"]
 
 
-def entries(kind: str, *, are_built_in: bool = False) -> tuple[Entry, ...]:
+def entries(kind: str, *, are_built_in: bool = False) -> tuple[PluginEntry, ...]:
     """Entry points of one kind, by name: those of other packages, or mezzo's own."""
     declared = (entry for entry in _read_packages(_stamp_path()) if entry.kind == kind)
     return tuple(entry for entry in declared if entry.origin.is_built_in is are_built_in)
@@ -119,12 +119,12 @@ def _stamp_path() -> tuple[tuple[str, int], ...]:
 
 
 @lru_cache(maxsize=1)
-def _read_packages(stamps: tuple[tuple[str, int], ...]) -> tuple[Entry, ...]:
+def _read_packages(stamps: tuple[tuple[str, int], ...]) -> tuple[PluginEntry, ...]:
     """Read the entry points of all packages. Of a package installed twice the first counts."""
     # Imported late: reading metadata is the slowest part of starting a command.
     from importlib.metadata import distributions
 
-    by_package: dict[str, tuple[Entry, ...]] = {}
+    by_package: dict[str, tuple[PluginEntry, ...]] = {}
     for distribution in distributions():
         # Most packages declare no plug-in, and reading a package's name parses all its metadata.
         text = distribution.read_text("entry_points.txt") or ""
@@ -139,7 +139,7 @@ def _read_packages(stamps: tuple[tuple[str, int], ...]) -> tuple[Entry, ...]:
     return tuple(sorted(all_entries, key=lambda entry: (entry.name, str(entry.origin))))
 
 
-def _read_entries(text: str, package: str, version: str) -> Iterator[Entry]:
+def _read_entries(text: str, package: str, version: str) -> Iterator[PluginEntry]:
     """Parse the lines "name = place" in mezzo's groups of an entry_points.txt."""
     kinds, section = {group: kind for kind, group in GROUPS.items()}, ""
     for line in map(str.strip, text.splitlines()):
@@ -147,7 +147,7 @@ def _read_entries(text: str, package: str, version: str) -> Iterator[Entry]:
             section = line.strip("[]").strip()
         elif line and not line.startswith(("#", ";")) and section in kinds:
             name, _, place = (part.strip() for part in line.partition("="))
-            yield Entry(kinds[section], name, Origin(None if package == _OWN else package, version, place))
+            yield PluginEntry(kinds[section], name, Origin(None if package == _OWN else package, version, place))
 
 
 def _say(error: BaseException) -> str:

@@ -63,7 +63,7 @@ def corrected_biases(
 
 
 def _is_held(
-    model: Model, planned: Reading, place: "Place", quantized: Mapping[str, Quantization], shift: Floats
+    model: Model, planned: Reading, place: "LayerBias", quantized: Mapping[str, Quantization], shift: Floats
 ) -> bool:
     """Whether a shifted bias is finite, and within its guard of the INT32 range."""
     reading = model.read(planned.low, planned.version)
@@ -74,7 +74,7 @@ def _is_held(
     return bool(np.isfinite(corrected).all()) and (how is None or is_guarded(corrected, how))
 
 
-class Place(NamedTuple):
+class LayerBias(NamedTuple):
     """The bias of a layer: the layer's output with the bias added, and its channel axis; the bias
     value, the use that reads it, and the bias's axis.
     """
@@ -86,7 +86,7 @@ class Place(NamedTuple):
     along: int
 
 
-def bias_of(graph: Graph, number: int) -> Place | None:
+def bias_of(graph: Graph, number: int) -> LayerBias | None:
     """A layer's per-channel bias that has no other reader; None if there is none."""
     node = graph.nodes[number]
     product, output = layout_of(graph, node), node.outputs[0]
@@ -106,7 +106,7 @@ def bias_of(graph: Graph, number: int) -> Place | None:
     shape = graph.shapes[bias]
     if not shape or any(size != 1 for size in shape[:-1]):
         return None
-    return Place(output, 1 if isinstance(product, Convolution) else -1, bias, use, len(shape) - 1)
+    return LayerBias(output, 1 if isinstance(product, Convolution) else -1, bias, use, len(shape) - 1)
 
 
 def _few(dataset: Dataset) -> Iterator[Batch]:

@@ -11,7 +11,7 @@ from mezzo.common.message_style import option
 from mezzo.contracts.calibrator import Calibrator
 from mezzo.contracts.executor import HERE, crew_at_work, in_turn, prepare, width_of
 from mezzo.contracts.frontend import Model
-from mezzo.contracts.lab import Feeds, Shown
+from mezzo.contracts.lab import Feeds, ObservedValue
 from mezzo.conversion.results import lab_of
 from mezzo.evaluate.resume_file import Keeping
 from mezzo.formats.dtypes import DType
@@ -53,7 +53,7 @@ class _Collecting:
     """A model with observers on its values, as a function of feeds; `names` are by value id."""
 
     def __init__(
-        self, show: Callable[[Feeds], Iterator[Shown]], names: Mapping[int, str], watching: Sequence[Calibrator]
+        self, show: Callable[[Feeds], Iterator[ObservedValue]], names: Mapping[int, str], watching: Sequence[Calibrator]
     ) -> None:
         self._show, self._names, self._watching = show, names, watching
 
@@ -73,7 +73,7 @@ class _Collecting:
         return collector
 
 
-class Held(NamedTuple):
+class CollectedStatistics(NamedTuple):
     """Collected statistics, the data they are from, and the number of batches that the data has."""
 
     data: DataSource
@@ -89,7 +89,7 @@ def collect(
     watching: Sequence[Calibrator],
     resume: Path | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
-) -> Held:
+) -> CollectedStatistics:
     """Collect statistics of values, given by name, of a planned reading. `resume`: checkpoint file,
     continued if it exists. Calibrators with their own `collect` observe all elements in this
     process, without a checkpoint. `may_go_on` is called once there is a sample; after it returns
@@ -120,7 +120,7 @@ def collect(
     if not collection.done.samples:
         raise InputError(f"{dataset.name}: has no sample, and scales come from data; give some with {option('data')}")
     done = collection.done
-    return Held(dataset.source(done.batches, done.samples), collection.collector, collection.batches)
+    return CollectedStatistics(dataset.source(done.batches, done.samples), collection.collector, collection.batches)
 
 
 class _Collection:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from mezzo.numerics.data.npz import NpzFile
-from mezzo.numerics.ranges.journals import Journal, damaged, dump_journal, read_journal
+from mezzo.numerics.ranges.journals import RangeJournal, damaged, dump_journal, read_journal
 from mezzo.quantize.observers.collector import Collector
 
 
 @dataclass(kw_only=True)
-class Collected(Journal):
+class Collected(RangeJournal):
     """Progress of a collection of `values`, by name."""
 
     version: ClassVar[str] = "mezzo-collected/1"

@@ -20,7 +20,7 @@ from mezzo.numerics.data.datasets import Dataset
 from mezzo.planner.options import Options
 from mezzo.quantize.arithmetic.arithmetic import round_trip
 from mezzo.quantize.arithmetic.gptq import turned_weights, weighted_scales
-from mezzo.quantize.arithmetic.products import Floats, Moments, Product
+from mezzo.quantize.arithmetic.products import Floats, InputMoments, Product
 from mezzo.quantize.calibration import add_offsets
 from mezzo.quantize.paired_error_test import Errors
 from mezzo.quantize.product_layouts import layout_of
@@ -53,8 +53,8 @@ class _Job:
         blocks = -(-self.summed // _BLOCK)
         return 4 * self.groups * blocks * (-(-self.summed // blocks)) ** 2
 
-    def new_moments(self) -> Moments:
-        return Moments(block=_BLOCK, most=max(_ROWS * self.summed, _FEWEST_ROWS))
+    def new_moments(self) -> InputMoments:
+        return InputMoments(block=_BLOCK, most=max(_ROWS * self.summed, _FEWEST_ROWS))
 
 
 class Turned(NamedTuple):
@@ -180,7 +180,7 @@ def _in_passes(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
 
 def _collect(
     model: Model, planned: Reading, jobs: Sequence[_Job], dataset: Dataset
-) -> dict[tuple[int, Product], Moments]:
+) -> dict[tuple[int, Product], InputMoments]:
     """Second moments of layer inputs on the data, until there are enough."""
     moments = {(job.data, job.product): job.new_moments() for job in jobs}
     products: dict[int, list[Product]] = {}

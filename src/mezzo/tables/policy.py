@@ -86,7 +86,7 @@ class Lift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class NodeVerdict:
     """Category of a node, with the deciding rule and evidence as text. `worth`, `accumulate`,
     `output`: see Rule. `lift`: the denial that data lifted."""
 
@@ -148,8 +148,8 @@ class Rule:
     def is_lifted_by_ranges(self) -> bool:
         return self.category is Category.DENY and self.lifting is Lifting.BY_RANGES
 
-    def verdict(self) -> Verdict:
-        return Verdict(
+    def verdict(self) -> NodeVerdict:
+        return NodeVerdict(
             category=self.category,
             rule=self.name,
             because=self.because,
@@ -242,7 +242,7 @@ class Policy:
         """Whether some verdict may request FP32 outputs of low-precision operators."""
         return self.function is not None or any(rule.output is HIGH for rule in self.rules)
 
-    def judge(self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False) -> Verdict:
+    def judge(self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False) -> NodeVerdict:
         """Verdict on an operator, without rules for single nodes and structure. `lifts`: denials
         that ranges can lift are skipped; the verdict's `lift` names the first."""
         lift: Lift | None = None
@@ -254,17 +254,19 @@ class Policy:
                     return replace(candidate.verdict(), lift=lift)
                 lift = lift or Lift(candidate.name, "")
         if low not in self.formats:
-            return Verdict(
+            return NodeVerdict(
                 category=Category.DENY,
                 rule="unknown-format",
                 because=f"no rule of the policy speaks of it in {low}",
                 lift=lift,
             )
         if row is None:
-            return Verdict(category=self.unlisted, rule="unlisted", because="no facts are known of this operator")
+            return NodeVerdict(category=self.unlisted, rule="unlisted", because="no facts are known of this operator")
         worth = GRANTED if self.otherwise is Category.ALLOW else 0
         because = "no rule of the policy speaks of this operator"
-        return Verdict(category=self.otherwise, rule="otherwise", because=because, cause=None, worth=worth, lift=lift)
+        return NodeVerdict(
+            category=self.otherwise, rule="otherwise", because=because, cause=None, worth=worth, lift=lift
+        )
 
     def local_rules(self, tier: Tier) -> tuple[Rule, ...]:
         """The rules for single nodes of one tier, in order."""

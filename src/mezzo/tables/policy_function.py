@@ -9,7 +9,7 @@ from dataclasses import replace
 from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.ir.selectors import Site
-from mezzo.tables.policy import GRANTED, Category, NodeFunction, Policy, Verdict
+from mezzo.tables.policy import GRANTED, Category, NodeFunction, NodeVerdict, Policy
 
 _CATEGORIES = {category.value: category for category in Category}
 _ALIASES = {"float32": HIGH, "float16": DType.FLOAT16, "bfloat16": DType.BFLOAT16}
@@ -57,7 +57,7 @@ def name_function(function: Callable[..., object]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def ask(policy: Policy, site: Site, low: DType) -> Verdict | None:
+def ask(policy: Policy, site: Site, low: DType) -> NodeVerdict | None:
     """The verdict of a policy's function on a node; None leaves the node to the policy's rules.
 
     Raises InputError: the function fails, or returns no verdict."""
@@ -84,7 +84,7 @@ def ask(policy: Policy, site: Site, low: DType) -> Verdict | None:
         _read_dtype(where, word, part, low, to) for word, part in zip(("accumulate", "output"), parts[1:], strict=True)
     )
     # GRANTED for every category: such a node is not promoted with its region.
-    return Verdict(
+    return NodeVerdict(
         category=category,
         rule=called,
         because=f"{called} gives {category.value}",

@@ -56,7 +56,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelRow:
     """An operator that runs in the dtype of its listing, at these versions, both ends included."""
 
     dialect: str
@@ -75,12 +75,12 @@ class CustomOperator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class KernelListing:
     """All kernels of a target in one dtype. `because`: the reason for refusing every other
     operator."""
 
     dtype: DType
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelRow, ...]
     because: str
     source: str
     since: str
@@ -158,7 +158,7 @@ class Target:
     newest: Mapping[str, int] = field(default_factory=dict)
     costs: Costs = Costs()
     notes: tuple[str, ...] = ()
-    listings: tuple[Listing, ...] = ()
+    listings: tuple[KernelListing, ...] = ()
     gains: tuple[Gain, ...] = ()
     formats: frozenset[DType] = HALF_FORMATS
     fuses_as: str = ""  # the target whose fusion patterns apply, if not its own: a file's base
@@ -321,7 +321,7 @@ class Target:
         return by_operator
 
 
-def kernels(dialect: str, text: str) -> tuple[Kernel, ...]:
+def kernels(dialect: str, text: str) -> tuple[KernelRow, ...]:
     """Parse rows such as "Abs 6-13, Gelu 20, Gather". No version means every version.
 
     Raises ValueError: a version is no number."""
@@ -329,8 +329,8 @@ def kernels(dialect: str, text: str) -> tuple[Kernel, ...]:
     for entry in text.split(","):
         op, *spelled = entry.split()
         if not spelled:
-            rows.append(Kernel(dialect, op))
+            rows.append(KernelRow(dialect, op))
             continue
         oldest, _, newest = spelled[0].partition("-")
-        rows.append(Kernel(dialect, op, (int(oldest), int(newest or oldest))))
+        rows.append(KernelRow(dialect, op, (int(oldest), int(newest or oldest))))
     return tuple(rows)

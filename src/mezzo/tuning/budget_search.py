@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mezzo.tuning.frontier import Candidate
+from mezzo.tuning.frontier import FrontierCandidate
 
 # Minimum relative gain in cost for which another evaluation is worthwhile.
 _WORTHWHILE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Evaluation:
     """One evaluation: the error, infinite if an output is broken, and whether the budget holds."""
 
     error: float
@@ -24,21 +24,21 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchEnd:
     """The end of a search. `best`: None if no point holds; `tried`: outcomes by point key."""
 
-    best: Candidate | None
-    tried: dict[str, Outcome]
+    best: FrontierCandidate | None
+    tried: dict[str, Evaluation]
     is_settled: bool  # no untried point could be much better
 
 
 def search(
-    points: Sequence[Candidate],
-    evaluate: Callable[[Candidate], Outcome | None],
+    points: Sequence[FrontierCandidate],
+    evaluate: Callable[[FrontierCandidate], Evaluation | None],
     limit: float,
     may_go_on: Callable[[], bool],
-    known: dict[str, Outcome] | None = None,
-) -> Found:
+    known: dict[str, Evaluation] | None = None,
+) -> SearchEnd:
     """Find the cheapest of `points`, given cheapest first, that holds. `limit`: the largest error
     that should hold.
 
@@ -59,7 +59,7 @@ def search(
         if points[at].key not in tried:
             evaluated = evaluate(points[at]) if may_go_on() else None
             if evaluated is None:
-                return Found(points[good] if good < len(points) else None, tried, False)
+                return SearchEnd(points[good] if good < len(points) else None, tried, False)
             tried[points[at].key] = evaluated
         outcome = tried[points[at].key]
         if outcome.holds:
@@ -68,10 +68,10 @@ def search(
             bad = at
         if math.isfinite(outcome.error) and outcome.error > 0 and points[at].error > 0:
             factor = outcome.error / points[at].error
-    return Found(points[good] if good < len(points) else None, tried, True)
+    return SearchEnd(points[good] if good < len(points) else None, tried, True)
 
 
-def _next(points: Sequence[Candidate], bad: int, good: int, limit: float) -> int:
+def _next(points: Sequence[FrontierCandidate], bad: int, good: int, limit: float) -> int:
     """The cheapest open point predicted to be within the limit, else the most accurate."""
     for at in range(bad + 1, good):
         if points[at].error <= limit:

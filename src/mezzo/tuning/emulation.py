@@ -35,7 +35,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialResult:
     """The result of a trial. `squares`: as of `squares_of`."""
 
     squares: tuple[Square, ...] | None
@@ -58,7 +58,7 @@ class EmulationJob:
     quantized: QuantizedPorts
     title: str = "emulation"
 
-    def open(self, models: "Sequence[Model]") -> Callable[[Trial], Outcome]:
+    def open(self, models: "Sequence[Model]") -> Callable[[Trial], TrialResult]:
         (model,) = models
         reading = model.read(self.low, self.version)
         if reading.graph.fingerprint != self.fingerprint:
@@ -93,13 +93,13 @@ class _Bench:
         runs += [(trial.feeds, trial.precision_of) for trial in many if trial.precision_of]
         prepare(self._emulator, runs)
 
-    def __call__(self, trial: Trial) -> Outcome:
+    def __call__(self, trial: Trial) -> TrialResult:
         reference = self._reference(trial)
         if not trial.precision_of:
-            return Outcome(squares_of(reference, reference, trial.shares), (reference, reference))
+            return TrialResult(squares_of(reference, reference, trial.shares), (reference, reference))
         answers = self._emulator.run(trial.feeds, trial.precision_of)
         both = (reference, answers) if trial.has_answers else None
-        return Outcome(squares_of(reference, answers, trial.shares), both)
+        return TrialResult(squares_of(reference, answers, trial.shares), both)
 
     def _reference(self, trial: Trial) -> Answers:
         reference = self._kept.get(trial.origin)

@@ -10,7 +10,7 @@ import numpy as np
 from mezzo.contracts.problem import Problem
 from mezzo.contracts.strategy import Strategy, cost
 from mezzo.ir.nodes import Kind
-from mezzo.tuning.frontier import Candidate
+from mezzo.tuning.frontier import FrontierCandidate
 
 # Above any model's costs: a node with this penalty stays at the base level.
 _FORBIDDEN = 1 << 50
@@ -54,7 +54,7 @@ def with_prices(problem: Problem, units: Sequence[UnitSquares], weight: float) -
     return replace(problem, sides=tuple(sides))
 
 
-def solve(problem: Problem, units: Sequence[UnitSquares], weight: float, strategy: Strategy) -> Candidate:
+def solve(problem: Problem, units: Sequence[UnitSquares], weight: float, strategy: Strategy) -> FrontierCandidate:
     """The optimum of cost + weight * squared error, exact if the strategy is and units are single
     nodes; larger units split their penalty among nodes. The cost excludes penalties.
     """
@@ -66,6 +66,6 @@ def solve(problem: Problem, units: Sequence[UnitSquares], weight: float, strateg
     low_nodes = int(((ran_at != base) & problem.graph.columns.is_kind(Kind.OP)).sum())
     marks = b"".join(np.packbits(ran_at == level).tobytes() for level in problem.line.others)
     key = hashlib.sha256(marks).hexdigest()[:32]
-    return Candidate(
+    return FrontierCandidate(
         weight=weight, cost=cost(problem, levels), square=square, low_nodes=low_nodes, key=key, levels=levels
     )

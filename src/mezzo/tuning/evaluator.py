@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, tee
 from typing import TYPE_CHECKING
 
-from mezzo.analysis.structure import View
+from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.normalization import norms
 from mezzo.common.errors import MezzoError
 from mezzo.common.union_find import joined
@@ -25,7 +25,7 @@ from mezzo.numerics.measures import DataSource, Sensitivity, UnitError
 from mezzo.planner.choices.quantizing import quantized_ports
 from mezzo.planner.options import Options
 from mezzo.planner.planner import Judged, rows_of
-from mezzo.tuning.emulation import EmulationJob, Outcome, Trial
+from mezzo.tuning.emulation import EmulationJob, Trial, TrialResult
 from mezzo.tuning.repeated_blocks import find_places
 from mezzo.tuning.sensitivity import Foresee, Probing, probe_units
 
@@ -43,7 +43,7 @@ _MOST_SAMPLES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class PrecisionUnit:
     """Nodes that are judged together in a format. `nodes`: ids of the planner's graph."""
 
     name: str
@@ -81,12 +81,12 @@ class Evaluator:
             limits=dict(self.judged.limits),
             quantized=ports._replace(dynamic=dict(ports.dynamic)),
         )
-        self._ahead: dict[object, Pending[Outcome]] = {}
+        self._ahead: dict[object, Pending[TrialResult]] = {}
         same = like if like is not None and like.model is model and like._job == self._job else None
-        self._team: Team[Trial, Outcome] = same._team if same is not None else self._begin()
-        self._outcomes: dict[object, Outcome] = {} if same is None else same._outcomes  # of single batches
+        self._team: Team[Trial, TrialResult] = same._team if same is not None else self._begin()
+        self._outcomes: dict[object, TrialResult] = {} if same is None else same._outcomes  # of single batches
 
-    def _begin(self) -> Team[Trial, Outcome]:
+    def _begin(self) -> Team[Trial, TrialResult]:
         model, job = self.model, self._job
         return crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
 
@@ -110,7 +110,7 @@ class Evaluator:
         shares: Mapping[str, float] | None = None,
         *,
         has_answers: bool = False,
-    ) -> "Iterator[tuple[Batch, Outcome]]":
+    ) -> "Iterator[tuple[Batch, TrialResult]]":
         """Run batches with these nodes in these formats and all else in FP32; yields outcomes in
         order. `shares`: weights of outputs' errors, 1 by default.
         """
@@ -141,7 +141,7 @@ class Evaluator:
             if key not in self._ahead:
                 self._ahead[key] = self._team.start(_trial(batch, low, shares))
 
-    def run_one(self, low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> Outcome:
+    def run_one(self, low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> TrialResult:
         """The outcome of one batch, from the cache or a run that `foresee` started if possible."""
         key = _key(low, batch, shares)
         if key not in self._outcomes:
@@ -185,7 +185,7 @@ def _key(low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) 
     return frozenset(low.items()), batch.origin, frozenset(shares.items())
 
 
-def _answers(outcome: Outcome) -> tuple[Answers, Answers]:
+def _answers(outcome: TrialResult) -> tuple[Answers, Answers]:
     assert outcome.answers is not None, "answers were asked for"
     return outcome.answers
 
@@ -196,7 +196,7 @@ def _ports(judged: Judged) -> QuantizedPorts:
     return quantized_ports(judged.problem)
 
 
-def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
+def units_of(judged: Judged, low: DType) -> tuple[PrecisionUnit, ...]:
     """The units that may run in a format, in graph order: decomposed normalizations and linked
     operators form one unit each, merged if they overlap; named after the normalization or the first
     operator.
@@ -207,7 +207,7 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
     graph, rows, level = problem.graph, rows_of(problem.graph), problem.line.level_of(low)
     assert level is not None, "a format of the line"
     is_free = problem.allowed[level] & (problem.allowed.sum(axis=0) > 1)
-    norm_groups = [(name, group) for name, group in norms(View(graph=graph, rows=rows, low=FORMATS[low]))]
+    norm_groups = [(name, group) for name, group in norms(StructureView(graph=graph, rows=rows, low=FORMATS[low]))]
     pairs = [(group[0].id, node.id) for _, group in norm_groups for node in group if is_free[node.id]]
     root_of = joined(problem.linked[problem.line.threshold_of(level)], pairs)
     labels = {root_of[group[0].id]: f"{name} around {group[0].name!r}" for name, group in reversed(norm_groups)}
@@ -219,7 +219,9 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
         if row is not None and row.keeps_values:
             continue
         members.setdefault(root_of[node.id], []).append(node.id)
-    return tuple(Unit(labels.get(root, graph.nodes[root].name), tuple(nodes), low) for root, nodes in members.items())
+    return tuple(
+        PrecisionUnit(labels.get(root, graph.nodes[root].name), tuple(nodes), low) for root, nodes in members.items()
+    )
 
 
 def can_cut(model: "Model", batch: "Batch") -> bool:
@@ -254,7 +256,7 @@ def few_samples(evaluator: "Evaluator", batch: "Batch") -> "Batch":
 
 
 def probe(
-    units: Sequence[Unit],
+    units: Sequence[PrecisionUnit],
     error_of: Callable[[Sequence[int]], float],
     max_runs: int = MOST_RUNS,
     may_go_on: Callable[[], bool] = lambda: True,
@@ -283,7 +285,7 @@ def probe(
     return probe_units(weights, run, max_runs, may_go_on=may_go_on, places=places, foresee=ahead)
 
 
-def places_of(graph: Graph, units: Sequence[Unit]) -> list[int]:
+def places_of(graph: Graph, units: Sequence[PrecisionUnit]) -> list[int]:
     """The position of each unit within repeated blocks, from its nodes' positions."""
     of_node = find_places(graph)
     numbers: dict[tuple[int, ...], int] = {}
@@ -291,7 +293,11 @@ def places_of(graph: Graph, units: Sequence[Unit]) -> list[int]:
 
 
 def describe_probing(
-    evaluator: Evaluator, units: Sequence[Unit], probing: Probing, data: DataSource, unknown: tuple[str, ...] = ()
+    evaluator: Evaluator,
+    units: Sequence[PrecisionUnit],
+    probing: Probing,
+    data: DataSource,
+    unknown: tuple[str, ...] = (),
 ) -> Sensitivity:
     """The named results of a probing."""
     nodes = evaluator.graph.nodes

@@ -9,7 +9,7 @@ from mezzo.numerics.measures import Prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class FrontierCandidate:
     """The cheapest assignment at one price of error.
 
     `weight`: that price, not part of `cost`; `square`: predicted squared error; `key`: identity.
@@ -28,7 +28,7 @@ class Candidate:
         return math.sqrt(self.square)
 
 
-def trace(solve: Callable[[float], Candidate], most: int) -> tuple[Candidate, ...]:
+def trace(solve: Callable[[float], FrontierCandidate], most: int) -> tuple[FrontierCandidate, ...]:
     """Trace the frontier with at most `most` solutions, cheapest and least accurate first.
 
     `solve` returns the exact optimum of cost + weight * squared error. Optima are vertices of the
@@ -38,10 +38,10 @@ def trace(solve: Callable[[float], Candidate], most: int) -> tuple[Candidate, ..
     cheapest, safest = solve(0.0), solve(math.inf)
     by_key = {cheapest.key: cheapest}
     by_key.setdefault(safest.key, safest)
-    gaps: list[tuple[float, int, Candidate, Candidate]] = []
+    gaps: list[tuple[float, int, FrontierCandidate, FrontierCandidate]] = []
     solved = 2
 
-    def note(left: Candidate, right: Candidate) -> None:
+    def note(left: FrontierCandidate, right: FrontierCandidate) -> None:
         if left.square > right.square and left.cost < right.cost:
             width = math.log(max(left.square, 1e-300)) - math.log(max(right.square, left.square * 1e-12, 1e-300))
             heapq.heappush(gaps, (-width, len(gaps) + solved, left, right))
@@ -73,9 +73,9 @@ def predict(pairs: Sequence[tuple[float, float]]) -> Prediction | None:
     return Prediction(factor, min(ratios) / factor, max(ratios) / factor, len(ratios))
 
 
-def _hull(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _hull(candidates: Sequence[FrontierCandidate]) -> tuple[FrontierCandidate, ...]:
     """Pareto-optimal candidates in cost and error, cheapest first."""
-    pareto: list[Candidate] = []
+    pareto: list[FrontierCandidate] = []
     for candidate in sorted(candidates, key=lambda c: (c.cost, c.square, c.key)):
         if not pareto or candidate.square < pareto[-1].square:
             pareto.append(candidate)

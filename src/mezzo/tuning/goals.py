@@ -44,14 +44,14 @@ class Goal:
     accumulation: Accumulation | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
 
-    def bound(self, score: "Score") -> float:
+    def bound(self, score: "RunScore") -> float:
         """The budget, in the unit of the bounded quantity."""
         if self.max_error is not None:
             return self.max_error
         assert self.max_drop is not None, "a goal bounds the error or the metric"
         return self.max_drop.allowed(score.reference or 0.0)
 
-    def excess(self, score: "Score") -> float:
+    def excess(self, score: "RunScore") -> float:
         """The bounded quantity over the bound, 1 if equal. Infinite if an output is broken."""
         if not math.isfinite(score.error):
             return math.inf
@@ -61,13 +61,13 @@ class Goal:
         bound = self.bound(score)
         return figure / bound if bound > 0.0 else math.inf
 
-    def holds(self, score: "Score", slack: float = 1.0) -> bool:
+    def holds(self, score: "RunScore", slack: float = 1.0) -> bool:
         """Whether a score is within the bound divided by `slack`."""
         return self.excess(score) * slack <= 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class RunScore:
     """One run over data: the largest relative L2 error of an output; with a metric, its loss and
     the reference's value.
     """
@@ -80,7 +80,7 @@ class Score:
 def score(
     evaluator: "Evaluator", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]",
     may_go_on: Callable[[], bool] = lambda: True,
-) -> Score | None:  # fmt: skip
+) -> RunScore | None:  # fmt: skip
     """Run an assignment over data and measure what the goal bounds. None if `may_go_on` returns
     False after a batch.
 
@@ -102,23 +102,25 @@ def score(
             return None
         total.take(outcome.squares)
         if total.is_broken:
-            return Score(math.inf)
+            return RunScore(math.inf)
         if tally is not None:
             assert outcome.answers is not None, "asked for"
             tally.add(*outcome.answers, batch.labels, batch.samples)
     if is_late:
         return None
     if tally is None:
-        return Score(total.error)
+        return RunScore(total.error)
     result = tally.result()
-    return Score(total.error, result.drop, result.reference)
+    return RunScore(total.error, result.drop, result.reference)
 
 
-def score_one(evaluator: "Evaluator", shares: Mapping[str, float], low: Mapping[int, DType], batch: "Batch") -> Score:
+def score_one(
+    evaluator: "Evaluator", shares: Mapping[str, float], low: Mapping[int, DType], batch: "Batch"
+) -> RunScore:
     """Run an assignment over one batch and measure its error alone."""
     total = ErrorSum(shares)
     total.take(evaluator.run_one(low, batch, shares).squares)
-    return Score(total.error)
+    return RunScore(total.error)
 
 
 def shares_of(comparison: Comparison) -> dict[str, float]:
@@ -138,18 +140,18 @@ def identity_of(graph: Graph, data: "Dataset", options: Options) -> dict[str, st
     return {"model": graph.content, "data": data.name, "content of its data": files, **dict(options.settings)}
 
 
-class Memory:
+class ScoreCache:
     """Scores by assignment, saved to a file if given, so that interrupted searches resume."""
 
     def __init__(self, path: Path | None, identity: Mapping[str, str]) -> None:
         """Read the file if it exists. Raises InputError: invalid, or of another search."""
         self._path, self._identity = path, dict(identity)
         self._search: tuple[str, ...] = ()
-        self._scores: dict[str, Score] = {}
+        self._scores: dict[str, RunScore] = {}
         if path is not None and path.exists():
             self._scores = _read_state(path, self._identity)
 
-    def within(self, search: str) -> "Memory":
+    def within(self, search: str) -> "ScoreCache":
         """The same memory for one of several searches, whose runs have separate keys."""
         other = copy.copy(self)
         other._search = (*self._search, search)
@@ -159,13 +161,15 @@ class Memory:
         """Whether the score of these low nodes on a part of the data is stored."""
         return self._key(part, low_nodes) in self._scores
 
-    def score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score]) -> Score:
+    def score(self, part: str, low_nodes: Collection[str], compute: Callable[[], RunScore]) -> RunScore:
         """The score of these low nodes on a part of the data, computed if it is not stored."""
         result = self.try_score(part, low_nodes, compute)
         assert result is not None, "it is computed to its end"
         return result
 
-    def try_score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score | None]) -> Score | None:
+    def try_score(
+        self, part: str, low_nodes: Collection[str], compute: Callable[[], RunScore | None]
+    ) -> RunScore | None:
         """As `score`; None, and nothing stored, if `compute` returned None."""
         key = self._key(part, low_nodes)
         if key not in self._scores:
@@ -197,7 +201,7 @@ def _read(text: str | None) -> float | None:
     return None if text is None else float(text)
 
 
-def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, Score]:
+def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, RunScore]:
     """Read saved scores. Raises InputError: invalid, or of another search."""
     remedy = "delete it to start anew, or name another file"
     try:
@@ -207,7 +211,7 @@ def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, Score]:
         document = parse_json(data)
         is_ours = document["format"] == _STATE
         scores = {
-            str(key): Score(float(error), _read(drop), _read(reference))
+            str(key): RunScore(float(error), _read(drop), _read(reference))
             for key, (error, drop, reference) in document["scores"].items()
         }
         of = dict(document["of"])

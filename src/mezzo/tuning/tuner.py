@@ -16,11 +16,11 @@ from mezzo.numerics.data.data_checks import NO_SAMPLE
 from mezzo.numerics.measures import CostTable, DataSource, Sensitivity
 from mezzo.planner.options import Options
 from mezzo.planner.plan_options import ErrorPrice
-from mezzo.tuning.budget_search import Outcome, search
+from mezzo.tuning.budget_search import Evaluation, search
 from mezzo.tuning.error_prices import UnitSquares, solve
 from mezzo.tuning.evaluator import (
     Evaluator,
-    Unit,
+    PrecisionUnit,
     describe_probing,
     few_samples,
     places_of,
@@ -28,8 +28,8 @@ from mezzo.tuning.evaluator import (
     sort_units,
     units_of,
 )
-from mezzo.tuning.frontier import Candidate, trace
-from mezzo.tuning.goals import Goal, Memory, Score, score, score_one
+from mezzo.tuning.frontier import FrontierCandidate, trace
+from mezzo.tuning.goals import Goal, RunScore, ScoreCache, score, score_one
 from mezzo.tuning.isolated_data_movement import lonely_movers
 from mezzo.tuning.sensitivity import Probing
 
@@ -45,7 +45,7 @@ _ALONE = "it only moves numbers, and nothing beside it runs in {}: they would be
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """Limits of a search. Evaluations are passes over all tuning data."""
 
     deadline_s: float = math.inf  # on the monotonic clock
@@ -58,10 +58,10 @@ class Choosing:
     """The result of a search: options that reproduce the plan, and a record of the search."""
 
     options: Options
-    chosen: Candidate
-    points: tuple[Candidate, ...]
-    scores: Mapping[str, Score]  # by candidate key
-    score: Score | None
+    chosen: FrontierCandidate
+    points: tuple[FrontierCandidate, ...]
+    scores: Mapping[str, RunScore]  # by candidate key
+    score: RunScore | None
     sensitivity: Sensitivity | None
     stopped_by: str
     is_settled: bool
@@ -76,8 +76,8 @@ class Tuner:
         options: Options,
         goal: Goal,
         data: "Dataset",
-        limits: Limits,
-        memory: Memory,
+        limits: SearchLimits,
+        memory: ScoreCache,
         costs: CostTable | None = None,
         progress: "Progress | None" = None,
         like: Evaluator | None = None,
@@ -90,10 +90,10 @@ class Tuner:
         self.floor = 0.0 if costs is None else sum(min(node.high, node.low) for node in costs.nodes)
         self.evaluations = self.probes = 0
         self.hidden: frozenset[int] = frozenset()  # units that influence no output that can be judged
-        self.scores: dict[str, Score] = {}
+        self.scores: dict[str, RunScore] = {}
         self.evaluator = Evaluator(model, options, goal.accumulation, like)
         # Every unit in every format that it may run in.
-        self.units: Sequence[Unit] = [
+        self.units: Sequence[PrecisionUnit] = [
             unit for dtype in self.evaluator.lows for unit in units_of(self.evaluator.judged, dtype)
         ]
         self.squares: Sequence[float] = [0.0] * len(self.units)  # squared error per unit
@@ -104,7 +104,7 @@ class Tuner:
         self.isolated: dict[float, frozenset[tuple[int, int]]] = {}
         self.telling = self._look()
         self.sensitivity: Sensitivity | None = None
-        self.points: tuple[Candidate, ...] = ()
+        self.points: tuple[FrontierCandidate, ...] = ()
 
     def _look(self) -> Telling:
         """Find outputs that the data cannot judge, and exclude them from the goal; units that
@@ -149,7 +149,7 @@ class Tuner:
             lambda point: self._outcome(point, slack),
             bound,
             self.may_go_on,
-            {key: Outcome(earlier.error, self.goal.holds(earlier, slack)) for key, earlier in self.scores.items()},
+            {key: Evaluation(earlier.error, self.goal.holds(earlier, slack)) for key, earlier in self.scores.items()},
         )
         if result.best is None:
             return self.give_up()
@@ -158,9 +158,9 @@ class Tuner:
             return self.give_up()
         return self._describe(result.best, words, result.is_settled)
 
-    def _outcome(self, point: Candidate, slack: float) -> Outcome | None:
+    def _outcome(self, point: FrontierCandidate, slack: float) -> Evaluation | None:
         scored = self.evaluate(point)
-        return None if scored is None else Outcome(scored.error, self.goal.holds(scored, slack))
+        return None if scored is None else Evaluation(scored.error, self.goal.holds(scored, slack))
 
     def give_up(self, words: str = "") -> Choosing:
         """The FP32 plan, which is always within the budget. `words`: the reason, if not the limit
@@ -174,7 +174,7 @@ class Tuner:
         words = words or ("only FP32 holds the budget" if self.may_go_on() else self.exhausted())
         return self._describe(safest, words, False)
 
-    def _describe(self, chosen: Candidate, words: str, is_settled: bool) -> Choosing:
+    def _describe(self, chosen: FrontierCandidate, words: str, is_settled: bool) -> Choosing:
         prices = self._prices(chosen.weight)
         options = replace(self.options, planning=replace(self.options.planning, error_prices=prices))
         chosen_score = self.scores.get(chosen.key)
@@ -200,13 +200,13 @@ class Tuner:
             return "the time limit"
         return f"the limit of {self.limits.evaluations} evaluations"
 
-    def _is_known(self, candidate: Candidate) -> bool:
+    def _is_known(self, candidate: FrontierCandidate) -> bool:
         return candidate.key in self.scores
 
     def _has_time(self) -> bool:
         return time.monotonic() < self.limits.deadline_s
 
-    def evaluate(self, candidate: Candidate) -> Score | None:
+    def evaluate(self, candidate: FrontierCandidate) -> RunScore | None:
         """Run a candidate over all tuning data; None if time runs out."""
         if candidate.key not in self.scores:
             self.evaluations += 1
@@ -288,7 +288,7 @@ class Tuner:
 
     # -- plans
 
-    def solve(self, weight: float) -> Candidate:
+    def solve(self, weight: float) -> FrontierCandidate:
         """The exact optimum of cost + weight * squared error. If errors have a price, isolated
         movers are barred from their level and the problem is solved again, until there are none:
         exact for the remaining choices.

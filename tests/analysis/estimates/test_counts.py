@@ -6,11 +6,11 @@ import onnx.parser
 import pytest
 
 from mezzo.analysis.estimates import LAWS, estimate
-from mezzo.analysis.estimates.forward import Forward
+from mezzo.analysis.estimates.forward import ForwardResult
 from mezzo.analysis.estimates.inputs import LARGEST_INTEGER
 from mezzo.analysis.estimates.loops import OPEN_TRIPS, find_loops
 from mezzo.analysis.estimates.moments import UNKNOWN
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import FORMATS, HIGH, DType, integer_span
 from mezzo.onnx.opening import open_model
 from mezzo.onnx.run.run import native_session
@@ -49,10 +49,10 @@ BODIES = (
 )
 
 
-def walked(model: onnx.ModelProto) -> Site:
+def walked(model: onnx.ModelProto) -> EstimatedGraph:
     graph = open_model(model).read(DType.FLOAT16).graph
     size = len(graph.values)
-    site = Site(
+    site = EstimatedGraph(
         graph=graph,
         rows=rows_of(graph),
         held=[UNKNOWN] * size,
@@ -60,11 +60,11 @@ def walked(model: onnx.ModelProto) -> Site:
         kept=list(range(size)),
         tolerance=1e-3,
     )
-    Forward(site=site, laws=LAWS, given={}, loops=find_loops(site)).walk()
+    ForwardResult(site=site, laws=LAWS, given={}, loops=find_loops(site)).walk()
     return site
 
 
-def named(site: Site, name: str) -> int:
+def named(site: EstimatedGraph, name: str) -> int:
     return next(number for number, value in enumerate(site.graph.values) if value.name == name)
 
 

@@ -4,7 +4,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo.analysis.structure import View
+from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.estimated import RULES, coarse, notes_of, overflows
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.ir.nodes import Kind
@@ -12,24 +12,24 @@ from mezzo.onnx.opening import open_model
 from mezzo.planner.planner import rows_of
 from mezzo.planner.verdicts.findings import lift_rules
 from mezzo.plugins.discovery import policy
-from mezzo.tables.policy import Category, Evidence, Finding, Lifting, Verdict
+from mezzo.tables.policy import Category, Evidence, Finding, Lifting, NodeVerdict
 
 _X = "float[4,4] x"
 _OFFSET = "[off] c = Add(x, hundred) [mid] m = ReduceMean(c, last) [sub] y = Sub(c, m)"
 _COARSE = "'c', about 100 in size, is off by 0.024 in f16 where {!r} tolerates 0.0023"
 
 
-def view(body: str, inputs: str = _X, low: DType = DType.FLOAT16, **given: tuple[float, float]) -> View:
+def view(body: str, inputs: str = _X, low: DType = DType.FLOAT16, **given: tuple[float, float]) -> StructureView:
     model = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => (float y) <float hundred = {{100}}, '
         f"int64[1] last = {{-1}}, float most = {{60000}}, float[1] past = {{1e6}}> {{ {body} }}"
     )
     graph = open_model(model).read(low).graph
     limited = frozenset(v for v in graph.constants if graph.values[v].name == "past")
-    return View(graph=graph, rows=rows_of(graph), low=FORMATS[low], limited=limited, assumed=given)
+    return StructureView(graph=graph, rows=rows_of(graph), low=FORMATS[low], limited=limited, assumed=given)
 
 
-def told(seen: View, findings: list[Finding]) -> list[tuple[str, str, str | None, Lifting | None]]:
+def told(seen: StructureView, findings: list[Finding]) -> list[tuple[str, str, str | None, Lifting | None]]:
     nodes = seen.graph.nodes
     return [
         (nodes[f.node].name, f.because, None if f.cause is None else nodes[f.cause].name, f.lifting) for f in findings
@@ -99,7 +99,7 @@ def test_notes_name_some_inputs_and_operators_and_count_the_rest() -> None:
 
 def test_rules_are_lifted_of_operators_that_fit_and_of_no_others() -> None:
     graph = view("[one] a = Exp(x) [two] b = Exp(a) [three] c = Relu(b) [shape] n = Shape(c) y = Cast<to = 1>(n)").graph
-    plain = Verdict(category=Category.DENY, rule="exponential", because="grows fast")
+    plain = NodeVerdict(category=Category.DENY, rule="exponential", because="grows fast")
     verdicts = [plain] * len(graph.nodes)
     fits, tight = Evidence("holds 0 to 2", fits=True), Evidence("holds 0 to 1e6", fits=False)
     lifted = {"gone": fits, "one": fits, "two": tight, "three": fits, "shape": fits, "input x": fits}

@@ -1,7 +1,7 @@
 """A target as an object: what a row of TOML cannot say is said in Python."""
 
 from mezzo.formats.dtypes import DType
-from mezzo.tables.target import Listing, Target, kernels
+from mezzo.tables.target import KernelListing, Target, kernels
 
 _SINCE = "SDK 1.4"
 
@@ -10,7 +10,7 @@ LITE = Target(
     summary="ACME's small NPU: products alone",
     newest={"onnx": 21},
     listings=tuple(
-        Listing(
+        KernelListing(
             dtype=dtype,
             kernels=kernels("onnx", "Conv, Gemm, MatMul"),
             because=f"no kernel in {dtype}",

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mezzo.analysis.estimates.backward import Backward, Coarse
-from mezzo.analysis.estimates.forward import Forward
+from mezzo.analysis.estimates.forward import ForwardResult
 from mezzo.analysis.estimates.inputs import Assumption
 from mezzo.analysis.estimates.laws import (
     activations,
@@ -30,7 +30,7 @@ from mezzo.analysis.estimates.laws import (
 from mezzo.analysis.estimates.laws.law import Laws
 from mezzo.analysis.estimates.loops import find_loops
 from mezzo.analysis.estimates.moments import UNKNOWN, Moments, largest
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.analysis.estimates.sizes import measure
 from mezzo.formats.dtypes import HIGH, QUANTIZED, Format
 from mezzo.ir.graph import Graph
@@ -109,7 +109,7 @@ def _walk(
 ) -> Estimates:
     size = len(graph.values)
     fewest = _FEWEST_EPS * low.eps if low.dtype in QUANTIZED else 0.0
-    site = Site(
+    site = EstimatedGraph(
         graph=graph,
         rows=rows,
         held=[UNKNOWN] * size,
@@ -120,7 +120,7 @@ def _walk(
     )
     site.clamped |= {value for value in limited if graph.constants[value].maximum >= low.overflow_from}
     loops = find_loops(site)
-    forward = Forward(site=site, laws=LAWS, given=given, loops=loops)
+    forward = ForwardResult(site=site, laws=LAWS, given=given, loops=loops)
     forward.walk()
     sizes = measure(site, low)
     backward = Backward(site=site, laws=LAWS, low=low, loops=loops, sizes=sizes)

@@ -12,8 +12,8 @@ from mezzo.analysis.estimates.laws.law import FINEST, Demand, Law, absolute_of
 from mezzo.analysis.estimates.loops import Loops
 from mezzo.analysis.estimates.moments import INTEGER, LOST, MASKED, Moments, crosses_zero, largest
 from mezzo.analysis.estimates.patterns.picking import is_only_picked
-from mezzo.analysis.estimates.site import Site
-from mezzo.analysis.estimates.sizes import Sizes
+from mezzo.analysis.estimates.site import EstimatedGraph
+from mezzo.analysis.estimates.sizes import SizeColumns
 from mezzo.formats.dtypes import HIGH, Format
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Transfer
@@ -53,11 +53,11 @@ class Backward:
     small.
     """
 
-    site: Site
+    site: EstimatedGraph
     laws: Mapping[Transfer, Law]
     low: Format
     loops: Loops
-    sizes: Sizes
+    sizes: SizeColumns
     asked: list[Demand | None] = field(default_factory=list)
     coarse: list[Coarse] = field(default_factory=list)
     endurance: dict[int, float] = field(default_factory=dict)  # by tie: number of trips whose errors add up

@@ -6,7 +6,7 @@ would produce, so estimates of deep networks grow by a factor per layer. A batch
 stores the measured variance of its input. Where it was folded into a convolution, or the
 convolution was trained with a bias, the bias is about as large as the value it is added to.
 
-`Site.inflated` holds, by matmul or convolution, the factor by which its output was overestimated:
+`EstimatedGraph.inflated` holds, by matmul or convolution, the factor by which its output was overestimated:
 its operands were too, so their tolerated relative error is unchanged.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from mezzo.analysis.estimates.laws.norms import gathered_input, is_overestimated
 from mezzo.analysis.estimates.moments import LOST, Moments, rms, scaled
-from mezzo.analysis.estimates.site import Site, is_convolution
+from mezzo.analysis.estimates.site import EstimatedGraph, is_convolution
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
@@ -24,7 +24,7 @@ _PLAUSIBLE, _TIMES_BIAS = 32.0, 16.0
 _MOST = 4
 
 
-def correct(site: Site, node: Node, xs: Sequence[Moments]) -> None:
+def correct(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> None:
     """Correct the estimates of a batch normalization's input, and of the output of a convolution
     with a bias.
     """
@@ -42,7 +42,7 @@ def correct(site: Site, node: Node, xs: Sequence[Moments]) -> None:
         _scale(site, result, scaled(site.held[result], most / size), _MOST)
 
 
-def _is_filtered(site: Site, value: int) -> bool:
+def _is_filtered(site: EstimatedGraph, value: int) -> bool:
     """Whether a value is a convolution's output, possibly scaled and shifted by constants."""
     for _ in range(_MOST):
         node = site.producer(value)
@@ -55,7 +55,7 @@ def _is_filtered(site: Site, value: int) -> bool:
     return False
 
 
-def _source(site: Site, value: int) -> int | None:
+def _source(site: EstimatedGraph, value: int) -> int | None:
     """The only non-constant operand of a scaling, shift or data movement."""
     if site.made_by[value] not in _CARRYING:
         return None
@@ -64,7 +64,7 @@ def _source(site: Site, value: int) -> int | None:
     return sources[0] if len(sources) == 1 else None
 
 
-def _bias(site: Site, node: Node) -> float | None:
+def _bias(site: EstimatedGraph, node: Node) -> float | None:
     """Root mean square of a trained bias, which differs between channels; None without one."""
     operands = node.inputs[2:3] if site.transfer(node) is Transfer.CONTRACT else node.inputs
     if len(node.inputs) < 2:
@@ -76,7 +76,7 @@ def _bias(site: Site, node: Node) -> float | None:
     return None
 
 
-def _scale(site: Site, value: int, believed: Moments, left: int) -> None:
+def _scale(site: EstimatedGraph, value: int, believed: Moments, left: int) -> None:
     """Replace an estimate by a corrected one, and rescale the values it is a multiple or a shift
     of.
     """

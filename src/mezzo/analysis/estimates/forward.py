@@ -23,7 +23,7 @@ from mezzo.analysis.estimates.moments import (
     moments,
 )
 from mezzo.analysis.estimates.shapes import derive_shape
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import integer_span
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node
@@ -43,12 +43,12 @@ _TRACED = _REMEMBERED | _MOVING
 
 
 @dataclass(kw_only=True)
-class Forward:
+class ForwardResult:
     """Results of the forward pass. `peaks`: large values in the first trips of loops. `blown`:
     values beyond `BELIEVABLE` although their operands are below it.
     """
 
-    site: Site
+    site: EstimatedGraph
     laws: Mapping[Transfer, Law]
     given: Mapping[str, tuple[float, float]]
     loops: Loops

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mezzo.analysis.estimates.moments import HARD, INTEGER, POSITIVE, SIGMA, TOUCHING, UNIT, UNKNOWN, Moments, moments
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import DType, integer_span
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
@@ -41,7 +41,7 @@ class Assumption:
     is_doubtful: bool = False
 
 
-def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> Assumption:
+def assume(site: EstimatedGraph, node: Node, given: Mapping[str, tuple[float, float]]) -> Assumption:
     """The assumed distribution of a graph input's numbers."""
     value = node.outputs[0]
     assert value is not None, "an input has a value"
@@ -67,7 +67,7 @@ def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> 
     return _past_ids(site, name, value) or Assumption(name, _whole_numbers(span), "whole numbers")
 
 
-def _past_ids(site: Site, name: str, value: int) -> Assumption | None:
+def _past_ids(site: EstimatedGraph, name: str, value: int) -> Assumption | None:
     """Integer inputs that the first operators normalize from a scale beyond ids and lengths: time
     stamps, coordinates in millionths. None if they do not.
     """
@@ -94,7 +94,7 @@ def _truth() -> Moments:
     return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
 
 
-def _float_input(site: Site, name: str, value: int) -> Assumption:
+def _float_input(site: EstimatedGraph, name: str, value: int) -> Assumption:
     if _reads_as_mask(site, value):
         return Assumption(name, _truth(), "reads as a mask of 0 and 1")
     if _becomes_angle(site, value):
@@ -117,7 +117,7 @@ def _float_input(site: Site, name: str, value: int) -> Assumption:
     return Assumption(name, estimate, why or "unit scale", bool(why) and (is_bias or abs(offset) <= _OFFSET * scale))
 
 
-def _readers(site: Site, value: int) -> Iterator[tuple[Node, int]]:
+def _readers(site: EstimatedGraph, value: int) -> Iterator[tuple[Node, int]]:
     """Readers of a value through data movement and casts: node and operand index."""
     queue, visited = [value], {value}
     while queue and len(visited) < 64:
@@ -134,13 +134,13 @@ def _readers(site: Site, value: int) -> Iterator[tuple[Node, int]]:
                 yield node, use.operand
 
 
-def _constant_beside(site: Site, node: Node, operand: int) -> float | None:
+def _constant_beside(site: EstimatedGraph, node: Node, operand: int) -> float | None:
     """The signed size of the other operand, if constant; else None."""
     other = site.operand(node, 1 - operand)
     return None if other is None else _folded(site, other, _DEEPEST_FOLD)
 
 
-def _folded(site: Site, value: int, depth: int) -> float | None:
+def _folded(site: EstimatedGraph, value: int, depth: int) -> float | None:
     """The signed size of a value that is constant or computed from constants; else None. Needed
     because inputs are assumed before constants are propagated.
     """
@@ -171,7 +171,7 @@ def _folded(site: Site, value: int, depth: int) -> float | None:
 _DEEPEST_FOLD = 4
 
 
-def _reads_as_mask(site: Site, value: int) -> bool:
+def _reads_as_mask(site: EstimatedGraph, value: int) -> bool:
     """Whether a reader uses the input as a mask: 1 - m, m times 10,000, or m times non-constant
     data.
     """
@@ -193,13 +193,13 @@ def _reads_as_mask(site: Site, value: int) -> bool:
     return False
 
 
-def _is_list(site: Site, value: int) -> bool:
+def _is_list(site: EstimatedGraph, value: int) -> bool:
     """Whether a value has one axis, as lengths and counts have; a mask also has a batch axis."""
     shape = site.shape(value)
     return shape is not None and len(shape) == 1
 
 
-def _leads_to_mask(site: Site, node: Node) -> bool:
+def _leads_to_mask(site: EstimatedGraph, node: Node) -> bool:
     value = node.outputs[0]
     if value is None:
         return False
@@ -209,7 +209,7 @@ def _leads_to_mask(site: Site, node: Node) -> bool:
     )
 
 
-def _becomes_angle(site: Site, value: int) -> bool:
+def _becomes_angle(site: EstimatedGraph, value: int) -> bool:
     """Whether the input is a position or a time step: multiplied by constant frequencies and read
     by a sine.
     """
@@ -239,13 +239,13 @@ _TO_ANGLES = frozenset({Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.CONTRACT, T
 _FREQUENCIES = 3
 
 
-def _is_flat(site: Site, value: int) -> bool:
+def _is_flat(site: EstimatedGraph, value: int) -> bool:
     """Whether at most two axes are longer than 1, as for positions; features have more."""
     shape = site.shape(value)
     return shape is not None and sum(size != 1 for size in shape) <= 2
 
 
-def _is_probability(site: Site, value: int) -> bool:
+def _is_probability(site: EstimatedGraph, value: int) -> bool:
     """Whether the input is a probability: subtracted from one, or clipped to [0, 1]."""
     for node, operand in _readers(site, value):
         transfer = site.transfer(node)
@@ -260,14 +260,14 @@ def _is_probability(site: Site, value: int) -> bool:
     return False
 
 
-def _bound(site: Site, node: Node, operand: int, attribute: str) -> float | None:
+def _bound(site: EstimatedGraph, node: Node, operand: int, attribute: str) -> float | None:
     value = site.operand(node, operand)
     stated = node.attributes.get(attribute) if node.attributes else None
     folded = None if value is None else _folded(site, value, _DEEPEST_FOLD)
     return stated if folded is None and isinstance(stated, float) else folded
 
 
-def _is_log_of_log(site: Site, node: Node) -> bool:
+def _is_log_of_log(site: EstimatedGraph, node: Node) -> bool:
     """Whether a node starts the Gumbel noise pattern -log(-log(u)), with or without an epsilon."""
     for _ in range(4):
         value = node.outputs[0]
@@ -286,7 +286,7 @@ def _is_log_of_log(site: Site, node: Node) -> bool:
     return False
 
 
-def _takes_log(site: Site, node: Node) -> bool:
+def _takes_log(site: EstimatedGraph, node: Node) -> bool:
     """Whether a node is a logarithm, or an epsilon or clip before one."""
     if site.transfer(node) is Transfer.LOGARITHM:
         return True
@@ -294,7 +294,7 @@ def _takes_log(site: Site, node: Node) -> bool:
     return value is not None and any(site.transfer(r) is Transfer.LOGARITHM for r, _ in _readers(site, value))
 
 
-def _positive_reader(site: Site, value: int) -> Transfer | None:
+def _positive_reader(site: EstimatedGraph, value: int) -> Transfer | None:
     """The logarithm or square root that reads the input, directly or after an epsilon; the input is
     then nonnegative.
     """
@@ -317,7 +317,7 @@ _GUARDING = _SHIFTING | {Transfer.CLIP, Transfer.MAXIMUM}
 _OF_POSITIVE = frozenset({Transfer.LOGARITHM, Transfer.SQUARE_ROOT})
 
 
-def _prologue(site: Site, value: int) -> tuple[float, float, str]:
+def _prologue(site: EstimatedGraph, value: int) -> tuple[float, float, str]:
     """Mean and scale of an input that the first operators normalize to unit scale, and the reason
     as text; (0, 1, empty) if they do not.
     """
@@ -348,7 +348,7 @@ def _prologue(site: Site, value: int) -> tuple[float, float, str]:
     return mean, scale, f"what {last.name!r} makes unit scale of"
 
 
-def _affine(site: Site, node: Node, operand: int) -> tuple[float, float] | None:
+def _affine(site: EstimatedGraph, node: Node, operand: int) -> tuple[float, float] | None:
     """Factor and offset of an affine operator with constants, averaged over channels; None for
     others.
     """

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from mezzo.analysis.estimates.moments import BELIEVABLE, INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
-from mezzo.analysis.estimates.site import Axis, Site
+from mezzo.analysis.estimates.site import EstimatedGraph, LoopAxis
 from mezzo.formats.dtypes import FLOATING, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
@@ -40,7 +40,7 @@ class Loops:
         """
         return self.settled.get(node.id)
 
-    def advance(self, site: Site) -> None:
+    def advance(self, site: EstimatedGraph) -> None:
         """Advance every state by one trip, or by all remaining trips once its growth is known."""
         for number, node in self.ties.items():
             before, after = node.inputs[0], node.inputs[-1]
@@ -52,12 +52,12 @@ class Loops:
                 (_after(states, max(trips - 1, 0)), _after(states, trips)) if is_known else (states[-1], states[-1])
             )
 
-    def trips(self, site: Site, tie: Node) -> int:
+    def trips(self, site: EstimatedGraph, tie: Node) -> int:
         """Number of trips of a state's loop."""
         owner = _owner(site.graph, tie)
         return OPEN_TRIPS if owner is None else site.trips.get(owner, OPEN_TRIPS)
 
-    def counters(self, site: Site) -> dict[int, int]:
+    def counters(self, site: EstimatedGraph) -> dict[int, int]:
         """The iteration number in the body of each Loop: the first INT64 value that the Loop itself
         produces.
         """
@@ -69,14 +69,14 @@ class Loops:
                     trips.setdefault(maker.id, number)
         return trips
 
-    def counted(self, site: Site, loop: Node) -> Moments:
+    def counted(self, site: EstimatedGraph, loop: Node) -> Moments:
         """The estimate of the iteration number."""
         trips = site.trips.get(loop.id, OPEN_TRIPS)
         last = float(max((trips if trips < _MOST_TRIPS else OPEN_TRIPS) - 1, 0))
         return moments(last / 2, last / math.sqrt(12.0), 0.0, last, INTEGER | POSITIVE)
 
 
-def note_trips(site: Site, node: Node) -> None:
+def note_trips(site: EstimatedGraph, node: Node) -> None:
     """Record a loop's number of trips, from a Loop's trip count or the axis that a tie of a Scan
     slices.
     """
@@ -92,7 +92,7 @@ def note_trips(site: Site, node: Node) -> None:
         _limit(site, axis.loop, site.length(node.outputs[0] if axis.leaves else node.inputs[0], axis.place))
 
 
-def _trips_of_data(site: Site, count: int) -> int | None:
+def _trips_of_data(site: EstimatedGraph, count: int) -> int | None:
     """A plausible number of trips for a count that is cast from floats."""
     maker, x = site.producer(count), site.held[count]
     source = site.operand(maker, 0)
@@ -102,12 +102,12 @@ def _trips_of_data(site: Site, count: int) -> int | None:
     return math.ceil(max(min(x.mean + SIGMA * x.std, x.high), 0.0)) if is_of_floats else None
 
 
-def _limit(site: Site, loop: int, trips: int | None) -> None:
+def _limit(site: EstimatedGraph, loop: int, trips: int | None) -> None:
     if trips is not None:
         site.trips[loop] = min(site.trips.get(loop, trips), trips)
 
 
-def find_loops(site: Site) -> Loops:
+def find_loops(site: EstimatedGraph) -> Loops:
     """Find the ties with loop-carried state: their last operand is produced after them."""
     graph = site.graph
     ties: dict[int, Node] = {}
@@ -125,7 +125,7 @@ def find_loops(site: Site) -> Loops:
     return Loops(ties)
 
 
-def _note_axis(site: Site, tie: Node, value: int, places: dict[tuple[int, bool], int]) -> None:
+def _note_axis(site: EstimatedGraph, tie: Node, value: int, places: dict[tuple[int, bool], int]) -> None:
     """Record the axis along which a tie slices an input for a body or stacks its outputs; its
     length is the number of trips.
     """
@@ -139,7 +139,7 @@ def _note_axis(site: Site, tie: Node, value: int, places: dict[tuple[int, bool],
     axes = loop.attributes.get("scan_output_axes" if leaves else "scan_input_axes")
     axis = axes[place] if isinstance(axes, tuple) and place < len(axes) else 0
     has_batches = loop.op == "Scan" and bool(loop.inputs)  # Scan-8 has sequence lengths as its first input
-    site.scanned[tie.id] = Axis(loop.id, axis + has_batches, leaves, has_batches)
+    site.scanned[tie.id] = LoopAxis(loop.id, axis + has_batches, leaves, has_batches)
     if leaves:
         note_trips(site, tie)
 

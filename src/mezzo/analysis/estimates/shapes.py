@@ -5,14 +5,14 @@ computed by the graph.
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from mezzo.analysis.estimates.site import Shape, Site
+from mezzo.analysis.estimates.site import EstimatedGraph, Shape
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
 
-Rule = Callable[[Site, Node, Sequence[Shape | None]], Shape | None]
+Rule = Callable[[EstimatedGraph, Node, Sequence[Shape | None]], Shape | None]
 
 
-def derive_shape(site: Site, node: Node) -> None:
+def derive_shape(site: EstimatedGraph, node: Node) -> None:
     """Infer the shape of a node's first output, or of all outputs of a tie, if the front end left a
     dimension unknown; it stays unknown where inference is not simple.
     """
@@ -32,7 +32,7 @@ def derive_shape(site: Site, node: Node) -> None:
             _note(site, value, shape)
 
 
-def _may_tell_more(site: Site, node: Node, value: int) -> bool:
+def _may_tell_more(site: EstimatedGraph, node: Node, value: int) -> bool:
     shape = site.graph.shapes.get(value)
     if shape is None:
         return True
@@ -41,7 +41,7 @@ def _may_tell_more(site: Site, node: Node, value: int) -> bool:
     return not site.worked_out.isdisjoint(node.inputs)
 
 
-def _note(site: Site, value: int, shape: Shape) -> None:
+def _note(site: EstimatedGraph, value: int, shape: Shape) -> None:
     """Merge an inferred shape into the front end's, whose dimensions take precedence."""
     declared = site.graph.shapes.get(value)
     if declared is not None:
@@ -54,7 +54,7 @@ def _note(site: Site, value: int, shape: Shape) -> None:
     site.note_shape(value, shape)
 
 
-def _shape_of_tie(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _shape_of_tie(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, axis = shapes[0], site.scanned.get(node.id)
     if axis is None:
         present = [shape for shape in shapes if shape is not None]
@@ -70,7 +70,7 @@ def _shape_of_tie(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Sha
     return (*first[:place], *first[place + 1 :])
 
 
-def _shape_of_result(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _shape_of_result(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     transfer, rule = site.transfer(node), _RULES.get(node.signature.op)
     if rule is not None:
         return rule(site, node, shapes)
@@ -98,7 +98,7 @@ def _common(sizes: Sequence[int | None]) -> int | None:
     return longer[0] if longer else None if None in sizes else 1
 
 
-def _reduced(site: Site, node: Node, first: Shape) -> Shape:
+def _reduced(site: EstimatedGraph, node: Node, first: Shape) -> Shape:
     axes = site.reduced_axes(node)
     keeps = node.attributes.get("keepdims", 1) if node.attributes else 1
     if node.op.startswith("Global"):
@@ -113,7 +113,7 @@ def _product(sizes: Sequence[int | None]) -> int | None:
     return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
-def _matrix_product(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _matrix_product(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, second = shapes[0], shapes[1]
     if not first or not second:
         return None
@@ -122,7 +122,7 @@ def _matrix_product(site: Site, node: Node, shapes: Sequence[Shape | None]) -> S
     return (*_broadcast([first[:-2], second[:-2]]), *rows, *columns)
 
 
-def _convolved(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _convolved(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     """Batch and channel dimensions; spatial dimensions stay unknown."""
     first, weight = shapes[0], shapes[1]
     if first is None or weight is None or len(first) != len(weight):
@@ -130,14 +130,14 @@ def _convolved(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape 
     return (first[0], weight[0], *(None,) * (len(first) - 2))
 
 
-def _transposed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _transposed(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, order = shapes[0], node.attributes.get("perm") if node.attributes else None
     if first is None:
         return None
     return tuple(first[k] for k in order) if isinstance(order, tuple) else tuple(reversed(first))
 
 
-def _reshaped(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _reshaped(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, sizes = shapes[0], site.entries(node.inputs[1])
     if sizes is None:
         rank = site.length(node.inputs[1], 0)
@@ -152,29 +152,29 @@ def _reshaped(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape |
     return tuple(left if size == -1 else size for size in sizes)
 
 
-def _expanded(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _expanded(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, sizes = shapes[0], site.entries(node.inputs[1])
     return None if first is None or sizes is None else _broadcast([first, sizes])
 
 
-def _filled(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _filled(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     return site.entries(node.inputs[0])
 
 
-def _counted(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _counted(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     ends = [(site.entries(value) or (None,))[0] for value in node.inputs]
     start, limit, step = ends
     return (None,) if start is None or limit is None or not step else (len(range(start, limit, step)),)
 
 
-def _tiled(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _tiled(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, times = shapes[0], site.entries(node.inputs[1])
     if first is None or times is None:
         return None
     return tuple(_product(pair) for pair in zip(first, times, strict=True))
 
 
-def _axes(site: Site, node: Node, operand: int) -> tuple[int, ...] | None:
+def _axes(site: EstimatedGraph, node: Node, operand: int) -> tuple[int, ...] | None:
     """Axes from the attribute or the operand; None if unknown."""
     stated = node.attributes.get("axes")
     if isinstance(stated, tuple):
@@ -184,7 +184,7 @@ def _axes(site: Site, node: Node, operand: int) -> tuple[int, ...] | None:
     return axes if entries is not None and len(axes) == len(entries) else None
 
 
-def _unsqueezed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _unsqueezed(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, axes = shapes[0], _axes(site, node, 1)
     if first is None or axes is None:
         return None
@@ -193,7 +193,7 @@ def _unsqueezed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape
     return tuple(1 if k in new_axes else next(rest) for k in range(rank))
 
 
-def _squeezed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _squeezed(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, axes = shapes[0], _axes(site, node, 1)
     if first is None or (axes is None and None in first):
         return None
@@ -203,7 +203,7 @@ def _squeezed(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape |
     return tuple(size for k, size in enumerate(first) if k not in dropped_axes)
 
 
-def _gathered(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _gathered(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, places, axis = shapes[0], shapes[1], node.attributes.get("axis", 0)
     if not first or places is None or not isinstance(axis, int):
         return None
@@ -211,7 +211,7 @@ def _gathered(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape |
     return (*first[:axis], *places, *first[axis + 1 :])
 
 
-def _sliced(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _sliced(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first = shapes[0]
     if first is None:
         return None
@@ -237,7 +237,7 @@ def _sliced(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | N
     return tuple(sizes)
 
 
-def _joined(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _joined(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     present = [shape for shape in shapes if shape is not None]
     axis = node.attributes.get("axis")
     if not present or not isinstance(axis, int) or any(len(shape) != len(present[0]) for shape in present):
@@ -249,7 +249,7 @@ def _joined(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | N
     return (*others[:axis], along, *others[axis + 1 :])
 
 
-def _flattened(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _flattened(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first, axis = shapes[0], node.attributes.get("axis", 1)
     if first is None or not isinstance(axis, int):
         return None
@@ -257,17 +257,17 @@ def _flattened(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape 
     return _product(first[:axis]), _product(first[axis:])
 
 
-def _shape_itself(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _shape_itself(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first = shapes[0]
     bounds = [node.attributes.get(name) for name in ("start", "end")]
     return None if first is None else (len(first[slice(*(b if isinstance(b, int) else None for b in bounds))]),)
 
 
-def _scalar(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _scalar(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     return ()
 
 
-def _as_first(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _as_first(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     return shapes[0]
 
 

@@ -23,7 +23,7 @@ Shape = tuple[int | None, ...]
 Entries = tuple[int | None, ...]
 
 
-class Axis(NamedTuple):
+class LoopAxis(NamedTuple):
     """The axis along which a loop slices a value (`leaves` False) or stacks one. `has_batches`:
     counted after the batch axis.
     """
@@ -35,7 +35,7 @@ class Axis(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Site:
+class EstimatedGraph:
     """A graph during estimation. `tolerance`: the tolerated relative error of outputs. `held` are
     the estimates by value id; laws read them, the forward pass writes them.
 
@@ -61,7 +61,7 @@ class Site:
     counts: dict[int, Entries] = field(default_factory=dict)  # see mezzo.analysis.estimates.counts
     worked_out: set[int] = field(default_factory=set)  # values ever in `derived` or `counts`
     trips: dict[int, int] = field(default_factory=dict)  # by loop: number of trips, if known
-    scanned: dict[int, Axis] = field(default_factory=dict)  # by tie that slices for a body or stacks its outputs
+    scanned: dict[int, LoopAxis] = field(default_factory=dict)  # by tie that slices for a body or stacks its outputs
     sums: set[int] = field(default_factory=set)
     chains: dict[int, float] = field(default_factory=dict)  # see mezzo.analysis.estimates.patterns.running_totals
     continued: set[int] = field(default_factory=set)  # links of chains that have a successor

@@ -8,7 +8,7 @@ from itertools import chain
 
 from mezzo.analysis.estimates.laws.law import FINEST
 from mezzo.analysis.estimates.moments import LOST, Moments
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import HIGH, Format
 
 # RMS rounding error of subnormal numbers, in units of the smallest subnormal: 12 ** -0.5.
@@ -16,7 +16,7 @@ _BELOW_NORMAL = 0.29
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class SizeColumns:
     """Columns by value id. `size`: root mean square. `finest`: the smallest relevant error, NaN if
     unknown. `worst`: upper bound on the rounding error; negative for values not in FP32.
     `vanishing`: error of numbers that underflow. `faint`: constants, also moved or cast, of which a
@@ -31,7 +31,7 @@ class Sizes:
     overflowing: Sequence[int]
 
 
-def measure(site: Site, low: Format) -> Sizes:
+def measure(site: EstimatedGraph, low: Format) -> SizeColumns:
     """Compute the columns from the estimates."""
     import numpy as np
 
@@ -54,7 +54,7 @@ def measure(site: Site, low: Format) -> Sizes:
     worst[~is_high] = -np.inf
     overflows = ((top >= low.overflow_from) | (bottom <= -low.overflow_from)) & ~is_lost & is_high
     overflows[list(graph.constants)] = False
-    return Sizes(
+    return SizeColumns(
         size=size.tolist(),
         finest=np.where(is_lost, np.nan, FINEST * size).tolist(),
         worst=worst.tolist(),

@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from mezzo.analysis.fusion.unit import Kernel, Pattern
+from mezzo.analysis.fusion.unit import FusedKernel, Pattern
 
 
 @cache
@@ -25,7 +25,7 @@ def every_pattern() -> tuple[Pattern, ...]:
     return tuple(rows[name] for name in sorted(rows))
 
 
-def kernels_of(target: str) -> tuple[tuple[str, Kernel], ...]:
+def kernels_of(target: str) -> tuple[tuple[str, FusedKernel], ...]:
     """The fused kernels of a target with the names of their patterns, in matching order."""
     rows = [
         (pattern.name, kernel) for pattern in every_pattern() for kernel in pattern.kernels if kernel.target == target

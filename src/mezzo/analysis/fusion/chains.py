@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mezzo.analysis.fusion.composites import composites_of
 from mezzo.analysis.fusion.selector import Free, Make, shape
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
 
@@ -19,7 +19,7 @@ _ADDING = frozenset({Function.ADD, Function.SUBTRACT})
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
 
 # Predicate for fusing a node after another: (view, the node, the node it reads).
-Test = Callable[[View, Node, Node], bool]
+Test = Callable[[FusionView, Node, Node], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Stage:
     most: int = 1
 
 
-def follow(view: View, seed: Node, stages: Sequence[Stage], free: Free) -> list[Node]:
+def follow(view: FusionView, seed: Node, stages: Sequence[Stage], free: Free) -> list[Node]:
     """The seed and its epilogue, in order. A stage without a match is skipped."""
     nodes, last = [seed], seed
     for stage in stages:
@@ -47,7 +47,7 @@ def follow(view: View, seed: Node, stages: Sequence[Stage], free: Free) -> list[
     return nodes
 
 
-def _steps(view: View, last: Node, stage: Stage, free: Free) -> Iterator[list[Node]]:
+def _steps(view: FusionView, last: Node, stage: Stage, free: Free) -> Iterator[list[Node]]:
     """Candidates for the next operator: one node, or a composite with its last node last."""
     value = last.outputs[0] if last.outputs else None
     if value is None:
@@ -65,34 +65,34 @@ def _steps(view: View, last: Node, stage: Stage, free: Free) -> Iterator[list[No
         yield [reader]
 
 
-def _is_unary(view: View, node: Node) -> bool:
+def _is_unary(view: FusionView, node: Node) -> bool:
     """Whether all operands but the first are constants, as kernels require."""
     return all(value is None or view.is_constant(value) for value in node.inputs[1:])
 
 
-def adds_constant(view: View, node: Node, last: Node) -> bool:
+def adds_constant(view: FusionView, node: Node, last: Node) -> bool:
     """Whether a node adds or subtracts a constant: a bias of any shape."""
     return view.function(node) in _ADDING and _reads_constant(view, node)
 
 
-def scales_by_constant(view: View, node: Node, last: Node) -> bool:
+def scales_by_constant(view: FusionView, node: Node, last: Node) -> bool:
     """Whether a node multiplies or divides by a constant."""
     is_divisor = view.function(node) is not Function.DIVIDE or view.is_constant(node.inputs[1])
     return view.function(node) in _SCALING and is_divisor and _reads_constant(view, node)
 
 
-def moves_by_constant(view: View, node: Node, last: Node) -> bool:
+def moves_by_constant(view: FusionView, node: Node, last: Node) -> bool:
     """Whether a node adds or multiplies by a constant."""
     return adds_constant(view, node, last) or scales_by_constant(view, node, last)
 
 
-def normalizes_batch(view: View, node: Node, last: Node) -> bool:
+def normalizes_batch(view: FusionView, node: Node, last: Node) -> bool:
     """Whether a node is a BatchNormalization with constant statistics."""
     is_norm = view.op(node) == "BatchNormalization" and all(map(view.is_constant, node.inputs[1:]))
     return is_norm and view.same(node.inputs[0], last.outputs[0]) and not node.attributes.get("training_mode")
 
 
-def adds_residual(view: View, node: Node, last: Node) -> bool:
+def adds_residual(view: FusionView, node: Node, last: Node) -> bool:
     """Whether a node adds another value of the same shape, as far as shapes are known."""
     is_sum = view.function(node) is Function.ADD or view.op(node) == "Sum"
     if not is_sum or len(node.inputs) != 2 or view.same(*node.inputs):
@@ -106,11 +106,11 @@ def adds_residual(view: View, node: Node, last: Node) -> bool:
     return len(left) == len(right) and all(a is None or b is None or a == b for a, b in pairs)
 
 
-def _reads_constant(view: View, node: Node) -> bool:
+def _reads_constant(view: FusionView, node: Node) -> bool:
     return len(node.inputs) == 2 and any(view.is_constant(value) for value in node.inputs)
 
 
-def is_along(view: View, node: Node, axis_from_end: int) -> bool:
+def is_along(view: FusionView, node: Node, axis_from_end: int) -> bool:
     """Whether a node's constant is a scalar or varies along one axis only, counted from the end, 1
     being the last. False if its shape is unknown.
     """
@@ -123,10 +123,10 @@ def is_along(view: View, node: Node, axis_from_end: int) -> bool:
     return False
 
 
-def chain(*choices: Sequence[Stage], seeds: Callable[[View, Node], bool]) -> Make:
+def chain(*choices: Sequence[Stage], seeds: Callable[[FusionView, Node], bool]) -> Make:
     """A selector for an operator with the longest epilogue that matches a list of stages."""
 
-    def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    def match(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         if not view.is_float(seed) or not seeds(view, seed):
             return None
         # max returns the first of the longest, so the choice is deterministic.

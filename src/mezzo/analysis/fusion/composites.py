@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
 
@@ -31,33 +31,33 @@ class Composite:
     is_usual: bool = True
 
 
-def composites(view: View) -> tuple[Composite, ...]:
+def composites(view: FusionView) -> tuple[Composite, ...]:
     """All decomposed activations of a graph. Cached per view."""
     return view.once(_search)
 
 
-def composites_of(view: View) -> Mapping[int, tuple[Composite, ...]]:
+def composites_of(view: FusionView) -> Mapping[int, tuple[Composite, ...]]:
     """Decomposed activations by their input value, before Identity operators."""
     return view.once(_by_value)
 
 
-def composites_at(view: View) -> Mapping[int, Composite]:
+def composites_at(view: FusionView) -> Mapping[int, Composite]:
     """Decomposed activations by their last node."""
     return view.once(_by_end)
 
 
-def _by_value(view: View) -> dict[int, tuple[Composite, ...]]:
+def _by_value(view: FusionView) -> dict[int, tuple[Composite, ...]]:
     by_value: dict[int, tuple[Composite, ...]] = {}
     for composite in composites(view):
         by_value[composite.value] = (*by_value.get(composite.value, ()), composite)
     return by_value
 
 
-def _by_end(view: View) -> dict[int, Composite]:
+def _by_end(view: FusionView) -> dict[int, Composite]:
     return {composite.end.id: composite for composite in composites(view)}
 
 
-def _search(view: View) -> tuple[Composite, ...]:
+def _search(view: FusionView) -> tuple[Composite, ...]:
     matches = []
     for node in view.graph.nodes:
         match view.op(node):
@@ -68,7 +68,7 @@ def _search(view: View) -> tuple[Composite, ...]:
     return tuple(matches)
 
 
-def _gelu(view: View, core: Node) -> Iterator[Composite]:
+def _gelu(view: FusionView, core: Node) -> Iterator[Composite]:
     """x / 2 * (1 + erf(x / sqrt 2)), or with tanh of a cubic, with factors in any order."""
     shifted = view.sole_reader(core)
     if shifted is None or view.function(shifted) is not Function.ADD or _other_number(view, shifted, core) != 1.0:
@@ -107,7 +107,7 @@ def _gelu(view: View, core: Node) -> Iterator[Composite]:
         yield Composite(name=name, value=value, nodes=frozenset(nodes), end=end, is_usual=is_usual)
 
 
-def _silu(view: View, gate: Node) -> Iterator[Composite]:
+def _silu(view: FusionView, gate: Node) -> Iterator[Composite]:
     """x * sigmoid(x), or with x scaled in the sigmoid."""
     product = view.sole_reader(gate)
     if product is None or view.function(product) is not Function.MULTIPLY:
@@ -121,7 +121,7 @@ def _silu(view: View, gate: Node) -> Iterator[Composite]:
         yield Composite(name="silu", value=other, nodes=frozenset(nodes), end=product)
 
 
-def _inner(view: View, core: Node, value: int) -> tuple[list[float], set[int]] | None:
+def _inner(view: FusionView, core: Node, value: int) -> tuple[list[float], set[int]] | None:
     """Constants and operators of a polynomial in `value` that `core` reads; None if it reads
     anything else.
     """
@@ -146,7 +146,7 @@ def _inner(view: View, core: Node, value: int) -> tuple[list[float], set[int]] |
     return numbers, nodes
 
 
-def _half_of(view: View, product: Node, end: Node) -> tuple[int | None, Node | None]:
+def _half_of(view: FusionView, product: Node, end: Node) -> tuple[int | None, Node | None]:
     """The other factor of a multiplication: a value, or half of one with the node that halves
     it.
     """
@@ -163,26 +163,26 @@ def _half_of(view: View, product: Node, end: Node) -> tuple[int | None, Node | N
     return other, None
 
 
-def _factor(view: View, product: Node, end: Node) -> float | None:
+def _factor(view: FusionView, product: Node, end: Node) -> float | None:
     """The constant factor of a multiplication or division; None if it is not constant."""
     number = _other_number(view, product, end)
     return None if number is None else _as_factor(view, product, number)
 
 
-def _as_factor(view: View, node: Node, number: float) -> float:
+def _as_factor(view: FusionView, node: Node, number: float) -> float:
     return 1 / number if view.function(node) is Function.DIVIDE and number else number
 
 
-def _other_number(view: View, node: Node, factor: Node) -> float | None:
+def _other_number(view: FusionView, node: Node, factor: Node) -> float | None:
     return view.number(node, 1 - _place(view, node, factor)) if len(node.inputs) == 2 else None
 
 
-def _other(view: View, node: Node, factor: Node) -> int | None:
+def _other(view: FusionView, node: Node, factor: Node) -> int | None:
     other = node.inputs[1 - _place(view, node, factor)] if len(node.inputs) == 2 else None
     return None if other is None else view.origin(other)
 
 
-def _place(view: View, node: Node, producer: Node) -> int:
+def _place(view: FusionView, node: Node, producer: Node) -> int:
     """The operand index at which a node reads another node's output."""
     return 0 if view.same(node.inputs[0], producer.outputs[0]) else 1
 

@@ -8,7 +8,7 @@ level.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.contracts.problem import Choice, LevelChoices, Problem
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Node, Role
@@ -39,7 +39,7 @@ class Join:
 
 
 def join_of(
-    view: View,
+    view: FusionView,
     value: int | None,
     core: Sequence[Node],
     tail: Sequence[Node],
@@ -63,7 +63,7 @@ def join_of(
     )
 
 
-def _around(view: View, value: int, members: Sequence[Node]) -> tuple[list[int], list[int], bool]:
+def _around(view: FusionView, value: int, members: Sequence[Node]) -> tuple[list[int], list[int], bool]:
     """Producers of a value (through Identity), readers with a precision outside `members`, and
     whether one reads it in its source dtype.
     """

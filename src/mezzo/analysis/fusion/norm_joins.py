@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mezzo.analysis.fusion.joins import Join, join_of
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import HALF_FORMATS
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
@@ -38,12 +38,12 @@ class _Chain:
         return self.power, self.mean, *self.others, self.quotient
 
 
-def joined_norms(view: View) -> tuple[Join, ...]:
+def joined_norms(view: FusionView) -> tuple[Join, ...]:
     """All norms that either fusion may match."""
     return tuple(_joins(view))
 
 
-def _joins(view: View) -> Iterator[Join]:
+def _joins(view: FusionView) -> Iterator[Join]:
     for root in view.graph.nodes:
         chain = _chain(view, root) if view.op(root) == "Sqrt" and view.is_float(root) else None
         if chain is None or _rank(view, chain.scaled, chain.quotient) not in (None, 1):
@@ -75,11 +75,11 @@ def _joins(view: View) -> Iterator[Join]:
         yield _join(view, value, core, [chain.scaled, shift], is_certain=is_certain)
 
 
-def _join(view: View, value: int | None, core: Sequence[Node], tail: Sequence[Node], *, is_certain: bool) -> Join:
+def _join(view: FusionView, value: int | None, core: Sequence[Node], tail: Sequence[Node], *, is_certain: bool) -> Join:
     return join_of(view, value, core, tail, formats=HALF_FORMATS, is_certain=is_certain)
 
 
-def _chain(view: View, root: Node) -> _Chain | None:
+def _chain(view: FusionView, root: Node) -> _Chain | None:
     shifted = _made_by(view, root, "Add")
     mean = None if shifted is None else _made_by(view, shifted, "ReduceMean")
     power = None if mean is None else view.maker(mean, 0)
@@ -99,13 +99,13 @@ def _chain(view: View, root: Node) -> _Chain | None:
     return _Chain(power=power, mean=mean, others=tuple(others), quotient=quotient, scaled=scaled)
 
 
-def _made_by(view: View, node: Node, op: str) -> Node | None:
+def _made_by(view: FusionView, node: Node, op: str) -> Node | None:
     """The producer of one of a node's operands that has this operator name; else None."""
     makers = (view.maker(node, operand) for operand in range(len(node.inputs)))
     return next((maker for maker in makers if maker is not None and view.op(maker) == op), None)
 
 
-def _differences(view: View, chain: _Chain) -> tuple[Node, ...] | None:
+def _differences(view: FusionView, chain: _Chain) -> tuple[Node, ...] | None:
     """The subtractions of the mean before the square and the division, a single node if shared;
     None if there are none or they differ.
     """
@@ -122,14 +122,14 @@ def _differences(view: View, chain: _Chain) -> tuple[Node, ...] | None:
     return (squared,) if squared.id == divided.id else (squared, divided)
 
 
-def _rank(view: View, node: Node, behind: Node) -> int | None:
+def _rank(view: FusionView, node: Node, behind: Node) -> int | None:
     """Rank of the operand that `behind` does not produce; None if unknown."""
     operand = next((k for k in range(len(node.inputs)) if view.maker(node, k) is not behind), None)
     shape = None if operand is None else view.shape(node, operand)
     return None if shape is None else len(shape)
 
 
-def _axes(view: View, node: Node) -> tuple[int, ...] | None:
+def _axes(view: FusionView, node: Node) -> tuple[int, ...] | None:
     """Axes of a mean, negative if the rank is known; None if they are computed."""
     axes: Sequence[float] = view.integers(node, "axes")
     if len(node.inputs) > 1:
@@ -141,5 +141,5 @@ def _axes(view: View, node: Node) -> tuple[int, ...] | None:
     return tuple(int(axis) - len(shape) if axis >= 0 and shape is not None else int(axis) for axis in axes)
 
 
-def _reading(view: View, node: Node) -> tuple[tuple[Node, int], ...]:
+def _reading(view: FusionView, node: Node) -> tuple[tuple[Node, int], ...]:
     return () if node.outputs[0] is None else view.readers(node.outputs[0])

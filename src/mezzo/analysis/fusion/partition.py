@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from mezzo.analysis.fusion.order import Circles, rank_nodes
 from mezzo.analysis.fusion.selector import Selector
-from mezzo.analysis.fusion.unit import Kernel, Partition, Unit
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.unit import FusedKernel, Partition, Unit
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Kind, Node
 
 
-def partition(view: View, kernels: Sequence[tuple[str, Kernel]], target: str) -> Partition:
+def partition(view: FusionView, kernels: Sequence[tuple[str, FusedKernel]], target: str) -> Partition:
     """Partition a graph with the kernels of a target, each with its pattern's name, in their
     order.
     """
@@ -32,7 +32,7 @@ def partition(view: View, kernels: Sequence[tuple[str, Kernel]], target: str) ->
 class _Work:
     """The state of a partition in progress."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: FusionView) -> None:
         graph = view.graph
         self._view = view
         self._ranks = rank_nodes(graph)
@@ -40,13 +40,13 @@ class _Work:
         operators = [node for node in graph.nodes if node.kind in (Kind.OP, Kind.CAST)]
         self._folded = [node.id for node in operators if view.is_folded(node)]
         self._open = {node.id for node in operators} - set(self._folded)
-        self._found: list[tuple[tuple[int, ...], str, Kernel]] = []
+        self._found: list[tuple[tuple[int, ...], str, FusedKernel]] = []
         self.seeds = sorted((n for n in operators if n.id in self._open), key=lambda node: self._ranks[node.id])
 
     def is_free(self, node: int) -> bool:
         return node in self._open
 
-    def grow(self, seed: Node, name: str, kernel: Kernel) -> None:
+    def grow(self, seed: Node, name: str, kernel: FusedKernel) -> None:
         """Grow a unit from a seed, if the kernel's selector accepts it."""
         selector = kernel.make(self._view, self.is_free)
         if not selector.select(seed):
@@ -118,7 +118,7 @@ class _Work:
         ]
         return Partition(target=target, units=tuple(units), alone=tuple(sorted(self._open)), folded=tuple(self._folded))
 
-    def _unit(self, number: int, nodes: tuple[int, ...], name: str, kernel: Kernel) -> Unit:
+    def _unit(self, number: int, nodes: tuple[int, ...], name: str, kernel: FusedKernel) -> Unit:
         graph, inside = self._view.graph, set(nodes)
         inputs = {v for n in nodes for v in graph.nodes[n].inputs if v is not None}
         results = [v for n in nodes for v in graph.nodes[n].outputs if v is not None]

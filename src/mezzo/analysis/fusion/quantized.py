@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from mezzo.analysis.fusion.composites import composites_of
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import STORED_AS, DType, storage_span
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.nodes import Kind, Node, Role, Use
@@ -73,7 +73,7 @@ class Quantizers:
 
     def __init__(
         self,
-        view: View,
+        view: FusionView,
         target: Target,
         dtype: DType,
         may_run: Sequence[bool],

@@ -8,13 +8,13 @@ created for each unit, so it may keep state.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Node
 
 # Whether a node is not yet in a unit.
 Free = Callable[[int], bool]
 # Matches a whole unit from a seed: all of its nodes, or None.
-Match = Callable[[View, Node, Free], Sequence[Node] | None]
+Match = Callable[[FusionView, Node, Free], Sequence[Node] | None]
 
 
 class Selector(Protocol):
@@ -28,13 +28,13 @@ class Selector(Protocol):
     def filter(self, nodes: Sequence[Node]) -> Sequence[Node]: ...
 
 
-Make = Callable[[View, Free], Selector]
+Make = Callable[[FusionView, Free], Selector]
 
 
 class Shape:
     """A selector for a pattern of known shape, which is matched and retained as a whole."""
 
-    def __init__(self, match: Match, view: View, free: Free) -> None:
+    def __init__(self, match: Match, view: FusionView, free: Free) -> None:
         self._match = match
         self._view = view
         self._free = free
@@ -58,7 +58,7 @@ class Shape:
         return nodes if self._members <= {node.id for node in nodes} else ()
 
 
-def _with_handed_on(view: View, members: set[int]) -> set[int]:
+def _with_handed_on(view: FusionView, members: set[int]) -> set[int]:
     """Add the Identity operators between members, so that the unit is connected."""
     added = set()
     for member in members:
@@ -86,7 +86,7 @@ class Tree:
     Units without float operators are dropped: they are shape arithmetic.
     """
 
-    def __init__(self, may_join: Callable[[View, Node], bool], view: View, free: Free) -> None:
+    def __init__(self, may_join: Callable[[FusionView, Node], bool], view: FusionView, free: Free) -> None:
         self._may_join = may_join
         self._view = view
         self._members: set[int] = set()
@@ -108,6 +108,6 @@ class Tree:
         return nodes if any(map(self._view.is_float, nodes)) else ()
 
 
-def tree(may_join: Callable[[View, Node], bool]) -> Make:
+def tree(may_join: Callable[[FusionView, Node], bool]) -> Make:
     """A selector factory for units with one result, with all producers that only they read."""
     return lambda view, free: Tree(may_join, view, free)

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from mezzo.analysis.fusion.joins import Join
 from mezzo.analysis.fusion.selector import Make
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import DType
 from mezzo.tables.facts import Function
 
@@ -46,7 +46,7 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class FusedKernel:
     """A pattern as one target's fused kernel.
 
     `order`: patterns of a target are matched in ascending order, and each node is taken once.
@@ -63,7 +63,7 @@ class Kernel:
     constraint: Constraint = Constraint()
     starts_at_end: bool = False
     least: int = 2
-    joins: Callable[[View], Sequence[Join]] | None = None
+    joins: Callable[[FusionView], Sequence[Join]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Pattern:
 
     name: str
     summary: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[FusedKernel, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ _OF_PROGRAMS = frozenset({"aten", "prims"})
 
 
 @dataclass(frozen=True)
-class View(GraphView):
+class FusionView(GraphView):
     """A graph with its operators' facts, and the queries that patterns need."""
 
     def op(self, node: Node) -> str:

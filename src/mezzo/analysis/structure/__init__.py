@@ -21,7 +21,7 @@ from mezzo.tables.policy import Finding, Lifting, Policy
 
 
 @dataclass(frozen=True, kw_only=True)
-class View(GraphView):
+class StructureView(GraphView):
     """A graph with its operators' facts, and the queries that rules need. `low` is the
     low-precision format under consideration.
     """
@@ -127,7 +127,7 @@ class Ways:
     that satisfy `ends`.
     """
 
-    view: View
+    view: StructureView
     passes: Callable[[Node], bool]
     ends: Callable[[Node], bool]
     memo: dict[int, bool] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class StructureRule:
 
     name: str
     summary: str
-    find: Callable[[View], Iterable[Finding]]
+    find: Callable[[StructureView], Iterable[Finding]]
     lifting: Lifting = Lifting.NEVER
 
 

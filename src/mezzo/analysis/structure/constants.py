@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Cost, Function, Transfer
@@ -15,7 +15,7 @@ _NO_BOUND = 3.0e38
 _STOPS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE, Function.LOG, Function.SQRT})
 
 
-def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
+def _constants(view: StructureView) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
     """Operators with a constant operand that may not fit: node, operand, value, statistics. Operand
     -1: the operator generates the constant.
     """
@@ -32,12 +32,12 @@ def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
                 yield node, use.operand, value, facts
 
 
-def _fits(facts: ConstantFacts, view: View) -> bool:
+def _fits(facts: ConstantFacts, view: StructureView) -> bool:
     """Whether a constant is neither large nor tiny, so that no rule of this file applies."""
     return not facts.largest or view.low.smallest_normal <= facts.largest < 2 / view.low.eps
 
 
-def _spread(view: View, start: Node, rule: str, because: str, reached: set[int]) -> Iterator[Finding]:
+def _spread(view: StructureView, start: Node, rule: str, because: str, reached: set[int]) -> Iterator[Finding]:
     """Yield findings for a node with an unsuitable constant, and for the nodes after it until an
     operator bounds the values, that operator included.
 
@@ -51,7 +51,7 @@ def _spread(view: View, start: Node, rule: str, because: str, reached: set[int])
 
 
 def _followers(
-    view: View, start: Node, rule: str, reached: set[int], lifting: Lifting | None = None
+    view: StructureView, start: Node, rule: str, reached: set[int], lifting: Lifting | None = None
 ) -> Iterator[Finding]:
     """Findings for the nodes after `start`; `lifting` applies to them, not to the constant."""
     queue = [start]
@@ -72,7 +72,7 @@ def _followers(
                 )
 
 
-def _bounds(view: View, node: Node) -> bool:
+def _bounds(view: StructureView, node: Node) -> bool:
     """Whether a node's output is within the range for any input."""
     row = view.rows[node.id]
     if row is None or row.is_bounded or row.function in _STOPS:
@@ -86,7 +86,7 @@ def _bounds(view: View, node: Node) -> bool:
     return len(sizes) == len(ends) and max(sizes) < view.low.overflow_from
 
 
-def out_of_range(view: View) -> Iterable[Finding]:
+def out_of_range(view: StructureView) -> Iterable[Finding]:
     limit = view.low.overflow_from
     texts: dict[int, str] = {}
     for node, operand, value, facts in _constants(view):
@@ -100,7 +100,7 @@ def out_of_range(view: View) -> Iterable[Finding]:
     yield from _spread_all(view, texts, "constant-out-of-range")
 
 
-def _spread_all(view: View, texts: Mapping[int, str], rule: str) -> Iterator[Finding]:
+def _spread_all(view: StructureView, texts: Mapping[int, str], rule: str) -> Iterator[Finding]:
     """Yield findings for all nodes with an out-of-range constant, then for nodes after them."""
     for number, text in texts.items():
         yield Finding(node=number, rule=rule, because=text)
@@ -111,7 +111,7 @@ def _spread_all(view: View, texts: Mapping[int, str], rule: str) -> Iterator[Fin
             yield from _followers(view, view.graph.nodes[number], rule, visited, Lifting.BY_RANGES)
 
 
-def near_range(view: View) -> Iterable[Finding]:
+def near_range(view: StructureView) -> Iterable[Finding]:
     """A mask just within the range, which overflows when added to another value."""
     limit = view.low.max_finite / 2
     visited: set[int] = set()
@@ -127,7 +127,7 @@ def near_range(view: View) -> Iterable[Finding]:
             yield from _spread(view, node, "constant-near-range", text, visited)
 
 
-def absorbing(view: View) -> Iterable[Finding]:
+def absorbing(view: StructureView) -> Iterable[Finding]:
     """A mask so large that it absorbs scores: a fully masked row loses their differences."""
     limit = 2 / view.low.eps
     visited: set[int] = set()
@@ -150,7 +150,7 @@ def absorbing(view: View) -> Iterable[Finding]:
 _ADDS = frozenset({Function.ADD, Function.SUBTRACT})
 
 
-def _paths_to_sums(view: View, start: Node) -> Iterator[list[Node]]:
+def _paths_to_sums(view: StructureView, start: Node) -> Iterator[list[Node]]:
     """Paths from a multiplication to additions, through at most three data movements."""
     paths = [[start]]
     for _ in range(4):
@@ -165,7 +165,7 @@ def _paths_to_sums(view: View, start: Node) -> Iterator[list[Node]]:
         paths = following
 
 
-def _loss(magnitude: float, view: View) -> float:
+def _loss(magnitude: float, view: StructureView) -> float:
     """Relative error of rounding a magnitude to the low-precision format."""
     step = view.low.smallest_subnormal
     if magnitude >= view.low.smallest_normal:
@@ -173,7 +173,7 @@ def _loss(magnitude: float, view: View) -> float:
     return abs(round(magnitude / step) * step - magnitude) / magnitude
 
 
-def tiny_constant(view: View) -> Iterable[Finding]:
+def tiny_constant(view: StructureView) -> Iterable[Finding]:
     """A scale that underflows. For epsilons and bounds, see `guards`.
 
     For a weight that underflows the model's outputs decide whether it matters. A bias is skipped:
@@ -205,7 +205,7 @@ _GUARDING = frozenset(
 )
 
 
-def attribute_out_of_range(view: View) -> Iterable[Finding]:
+def attribute_out_of_range(view: StructureView) -> Iterable[Finding]:
     texts: dict[int, str] = {}
     for node in view.nodes_where(lambda row: bool(row.numbers)):
         row = view.rows[node.id]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mezzo.analysis.estimates.moments import INTEGER, LOST, Moments
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.policy import Finding, Lifting
 
 
-def _producer(view: View, value: int) -> Node | None:
+def _producer(view: StructureView, value: int) -> Node | None:
     """The operator or tie that produces a value in its compute group; None if there is none."""
     node = view.graph.nodes[view.graph.values[value].producer]
     if not view.is_decided(node) or value not in node.outputs:
@@ -19,7 +19,7 @@ def _producer(view: View, value: int) -> Node | None:
     return node if node.signature.outputs[node.outputs.index(value)] is Role.GROUP else None
 
 
-def overflows(view: View) -> Iterable[Finding]:
+def overflows(view: StructureView) -> Iterable[Finding]:
     """Values whose plausible range exceeds the format's."""
     graph = view.graph
     for value, size in view.estimates.overflowing:
@@ -37,7 +37,7 @@ def overflows(view: View) -> Iterable[Finding]:
                 yield Finding(node=reader.id, rule="may-overflow", because=f"reads {name!r}, which {text}", cause=cause)
 
 
-def coarse(view: View) -> Iterable[Finding]:
+def coarse(view: StructureView) -> Iterable[Finding]:
     """Values whose rounding error exceeds what a reader tolerates."""
     graph = view.graph
     for value, number, size, error, tolerated in view.estimates.coarse:
@@ -61,7 +61,7 @@ def coarse(view: View) -> Iterable[Finding]:
             yield Finding(node=reader.id, rule="too-coarse", because=text, cause=cause, lifting=lifting)
 
 
-def _lifting(view: View, value: int, reader: Node) -> Lifting | None:
+def _lifting(view: StructureView, value: int, reader: Node) -> Lifting | None:
     """Findings on integers and loop state are never cleared by data, since both grow with lengths
     that calibration data may lack.
     """
@@ -76,7 +76,7 @@ _STEPS = 8
 _NAMED = 4
 
 
-def notes_of(view: View) -> tuple[str, ...]:
+def notes_of(view: StructureView) -> tuple[str, ...]:
     """Notes on the basis of the estimates: assumed inputs, operators without a law, and outputs
     that nearly vanish.
     """
@@ -93,7 +93,7 @@ def notes_of(view: View) -> tuple[str, ...]:
     return tuple(notes) if texts else tuple(notes[1:])
 
 
-def _faded(view: View) -> list[str]:
+def _faded(view: StructureView) -> list[str]:
     """Sentences about outputs that nearly underflow. Untrained models have such outputs, so no rule
     keeps them in FP32.
     """

@@ -20,7 +20,7 @@ decompositions over scores and rows.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mezzo.analysis.structure import StructureRule, View, Ways
+from mezzo.analysis.structure import StructureRule, StructureView, Ways
 from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, DType, integer_span
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node, Role
@@ -38,7 +38,7 @@ _MOST_BEHIND = 32  # operators between a factor and the Cast that produces it
 RULES: tuple[StructureRule, ...] = ()
 
 
-def exact_masks(view: View, may_end: Callable[[Node], bool]) -> frozenset[int]:
+def exact_masks(view: StructureView, may_end: Callable[[Node], bool]) -> frozenset[int]:
     """Mask constants, by value id, for which every softmax they reach gives the same result as in
     FP32; none in a narrow format. `may_end`: whether a softmax counts as an end of a path.
     """
@@ -60,7 +60,7 @@ def exact_masks(view: View, may_end: Callable[[Node], bool]) -> frozenset[int]:
     )
 
 
-def held_together(view: View, masks: Iterable[int]) -> Iterator[tuple[Node, Node]]:
+def held_together(view: StructureView, masks: Iterable[int]) -> Iterator[tuple[Node, Node]]:
     """Pairs of producer and reader on the paths from masks to softmaxes, which need one precision:
     a clamped mask on one side and the original one on the other would become infinite. Linear over
     all masks.
@@ -87,11 +87,11 @@ def _drowns(facts: ConstantFacts) -> bool:
     return is_one and facts.largest >= _LEAST and not facts.minimum < 0.0 < facts.maximum
 
 
-def _hands_on(view: View, node: Node) -> bool:
+def _hands_on(view: StructureView, node: Node) -> bool:
     return view.function(node) in _COMBINES or _moves(view, node)
 
 
-def _moves(view: View, node: Node) -> bool:
+def _moves(view: StructureView, node: Node) -> bool:
     row = view.rows[node.id]
     return row is not None and row.keeps_values and row.cost is Cost.MOVEMENT
 
@@ -114,7 +114,7 @@ _SIGNS = frozenset({-1, 0, 1})
 class _Truths:
     """Values that contain only -1, 0 and 1 because of how they are computed. Cached per value."""
 
-    view: View
+    view: StructureView
     memo: dict[int, _Held | None] = field(default_factory=dict)
 
     def is_factor(self, node: Node) -> bool:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from mezzo.analysis.estimates.at_zero import AT_ZERO
 from mezzo.analysis.estimates.backward import rounded
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.formats.dtypes import FLOATING, FORMATS, HIGH, QUANTIZED
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node
@@ -52,7 +52,7 @@ class _Number(NamedTuple):
         return not abs(self.low - self.exact) <= _LARGEST_LOSS * abs(self.exact)
 
 
-def guards(view: View) -> Iterable[Finding]:
+def guards(view: StructureView) -> Iterable[Finding]:
     """All operators from an epsilon that the format loses to the quotient that needs it."""
     if view.low.dtype not in QUANTIZED:
         walk = _Walk(view=view)
@@ -64,7 +64,7 @@ def guards(view: View) -> Iterable[Finding]:
 class _Walk:
     """Forward traversal from small constants, in graph order; linear in the nodes they reach."""
 
-    view: View
+    view: StructureView
     numbers: dict[int, tuple[_Number, ...]] = field(default_factory=dict)  # by value id
     losses: list[tuple[Node, _Number]] = field(default_factory=list)  # operators with a lost epsilon, and the number
     queue: list[int] = field(default_factory=list)  # a heap of node ids

@@ -8,7 +8,7 @@ Casts only at the border. Data movement after the DequantizeLinear is included.
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import HEAVY, Cost, Function, Transfer
 from mezzo.tables.policy import Finding
@@ -18,7 +18,7 @@ _FACTORS = 2  # a third operand is a bias or attention's V, which may be float
 _LONGEST = 16  # operators of a decomposed activation; GELU with tanh has eight
 
 
-def quantized_unit(view: View) -> Iterable[Finding]:
+def quantized_unit(view: StructureView) -> Iterable[Finding]:
     """Matmuls and convolutions of dequantized operands, and integer matmuls, with their inputs'
     data movement and their epilogues.
     """
@@ -39,7 +39,7 @@ def quantized_unit(view: View) -> Iterable[Finding]:
             yield from _epilogue(view, cast, node, reached)
 
 
-def quantized_weight(view: View) -> Iterable[Finding]:
+def quantized_weight(view: StructureView) -> Iterable[Finding]:
     """Matmuls of float activations with a dequantized weight: a kernel reads the integers if no
     Cast is in between.
     """
@@ -54,7 +54,7 @@ def quantized_weight(view: View) -> Iterable[Finding]:
             yield from _movers(view, node, dequantized, _WEIGHT, reached)
 
 
-def _dequantized(view: View) -> frozenset[int]:
+def _dequantized(view: StructureView) -> frozenset[int]:
     """DequantizeLinear nodes, and data movement of their outputs."""
     passing: set[int] = set()
     if not view.nodes_where(lambda row: row.transfer is Transfer.DEQUANTIZE):
@@ -66,22 +66,24 @@ def _dequantized(view: View) -> frozenset[int]:
     return frozenset(passing)
 
 
-def _dequantizes(view: View, node: Node) -> bool:
+def _dequantizes(view: StructureView, node: Node) -> bool:
     row = view.rows[node.id]
     return row is not None and row.transfer is Transfer.DEQUANTIZE
 
 
-def _factors(view: View, node: Node) -> list[Node]:
+def _factors(view: StructureView, node: Node) -> list[Node]:
     """Producers of the operands that an operator multiplies."""
     ports = zip(node.inputs[:_FACTORS], node.signature.inputs, strict=False)
     return [_maker(view, value) for value, role in ports if value is not None and role is Role.GROUP]
 
 
-def _maker(view: View, value: int) -> Node:
+def _maker(view: StructureView, value: int) -> Node:
     return view.graph.nodes[view.graph.values[value].producer]
 
 
-def _movers(view: View, node: Node, dequantized: frozenset[int], rule: str, reached: set[int]) -> Iterator[Finding]:
+def _movers(
+    view: StructureView, node: Node, dequantized: frozenset[int], rule: str, reached: set[int]
+) -> Iterator[Finding]:
     """Findings for data movement between DequantizeLinear and an operator."""
     queue = [maker for maker in _factors(view, node) if maker.id in dequantized]
     while queue:
@@ -97,7 +99,7 @@ def _movers(view: View, node: Node, dequantized: frozenset[int], rule: str, reac
             queue += view.producers(maker)
 
 
-def _is_stored(view: View, maker: Node) -> bool:
+def _is_stored(view: StructureView, maker: Node) -> bool:
     """Whether a value is a weight: a constant, possibly quantized, dequantized and moved."""
     queue, visited = [maker], {maker.id}
     while queue:
@@ -112,14 +114,14 @@ def _is_stored(view: View, maker: Node) -> bool:
     return True
 
 
-def _casts_to_floats(view: View, node: Node) -> Iterator[Node]:
+def _casts_to_floats(view: StructureView, node: Node) -> Iterator[Node]:
     for value in node.outputs:
         for use in () if value is None else view.graph.uses[value]:
             if view.graph.nodes[use.node].kind is Kind.SOURCE:
                 yield view.graph.nodes[use.node]
 
 
-def _epilogue(view: View, start: Node, unit: Node, reached: set[int]) -> Iterator[Finding]:
+def _epilogue(view: StructureView, start: Node, unit: Node, reached: set[int]) -> Iterator[Finding]:
     """Findings for a kernel's epilogue: scales, a bias, an activation in any decomposition.
 
     The epilogue reads only the result and constants, and extends up to a point where a single value
@@ -135,7 +137,7 @@ def _epilogue(view: View, start: Node, unit: Node, reached: set[int]) -> Iterato
             )
 
 
-def _step(view: View, last: Node) -> list[Node]:
+def _step(view: StructureView, last: Node) -> list[Node]:
     """The operators of the next epilogue step, of which only the last has readers outside; empty if
     there is no further step.
     """
@@ -159,18 +161,18 @@ def _step(view: View, last: Node) -> list[Node]:
     return []
 
 
-def _readers(view: View, node: Node) -> set[int]:
+def _readers(view: StructureView, node: Node) -> set[int]:
     return {use.node for value in node.outputs if value is not None for use in view.graph.uses[value]}
 
 
-def _is_numberwise(view: View, node: Node) -> bool:
+def _is_numberwise(view: StructureView, node: Node) -> bool:
     """Whether an operator is elementwise, so that it can be in an epilogue."""
     row = view.rows[node.id]
     is_numberwise = row is not None and (row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS)
     return is_numberwise and view.is_decided(node)
 
 
-def _is_scale(view: View, maker: Node) -> bool:
+def _is_scale(view: StructureView, maker: Node) -> bool:
     """Whether a value is a scale computed by dynamic quantization, or its product with
     constants.
     """
@@ -181,7 +183,7 @@ def _is_scale(view: View, maker: Node) -> bool:
     return len(others) < len(makers) and all(_is_stored(view, operand) for operand in others)
 
 
-def _is_found(view: View, maker: Node) -> bool:
+def _is_found(view: StructureView, maker: Node) -> bool:
     row = view.rows[maker.id]
     return row is not None and row.transfer is Transfer.QUANTIZE
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk
@@ -15,7 +15,9 @@ _INTEGERS = frozenset(
 )
 
 
-def _back(view: View, ends: Iterable[Node], costs: frozenset[Cost], visited: set[int]) -> Iterator[tuple[Node, Node]]:
+def _back(
+    view: StructureView, ends: Iterable[Node], costs: frozenset[Cost], visited: set[int]
+) -> Iterator[tuple[Node, Node]]:
     """Backward traversal from nodes through unbounded arithmetic: yields (node, the reader that led
     to it).
 
@@ -33,19 +35,19 @@ def _back(view: View, ends: Iterable[Node], costs: frozenset[Cost], visited: set
                 yield maker, reader
 
 
-def _makers(view: View, reader: Node) -> Iterator[Node]:
+def _makers(view: StructureView, reader: Node) -> Iterator[Node]:
     for v, role in zip(reader.inputs, reader.signature.inputs, strict=True):
         if v is not None and view.graph.values[v].dtype is not None and role is not Role.FIXED:
             yield view.graph.nodes[view.graph.values[v].producer]
 
 
-def _is_open(view: View, maker: Node, costs: frozenset[Cost]) -> bool:
+def _is_open(view: StructureView, maker: Node, costs: frozenset[Cost]) -> bool:
     row = view.rows[maker.id]
     is_unbounded = row is not None and row.cost in costs and not row.is_bounded
     return (maker.kind is Kind.TIE or is_unbounded) and view.is_decided(maker)
 
 
-def returns_to_integers(view: View) -> Iterable[Finding]:
+def returns_to_integers(view: StructureView) -> Iterable[Finding]:
     """Arithmetic whose result is cast to an integer, except to bool, a test for zero."""
     graph = view.graph
     ends = [
@@ -65,7 +67,7 @@ def returns_to_integers(view: View) -> Iterable[Finding]:
         )
 
 
-def exact_operand(view: View) -> Iterable[Finding]:
+def exact_operand(view: StructureView) -> Iterable[Finding]:
     """Arithmetic that computes a fixed FP32 operand: scales, ratios, grids, thresholds."""
     import numpy as np
 
@@ -87,7 +89,7 @@ def exact_operand(view: View) -> Iterable[Finding]:
             yield Finding(node=node.id, rule="exact-operand", because=text, cause=later.id)
 
 
-def angles(view: View) -> Iterable[Finding]:
+def angles(view: StructureView) -> Iterable[Finding]:
     """Positions times frequencies under a sine or cosine: rotary, sinusoidal embeddings."""
     ends = [end for end in view.nodes_where(_is_periodic) if view.is_decided(end)]
     counting = _counting(view, ends)
@@ -108,7 +110,7 @@ def _is_periodic(row: OpFacts) -> bool:
     return Risk.PERIODIC in row.risks and row.cost is Cost.POINTWISE
 
 
-def _counting(view: View, ends: Iterable[Node]) -> set[int]:
+def _counting(view: StructureView, ends: Iterable[Node]) -> set[int]:
     """Ids of the nodes, among the ends and their producers, that are computed from integers."""
     reached = list(ends)
     readers: dict[int, list[int]] = {}
@@ -130,7 +132,7 @@ def _counting(view: View, ends: Iterable[Node]) -> set[int]:
     return counting
 
 
-def _counts(view: View, node: Node) -> bool:
+def _counts(view: StructureView, node: Node) -> bool:
     """Whether a node converts integers to floats: a Cast from an integer, or a Range."""
     if node.kind is Kind.SOURCE and node.inputs:
         return True

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from mezzo.analysis.estimates.moments import LOST, rms
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Cost, Function, Transfer
 from mezzo.tables.policy import Finding, Lifting
@@ -62,7 +62,7 @@ class _Spectra:
     the rounding errors of loud ones.
     """
 
-    view: View
+    view: StructureView
     magnitudes: dict[int, _Reached] = field(default_factory=dict)
     signals: dict[int, Node] = field(default_factory=dict)
     starts: set[int] = field(default_factory=set)
@@ -253,13 +253,13 @@ def _power(number: float, exponent: float) -> float:
         return math.inf
 
 
-def _spectra(view: View) -> _Spectra:
+def _spectra(view: StructureView) -> _Spectra:
     spectra = _Spectra(view=view)
     spectra.search()
     return spectra
 
 
-def log_magnitudes(view: View) -> Iterable[Finding]:
+def log_magnitudes(view: StructureView) -> Iterable[Finding]:
     """Nodes that compute the operand of a guarded logarithm, back to the signed signal."""
     for number, reached in sorted(view.once(_spectra).magnitudes.items()):
         is_lost = not view.low.smallest_normal <= reached.least <= view.low.max_finite
@@ -269,7 +269,7 @@ def log_magnitudes(view: View) -> Iterable[Finding]:
             yield Finding(node=number, rule="log-magnitude", because=because, cause=cause)
 
 
-def log_spectra(view: View) -> Iterable[Finding]:
+def log_spectra(view: StructureView) -> Iterable[Finding]:
     """Linear nodes between graph inputs and magnitudes under a logarithm."""
     spectra = view.once(_spectra)
     of_inputs: set[int] = set()

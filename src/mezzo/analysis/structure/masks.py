@@ -4,7 +4,7 @@ negative numbers are equivalent.
 
 from collections.abc import Mapping
 
-from mezzo.analysis.structure import StructureRule, View, Ways
+from mezzo.analysis.structure import StructureRule, StructureView, Ways
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Cost, Function
 
@@ -17,7 +17,7 @@ _ENDS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
 RULES: tuple[StructureRule, ...] = ()
 
 
-def mask_limits(view: View) -> Mapping[int, float]:
+def mask_limits(view: StructureView) -> Mapping[int, float]:
     """Bounds for mask constants, by value id: half the range, so that adding logits cannot
     overflow.
 
@@ -40,15 +40,15 @@ def mask_limits(view: View) -> Mapping[int, float]:
     return limits
 
 
-def _ends(view: View, node: Node) -> bool:
+def _ends(view: StructureView, node: Node) -> bool:
     return view.function(node) in _ENDS or _is_attention(view, node)
 
 
-def _passes(view: View, node: Node) -> bool:
+def _passes(view: StructureView, node: Node) -> bool:
     row = view.rows[node.id]
     return row is not None and (row.function in _COMBINES or row.keeps_values or row.cost is Cost.GENERATOR)
 
 
-def _is_attention(view: View, node: Node) -> bool:
+def _is_attention(view: StructureView, node: Node) -> bool:
     row = view.rows[node.id]
     return row is not None and row.cost is Cost.ATTENTION

@@ -7,7 +7,7 @@ root or Pow.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Cost, Function
 from mezzo.tables.policy import Finding, Lifting
@@ -17,7 +17,7 @@ _REDUCTIONS = frozenset({Function.MEAN, Function.SUM})
 _OF_SQUARES = frozenset({Function.SUM_OF_SQUARES, Function.VARIANCE})
 
 
-def is_square(view: View, node: Node) -> bool:
+def is_square(view: StructureView, node: Node) -> bool:
     """Whether a node computes x*x, x**2 or a square operator."""
     function = view.function(node)
     if function is Function.SQUARE:
@@ -27,21 +27,21 @@ def is_square(view: View, node: Node) -> bool:
     return function is Function.POWER and _exponent(view, node) == 2.0
 
 
-def _exponent(view: View, node: Node) -> float | None:
+def _exponent(view: StructureView, node: Node) -> float | None:
     facts = view.constant(node, 1)
     return facts.values[0] if facts is not None and facts.values is not None and len(facts.values) == 1 else None
 
 
-def norms(view: View) -> tuple[tuple[str, list[Node]], ...]:
+def norms(view: StructureView) -> tuple[tuple[str, list[Node]], ...]:
     """Each decomposed norm: its rule name and nodes, the root first. Cached per view."""
     return view.once(_search)
 
 
-def _search(view: View) -> tuple[tuple[str, list[Node]], ...]:
+def _search(view: StructureView) -> tuple[tuple[str, list[Node]], ...]:
     return tuple(_norms(view))
 
 
-def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
+def _norms(view: StructureView) -> Iterator[tuple[str, list[Node]]]:
     for root in view.nodes(*_ROOTS):
         if view.function(root) is Function.POWER and _exponent(view, root) not in (0.5, -0.5):
             continue
@@ -94,7 +94,7 @@ def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
 _FLOORS = frozenset({Function.ADD, Function.MAXIMUM, Function.CLIP})
 
 
-def _pair_of_squares(view: View, total: Node) -> list[Node]:
+def _pair_of_squares(view: StructureView, total: Node) -> list[Node]:
     """The two squares that a node adds, as of real and imaginary parts; empty in a wide format or
     for other nodes.
     """
@@ -104,14 +104,14 @@ def _pair_of_squares(view: View, total: Node) -> list[Node]:
     return pair if len(pair) == 2 else []
 
 
-def _moves(view: View, node: Node) -> bool:
+def _moves(view: StructureView, node: Node) -> bool:
     """Whether a node is data movement with one data operand, which excludes Concat and Where."""
     row = view.rows[node.id]
     is_mover = row is not None and row.keeps_values and row.cost is Cost.MOVEMENT and row.function is Function.NONE
     return is_mover and len(view.producers(node)) == 1
 
 
-def _behind(view: View, node: Node, operand: int, passed: list[Node]) -> Node | None:
+def _behind(view: StructureView, node: Node, operand: int, passed: list[Node]) -> Node | None:
     """The producer of an operand before data movement; the moving nodes are appended to
     `passed`.
     """
@@ -122,7 +122,7 @@ def _behind(view: View, node: Node, operand: int, passed: list[Node]) -> Node | 
     return maker
 
 
-def _scaled_operand(view: View, node: Node) -> int | None:
+def _scaled_operand(view: StructureView, node: Node) -> int | None:
     """Index of the operand that a node multiplies or divides by a constant; else None."""
     if view.function(node) is Function.DIVIDE:
         return 0 if view.constant(node, 1) is not None and view.constant(node, 0) is None else None
@@ -132,7 +132,7 @@ def _scaled_operand(view: View, node: Node) -> int | None:
     return data[0] if len(data) == 1 else None
 
 
-def _mean(view: View, node: Node, operand: int) -> list[Node]:
+def _mean(view: StructureView, node: Node, operand: int) -> list[Node]:
     """Nodes that compute an operand as a mean over an axis, including a scaled sum; empty if it is
     no mean.
     """
@@ -147,7 +147,7 @@ def _mean(view: View, node: Node, operand: int) -> list[Node]:
     return [*group, maker]
 
 
-def _second_moment(view: View, variance: Node) -> list[Node]:
+def _second_moment(view: StructureView, variance: Node) -> list[Node]:
     """Nodes of a variance computed as the mean of squares minus the square of the mean; empty if it
     is none.
     """
@@ -163,7 +163,7 @@ def _second_moment(view: View, variance: Node) -> list[Node]:
     return [variance, *squares, squared, *passed, square, *mean] if squared is not None and mean else []
 
 
-def _moments_of_groups(view: View, variance: Node, square: Node) -> list[Node]:
+def _moments_of_groups(view: StructureView, variance: Node, square: Node) -> list[Node]:
     """Nodes of a group-wise variance, whose means are matmuls with one table of groups or weights
     (one-hot, attention); `square` is the square of the mean. Empty if it is none.
     """
@@ -179,7 +179,7 @@ def _moments_of_groups(view: View, variance: Node, square: Node) -> list[Node]:
     return []
 
 
-def _sum_by_product(view: View, node: Node) -> list[Node]:
+def _sum_by_product(view: StructureView, node: Node) -> list[Node]:
     """Nodes of a weighted sum over the first operand: a matmul, or a multiplication and a
     reduction, possibly scaled; the product is last.
     """
@@ -197,7 +197,7 @@ def _sum_by_product(view: View, node: Node) -> list[Node]:
     return [*group, maker] if maker is not None and view.function(maker) is function else []
 
 
-def _centring(view: View, variance: Node | None, scaling: Iterable[Node]) -> list[Node]:
+def _centring(view: StructureView, variance: Node | None, scaling: Iterable[Node]) -> list[Node]:
     """Nodes that subtract the mean before the scaling, and those of the mean, which may be computed
     with the variance.
     """
@@ -214,7 +214,7 @@ def _centring(view: View, variance: Node | None, scaling: Iterable[Node]) -> lis
     return nodes
 
 
-def _scaling(view: View, root: Node) -> list[Node]:
+def _scaling(view: StructureView, root: Node) -> list[Node]:
     """Nodes that divide or multiply by the root's result, including its reciprocal and the gain."""
     scaling: list[Node] = []
     queue = [(reader, False) for reader in view.readers(root)]
@@ -243,7 +243,7 @@ def _scaling(view: View, root: Node) -> list[Node]:
 _MOST_SCALING = 32
 
 
-def _divided_by(view: View, floor: Node) -> list[Node]:
+def _divided_by(view: StructureView, floor: Node) -> list[Node]:
     """Divisions by a norm with a lower bound, through data movement."""
     divisions: list[Node] = []
     for reader in view.readers(floor):
@@ -255,8 +255,8 @@ def _divided_by(view: View, floor: Node) -> list[Node]:
     return divisions
 
 
-def _find(rule_name: str) -> Callable[[View], Iterable[Finding]]:
-    def find(view: View) -> Iterable[Finding]:
+def _find(rule_name: str) -> Callable[[StructureView], Iterable[Finding]]:
+    def find(view: StructureView) -> Iterable[Finding]:
         for name, group in norms(view):
             if name == rule_name:
                 root = group[0]
@@ -268,7 +268,7 @@ def _find(rule_name: str) -> Callable[[View], Iterable[Finding]]:
     return find
 
 
-def squares(view: View) -> Iterable[Finding]:
+def squares(view: StructureView) -> Iterable[Finding]:
     """Squares that are summed: variance, energy, squared distance."""
     for node in view.nodes(Function.SQUARE, Function.MULTIPLY, Function.POWER):
         if not is_square(view, node):
@@ -281,7 +281,7 @@ def squares(view: View) -> Iterable[Finding]:
                 yield Finding(node=reader.id, rule="sum-of-squares", because=text, cause=node.id)
 
 
-def means(view: View) -> Iterable[Finding]:
+def means(view: StructureView) -> Iterable[Finding]:
     """Divisions that turn a sum into a mean. The sum may overflow, so the division reads it in
     FP32.
     """
@@ -299,7 +299,7 @@ def means(view: View) -> Iterable[Finding]:
             queue += view.readers(reader) if is_mover else []
 
 
-def _shrinks(view: View, node: Node) -> bool:
+def _shrinks(view: StructureView, node: Node) -> bool:
     """Whether a node divides by a constant above 1 or multiplies by one below 1."""
     operand = _scaled_operand(view, node)
     facts = None if operand is None else view.constant(node, 1 - operand)

@@ -4,20 +4,20 @@ if no Cast is inserted.
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Cost
 from mezzo.tables.policy import Finding
 
 
-def quantized_part(view: View) -> Iterable[Finding]:
+def quantized_part(view: StructureView) -> Iterable[Finding]:
     """Operators that read dequantized values, up to the QuantizeLinear."""
     for node in view.nodes_where(lambda row: row.cost is Cost.QUANTIZE):
         for start in view.producers(node):
             yield from _between(view, start, node)
 
 
-def _between(view: View, node: Node, quantizer: Node) -> Iterator[Finding]:
+def _between(view: StructureView, node: Node, quantizer: Node) -> Iterator[Finding]:
     path: list[Node] = []
     while view.is_decided(node) and node.id not in {n.id for n in path}:
         path.append(node)
@@ -34,7 +34,7 @@ def _between(view: View, node: Node, quantizer: Node) -> Iterator[Finding]:
         node = makers[0]
 
 
-def _is_quantized(view: View, node: Node) -> bool:
+def _is_quantized(view: StructureView, node: Node) -> bool:
     row = view.rows[node.id]
     return row is not None and row.cost is Cost.QUANTIZE
 

@@ -22,7 +22,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.ir.nodes import Kind, Node, Use
 from mezzo.tables.facts import Function
 from mezzo.tables.policy import Evidence
@@ -47,7 +47,7 @@ class _Term:
     is_constant: bool = False
 
 
-def saturated(view: View) -> Mapping[str, Evidence]:
+def saturated(view: StructureView) -> Mapping[str, Evidence]:
     """Evidence against overflow, by node name: the only reader of the value has saturated."""
     evidence: dict[str, Evidence] = {}
     for core in view.nodes(Function.SATURATE):
@@ -60,7 +60,7 @@ def saturated(view: View) -> Mapping[str, Evidence]:
 class _Polynomial:
     """The operators between one value and an activation."""
 
-    view: View
+    view: StructureView
     core: Node
     base: int | None = None
     terms: dict[int, _Term] = field(default_factory=dict)  # by value id

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable
 
-from mezzo.analysis.structure import StructureRule, View
+from mezzo.analysis.structure import StructureRule, StructureView
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
 from mezzo.tables.policy import Finding, Lifting
 
 
-def _sums(view: View, exponential: Node) -> list[Node]:
+def _sums(view: StructureView, exponential: Node) -> list[Node]:
     return [reader for reader in view.readers(exponential) if view.function(reader) is Function.SUM]
 
 
-def softmax(view: View) -> Iterable[Finding]:
+def softmax(view: StructureView) -> Iterable[Finding]:
     """exp(x - max(x)) / sum, with or without the maximum."""
     for exponential in view.nodes(Function.EXP):
         for total in _sums(view, exponential):
@@ -41,7 +41,7 @@ def softmax(view: View) -> Iterable[Finding]:
                     )
 
 
-def log_sum_exp(view: View) -> Iterable[Finding]:
+def log_sum_exp(view: StructureView) -> Iterable[Finding]:
     """log(sum(exp(x)))."""
     for exponential in view.nodes(Function.EXP):
         for total in _sums(view, exponential):

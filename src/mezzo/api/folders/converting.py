@@ -14,7 +14,7 @@ from mezzo.api.folders.checking import check_places, check_ties, why_low
 from mezzo.api.folders.configs import find_config, update_config
 from mezzo.api.folders.data import find_data
 from mezzo.api.folders.deciding import check_data, fit_requests, in_file
-from mezzo.api.folders.listing import Listing, list_folder
+from mezzo.api.folders.listing import FolderListing, list_folder
 from mezzo.api.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_result
 from mezzo.api.folders.staging import FolderStaging
 from mezzo.api.folders.ties import TypedTie
@@ -143,7 +143,7 @@ class _Folder:
     def __init__(self, source: Path, destination: Path, layout: Placing | None, to: str, trust: bool) -> None:
         check_places(source, destination)
         self.source, self.destination, self.to = source, destination, to
-        self.listing: Listing = list_folder(source, trust=trust)
+        self.listing: FolderListing = list_folder(source, trust=trust)
         self.genai_configs = genai.find_configs(self.listing.names)
         self.layout = layout or (Placing.INSTEAD if self.genai_configs else Placing.BESIDE)
         self.data_suffix = genai.DATA_SUFFIX if self.genai_configs else DATA_SUFFIX

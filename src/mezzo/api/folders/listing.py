@@ -12,7 +12,7 @@ _LEFT_OUT = frozenset({".git", ".cache"})
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class FolderListing:
     """Files of a folder by path, with "/" between the parts, and left-out files with reasons."""
 
     root: Path
@@ -24,7 +24,7 @@ class Listing:
         return tuple(name for name in self.names if name.lower().endswith(".onnx"))
 
 
-def list_folder(root: Path, *, trust: bool) -> Listing:
+def list_folder(root: Path, *, trust: bool) -> FolderListing:
     """List all files of a folder, sorted. `trust` allows links of files to lead out of it.
 
     Raises:
@@ -48,7 +48,7 @@ def list_folder(root: Path, *, trust: bool) -> Listing:
                 names.append((relative / name).as_posix())
             else:
                 left_out.append(((relative / name).as_posix(), "is no regular file"))
-    return Listing(root, tuple(sorted(names)), tuple(sorted(left_out)))
+    return FolderListing(root, tuple(sorted(names)), tuple(sorted(left_out)))
 
 
 def _refuse_unreadable(error: OSError) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from mezzo.aten.lab.rounding import FORMATS, round_through
-from mezzo.aten.lab.runner import Runner, failure, wide
+from mezzo.aten.lab.runner import AtenRunner, failure, wide
 from mezzo.aten.read.read import TorchReading
 from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.lab import Answers, Feeds
@@ -17,7 +17,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind, Node, Role
 
 
-class Emulator:
+class AtenEmulator:
     """A program that can run under any assignment of precisions.
 
     A low-precision call has its operands and results rounded and computes in FP32; a composite is
@@ -41,7 +41,7 @@ class Emulator:
         self._formats = tuple(formats)
         self._accumulation, self._sums_high, self._limits = accumulation, frozenset(sums_high), limits
         self._arithmetic = wide(accumulation)
-        self._runner = Runner(reading.program, self._arithmetic)
+        self._runner = AtenRunner(reading.program, self._arithmetic)
         self._rounded: dict[tuple[fx.Node, DType], torch.Tensor] = {}
         self._owner = {call: number for number, calls in enumerate(reading.calls) for call in calls}
         self._values = {holder: number for number, holder in enumerate(reading.holders) if holder is not None}
@@ -75,7 +75,7 @@ class Emulator:
 class _Walk:
     """One run of an emulator."""
 
-    def __init__(self, emulator: Emulator, low: Mapping[int, DType]) -> None:
+    def __init__(self, emulator: AtenEmulator, low: Mapping[int, DType]) -> None:
         self._emulator, self._low = emulator, low
         self._reading, self._runner = emulator._reading, emulator._runner
         self._held: dict[fx.Node, Any] = {}

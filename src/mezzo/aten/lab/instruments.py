@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import fx
 
-from mezzo.aten.lab.runner import Runner, wide
+from mezzo.aten.lab.runner import AtenRunner, wide
 from mezzo.aten.program import TORCH_DTYPES
 from mezzo.aten.read.read import TorchReading
 from mezzo.contracts.lab import Feeds, MeasuredValue, Records
@@ -17,7 +17,7 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 
 
-class Instruments:
+class AtenInstruments:
     """An instrumented program with rounded low-precision results. Skips weights and FP64 values."""
 
     skipped: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Instruments:
         graph = reading.graph
         facts = repr([(value, *graph.constants[value]) for value in sorted(graph.constants)])
         self.fingerprint = hashlib.sha256(f"{graph.fingerprint} {facts}".encode()).hexdigest()[:32]
-        self._runner = Runner(reading.program, wide())
+        self._runner = AtenRunner(reading.program, wide())
         measured_holders = {
             holder: number
             for number, holder in enumerate(reading.holders)

@@ -12,7 +12,7 @@ from mezzo.aten.lab.arithmetic import Arithmetic, AsTyped
 from mezzo.aten.lab.arrays import array_of
 from mezzo.aten.lab.matching import match_ports
 from mezzo.aten.lab.reach import find_reached, formats_in
-from mezzo.aten.lab.runner import Runner, tensors_of, wide
+from mezzo.aten.lab.runner import AtenRunner, tensors_of, wide
 from mezzo.aten.lab.subject import TorchSubject
 from mezzo.aten.program import Program, tensor_of
 from mezzo.aten.read.read import read_program
@@ -27,18 +27,18 @@ _PAIR_BYTES = 2 * 4
 _WIDE = frozenset({HIGH, DType.FLOAT64})
 
 
-class Layer(NamedTuple):
+class PairedValue(NamedTuple):
     """An intermediate value of both programs: the nodes that produce it."""
 
     ours: fx.Node
     theirs: fx.Node
 
 
-Layers = Mapping[str, Layer]
+Layers = Mapping[str, PairedValue]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ProgramSide:
     """One program. A failure of the reference is an input error, one of the candidate a result."""
 
     program: Program
@@ -48,7 +48,7 @@ class Side:
 
     def load(self, shown: Mapping[fx.Node, str]) -> Run:
         """Prepare a run that also returns the intermediate values in `shown`."""
-        runner = Runner(self.program, self.arithmetic)
+        runner = AtenRunner(self.program, self.arithmetic)
 
         def run(feeds: Feeds) -> Answers:
             intermediates = {}
@@ -75,10 +75,10 @@ class Side:
         return answer
 
 
-class Sessions:
+class AtenSessions:
     """Both programs, ready to run."""
 
-    def __init__(self, pair: "Pair", layers: Layers) -> None:
+    def __init__(self, pair: "AtenPair", layers: Layers) -> None:
         self._reference = pair.sides[0].load({layer.ours: name for name, layer in layers.items()})
         self._candidate = pair.candidate(layers)
 
@@ -89,7 +89,7 @@ class Sessions:
         return []
 
 
-class Pair:
+class AtenPair:
     """Two programs with matched ports. `arithmetic` overrides how the reference is computed."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Pair:
         if arithmetic is not None:
             computed[0] = arithmetic
         self.sides = tuple(
-            Side(program, how, name, place == 0)
+            ProgramSide(program, how, name, place == 0)
             for place, (program, how, name) in enumerate(zip(programs, computed, running.names, strict=True))
         )
 
@@ -124,8 +124,8 @@ class Pair:
         theirs = find_reached(self.sides[1].program, [self.inputs[name] for name in fed if name in self.inputs])
         return {name: (ours[name], theirs[own]) for name, own in self.outputs.items()}
 
-    def load(self, layers: Layers) -> Sessions:
-        return Sessions(self, layers)
+    def load(self, layers: Layers) -> AtenSessions:
+        return AtenSessions(self, layers)
 
     def candidate(self, layers: Layers = MappingProxyType({})) -> Run:
         """Prepare the candidate alone. Feeds and outputs use the reference's names."""
@@ -153,7 +153,7 @@ class Pair:
                 continue
             is_computed = reading.graph.nodes[value.producer].kind is Kind.OP
             if is_computed and not {holder, counterpart} & shown and _are_alike(holder, counterpart):
-                layers[value.name] = Layer(holder, counterpart)
+                layers[value.name] = PairedValue(holder, counterpart)
         return {name: layer for name, layer in layers.items() if name not in self.outputs}
 
     def split_layers(self, layers: Layers, feeds: Feeds) -> Sequence[Layers]:
@@ -166,9 +166,9 @@ class Pair:
             sizes[node] = numbers.numel() * _PAIR_BYTES
 
         reference = self.sides[0]
-        runner = Runner(reference.program, reference.arithmetic)
+        runner = AtenRunner(reference.program, reference.arithmetic)
         reference.guarded(lambda fed: runner.run(fed, measure))(feeds)
-        parts: list[dict[str, Layer]] = [{}]
+        parts: list[dict[str, PairedValue]] = [{}]
         free_bytes = _CHUNK_BYTES
         for name, layer in layers.items():
             if sizes[layer.ours] > free_bytes and parts[-1]:

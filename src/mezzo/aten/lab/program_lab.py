@@ -9,18 +9,18 @@ from torch.export import ExportedProgram
 
 from mezzo.aten.apply import Rewritten
 from mezzo.aten.lab.arithmetic import Arithmetic, AsTyped
-from mezzo.aten.lab.emulator import Emulator
+from mezzo.aten.lab.emulator import AtenEmulator
 from mezzo.aten.lab.inputs import TorchInputs
-from mezzo.aten.lab.instruments import Instruments
-from mezzo.aten.lab.observer import Observer
-from mezzo.aten.lab.pairs import Pair
+from mezzo.aten.lab.instruments import AtenInstruments
+from mezzo.aten.lab.observer import AtenObserver
+from mezzo.aten.lab.pairs import AtenPair
 from mezzo.aten.lab.rounding import FORMATS
-from mezzo.aten.lab.runner import Runner, tensors_of, wide
+from mezzo.aten.lab.runner import AtenRunner, tensors_of, wide
 from mezzo.aten.lab.subject import TorchSubject
 from mezzo.aten.program import Program
 from mezzo.aten.read.read import TorchReading, read_program
 from mezzo.aten.unpacking import program_of
-from mezzo.contracts.lab import Feeds, Run, Running, Shown
+from mezzo.contracts.lab import Feeds, ObservedValue, Run, Running
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Reading as AnyReading
@@ -48,10 +48,10 @@ class TorchLab:
         return [name for name, _ in tensors_of(self._program)]
 
     def native(self) -> Run:
-        return Runner(self._program, self._arithmetic)
+        return AtenRunner(self._program, self._arithmetic)
 
     def emulated(self, accumulation: Accumulation | None) -> Run:
-        return Runner(self._program, wide(accumulation))
+        return AtenRunner(self._program, wide(accumulation))
 
     def emulator(
         self,
@@ -62,24 +62,24 @@ class TorchLab:
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
-    ) -> Emulator:
-        return Emulator(_own(reading), formats, accumulation, sums_high, limits)
+    ) -> AtenEmulator:
+        return AtenEmulator(_own(reading), formats, accumulation, sums_high, limits)
 
-    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
-        return Observer(_own(reading), values).show
+    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[ObservedValue]]:
+        return AtenObserver(_own(reading), values).show
 
     def subject(self) -> TorchSubject:
         return TorchSubject(self._program, self._arithmetic or AsTyped())
 
-    def pair(self, candidate: "Program | Rewritten | ExportedProgram", running: Running) -> Pair:
+    def pair(self, candidate: "Program | Rewritten | ExportedProgram", running: Running) -> AtenPair:
         if isinstance(candidate, ExportedProgram):
             candidate = program_of(candidate)
         other = candidate.program if isinstance(candidate, Rewritten) else candidate
-        return Pair(self._program, other, running, self._arithmetic)
+        return AtenPair(self._program, other, running, self._arithmetic)
 
-    def instruments(self, feeds: Feeds) -> Instruments:
+    def instruments(self, feeds: Feeds) -> AtenInstruments:
         self.inputs.check(feeds)
-        return Instruments(read_program(self._program, DType.FLOAT16))
+        return AtenInstruments(read_program(self._program, DType.FLOAT16))
 
 
 def _own(reading: AnyReading) -> TorchReading:

@@ -9,7 +9,7 @@ from torch import fx
 from mezzo.aten.lab.arithmetic import Arithmetic, AsTyped, Wide
 from mezzo.aten.lab.arrays import array_of
 from mezzo.aten.lab.inputs import TorchInputs
-from mezzo.aten.program import Held, Program, attribute_of, tensor_of
+from mezzo.aten.program import Program, ProgramTensor, attribute_of, tensor_of
 from mezzo.common.errors import ContractError, InputError, spell_raised
 from mezzo.contracts.lab import Answers, Feeds
 from mezzo.contracts.plans import Accumulation
@@ -19,7 +19,7 @@ Watch = Callable[[fx.Node, torch.Tensor], None]
 _LONGEST_FAULT = 300
 
 
-class Runner:
+class AtenRunner:
     """A program ready to run; `move` changes its weights first."""
 
     def __init__(
@@ -118,7 +118,7 @@ class Runner:
         return self._weights[node]
 
 
-def numbers_of(held: Held | None, name: str) -> torch.Tensor:
+def numbers_of(held: ProgramTensor | None, name: str) -> torch.Tensor:
     """A weight's tensor. Raises ContractError: it is not available."""
     if held is None or held.tensor is None:
         raise ContractError(
@@ -156,9 +156,9 @@ def run_in_float64(program: Program, feeds: Feeds) -> dict[str, Any]:
     return in_float64(program).run(feeds)
 
 
-def in_float64(program: Program) -> Runner:
+def in_float64(program: Program) -> AtenRunner:
     """A runner with all floats in FP64."""
-    return Runner(program, Wide(torch.float64, run_body))
+    return AtenRunner(program, Wide(torch.float64, run_body))
 
 
 def failure(node: fx.Node, error: Exception) -> ContractError:

@@ -10,7 +10,7 @@ from mezzo.aten.lab.arithmetic import Arithmetic
 from mezzo.aten.lab.arrays import array_of, tensor_from
 from mezzo.aten.lab.inputs import TorchInputs
 from mezzo.aten.lab.reach import find_reached
-from mezzo.aten.lab.runner import Runner
+from mezzo.aten.lab.runner import AtenRunner
 from mezzo.aten.program import Program
 from mezzo.contracts.lab import Reached, Run
 
@@ -35,4 +35,4 @@ class TorchSubject:
             return tensor_from(move(array_of(weight))).to(weight.device, weight.dtype)
 
         is_small = self._program.weight_bytes <= most_bytes
-        return self._guard(Runner(self._program, self._arithmetic, change if is_small else None))
+        return self._guard(AtenRunner(self._program, self._arithmetic, change if is_small else None))

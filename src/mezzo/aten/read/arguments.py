@@ -12,7 +12,7 @@ from mezzo.aten.read.attributes import operand_order, scalar_operands
 Arguments = Sequence[tuple[str, fx.node.Argument]]
 
 
-class Operand(NamedTuple):
+class CallOperand(NamedTuple):
     """One operand of a call. `argument` is its name in the schema, or its position if the call has
     no schema. `place` is its index among the node arguments, in traversal order. A Python scalar
     used like a tensor has neither node nor place.
@@ -24,24 +24,24 @@ class Operand(NamedTuple):
     number: float | None = None
 
 
-def operands_of(node: fx.Node) -> list[Operand]:
+def operands_of(node: fx.Node) -> list[CallOperand]:
     """The nodes among a call's arguments, one entry per occurrence."""
     return _operands_in(_arguments(node))
 
 
-def operands_for_rules(node: fx.Node, op: str) -> list[Operand]:
+def operands_for_rules(node: fx.Node, op: str) -> list[CallOperand]:
     """A call's operands in the order that structure rules expect. Includes numbers where the
     operator accepts a number in place of a tensor.
     """
     arguments = _arguments(node)
     by_argument = dict(arguments)
-    by_name: dict[str, list[Operand]] = {name: [] for name in by_argument}
+    by_name: dict[str, list[CallOperand]] = {name: [] for name in by_argument}
     for operand in _operands_in(arguments):
         by_name[operand.argument].append(operand)
     for name in scalar_operands(op):
         number = by_argument.get(name)
         if isinstance(number, int | float) and not isinstance(number, bool):
-            by_name[name] = [Operand(None, name, None, float(number))]
+            by_name[name] = [CallOperand(None, name, None, float(number))]
     leading = [name for name in operand_order(op) if name in by_name]
     ordered = [*leading, *(name for name in by_name if name not in leading)]
     return [operand for name in ordered for operand in by_name[name]]
@@ -52,17 +52,17 @@ def plain_arguments(node: fx.Node) -> Mapping[str, object]:
     return {name: value for name, value in _arguments(node) if name and not isinstance(value, fx.Node)}
 
 
-def _operands_in(arguments: Arguments) -> list[Operand]:
-    operands: list[Operand] = []
+def _operands_in(arguments: Arguments) -> list[CallOperand]:
+    operands: list[CallOperand] = []
     for name, argument in arguments:
         _note(argument, name, operands)
     return operands
 
 
-def _note(argument: object, name: str, operands: list[Operand]) -> None:
+def _note(argument: object, name: str, operands: list[CallOperand]) -> None:
     """Append the nodes in an argument, in the order in which `fx.map_arg` visits them."""
     if isinstance(argument, fx.Node):
-        operands.append(Operand(argument, name, len(operands)))
+        operands.append(CallOperand(argument, name, len(operands)))
     elif isinstance(argument, tuple | list):
         for item in argument:
             _note(item, name, operands)

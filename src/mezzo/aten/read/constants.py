@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from mezzo.aten.program import Held
+from mezzo.aten.program import ProgramTensor
 from mezzo.aten.read.retype import without_python_dispatcher
 from mezzo.ir.graph import ConstantFacts
 
@@ -26,7 +26,7 @@ class Constants(Mapping[int, ConstantFacts]):
 
     def __init__(
         self,
-        held: Mapping[int, Held],
+        held: Mapping[int, ProgramTensor],
         numbers: Mapping[int, float],
         elements: Mapping[int, int],
         *,

@@ -9,7 +9,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, tensor_of
-from mezzo.aten.read.arguments import Operand, operands_of
+from mezzo.aten.read.arguments import CallOperand, operands_of
 from mezzo.aten.read.retype import as_dtype, dtypes_of, run_fake
 from mezzo.aten.read.special import lacks_kernel, stays
 from mezzo.formats.dtypes import HIGH, DType
@@ -43,7 +43,7 @@ class Prober:
         self._mode, self._owner, self._low = mode, owner, FROM_DTYPE[low]
         self._signatures: dict[object, Signature] = {}
 
-    def ports_of(self, node: fx.Node, operands: Sequence[Operand], is_known: bool) -> Typed:
+    def ports_of(self, node: fx.Node, operands: Sequence[CallOperand], is_known: bool) -> Typed:
         """The ports of one call. Operators without facts (`is_known` False) keep their types."""
         is_known = is_known and not lacks_kernel(node)
         input_roles = tuple(_role(node, operand) for operand in operands)
@@ -122,7 +122,7 @@ class Prober:
             return None
 
 
-def _role(node: fx.Node, operand: Operand) -> Role:
+def _role(node: fx.Node, operand: CallOperand) -> Role:
     if operand.node is None:
         return Role.GROUP  # a scalar takes the type of the tensor operands
     role = role_of(_dtype(operand.node))

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import torch
 from torch import fx
 
-from mezzo.aten.program import TORCH_DTYPES, Held, Program, attribute_of, dtype_of, tensor_of
-from mezzo.aten.read.arguments import Operand, operands_for_rules, operands_of, plain_arguments
+from mezzo.aten.program import TORCH_DTYPES, Program, ProgramTensor, attribute_of, dtype_of, tensor_of
+from mezzo.aten.read.arguments import CallOperand, operands_for_rules, operands_of, plain_arguments
 from mezzo.aten.read.attributes import attributes_of, number_filled_in
 from mezzo.aten.read.constants import Constants
 from mezzo.aten.read.groups import Facts, composite_of, dialect_and_op, split
@@ -50,7 +50,7 @@ class TorchReading:
     graph: Graph
     low: DType
     calls: Sequence[tuple[fx.Node, ...]]
-    operands: Sequence[tuple[Operand, ...]]
+    operands: Sequence[tuple[CallOperand, ...]]
     holders: Sequence[fx.Node | None]
     dialect: str = field(default=DIALECT, init=False)
     version: int | None = field(default=None, init=False)
@@ -79,13 +79,13 @@ class _Reader:
         self.nodes: list[Node] = []
         self.values: list[Value] = []
         self.calls: list[tuple[fx.Node, ...]] = []
-        self.operands: list[tuple[Operand, ...]] = []
+        self.operands: list[tuple[CallOperand, ...]] = []
         self.holders: list[fx.Node | None] = []
         self.numbers: dict[int, float] = {}
-        self.number_of: dict[Operand, int] = {}  # value ids of the current call's scalars
+        self.number_of: dict[CallOperand, int] = {}  # value ids of the current call's scalars
         self.modules: dict[int, str] = {}
         self.marks: dict[int, DType | None] = {}
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, ProgramTensor] = {}
         self.value_of: dict[fx.Node, int] = {}
         self.shapes: dict[int, tuple[int | None, ...]] = {}
         self.taken: Counter[str] = Counter()
@@ -154,9 +154,9 @@ class _Reader:
             assert isinstance(tensor, torch.Tensor), "a constant is a tensor"
             return tensor
 
-        self._add_weight(node, Held(str(node.target), find))
+        self._add_weight(node, ProgramTensor(str(node.target), find))
 
-    def _add_weight(self, node: fx.Node, weight: Held) -> None:
+    def _add_weight(self, node: fx.Node, weight: ProgramTensor) -> None:
         number = len(self.values)
         self._add(
             self._unique(f"weight {weight.name}"),
@@ -217,7 +217,7 @@ class _Reader:
     def _read_composite(self, pieces: list[fx.Node]) -> None:
         inside = set(pieces)
         operands = [
-            Operand(node, "", None)
+            CallOperand(node, "", None)
             for node in dict.fromkeys(operand.node for piece in pieces for operand in operands_of(piece))
             if node in self.value_of and node not in inside
         ]
@@ -241,7 +241,7 @@ class _Reader:
         dialect: str,
         op: str,
         typed: Typed,
-        operands: Sequence[Operand],
+        operands: Sequence[CallOperand],
         results: Sequence[fx.Node | None],
         attributes: Mapping[str, object],
     ) -> None:
@@ -260,7 +260,7 @@ class _Reader:
             self.marks[len(self.nodes)] = mark.dtype
         self._add(name, Kind.OP, signature, operands, output_nodes, tuple(pieces), None, module, attributes)
 
-    def _add_number(self, name: str, operand: Operand, typed: Typed) -> None:
+    def _add_number(self, name: str, operand: CallOperand, typed: Typed) -> None:
         """Record a Python scalar among a call's arguments as a constant node."""
         assert operand.number is not None, "asked of numbers"
         number = len(self.values)
@@ -302,7 +302,7 @@ class _Reader:
         name: str,
         kind: Kind,
         signature: Signature,
-        operands: Sequence[Operand],
+        operands: Sequence[CallOperand],
         results: Sequence[fx.Node | None],
         calls: tuple[fx.Node, ...],
         value_name: str | None,
@@ -341,7 +341,7 @@ class _Reader:
             if result is None or result not in self.value_of:
                 continue
             signature = self._end("output", result, is_made=False)
-            operand = Operand(result, "", position)
+            operand = CallOperand(result, "", position)
             self._add(self._unique(name_port(Kind.OUTPUT, name)), Kind.OUTPUT, signature, [operand], [], (node,), None)
 
 

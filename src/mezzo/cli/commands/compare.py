@@ -87,7 +87,7 @@ def compare(
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
     names = os.fspath(reference), os.fspath(model)
-    options = given.Options({"trust_external_paths": True} if trust_external_paths else {})
+    options = given.CommandOptions({"trust_external_paths": True} if trust_external_paths else {})
     context = Given(
         verb="compare", source=reference, result=model, options=options, data=data, labels=labels or (),
         batch=batch, budget=None if max_error is None else f"{max_error:g}",

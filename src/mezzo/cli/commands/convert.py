@@ -16,7 +16,7 @@ from mezzo.common.safe_paths import check_destination
 
 if TYPE_CHECKING:
     from mezzo.cli.hints.suggestions import Given
-    from mezzo.common.memory import Memory as Bound
+    from mezzo.common.memory import MemoryLimit as Bound
     from mezzo.conversion.results import Converted
 
 
@@ -29,7 +29,7 @@ def convert(
     result: Annotated[
         Path, typer.Argument(metavar="OUT", help="Where the typed model, or the folder, goes.", show_default=False)
     ],
-    options: given.Options,
+    options: given.CommandOptions,
     plan_file: given.PlanFile = None,
     data: data_options.MaybeData = None,
     labels: data_options.Labels = None,
@@ -109,7 +109,7 @@ def convert(
 def _find_teller(
     source: Path,
     result: Path,
-    options: given.Options,
+    options: given.CommandOptions,
     converted: "Converted",
     plan_file: Path | None,
     save_plan: Path | None,

@@ -27,7 +27,7 @@ def explain(
             autocompletion=complete_node,
         ),
     ],
-    options: given.Options,
+    options: given.CommandOptions,
     as_json: given.AsJson = False,
 ) -> None:
     """Answer why a node runs in what it runs in: a sentence, how it came about, and what would change it.
@@ -62,7 +62,7 @@ def explain(
             return
         layout = output_layout()
         parts = report_meant(layout, match.word, match.known.value, match.nodes) + report_notes(plan.origin)
-        steps = steps_to_single_nodes(model, match.nodes, given.Options() if is_saved else options)
+        steps = steps_to_single_nodes(model, match.nodes, given.CommandOptions() if is_saved else options)
         print_report(parts + report_next_steps(steps), layout)
         return
     chain = chain_of(plan, match.nodes[0])

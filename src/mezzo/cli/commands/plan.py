@@ -29,7 +29,7 @@ def plan(
         bool,
         typer.Option("--nodes", help="List every node by name, with its precision.", rich_help_panel=given.FILES_PANEL),
     ] = False,
-    options: given.Options,
+    options: given.CommandOptions,
     verbose: given.Verbose = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
@@ -62,7 +62,13 @@ def plan(
 
 
 def _report_rest(
-    source: Path, planned: "Plan", options: given.Options, save: Path | None, layout: "Layout", *, every_node: bool
+    source: Path,
+    planned: "Plan",
+    options: given.CommandOptions,
+    save: Path | None,
+    layout: "Layout",
+    *,
+    every_node: bool,
 ) -> "list[RenderableType]":
     """The report below the headline of a plan."""
     from mezzo.cli.hints.next_commands import steps_after_planning

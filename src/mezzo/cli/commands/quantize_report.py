@@ -29,7 +29,7 @@ def quantize_report(
         typer.Option("--held-out", metavar="DATA", rich_help_panel=data_options.PANEL, show_default=False,
                      help="Data that judges and that no scale has seen; else a quarter of --data."),
     ] = None,
-    options: given.Options,
+    options: given.CommandOptions,
     labels: data_options.Labels = None,
     metric: data_options.Metric = None,
     batch: data_options.BatchSize = None,
@@ -84,7 +84,7 @@ def quantize_report(
 
 
 def _steps(
-    model: Path, data: Path, labels: "list[str] | tuple[str, ...]", batch: int | None, options: given.Options,
+    model: Path, data: Path, labels: "list[str] | tuple[str, ...]", batch: int | None, options: given.CommandOptions,
     calibrations: "Calibrations",
 ) -> list[tuple[str, str]]:  # fmt: skip
     """The command that writes the result of the best calibrator."""

@@ -19,7 +19,7 @@ def sensitivity(
     *,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)],
     data: data_options.Data,
-    options: given.Options,
+    options: given.CommandOptions,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,

@@ -12,7 +12,7 @@ import typer
 from mezzo.cli.console import output_layout, print_document, print_error, print_report
 from mezzo.cli.hints.completion import complete_operator
 from mezzo.cli.options import choices
-from mezzo.cli.options.options import AsJson, Options, with_options
+from mezzo.cli.options.options import AsJson, CommandOptions, with_options
 from mezzo.cli.options.report_option import Report, check_report, draw_report, tell_report
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import did_you_mean
@@ -65,7 +65,7 @@ def strategies(
         Path | None, typer.Argument(metavar="[MODEL]", help="A model to try them all on.", show_default=False)
     ] = None,
     *,
-    options: Options,
+    options: CommandOptions,
     report: Report = None,
     as_json: AsJson = False,
 ) -> None:
@@ -99,7 +99,7 @@ def strategies(
     _tell_broken(table)
 
 
-def _try_strategies(model: Path, options: Options, report: Path | None) -> "tuple[StrategyRow, ...]":
+def _try_strategies(model: Path, options: CommandOptions, report: Path | None) -> "tuple[StrategyRow, ...]":
     """The counts of every strategy for a model, with a report if one is requested."""
     chosen = options.to_library()
 

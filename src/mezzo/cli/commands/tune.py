@@ -40,7 +40,7 @@ def tune(
         typer.Option("--held-out", metavar="DATA", rich_help_panel=_PANEL,
                      help="Data that only the last check sees; else a quarter of --data.", show_default=False),
     ] = None,
-    options: given.Options,
+    options: given.CommandOptions,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,

@@ -36,7 +36,7 @@ _BREAKS = ":="
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ModelNames:
     """The names of a model that options accept, in graph order."""
 
     nodes: tuple[str, ...]
@@ -44,7 +44,7 @@ class Names:
     inputs_and_outputs: tuple[str, ...]
 
 
-_NOTHING = Names((), (), ())
+_NOTHING = ModelNames((), (), ())
 
 
 def complete_node(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -88,7 +88,7 @@ def _matching(words: Iterable[str], incomplete: str) -> list[str]:
     return [word for word in words if word.startswith(incomplete) and _HARMLESS.fullmatch(word)]
 
 
-def _names_of(ctx: typer.Context) -> Names:
+def _names_of(ctx: typer.Context) -> ModelNames:
     model = next((ctx.params[name] for name in _MODEL_PARAMETERS if ctx.params.get(name)), None)
     model = _model_among_words() if model is None else model
     if model is None:
@@ -109,12 +109,12 @@ def _model_among_words() -> str | None:
     return next((word for word in files if Path(word).expanduser().is_file()), None)
 
 
-def names_in(path: Path) -> Names:
+def names_in(path: Path) -> ModelNames:
     """The names of a model or saved plan, cached until the file changes. Errors: as for reading."""
     from mezzo.io.planfile import load_plan
 
     if path.suffix.lower() == ".json":
-        return Names(tuple(node.name for node in load_plan(path).nodes), (), ())
+        return ModelNames(tuple(node.name for node in load_plan(path).nodes), (), ())
     status = path.resolve().stat()
     state = {"format": _FORMAT, "path": str(path.resolve()), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
     cache_file = _cache_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
@@ -126,7 +126,7 @@ def names_in(path: Path) -> Names:
     return names
 
 
-def _read_model(path: Path) -> Names:
+def _read_model(path: Path) -> ModelNames:
     from mezzo.conversion.results import open_source
     from mezzo.formats.dtypes import DType
     from mezzo.ir.nodes import Kind, port_of
@@ -135,7 +135,7 @@ def _read_model(path: Path) -> Names:
     nodes = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and n.signature.dtype is not None]
     ports = [port_of(n) for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)]
     operators = sorted({node.op for node in nodes if node.kind is Kind.OP})
-    return Names(tuple(node.name for node in nodes), tuple(operators), tuple(ports))
+    return ModelNames(tuple(node.name for node in nodes), tuple(operators), tuple(ports))
 
 
 def _cache_folder() -> Path:
@@ -146,7 +146,7 @@ def _cache_folder() -> Path:
     return Path.home() / ".cache" / "mezzo" / "names"
 
 
-def _read_kept(path: Path, state: dict[str, object]) -> Names | None:
+def _read_kept(path: Path, state: dict[str, object]) -> ModelNames | None:
     """Cached names of a file in this state; None without a valid cache file."""
     try:
         data = read_file(path, _LARGEST_KEPT_BYTES)
@@ -158,12 +158,12 @@ def _read_kept(path: Path, state: dict[str, object]) -> Names | None:
         lists = [document[name] for name in ("nodes", "operators", "inputs_and_outputs")]
         if not all(isinstance(word, str) for words in lists for word in words):
             return None
-        return Names(*(tuple(words) for words in lists))
+        return ModelNames(*(tuple(words) for words in lists))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):
         return None
 
 
-def _keep(path: Path, state: dict[str, object], names: Names) -> None:
+def _keep(path: Path, state: dict[str, object], names: ModelNames) -> None:
     """Write names to the cache, and remove the oldest cache files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lists = {"nodes": names.nodes, "operators": names.operators, "inputs_and_outputs": names.inputs_and_outputs}

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from mezzo.cli.hints.suggestions import result_of
-from mezzo.cli.options.options import Options
+from mezzo.cli.options.options import CommandOptions
 from mezzo.contracts.options.option import NAMING_NODES, Form, about, asked_so, spell_option
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import Plan, PlannedNode
@@ -23,7 +23,7 @@ _ASKED = 3
 
 
 def steps_after_conversion(
-    source: Path, plan: Plan, options: Options, replayed: Path | None, teller: Path | None
+    source: Path, plan: Plan, options: CommandOptions, replayed: Path | None, teller: Path | None
 ) -> Steps:
     """Suggestions after a conversion.
 
@@ -33,7 +33,7 @@ def steps_after_conversion(
     steps: Steps = []
     example = choose_example(plan)
     if example is not None and teller is not None:
-        explain_options = Options() if teller.suffix.lower() == ".json" else options
+        explain_options = CommandOptions() if teller.suffix.lower() == ".json" else options
         steps.append((_ask(teller, example.name, explain_options), _why(example, plan)))
     is_free = replayed is None and not plan.origin  # neither a plan nor the model's metadata decided
     if is_free and options.word("policy") != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
@@ -45,7 +45,7 @@ def steps_after_conversion(
 
 
 def steps_to_free(
-    source: Path, picture: Picture, plan: Plan, options: Options, replayed: Path | None = None
+    source: Path, picture: Picture, plan: Plan, options: CommandOptions, replayed: Path | None = None
 ) -> list[Remedy]:
     """The command that plans without an island's cause, per island; None if there is none."""
     remedies: list[Remedy] = []
@@ -64,7 +64,7 @@ def steps_to_free(
     return remedies
 
 
-def _without(options: Options, added: Sequence[str]) -> Options:
+def _without(options: CommandOptions, added: Sequence[str]) -> CommandOptions:
     """The options without those that the added ones replace."""
     return options.without(*(
         option.name
@@ -73,7 +73,7 @@ def _without(options: Options, added: Sequence[str]) -> Options:
     ))  # fmt: skip
 
 
-def _dropped(options: Options, option: str, because: str) -> Options:
+def _dropped(options: CommandOptions, option: str, because: str) -> CommandOptions:
     """The options without the pattern that gave this reason."""
     option_field = next(
         candidate for candidate in fields(Request) if spell_option(candidate.name, about(candidate).form) == option
@@ -86,7 +86,7 @@ def _dropped(options: Options, option: str, because: str) -> Options:
     return options.with_words(option_field.name, remaining)
 
 
-def steps_after_planning(source: Path, plan: Plan, options: Options, saved: Path | None) -> Steps:
+def steps_after_planning(source: Path, plan: Plan, options: CommandOptions, saved: Path | None) -> Steps:
     """Suggestions after a plan."""
     result = result_of(source, plan)
     steps: Steps = []
@@ -102,7 +102,7 @@ def steps_after_planning(source: Path, plan: Plan, options: Options, saved: Path
 
 
 def steps_after_explanation(
-    source: Path, chain: Sequence[PlannedNode], lows: Sequence[DType], options: Options
+    source: Path, chain: Sequence[PlannedNode], lows: Sequence[DType], options: CommandOptions
 ) -> Steps:
     """Options that change the nodes at both ends of a chain: the root and the requested node."""
     steps: Steps = []
@@ -118,7 +118,7 @@ def steps_after_explanation(
     return list(dict.fromkeys(steps))
 
 
-def steps_to_single_nodes(source: Path, nodes: Sequence[PlannedNode], options: Options) -> Steps:
+def steps_to_single_nodes(source: Path, nodes: Sequence[PlannedNode], options: CommandOptions) -> Steps:
     """`explain` commands for single nodes: the first of each rule and precision."""
     first = {(node.rule, node.precision): node for node in reversed(nodes)}
     examples = [node for node in nodes if first[node.rule, node.precision] is node][:_ASKED]
@@ -138,13 +138,13 @@ def _why(node: PlannedNode, plan: Plan) -> str:
     return f"why this node {'stays' if node.precision.compute is plan.high else 'runs'} in {node.precision.compute}"
 
 
-def _ask(source: Path, name: str, options: Options) -> str:
+def _ask(source: Path, name: str, options: CommandOptions) -> str:
     if name.startswith("-"):  # not an option
         return f"{_command('explain', source, '', options)} -- {quote(name)}"
     return _command("explain", source, quote(name), options)
 
 
-def _command(verb: str, source: Path, second: str, options: Options) -> str:
+def _command(verb: str, source: Path, second: str, options: CommandOptions) -> str:
     return " ".join(word for word in ("mezzo", verb, _path(source), second, *options.words(verb)) if word)
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
-from mezzo.cli.options.options import Options
+from mezzo.cli.options.options import CommandOptions
 from mezzo.contracts.plans import Plan
 from mezzo.formats.format_words import words_of
 from mezzo.report.layout.names import quote
-from mezzo.report.records.headline import Aim, Headline, Move, Step
+from mezzo.report.records.headline import Aim, Headline, Move, NextCommand
 
 _BUDGET = "1e-3"
 
@@ -27,7 +27,7 @@ class Given:
     verb: str
     source: Path
     result: Path
-    options: Options
+    options: CommandOptions
     data: Path | None = None
     held_out: Path | None = None
     labels: Sequence[str] = ()
@@ -48,67 +48,71 @@ def with_step(headline: Headline, given: Given) -> Headline:
     return headline.with_step(spell_step(headline.aim, given))
 
 
-def spell_step(aim: Aim, given: Given) -> Step:
+def spell_step(aim: Aim, given: Given) -> NextCommand:
     """The command for an aim, and its purpose."""
     source, result, data = given.source, given.result, given.held_out or given.data
     if given.verb in ("convert", "tune") and _is_replaced(source, result):
-        return Step(_command("show", result), "what stands in the place of the source, which is there no more")
+        return NextCommand(_command("show", result), "what stands in the place of the source, which is there no more")
     match aim.move:
         case Move.WRITE:
             if given.saved is not None:
                 words = [*_plan_words(given.saved), *given.options.beside_a_plan().words("convert")]
-                return Step(_command("convert", source, result, *words), "replays the plan, edited or not")
-            return Step(_command("convert", source, result, *given.options.words("convert")), "converts as planned")
+                return NextCommand(_command("convert", source, result, *words), "replays the plan, edited or not")
+            return NextCommand(
+                _command("convert", source, result, *given.options.words("convert")), "converts as planned"
+            )
         case Move.JUDGE if data is None:
             words = ["--data", "random", *given.options.beside_a_plan().words("compare")]
             why = "does it run and answer the same? --data FILE.npz of yours proves more"
-            return Step(_command("compare", source, result, *words), why)
+            return NextCommand(_command("compare", source, result, *words), why)
         case Move.JUDGE:
             words = [*_data_words(data, given), *given.options.beside_a_plan().words("compare")]
-            return Step(_command("compare", source, result, *words), "judges the result again, layer by layer")
+            return NextCommand(_command("compare", source, result, *words), "judges the result again, layer by layer")
         case Move.JUDGE_ON_OWN_DATA:
             words = ["--data", _other_inputs(data), *given.options.beside_a_plan().words("compare")]
             why = "on other random inputs; --data FILE.npz of yours, an array for each input, proves more"
-            return Step(_command("compare", source, result, *words), why)
+            return NextCommand(_command("compare", source, result, *words), why)
         case Move.RETARGET if not aim.words:
-            return Step("mezzo targets", "which target gains, by which format, and what it takes")
+            return NextCommand("mezzo targets", "which target gains, by which format, and what it takes")
         case Move.RETARGET:
             return _retarget(aim, given)
         case Move.TUNE | Move.LOOSEN:
             return _tune(aim, given)
         case Move.MEASURE:
             words = [*_data_words(data, given), *given.options.beside_a_plan().words("ranges")]
-            return Step(_command("ranges", source, *words), "what values hold, and what a format would lose")
+            return NextCommand(_command("ranges", source, *words), "what values hold, and what a format would lose")
         case Move.EXPLAIN if "node" not in aim.words:
-            return Step(_command("show", source), "the model as text: no node of it has a precision to choose")
+            return NextCommand(_command("show", source), "the model as text: no node of it has a precision to choose")
         case Move.EXPLAIN:
             explained = given.teller or source
             words = [] if explained.suffix.lower() == ".json" else given.options.words("explain")
             node = aim.words["node"]
             arguments = [*words, "--", quote(node)] if node.startswith("-") else [quote(node), *words]
-            return Step(_command("explain", explained, *arguments), "why this node runs in what it runs in")
+            return NextCommand(_command("explain", explained, *arguments), "why this node runs in what it runs in")
         case _:
             assert_never(aim.move)
 
 
-def _retarget(aim: Aim, context: Given) -> Step:
+def _retarget(aim: Aim, context: Given) -> NextCommand:
     to, target = aim.words["to"], aim.words["target"]
     result = context.result.with_name(f"{context.source.stem}.{to}.onnx")
     options = context.options.with_words("target", target).with_words("to", to)
     words = [*_data_words(context.data, context), *_budget_words(context), *options.words(context.verb)]
     if context.verb == "plan":
-        return Step(_command("plan", context.source, *words), f"what gains on {target}, which is installed here")
-    return Step(_command(context.verb, context.source, result, *words), f"gains on {target}, which is installed here")
+        return NextCommand(_command("plan", context.source, *words), f"what gains on {target}, which is installed here")
+    return NextCommand(
+        _command(context.verb, context.source, result, *words), f"gains on {target}, which is installed here"
+    )
 
 
-def _tune(aim: Aim, context: Given) -> Step:
+def _tune(aim: Aim, context: Given) -> NextCommand:
     budget = aim.words.get("max_error", context.budget if context.budget not in (None, "0") else _BUDGET)
     options = context.options.with_words("to", aim.words["to"]) if "to" in aim.words else context.options
     words = [*_data_words(context.data, context), "--max-error", budget, *options.words("tune")]
     why = "the fastest model inside a budget of error, in place of this one"
     if aim.move is Move.LOOSEN:
         why = "with a budget that can be kept; --exclude keeps in FP32 what costs most"
-    return Step(_command("tune", context.source, context.result, *words), why)
+    return NextCommand(_command("tune", context.source, context.result, *words), why)
 
 
 def _budget_words(context: Given) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 from mezzo.cli.console import print_error
 from mezzo.cli.options import data_options
 from mezzo.common.errors import InputError
-from mezzo.common.memory import Memory as Bound
+from mezzo.common.memory import MemoryLimit
 from mezzo.common.memory import memory as bound
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Memory = Annotated[
 
 
 @contextmanager
-def bounded(memory: str | None, cluster: str | None) -> "Iterator[Bound]":
+def bounded(memory: str | None, cluster: str | None) -> "Iterator[MemoryLimit]":
     """Bound the process's memory while this context is open; the number of segments goes to stderr.
 
     Raises InputError: the size is invalid, this process alone exceeds it, or a cluster with other
@@ -38,7 +38,7 @@ def bounded(memory: str | None, cluster: str | None) -> "Iterator[Bound]":
         yield memory_bound
 
 
-def with_memory(account: "Document", held: "Bound") -> "Document":
+def with_memory(account: "Document", held: "MemoryLimit") -> "Document":
     """An account with the memory bound and its effect."""
     from mezzo.report.records.sections import describe_memory
 

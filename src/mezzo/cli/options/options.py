@@ -47,7 +47,7 @@ _BEFORE_RESULTS = "overwrite"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CommandOptions:
     """The options of a request that the user gave, by name, as written."""
 
     written: Mapping[str, Written] = field(default_factory=dict)
@@ -63,15 +63,15 @@ class Options:
         """Whether the result's metadata records how it was made."""
         return self.written.get("provenance") is not False
 
-    def with_words(self, name: str, written: Written) -> "Options":
+    def with_words(self, name: str, written: Written) -> "CommandOptions":
         """A copy with another value of an option."""
-        return Options({**self.written, name: written})
+        return CommandOptions({**self.written, name: written})
 
-    def without(self, *names: str) -> "Options":
+    def without(self, *names: str) -> "CommandOptions":
         """A copy with some options at their defaults."""
-        return Options({name: value for name, value in self.written.items() if name not in names})
+        return CommandOptions({name: value for name, value in self.written.items() if name not in names})
 
-    def beside_a_plan(self) -> "Options":
+    def beside_a_plan(self) -> "CommandOptions":
         """The options that a saved plan does not contain."""
         return self.without(*(name for name, option in _request().items() if about(option).is_setting))
 
@@ -227,7 +227,7 @@ def with_options(command: Callable[..., None], usual: Mapping[str, str] | None =
             for name, value in values.items()
             if _is_named(context, name)
         }
-        command(options=Options(written), **arguments)
+        command(options=CommandOptions(written), **arguments)
 
     placed.insert(0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
     run.__signature__ = inspect.Signature(placed)  # type: ignore[attr-defined]  # what Typer reads

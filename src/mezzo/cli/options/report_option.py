@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mezzo.cli.console import print_text
-from mezzo.cli.options.options import FILES_PANEL, Options
+from mezzo.cli.options.options import FILES_PANEL, CommandOptions
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destinations, open_regular, write_file
 from mezzo.common.sizes import format_size
@@ -105,7 +105,7 @@ def steps_to_the_beginning(
 
 
 def steps_after_comparison(
-    reference: Path, model: Path, data: Path, labels: Sequence[str], batch: int | None, options: Options,
+    reference: Path, model: Path, data: Path, labels: Sequence[str], batch: int | None, options: CommandOptions,
     comparison: "Comparison",
 ) -> list[tuple[str, str]]:  # fmt: skip
     """Suggestions after a comparison."""
@@ -125,7 +125,7 @@ def steps_after_comparison(
 
 def steps_after_tuning(
     source: Path, result: Path, data: Path, held_out: Path | None, labels: Sequence[str], batch: int | None,
-    options: Options,
+    options: CommandOptions,
 ) -> list[tuple[str, str]]:  # fmt: skip
     """Suggestions after a search."""
     data_words = _data_words(held_out if held_out is not None else data, labels, batch)

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from mezzo.cli.options import choices
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import names_meant
-from mezzo.contracts.options.option import About, Form, about, spell_option
+from mezzo.contracts.options.option import Form, OptionInfo, about, spell_option
 from mezzo.formats.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, DType
 from mezzo.formats.format_words import read_format, spell_formats
 
@@ -50,7 +50,7 @@ def spelled(option: Field[Any]) -> str:
     return spell_option(option.name, about(option).form, option.default)
 
 
-def _read_parts(option: str, info: About, parts: tuple[str, ...]) -> object:
+def _read_parts(option: str, info: OptionInfo, parts: tuple[str, ...]) -> object:
     match info.form:
         case Form.PATTERNS | Form.PATHS:
             return parts

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, Field, dataclass
 from typing import Any
 
 
-class Scope(enum.Enum):
+class OptionScope(enum.Enum):
     """What an option decides about. When a converted model is converted again, a changed EVERY_NODE
     option discards its recorded decisions; SINGLE_NODES options are applied on top of them; OTHER
     options have no effect on them."""
@@ -47,7 +47,7 @@ _KEY = "about"
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class OptionInfo:
     """Metadata of an option, in addition to its name, type and default.
 
     `choices`: for forms that have some; `also`: names in other tools, suggested in errors.
@@ -58,7 +58,7 @@ class About:
 
     help: str
     form: Form
-    scope: Scope
+    scope: OptionScope
     panel: Panel
     _: KW_ONLY
     choices: tuple[str, ...] = ()
@@ -70,15 +70,15 @@ class About:
     is_setting: bool = True
     is_of_result: bool = False
 
-    def as_metadata(self) -> Mapping[str, "About"]:
+    def as_metadata(self) -> Mapping[str, "OptionInfo"]:
         """Metadata for a dataclass field."""
         return {_KEY: self}
 
 
-def about(option: Field[Any]) -> About:
+def about(option: Field[Any]) -> OptionInfo:
     """The metadata of an option's field."""
     metadata = option.metadata[_KEY]
-    assert isinstance(metadata, About), f"{option.name} says what it is about"
+    assert isinstance(metadata, OptionInfo), f"{option.name} says what it is about"
     return metadata
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from mezzo.common.message_style import option as called
 from mezzo.common.name_matching import names_meant, settle
 from mezzo.contracts.corrections import AUTO, NONE, STEPS, settle_words
-from mezzo.contracts.options.option import About, Form, Panel, Scope, about
+from mezzo.contracts.options.option import Form, OptionInfo, OptionScope, Panel, about
 from mezzo.formats.format_words import FormatLike, plain_word
 from mezzo.tables.policy import NodeFunction, Policy
 from mezzo.tables.target import Target
@@ -34,10 +34,10 @@ class Request:
 
     to: FormatLike | None = field(
         default=None,
-        metadata=About(
+        metadata=OptionInfo(
             "What to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.",
             Form.FORMATS,
-            Scope.OTHER,
+            OptionScope.OTHER,
             Panel.WHAT,
             usual="what gains on --target here, else fp16",
             is_said=True,
@@ -46,10 +46,10 @@ class Request:
     )
     policy: PolicyLike = field(
         default="balanced",
-        metadata=About(
+        metadata=OptionInfo(
             "How bold to be: a name of 'mezzo policies', or a .toml file.",
             Form.NAME,
-            Scope.EVERY_NODE,
+            OptionScope.EVERY_NODE,
             Panel.WHAT,
             plug_in="policy",
             is_file=True,
@@ -64,10 +64,10 @@ class Request:
     )
     strategy: str = field(
         default="mincut",
-        metadata=About(
+        metadata=OptionInfo(
             "How to place the casts; see 'mezzo strategies'.",
             Form.NAME,
-            Scope.EVERY_NODE,
+            OptionScope.EVERY_NODE,
             Panel.WHAT,
             plug_in="strategy",
             is_said=True,
@@ -75,10 +75,10 @@ class Request:
     )
     target: TargetLike = field(
         default=None,
-        metadata=About(
+        metadata=OptionInfo(
             "What must run the result: a name of 'mezzo targets', or a .toml file.",
             Form.NAME,
-            Scope.EVERY_NODE,
+            OptionScope.EVERY_NODE,
             Panel.WHAT,
             plug_in="target",
             is_file=True,
@@ -98,10 +98,10 @@ class Request:
     )
     include: Sequence[str] = field(
         default=(),
-        metadata=About(
+        metadata=OptionInfo(
             "Ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.",
             Form.PATTERNS,
-            Scope.SINGLE_NODES,
+            OptionScope.SINGLE_NODES,
             Panel.WHERE,
             also=(
                 "allow-list",
@@ -111,10 +111,10 @@ class Request:
     )
     exclude: Sequence[str] = field(
         default=(),
-        metadata=About(
+        metadata=OptionInfo(
             "Keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.",
             Form.PATTERNS,
-            Scope.SINGLE_NODES,
+            OptionScope.SINGLE_NODES,
             Panel.WHERE,
             also=(
                 "skip",
@@ -127,29 +127,29 @@ class Request:
     )
     keep_region: Sequence[str] = field(
         default=(),
-        metadata=About(
+        metadata=OptionInfo(
             "Leave a part as it is: a path of scopes or modules such as 'encoder/layer.3'; globs work. Repeatable.",
             Form.PATHS,
-            Scope.SINGLE_NODES,
+            OptionScope.SINGLE_NODES,
             Panel.WHERE,
         ).as_metadata(),
     )
     fix_region: Mapping[str, str] = field(
         default_factory=dict,
-        metadata=About(
+        metadata=OptionInfo(
             "Run a part in fp32 or in the low precision, and plan the rest around it. Repeatable.",
             Form.PATH_DTYPES,
-            Scope.SINGLE_NODES,
+            OptionScope.SINGLE_NODES,
             Panel.WHERE,
         ).as_metadata(),
     )
     io: IO = field(
         default="keep",
-        metadata=About(
+        metadata=OptionInfo(
             "Types of the model's inputs and outputs: keep them (default), all low, outputs as they "
             "come, or one by name. Repeatable.",
             Form.PORT_DTYPES,
-            Scope.SINGLE_NODES,
+            OptionScope.SINGLE_NODES,
             Panel.WHERE,
             choices=("keep", "low", "follow"),
             also=(
@@ -161,10 +161,10 @@ class Request:
     )
     out_of_range: str = field(
         default="protect",
-        metadata=About(
+        metadata=OptionInfo(
             "What to do with weights that the low precision cannot hold.",
             Form.CHOICE,
-            Scope.EVERY_NODE,
+            OptionScope.EVERY_NODE,
             Panel.WHERE,
             choices=("protect", "clamp", "error"),
             also=(
@@ -175,21 +175,21 @@ class Request:
     )
     opset: str = field(
         default="auto",
-        metadata=About(
+        metadata=OptionInfo(
             "Whether the opset, ONNX's version, may rise where a newer one allows the low precision.",
             Form.CHOICE,
-            Scope.OTHER,
+            OptionScope.OTHER,
             Panel.WHERE,
             choices=("auto", "keep"),
         ).as_metadata(),
     )
     calibrator: str = field(
         default="minmax",
-        metadata=About(
+        metadata=OptionInfo(
             "How int8 chooses scales from --data: minmax, percentile, entropy, mse, your module:function; none: at run "
             "time.",
             Form.NAME,
-            Scope.EVERY_NODE,
+            OptionScope.EVERY_NODE,
             Panel.WHAT,
             plug_in="calibrator",
             also=("calib", "calibration", "calib-mode", "calibration-method"),
@@ -197,10 +197,10 @@ class Request:
     )
     quantize_mode: str = field(
         default="smart",
-        metadata=About(
+        metadata=OptionInfo(
             "What int8 takes beside products: what stands between them (smart), or all that the target runs (full).",
             Form.CHOICE,
-            Scope.EVERY_NODE,
+            OptionScope.EVERY_NODE,
             Panel.WHAT,
             choices=("smart", "full"),
             also=("mode", "quant-mode"),
@@ -208,11 +208,11 @@ class Request:
     )
     fuse: str = field(
         default="standard",
-        metadata=About(
+        metadata=OptionInfo(
             "What to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for floats too "
             "(simplify).",
             Form.CHOICE,
-            Scope.OTHER,
+            OptionScope.OTHER,
             Panel.WHAT,
             choices=("none", "standard", "simplify"),
             also=("fusion", "optimize", "opt", "optimization"),
@@ -220,11 +220,11 @@ class Request:
     )
     correct: str = field(
         default=AUTO,
-        metadata=About(
+        metadata=OptionInfo(
             "What int8 corrects where --data shows that it helps: auto (leave,smooth,weights), none, or some of "
             "leave (small products that err much stay floats), smooth, weights and bias, with commas.",
             Form.WORDS,
-            Scope.EVERY_NODE,
+            OptionScope.EVERY_NODE,
             Panel.WHAT,
             choices=(AUTO, NONE, *STEPS),
             also=("bias-correction", "smooth-quant", "smoothquant", "adaround", "gptq"),
@@ -232,10 +232,10 @@ class Request:
     )
     assume: Mapping[str, str] = field(
         default_factory=dict,
-        metadata=About(
+        metadata=OptionInfo(
             "What an input holds, in place of what is assumed without data, such as image=0..255; may be repeated.",
             Form.PORT_ENDS,
-            Scope.EVERY_NODE,
+            OptionScope.EVERY_NODE,
             Panel.WHAT,
             also=(
                 "input-range",
@@ -245,10 +245,10 @@ class Request:
     )
     trust_external_paths: bool = field(
         default=False,
-        metadata=About(
+        metadata=OptionInfo(
             "Open weights outside the model's folder, as links of a Hugging Face cache lead there.",
             Form.FLAG,
-            Scope.OTHER,
+            OptionScope.OTHER,
             Panel.FILES,
             is_setting=False,
             also=(
@@ -259,10 +259,10 @@ class Request:
     )
     provenance: bool = field(
         default=True,
-        metadata=About(
+        metadata=OptionInfo(
             "Leave out of the metadata what made the model: version, options, plan.",
             Form.FLAG,
-            Scope.OTHER,
+            OptionScope.OTHER,
             Panel.FILES,
             is_setting=False,
             is_of_result=True,
@@ -270,10 +270,10 @@ class Request:
     )
     check: bool = field(
         default=True,
-        metadata=About(
+        metadata=OptionInfo(
             "Leave out the run of the result on the target's runtime, where that is installed.",
             Form.FLAG,
-            Scope.OTHER,
+            OptionScope.OTHER,
             Panel.FILES,
             is_setting=False,
             is_of_result=True,
@@ -288,7 +288,7 @@ class Request:
             object.__setattr__(self, option.name, _tidy(about(option), value))
 
 
-def _tidy(option_about: About, value: Any) -> object:
+def _tidy(option_about: OptionInfo, value: Any) -> object:
     match option_about.form, value:
         case ((Form.CHOICE | Form.PORT_DTYPES), str()):
             meant = names_meant(value, dict.fromkeys(option_about.choices, ()))
@@ -340,7 +340,7 @@ def usual_settings(kind: type[Request] = Request) -> dict[str, str | None]:
     return {option.name: None if about(option).is_said else usual[option.name] for option in _settings(kind)}
 
 
-def options_about(scope: Scope, kind: type[Request] = Request) -> tuple[str, ...]:
+def options_about(scope: OptionScope, kind: type[Request] = Request) -> tuple[str, ...]:
     """Names of the options with a scope."""
     return tuple(option.name for option in fields(kind) if about(option).scope is scope)
 

@@ -30,7 +30,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class AxisLengths:
     """Lengths of open axes. `picture`: height and width; `past`: that of a key-value cache."""
 
     batch: int = 4
@@ -54,20 +54,20 @@ class Sizes:
 # Tried in this order until the model runs. The last ones are for models with an open axis that were
 # traced with one fixed length of it.
 LADDER = (
-    Sizes(),
-    Sizes(batch=1),
-    Sizes(sequence=1),
-    Sizes(batch=1, sequence=128, picture=224),
-    Sizes(batch=2, sequence=16, picture=32, past=16),
-    Sizes(channels=1),
-    Sizes(batch=1, sequence=16_000, picture=256),
-    *(Sizes(sequence=length) for length in (*range(2, 65), 77, 100, 197, 224, 256, 384, 512, 1500, 3000)),
-    *(Sizes(batch=1, sequence=length) for length in range(2, 65)),
-    *(Sizes(batch=1, picture=size) for size in (28, 96, 112, 128, 160, 192, 227, 299, 384, 416, 512, 640)),
+    AxisLengths(),
+    AxisLengths(batch=1),
+    AxisLengths(sequence=1),
+    AxisLengths(batch=1, sequence=128, picture=224),
+    AxisLengths(batch=2, sequence=16, picture=32, past=16),
+    AxisLengths(channels=1),
+    AxisLengths(batch=1, sequence=16_000, picture=256),
+    *(AxisLengths(sequence=length) for length in (*range(2, 65), 77, 100, 197, 224, 256, 384, 512, 1500, 3000)),
+    *(AxisLengths(batch=1, sequence=length) for length in range(2, 65)),
+    *(AxisLengths(batch=1, picture=size) for size in (28, 96, 112, 128, 160, 192, 227, 299, 384, 416, 512, 640)),
 )
 
 
-def choose_lengths(slots: Sequence[Slot], sizes: Sizes) -> dict[str, tuple[int, ...]]:
+def choose_lengths(slots: Sequence[Slot], sizes: AxisLengths) -> dict[str, tuple[int, ...]]:
     """The shape of each input. A symbolic name has one length everywhere, taken from inputs of the
     same rank that fix that axis where there are any.
     """
@@ -85,7 +85,7 @@ def choose_lengths(slots: Sequence[Slot], sizes: Sizes) -> dict[str, tuple[int, 
 
 
 def _length(
-    slots: Sequence[Slot], slot: Slot, axis: int, length: Length, named: Mapping[str, int], sizes: Sizes
+    slots: Sequence[Slot], slot: Slot, axis: int, length: Length, named: Mapping[str, int], sizes: AxisLengths
 ) -> int:
     if isinstance(length, int):
         return length
@@ -110,7 +110,7 @@ def _fixed_beside(slots: Sequence[Slot], slot: Slot, axis: int) -> int | None:
     return only if isinstance(only, int) and only > 0 else None
 
 
-def _evaluate(text: str, named: Mapping[str, int], sizes: Sizes) -> int | None:
+def _evaluate(text: str, named: Mapping[str, int], sizes: AxisLengths) -> int | None:
     """A length given as arithmetic on others, such as "past_length + 1"; None otherwise."""
     try:
         return _value(ast.parse(text, mode="eval").body, named, sizes)
@@ -118,7 +118,7 @@ def _evaluate(text: str, named: Mapping[str, int], sizes: Sizes) -> int | None:
         return None
 
 
-def _value(node: ast.expr, named: Mapping[str, int], sizes: Sizes) -> int:
+def _value(node: ast.expr, named: Mapping[str, int], sizes: AxisLengths) -> int:
     match node:
         case ast.Constant(value=int(number)):
             return number

@@ -113,7 +113,7 @@ class _Rows(NamedTuple):
     losses: Floats
 
 
-class Decisions:
+class DecisionChanges:
     """Counts changed decisions of an output over batches, and how clear each was in the reference.
 
     `tables`: the numbers of rows of the embedding tables that the model's inputs index.

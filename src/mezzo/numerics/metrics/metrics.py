@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mezzo.formats.dtypes import FORMATS, DType, Format
 from mezzo.numerics.measures import Deviation, Interval
-from mezzo.numerics.metrics.decisions import Changed, Decisions
+from mezzo.numerics.metrics.decisions import Changed, DecisionChanges
 from mezzo.numerics.metrics.faults import NOTICED, Faults
 from mezzo.numerics.metrics.figures import figures
 from mezzo.numerics.metrics.regression import Regression
@@ -43,7 +43,7 @@ class Meter:
         self.name = name
         self._format = FORMATS[ulp_format]
         self._is_output, self._are_labels = is_output, are_labels
-        self._slices, self._decisions = Slices(self._format), Decisions(self._format, tables)
+        self._slices, self._decisions = Slices(self._format), DecisionChanges(self._format, tables)
         self._regression = Regression(self._format)
         self._squares = array("d")  # of the error, per sample
         self._wholes = array("d")  # of the reference, per sample

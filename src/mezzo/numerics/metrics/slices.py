@@ -74,7 +74,7 @@ class Slices:
 
     def __init__(self, fmt: Format) -> None:
         self._format = fmt
-        self._axes: dict[int, Axis] | None = None  # None until the first batch
+        self._axes: dict[int, SliceSums] | None = None  # None until the first batch
         self._first: tuple[Array, Array] | None = None
         self._aligned = 0  # number of samples with the first one's shape
 
@@ -98,7 +98,7 @@ class Slices:
         """Drop axes that vary in length between batches; one number per sample is a slice."""
         if self._axes is None:
             axes = [axis for axis, length in enumerate(inner) if 1 < length <= _MOST_SLICES]
-            self._axes = {axis: Axis(inner[axis]) for axis in axes or [0]}
+            self._axes = {axis: SliceSums(inner[axis]) for axis in axes or [0]}
         self._axes = {
             number: axis for number, axis in self._axes.items() if number < len(inner) and axis.length == inner[number]
         }
@@ -203,7 +203,7 @@ class _View(NamedTuple):
         return gone, flipped, is_lost & ~gone & ~flipped
 
 
-class Axis:
+class SliceSums:
     """Sums per slice along one axis of an output."""
 
     def __init__(self, length: int) -> None:

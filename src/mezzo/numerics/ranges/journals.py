@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(kw_only=True)
-class Journal:
+class RangeJournal:
     """Progress of a pass over data. `content`: one digest per data file, to which later files may
     be added; `last`: origin of the last batch. A subclass adds fields, a `version`, the `name` of
     the JSON among the arrays, and what the file `keeps`, for messages.
@@ -58,10 +58,10 @@ class Journal:
         return None
 
 
-J = TypeVar("J", bound=Journal)
+J = TypeVar("J", bound=RangeJournal)
 
 
-def dump_journal(journal: Journal, arrays: Mapping[str, Array]) -> bytes:
+def dump_journal(journal: RangeJournal, arrays: Mapping[str, Array]) -> bytes:
     """The content of an .npz file with a journal and its arrays."""
     return pack(journal.name, {"version": journal.version, **journal.spell()}, arrays)
 
@@ -103,6 +103,6 @@ def _parse(opened: NpzFile, requested: J, text: Array) -> J:
     return journal
 
 
-def damaged(opened: NpzFile, journal: Journal, what: str) -> InputError:
+def damaged(opened: NpzFile, journal: RangeJournal, what: str) -> InputError:
     """The error for a file that does not match its kind of journal."""
     return InputError(f"{opened.path}: the {journal.keeps} is damaged, {what}; {_REMEDY}")

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.numerics.data.npz import NpzFile
-from mezzo.numerics.ranges.journals import Journal, damaged, dump_journal, read_journal
+from mezzo.numerics.ranges.journals import RangeJournal, damaged, dump_journal, read_journal
 from mezzo.numerics.ranges.ranges import Accumulator
 
 _PLACES, _WEIGHTS = "bin_places", "bin_weights"  # bins as a sparse array
 
 
 @dataclass(kw_only=True)
-class Progress(Journal):
+class Progress(RangeJournal):
     """Progress of a measurement. `elements`: measured in the first batch, which fed `fed` elements;
     `origins`: names of the batches that ranges refer to.
     """

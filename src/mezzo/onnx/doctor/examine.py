@@ -8,7 +8,7 @@ from mezzo.common import packages
 from mezzo.common.machine import count_cores, find_gpus, find_machine, find_memory
 from mezzo.common.packages import Package
 from mezzo.onnx.doctor.children import Answer, Question, ask
-from mezzo.onnx.doctor.findings import Check, Diagnosis, Found, State
+from mezzo.onnx.doctor.findings import Check, Diagnosis, FoundPackage, State
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Target
 
@@ -62,12 +62,12 @@ def _make_questions(runnable_targets: Mapping[str, Target]) -> Iterator[Question
         yield from (("rounding", formats) for formats, _ in _ROUNDINGS)
 
 
-def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool) -> Found:
+def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool) -> FoundPackage:
     installed = packages.find_installed(package.name)
     wanted = packages.find_requirement(package.name) if is_base else None
     command = packages.spell_install(package.name)
     if not installed:
-        return Found(
+        return FoundPackage(
             name=package.name,
             purpose=package.purpose,
             state=State.MISSING,
@@ -89,7 +89,7 @@ def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool
         reason = f"{both} share one folder: what was installed last is at work"
         remedy = f"pip uninstall {' '.join(name for name, _ in installed)}, then install the one you want"
     spelled = version if name == package.name else f"{version} ({name})"
-    return Found(
+    return FoundPackage(
         name=package.name,
         purpose=package.purpose,
         state=state,
@@ -109,7 +109,7 @@ def _check_roundings(answers: Mapping[Question, Answer]) -> Iterator[Check]:
 
 
 def _check_targets(
-    targets: Mapping[str, Target], answers: Mapping[Question, Answer], found: Sequence[Found]
+    targets: Mapping[str, Target], answers: Mapping[Question, Answer], found: Sequence[FoundPackage]
 ) -> Iterator[Check]:
     by_name = {package.name: package for package in found}
     runs_here = runnable(targets)
@@ -140,7 +140,7 @@ def _check_targets(
             )
 
 
-def _find_sign(runtime: Runtime, found: Mapping[str, Found]) -> str | None:
+def _find_sign(runtime: Runtime, found: Mapping[str, FoundPackage]) -> str | None:
     """Says that a runtime is installed that mezzo does not run itself."""
     package = found.get(runtime.module or "")
     if package is None or package.state is not State.WORKS:
@@ -150,7 +150,7 @@ def _find_sign(runtime: Runtime, found: Mapping[str, Found]) -> str | None:
     return f"{runtime.provider or f'{package.name} {package.version}'} is here; load the result with it"
 
 
-def _faults(base: Sequence[Found], emulation: Check) -> Iterator[tuple[str, str]]:
+def _faults(base: Sequence[FoundPackage], emulation: Check) -> Iterator[tuple[str, str]]:
     """What to repair. What fails because a package under it does is no fault of its own."""
     failing = {found.name for found in base if found.state is not State.WORKS}
     for found in base:

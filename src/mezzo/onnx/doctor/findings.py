@@ -16,7 +16,7 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundPackage:
     """One package. `wanted` is what mezzo's metadata demands, `details` what it finds on this machine.
 
     `reason`: why it does not work. `remedy`: the command to give, or what to mind; None where there is nothing to do.
@@ -54,8 +54,8 @@ class Diagnosis:
     cores: int
     memory_bytes: tuple[int, int] | None
     gpus: tuple[str, ...]
-    base: tuple[Found, ...]
-    optional: tuple[Found, ...]
+    base: tuple[FoundPackage, ...]
+    optional: tuple[FoundPackage, ...]
     checks: tuple[Check, ...]
     faults: tuple[tuple[str, str], ...]  # what breaks the base install, and what to do
 

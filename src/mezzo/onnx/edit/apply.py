@@ -15,7 +15,7 @@ from mezzo.onnx.edit.computed_weights import ComputedWeights
 from mezzo.onnx.edit.dynamic import Dynamic
 from mezzo.onnx.edit.forms import Form, Forms
 from mezzo.onnx.edit.placement import Placement
-from mezzo.onnx.edit.quantizing import Quantizing
+from mezzo.onnx.edit.quantizing import QuantizedForms
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.protos.attributes import constant_tensor, find, set_int
 from mezzo.onnx.read.functions import replace_functions
@@ -49,7 +49,7 @@ class _Applier:
         self.names_only: set[Form] = set()  # made by Casts that stay for their name, though they change nothing
         self.added: dict[int, list[Form]] = {}  # casts that were put in, by scope
         self.placement = Placement(graph, handles)
-        self.quantizing = Quantizing(graph, handles, self.forms, self.placement, blobs)
+        self.quantizing = QuantizedForms(graph, handles, self.forms, self.placement, blobs)
         self.dynamic = Dynamic(graph, handles, self.forms, self.placement, self.quantizing)
 
     # -- edits ----------------------------------------------------------------------------------------------------

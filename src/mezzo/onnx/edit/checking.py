@@ -14,7 +14,7 @@ import onnx.shape_inference
 
 from mezzo.common.errors import ContractError
 from mezzo.onnx.files.blobs import Blobs
-from mezzo.onnx.files.files import Source
+from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.runnable_model import whole_of
 from mezzo.onnx.files.save import without_payloads
 from mezzo.onnx.schema.custom_operators import has_custom_operators, with_private_domain
@@ -33,7 +33,7 @@ class Strictness(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OnnxValidity:
     """What a model as it came passes, and what the full check has against it. `strictness` is None for a model that is
     not valid.
     """
@@ -55,22 +55,22 @@ class Standing:
         return f"ONNX's full check faults the model as it came ({fault}); {held}"
 
 
-def stand(source: Source, *, may_crash: bool) -> Standing:
+def stand(source: ModelSource, *, may_crash: bool) -> OnnxValidity:
     """Find out how much of the full check a model passes as it came. The plain check alone is enough where ONNX
     Runtime loads the model, or where custom operators or sparse weights are in it, which the inference does not know.
     """
     model, blobs = source.model, source.blobs
     fault = find_fault(model, blobs, Strictness.FULL, may_crash=may_crash)
     if fault is None:
-        return Standing(Strictness.FULL, None)
+        return OnnxValidity(Strictness.FULL, None)
     if find_fault(model, blobs, Strictness.PLAIN, may_crash=may_crash) is not None:
-        return Standing(None, fault)
+        return OnnxValidity(None, fault)
     if find_fault(model, blobs, Strictness.UNDECLARED, may_crash=may_crash) is None:
-        return Standing(Strictness.UNDECLARED, fault)
+        return OnnxValidity(Strictness.UNDECLARED, fault)
     is_beyond = has_custom_operators(model) or ("sparse_tensor" in fault and _has_sparse_weights(model.graph))
     if is_beyond or _loads(source):
-        return Standing(Strictness.PLAIN, fault)
-    return Standing(None, fault)
+        return OnnxValidity(Strictness.PLAIN, fault)
+    return OnnxValidity(None, fault)
 
 
 def find_fault(model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, may_crash: bool) -> str | None:
@@ -168,7 +168,7 @@ def _has_sparse_weights(graph: onnx.GraphProto) -> bool:
     return any(a.type == onnx.AttributeProto.SPARSE_TENSOR for a in constants)
 
 
-def _loads(source: Source) -> bool:
+def _loads(source: ModelSource) -> bool:
     """Whether ONNX Runtime, as installed, loads a model, large weights where they lie."""
     from mezzo.onnx.run.run import Engine, native_session
 

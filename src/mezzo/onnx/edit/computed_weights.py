@@ -11,7 +11,7 @@ from mezzo.onnx.edit.placement import Placement
 from mezzo.onnx.files.blobs import Blobs, Stored
 from mezzo.onnx.files.computation import Computation, copy_of
 from mezzo.onnx.normal_form.use_counts import add_initializer, drop_named
-from mezzo.onnx.protos.names import Names
+from mezzo.onnx.protos.names import UsedNames
 from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.schema.types import TO_ONNX
 
@@ -19,7 +19,7 @@ from mezzo.onnx.schema.types import TO_ONNX
 class ComputedWeights:
     """Puts computations in place of weights that are stored in floats, in a model that edits were applied to."""
 
-    def __init__(self, handles: Handles, names: Names, placement: Placement, blobs: Blobs) -> None:
+    def __init__(self, handles: Handles, names: UsedNames, placement: Placement, blobs: Blobs) -> None:
         self._handles, self._names, self._placement, self._blobs = handles, names, placement, blobs
         self._held: dict[tuple[int, bytes], str] = {}  # by scope and tensor
 

@@ -11,12 +11,12 @@ from mezzo.common.errors import InputError
 from mezzo.contracts.corrections import Correction
 from mezzo.onnx.files.blobs import Blobs, clear_payload
 from mezzo.onnx.files.factors import Factors, spread
-from mezzo.onnx.files.files import Source
+from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.protos.attributes import constant_tensor
 from mezzo.onnx.protos.rounding import Array
 
 
-def correct(source: Source, corrections: Sequence[Correction]) -> Source:
+def correct(source: ModelSource, corrections: Sequence[Correction]) -> ModelSource:
     """The model with its constants changed; the source is not. Large ones that are multiplied alone are multiplied as
     they are streamed.
 

@@ -7,10 +7,10 @@ from onnx import helper
 
 from mezzo.contracts.plans import RunDynamic
 from mezzo.ir.graph import Graph
-from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT, HeldWeight, Integers, lstm_nodes, product_nodes
+from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT, HeldWeight, QuantizedInputs, lstm_nodes, product_nodes
 from mezzo.onnx.edit.forms import Forms
 from mezzo.onnx.edit.placement import Placement
-from mezzo.onnx.edit.quantizing import Quantizing
+from mezzo.onnx.edit.quantizing import QuantizedForms
 from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import import_domain
@@ -23,7 +23,7 @@ class Dynamic:
     """Makes them, each with the data of all who read the same floats in one body."""
 
     def __init__(
-        self, graph: Graph, handles: Handles, forms: Forms, placement: Placement, quantizing: Quantizing
+        self, graph: Graph, handles: Handles, forms: Forms, placement: Placement, quantizing: QuantizedForms
     ) -> None:
         self._graph, self._handles, self._forms = graph, handles, forms
         self._placement, self._quantizing = placement, quantizing
@@ -71,11 +71,11 @@ class Dynamic:
         proto.input.extend(last.input)
         proto.attribute.extend(last.attribute)
 
-    def _integers(self, edit: RunDynamic, proto: onnx.NodeProto) -> Integers:
+    def _integers(self, edit: RunDynamic, proto: onnx.NodeProto) -> QuantizedInputs:
         """The integers that a product reads."""
         data, data_scale, zero_point = self._quantized(edit, proto)
         (weight,) = self._weights[edit.node]
-        return Integers(
+        return QuantizedInputs(
             data=data,
             data_scale=data_scale,
             zero_point=zero_point,

@@ -33,7 +33,7 @@ class HeldWeight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Integers:
+class QuantizedInputs:
     """Names of the integers that a product reads: of data with its scale and zero point, and of a weight with its
     scales. `is_turned`: the product reads its weight turned around, which one of integers does not.
     """
@@ -47,7 +47,7 @@ class Integers:
 
 
 def product_nodes(
-    product: onnx.NodeProto, integers: Integers, result: str, fresh: Callable[[str], str]
+    product: onnx.NodeProto, integers: QuantizedInputs, result: str, fresh: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
     """The nodes in place of a product of floats, the one that gives its result last.
 

@@ -9,7 +9,7 @@ from mezzo.contracts.plans import Edit, Quantize, Retype, Rewire, RunDynamic
 from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Use
-from mezzo.onnx.protos.names import Names
+from mezzo.onnx.protos.names import UsedNames
 from mezzo.onnx.read.handles import Container, Handles, OperandPlace
 
 Form = tuple[int, DType]
@@ -20,7 +20,7 @@ class Forms:
 
     def __init__(self, graph: Graph, handles: Handles) -> None:
         self.graph, self.handles = graph, handles
-        self.names = Names(graph, handles)
+        self.names = UsedNames(graph, handles)
         self.native: dict[int, DType] = {}  # where it differs from the value's own
         self.renamed: dict[int, str] = {}  # native names that gave way to a graph output's
         self.by_form: dict[Form, str] = dict(handles.forms)

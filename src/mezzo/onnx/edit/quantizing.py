@@ -33,7 +33,7 @@ from mezzo.onnx.schema.infos import forget_infos, state_casts, state_shapes
 _APART_FROM_INPUTS = 4
 
 
-class Quantizing:
+class QuantizedForms:
     """Makes the quantized forms of values. What it puts in is placed with all else that an application adds."""
 
     def __init__(self, graph: Graph, handles: Handles, forms: Forms, placement: Placement, blobs: Blobs) -> None:

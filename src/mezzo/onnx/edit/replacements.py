@@ -10,11 +10,11 @@ from mezzo.ir.nodes import Use
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.normal_form.use_counts import UseCounts
 from mezzo.onnx.read.origins import copy_origin, name_node, title_of
-from mezzo.onnx.read.reading import Reading
+from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.infos import state_own
 
 
-def write_replacements(reading: Reading, replacements: Sequence[Replacement], blobs: Blobs) -> onnx.ModelProto:
+def write_replacements(reading: OnnxReading, replacements: Sequence[Replacement], blobs: Blobs) -> onnx.ModelProto:
     """The model that was read, with the operators in it; each stands where the last of its nodes stood.
 
     What stands in a function is left as it is. The reading is spent.
@@ -28,7 +28,7 @@ def write_replacements(reading: Reading, replacements: Sequence[Replacement], bl
 
 
 class _Writer:
-    def __init__(self, reading: Reading, use_counts: UseCounts) -> None:
+    def __init__(self, reading: OnnxReading, use_counts: UseCounts) -> None:
         self._graph, self._handles, self._ledger = reading.graph, reading.handles, use_counts
         self._gone: dict[int, set[int]] = {}  # by scope: ids of protos, which handles keep alive
 

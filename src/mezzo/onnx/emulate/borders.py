@@ -8,14 +8,14 @@ import onnx
 
 from mezzo.formats.dtypes import HIGH
 from mezzo.ir.nodes import Kind
-from mezzo.onnx.read.reading import Reading
+from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.domains import DEFAULT
 
 _KEY = "mezzo.border"
 _Owner = onnx.GraphProto | onnx.FunctionProto
 
 
-def mark_borders(reading: Reading, prefix: str) -> None:
+def mark_borders(reading: OnnxReading, prefix: str) -> None:
     """Put the Identities of all ties into the reading's model. `prefix` starts no name of the model."""
     graph, handles = reading.graph, reading.handles
     formals: dict[int, list[tuple[int, str]]] = {}  # by scope: the tie and the formal's name

@@ -22,19 +22,19 @@ from mezzo.onnx.emulate.precision_switches import SwitchOptions, make_port, put_
 from mezzo.onnx.emulate.tags import tagged
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.lowcast import raise_opset
-from mezzo.onnx.read.reading import Reading
+from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.run.run import Session, check_rounding
-from mezzo.onnx.run.runtime import EMULATING, Settings
+from mezzo.onnx.run.runtime import EMULATING, SessionSettings
 from mezzo.onnx.schema.value_types import value_types
 
 
-class Emulator:
+class OnnxEmulator:
     """One session that runs any assignment of a model. `engine` is what computes, `fallback` why not ONNX Runtime."""
 
     def __init__(
         self,
         model: OnnxModel,
-        reading: Reading,
+        reading: OnnxReading,
         formats: Sequence[DType],
         accumulation: Accumulation | None = None,
         extra_outputs: Sequence[str] = (),
@@ -42,7 +42,7 @@ class Emulator:
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
-        settings: Settings = EMULATING,
+        settings: SessionSettings = EMULATING,
     ) -> None:
         """Load the model for runs in any mix of FP32 and `formats`. The reading is spent.
 

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from mezzo.contracts.quantized_level import DynamicProduct
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
-from mezzo.onnx.edit.dynamic_products import HeldWeight, Integers, lstm_nodes, product_nodes
+from mezzo.onnx.edit.dynamic_products import HeldWeight, QuantizedInputs, lstm_nodes, product_nodes
 from mezzo.onnx.files.marks import is_marked, mark_quantized
 from mezzo.onnx.files.quantized_payloads import payload_of
 from mezzo.onnx.protos.rounding import STORAGE
@@ -65,7 +65,7 @@ class Quantizer:
             return [*made, *lstm_nodes(node, weights, lambda word: self._fresh())]
         data, scale, zero_point = self._fresh(), self._fresh(), self._fresh()
         (held,) = weights
-        integers = Integers(
+        integers = QuantizedInputs(
             data=data,
             data_scale=scale,
             zero_point=zero_point,

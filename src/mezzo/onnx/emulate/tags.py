@@ -11,12 +11,12 @@ from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.measure.compared import flatten
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.read.functions import replace_functions
-from mezzo.onnx.read.reading import Reading
+from mezzo.onnx.read.reading import OnnxReading
 
 _KEY = "mezzo.node"
 
 
-def tagged(model: OnnxModel, reading: Reading) -> RunnableModel:
+def tagged(model: OnnxModel, reading: OnnxReading) -> RunnableModel:
     """Make the model with what it takes to run it, functions inlined and operators marked. The handles are spent.
 
     Calls past the planner's limit of expansion are inlined without marks, as the planner does not see inside them.

@@ -51,7 +51,7 @@ class DamagedError(ModelError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ModelSource:
     """A model as it came in. `model` is complete but for the payloads that are in `blobs`.
 
     `weights` are these as arrays, for whoever runs it. `files` are the model's own: the model file and its external
@@ -68,7 +68,7 @@ class Source:
     is_external: bool
 
 
-def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) -> Source:
+def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) -> ModelSource:
     """Open a model file. Payloads above 4 KiB of large files, and external ones, are left where they are.
 
     `trust_external_paths` lets links, as in a model hub's cache, lead to external data outside the model's folder.
@@ -92,7 +92,7 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
         if kind is None:
             raise
         raise ModelError(describe_stranger(text, kind)) from error
-    return Source(
+    return ModelSource(
         model=model,
         blobs=blobs,
         weights=Weights(blobs),
@@ -105,7 +105,7 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
 
 def from_proto(
     model: onnx.ModelProto, base_dir: str | os.PathLike[str] | None = None, *, trust_external_paths: bool = False
-) -> Source:
+) -> ModelSource:
     """Take a model in memory without changing it. Large initializers stay where they are, so keep it unchanged too.
 
     `base_dir` is the folder of its external data; without it a model that has some is refused.
@@ -125,7 +125,7 @@ def from_proto(
     if data.count(_EXTERNAL_KEY) > len(blobs):
         skeleton = _parse(external.mark_all(data), blobs.name)
     size_bytes = len(data) + in_memory_bytes + external.size_bytes
-    return Source(
+    return ModelSource(
         model=skeleton,
         blobs=blobs,
         weights=Weights(blobs),

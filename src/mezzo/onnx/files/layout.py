@@ -15,7 +15,7 @@ _EXTERNAL_FROM_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PayloadEntry:
     """A payload's place in the external file: a blob's, or bytes of the serialized model."""
 
     offset: int
@@ -23,7 +23,7 @@ class Entry:
     key: Stored | wire.Span
 
 
-class Layout:
+class FileLayout:
     """Where each payload of a serialized model goes. `entries` and `size_bytes` are of the external file, if any."""
 
     def __init__(self, blobs: Blobs, serialized: bytes, location: str) -> None:
@@ -31,7 +31,7 @@ class Layout:
         self.serialized = serialized
         self.data = wire.MemoryBytes(serialized)
         self.location = location
-        self.entries: list[Entry] = []
+        self.entries: list[PayloadEntry] = []
         self.size_bytes = 0
         self._token = blobs.token.encode()
         self._offsets: dict[Stored, int] = {}
@@ -98,7 +98,7 @@ class Layout:
     def _place(self, size_bytes: int, key: Stored | wire.Span) -> int:
         alignment = _PAGE_BYTES if size_bytes >= _PAGED_FROM_BYTES else _ALIGNMENT_BYTES
         offset = -(-self.size_bytes // alignment) * alignment
-        self.entries.append(Entry(offset, size_bytes, key))
+        self.entries.append(PayloadEntry(offset, size_bytes, key))
         self.size_bytes = offset + size_bytes
         return offset
 

@@ -8,7 +8,7 @@ import onnx
 
 from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.files.blobs import Blobs, payload_bytes
-from mezzo.onnx.files.files import Source
+from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.marks import is_marked
 from mezzo.onnx.files.save import materialize
 from mezzo.onnx.files.weights import Weights
@@ -71,7 +71,7 @@ class RunnableModel:
         return RunnableModel(result, None if self.weights is None else self.weights.with_moved(moved))
 
 
-def whole_of(model: onnx.ModelProto, source: Source) -> RunnableModel:
+def whole_of(model: onnx.ModelProto, source: ModelSource) -> RunnableModel:
     """A model whose tensors may stand for payloads of `source`, ready to be run; neither is changed.
 
     Raises:

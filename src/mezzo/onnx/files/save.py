@@ -23,8 +23,8 @@ from mezzo.common.safe_paths import check_destination
 from mezzo.common.staging import Staging
 from mezzo.onnx.files import wire
 from mezzo.onnx.files.blobs import Blob, Blobs, Stored
-from mezzo.onnx.files.files import MAX_MESSAGE_BYTES, Source
-from mezzo.onnx.files.layout import Layout
+from mezzo.onnx.files.files import MAX_MESSAGE_BYTES, ModelSource
+from mezzo.onnx.files.layout import FileLayout
 from mezzo.onnx.files.paths import quote
 from mezzo.onnx.protos.rounding import Array
 
@@ -54,7 +54,7 @@ class Saved:
 
 def save(
     model: onnx.ModelProto,
-    source: Source,
+    source: ModelSource,
     dst: str | os.PathLike[str],
     *,
     overwrite: bool = False,
@@ -76,7 +76,7 @@ def save(
     check_destination(path)
     data = _serialize(model)
     with _telling_damage(source.blobs):
-        layout = Layout(source.blobs, data, data_path.name)
+        layout = FileLayout(source.blobs, data, data_path.name)
         rope = layout.inline()
     if external is External.ALWAYS or (
         external is External.AUTO and (source.is_external or rope.size_bytes > MAX_MESSAGE_BYTES)
@@ -116,7 +116,7 @@ def materialize(model: onnx.ModelProto, blobs: Blobs) -> onnx.ModelProto:
         ContractError: it would pass protobuf's limit of 2 GB.
     """
     with _telling_damage(blobs):
-        layout = Layout(blobs, _serialize(model), "")
+        layout = FileLayout(blobs, _serialize(model), "")
         rope = layout.inline()
     if rope.size_bytes > MAX_MESSAGE_BYTES:
         raise ContractError(
@@ -165,7 +165,7 @@ def _serialize(model: onnx.ModelProto) -> bytes:
     return data
 
 
-def _check_not_source(path: Path, source: Source) -> None:
+def _check_not_source(path: Path, source: ModelSource) -> None:
     try:
         status = os.stat(path)
     except OSError:
@@ -206,7 +206,7 @@ class _Writer:
                 case _:
                     raise AssertionError(f"{piece!r} has no place in a model")
 
-    def write_external(self, layout: Layout, sink: BinaryIO) -> None:
+    def write_external(self, layout: FileLayout, sink: BinaryIO) -> None:
         position = 0
         for entry in layout.entries:
             self._put(bytes(entry.offset - position), sink)

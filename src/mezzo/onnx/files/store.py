@@ -8,14 +8,14 @@ from pathlib import Path
 import onnx
 
 from mezzo.contracts.frontend import Progress
-from mezzo.onnx.files.files import Source
+from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.save import DATA_SUFFIX, save
 
 
 class OnnxStore:
     """Writes results of one source. `data_suffix` ends the name of their external data."""
 
-    def __init__(self, source: Source, progress: Progress | None) -> None:
+    def __init__(self, source: ModelSource, progress: Progress | None) -> None:
         self._source, self._progress = source, progress
         self.data_suffix = _find_data_suffix(source)
 
@@ -35,7 +35,7 @@ class OnnxStore:
         return onnx.load(os.fspath(path))
 
 
-def _find_data_suffix(source: Source) -> str:
+def _find_data_suffix(source: ModelSource) -> str:
     """Name a result's data as the source's is named: Hugging Face's tools look for model.onnx_data."""
     named = {os.path.basename(file.path) for file in source.files[1:]}
     return "_data" if source.path is not None and f"{source.path.name}_data" in named else DATA_SUFFIX

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from mezzo.ir.graph import Graph
 from mezzo.onnx.measure import instruments_nodes as made
-from mezzo.onnx.measure.instruments_nodes import Nodes, Part, Places, Record
+from mezzo.onnx.measure.instruments_nodes import Nodes, Places, StatisticNames, StatisticRecord
 from mezzo.onnx.measure.instruments_sizes import Size, spread_sizes
 from mezzo.onnx.measure.instruments_values import BODIES, PlannedValues, free_prefix
 from mezzo.onnx.schema.domains import DEFAULT
@@ -24,7 +24,7 @@ _IS_DOUBLE = "is f64, and only f32, f16 and bf16 are measured"
 _MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
-class Slot(NamedTuple):
+class VectorSlot(NamedTuple):
     """A value of the main graph in the output vector: its whole tensor, or four statistics and a
     sample. `size` is a position in the vector of element counts.
     """
@@ -34,11 +34,11 @@ class Slot(NamedTuple):
     is_whole: bool
 
 
-class Group(NamedTuple):
+class SubgraphGroup(NamedTuple):
     """The values in one control-flow node's subgraphs, and the outputs that hold their records."""
 
     values: tuple[int, ...]
-    outputs: Record
+    outputs: StatisticRecord
 
 
 @dataclass(kw_only=True)
@@ -54,15 +54,15 @@ class Woven:
     body_places: Places
     vector: str | None = None
     sizes: str | None = None
-    slots: list[Slot] = field(default_factory=list)
+    slots: list[VectorSlot] = field(default_factory=list)
     slot_sizes: list[Size] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
+    groups: list[SubgraphGroup] = field(default_factory=list)
     same: dict[int, int] = field(default_factory=dict)
     rectified: dict[int, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
 
-class Known(NamedTuple):
+class ValueFacts(NamedTuple):
     """Static facts about values of the main graph: their sizes, which sizes are small enough to be
     output whole (cheaper than observers), and the row lengths of large values.
     """
@@ -76,7 +76,7 @@ class _Found(NamedTuple):
     """A graph's measured values, and their statistics (parts, records) in that order."""
 
     values: tuple[int, ...]
-    parts: tuple[Part | Record, ...]
+    parts: tuple[StatisticNames | StatisticRecord, ...]
 
 
 class Weaver:
@@ -90,7 +90,7 @@ class Weaver:
         opsets = {entry.domain: entry.version for entry in model.opset_import}
         self._opset = opsets.get("", opsets.get("ai.onnx", 1))
 
-    def weave(self, careful: Collection[int] | None, known: Known) -> Woven:
+    def weave(self, careful: Collection[int] | None, known: ValueFacts) -> Woven:
         """Instrument a copy. `careful` values may be empty or not finite; None means all."""
         return _Weaving(self._planned, self._prefix, self._opset, careful).weave(self._model, self._scope, known)
 
@@ -104,7 +104,7 @@ class _Weaving:
         self._woven = Woven(model=onnx.ModelProto(), places=Places(*places[:2]), body_places=Places(*places[2:]))
         self._seen: set[int] = set()
 
-    def weave(self, source: onnx.ModelProto, scope: TypedScope, facts: Known) -> Woven:
+    def weave(self, source: onnx.ModelProto, scope: TypedScope, facts: ValueFacts) -> Woven:
         model = self._woven.model
         model.CopyFrom(source)
         graph = model.graph
@@ -124,7 +124,7 @@ class _Weaving:
 
     # -- the main graph -------------------------------------------------------------------------------------------
 
-    def _main(self, graph: onnx.GraphProto, scope: TypedScope, facts: Known) -> tuple[Nodes, list[str]]:
+    def _main(self, graph: onnx.GraphProto, scope: TypedScope, facts: ValueFacts) -> tuple[Nodes, list[str]]:
         nodes = self._nodes()
         all_sizes = spread_sizes(graph.node, facts.sizes, {})
         counts: dict[Size, tuple[str, int]] = {}  # name of the count, and its position in `sizes`
@@ -148,7 +148,7 @@ class _Weaving:
                 counts[size] = (count, len(size_names) - 1)
             count, position = counts[size]
             is_whole = facts.is_small(size)
-            self._woven.slots.append(Slot(value, position, is_whole))
+            self._woven.slots.append(VectorSlot(value, position, is_whole))
             self._woven.slot_sizes.append(size)
             if is_whole:
                 parts.append(flat)
@@ -195,7 +195,7 @@ class _Weaving:
                 graph.output.append(helper.make_tensor_sequence_value_info(name, kind, None))
             else:
                 graph.output.append(helper.make_tensor_value_info(name, kind, None))
-        self._woven.groups.append(Group(subgraphs.values, outputs))
+        self._woven.groups.append(SubgraphGroup(subgraphs.values, outputs))
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class _Weaving:
         values = tuple(value for subgraph in subgraphs for value in subgraph.values)
         for position, (body, nodes, subgraph) in enumerate(zip(bodies, makers, subgraphs, strict=True)):
             if values:
-                parts: list[Part | Record] = []
+                parts: list[StatisticNames | StatisticRecord] = []
                 for branch_position, branch in enumerate(subgraphs):
                     if branch_position == position:
                         parts += subgraph.parts
@@ -263,7 +263,7 @@ class _Weaving:
         visible: Mapping[str, Size] = ChainMap(sizes, dict(outer))
         counts: dict[Size, tuple[str, str]] = {}
         values: list[int] = []
-        parts: list[Part | Record] = []
+        parts: list[StatisticNames | StatisticRecord] = []
 
         measured: dict[str, int] = {}
 
@@ -317,16 +317,18 @@ class _Weaving:
         self._woven.rectified[value] = source
         return True
 
-    def _measure(self, nodes: Nodes, value: int, flat: str, size: str, places: str, columns: int | None = None) -> Part:
+    def _measure(
+        self, nodes: Nodes, value: int, flat: str, size: str, places: str, columns: int | None = None
+    ) -> StatisticNames:
         if self._careful is None or value in self._careful:
             return made.measure_carefully(nodes, flat, size, places)
         return made.measure(nodes, flat, size, places, columns)
 
-    def _append_outputs(self, node: onnx.NodeProto, subgraphs: _Found) -> Record:
+    def _append_outputs(self, node: onnx.NodeProto, subgraphs: _Found) -> StatisticRecord:
         """Add to a control-flow node the outputs that were added to its subgraphs."""
         body = next(a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
         hidden = 1 if node.op_type == "Loop" else 0
-        record = Record(*(self._fresh() for _ in Record._fields))
+        record = StatisticRecord(*(self._fresh() for _ in StatisticRecord._fields))
         output_count = len(body.output) - hidden - len(record)
         names = [name or self._fresh() for name in node.output]
         names += [self._fresh() for _ in range(output_count - len(names))]
@@ -337,7 +339,7 @@ class _Weaving:
                     attribute.ints.extend([0] * len(record))
         return record
 
-    def _end_body(self, body: onnx.GraphProto, record: Record, count: int) -> None:
+    def _end_body(self, body: onnx.GraphProto, record: StatisticRecord, count: int) -> None:
         kinds = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.INT64)
         shapes: tuple[list[int | str], ...] = ([count, 2], [count, 2], [count, f"{self._prefix}length"], [count])
         for name, kind, shape in zip(record, kinds, shapes, strict=True):

@@ -20,7 +20,7 @@ from mezzo.ir.nodes import Kind
 from mezzo.onnx.edit import opset as opsets
 from mezzo.onnx.emulate.fp32_simulation import twin
 from mezzo.onnx.emulate.tags import tagged
-from mezzo.onnx.measure.insert_observers import Known, Weaver, Woven
+from mezzo.onnx.measure.insert_observers import ValueFacts, Weaver, Woven
 from mezzo.onnx.measure.instruments_nodes import Places
 from mezzo.onnx.measure.instruments_records import Doubles, Floats, Ints, gather_whole, join, rectify, runs
 from mezzo.onnx.measure.instruments_sizes import Size, known_sizes, row_length
@@ -53,7 +53,7 @@ _SMALL = 1024
 _HEADER = 4
 
 
-class Instruments:
+class OnnxInstruments:
     """An instrumented model and its session. `values` are the measured values in the planner's
     order; `skipped` lists the others, with the reason.
     """
@@ -179,7 +179,7 @@ class Instruments:
 
     def _load(self) -> Woven:
         self._session = None  # frees its memory before the next one loads
-        woven = self._weaver.weave(self._careful, Known(self._sizes, self._is_small, self._columns()))
+        woven = self._weaver.weave(self._careful, ValueFacts(self._sizes, self._is_small, self._columns()))
         if woven.model.graph.output:
             declared = [*self._declared, *woven.model.graph.input[-4:]]
             self._session = Session(woven.model, declared, Engine.ONNXRUNTIME, MEASURING, self._weights)

@@ -25,7 +25,7 @@ class Places(NamedTuple):
     steps: str
 
 
-class Part(NamedTuple):
+class StatisticNames(NamedTuple):
     """Names of one value's statistics: min [1], max [1], sum or count of NaN [1], infinity [1], the
     sample, and the number of elements (i64, a scalar).
     """
@@ -91,7 +91,7 @@ def add_places(nodes: Nodes, places: Places, size: str) -> str:
     return nodes.add("Cast", chosen, to=TensorProto.INT64)
 
 
-def measure(nodes: Nodes, flat: str, size: str, places: str, columns: int | None = None) -> Part:
+def measure(nodes: Nodes, flat: str, size: str, places: str, columns: int | None = None) -> StatisticNames:
     """Statistics of a flat, non-empty value. Its sum is finite only if all elements are.
 
     With `columns`, a divisor of its length, rows of that length are reduced first, which runtimes
@@ -102,7 +102,7 @@ def measure(nodes: Nodes, flat: str, size: str, places: str, columns: int | None
         rows = nodes.add("Reshape", flat, nodes.constant([-1, columns], np.int64))
         lowest, highest, total = (nodes.reduce(op, rows, 1) for op in ("ReduceMin", "ReduceMax", "ReduceSum"))
     total = nodes.add("ReduceSum", total, keepdims=1)
-    return Part(
+    return StatisticNames(
         nodes.add("ReduceMin", lowest, keepdims=1),
         nodes.add("ReduceMax", highest, keepdims=1),
         total,
@@ -112,7 +112,7 @@ def measure(nodes: Nodes, flat: str, size: str, places: str, columns: int | None
     )
 
 
-def measure_carefully(nodes: Nodes, flat: str, size: str, places: str) -> Part:
+def measure_carefully(nodes: Nodes, flat: str, size: str, places: str) -> StatisticNames:
     """Statistics of a flat value that may be empty or hold NaN and infinities.
 
     Min and max are of the finite elements, +inf and -inf if there are none. `total` counts NaN;
@@ -124,7 +124,7 @@ def measure_carefully(nodes: Nodes, flat: str, size: str, places: str) -> Part:
     is_infinite = nodes.add("And", is_odd, nodes.add("Not", is_nan))
     above, below = nodes.constant(np.inf, np.float32), nodes.constant(-np.inf, np.float32)
     nans = nodes.add("ReduceSum", nodes.add("Cast", is_nan, to=TensorProto.FLOAT), keepdims=1)
-    return Part(
+    return StatisticNames(
         nodes.add("ReduceMin", nodes.add("Where", is_odd, above, padded), keepdims=1),
         nodes.add("ReduceMax", nodes.add("Where", is_odd, below, padded), keepdims=1),
         nodes.add("Sub", nans, nodes.constant(1.0, np.float32)),
@@ -134,7 +134,7 @@ def measure_carefully(nodes: Nodes, flat: str, size: str, places: str) -> Part:
     )
 
 
-class Record(NamedTuple):
+class StatisticRecord(NamedTuple):
     """Names of the statistics of a subgraph's V values in one run: `extremes` [V, 2] (min, -max),
     `oddness` [V, 2] (sum or count of NaN, infinity), `samples` [V, length] and `counts` [V] (i64).
     """
@@ -145,24 +145,26 @@ class Record(NamedTuple):
     counts: str
 
 
-def join(nodes: Nodes, parts: Sequence[Part | Record]) -> Record:
+def join(nodes: Nodes, parts: Sequence[StatisticNames | StatisticRecord]) -> StatisticRecord:
     """Concatenate the parts and records of a subgraph, in order, to one record."""
-    rows = [_as_record(nodes, part) if isinstance(part, Part) else part for part in parts]
+    rows = [_as_record(nodes, part) if isinstance(part, StatisticNames) else part for part in parts]
     if len(rows) == 1:
         return rows[0]
-    return Record(*(nodes.add("Concat", *column, axis=0) for column in zip(*rows, strict=True)))
+    return StatisticRecord(*(nodes.add("Concat", *column, axis=0) for column in zip(*rows, strict=True)))
 
 
-def _as_record(nodes: Nodes, part: Part) -> Record:
+def _as_record(nodes: Nodes, part: StatisticNames) -> StatisticRecord:
     extremes = nodes.add("Concat", part.lowest, nodes.add("Neg", part.highest), axis=0)
     oddness = nodes.add("Concat", part.total, part.infinite, axis=0)
-    return Record(nodes.lift(extremes, 0), nodes.lift(oddness, 0), nodes.lift(part.sample, 0), nodes.lift(part.size, 0))
+    return StatisticRecord(
+        nodes.lift(extremes, 0), nodes.lift(oddness, 0), nodes.lift(part.sample, 0), nodes.lift(part.size, 0)
+    )
 
 
-def neutral(nodes: Nodes, values: int, places: Places) -> Record:
+def neutral(nodes: Nodes, values: int, places: Places) -> StatisticRecord:
     """The record of values that were not computed: the neutral element of `fold`."""
     blank = nodes.lift(nodes.add("Cast", places.steps, to=TensorProto.FLOAT), 0)
-    return Record(
+    return StatisticRecord(
         nodes.constant(np.full((values, 2), np.inf), np.float32),
         nodes.constant(np.zeros((values, 2)), np.float32),
         nodes.add("Tile", blank, nodes.constant([values, 1], np.int64)),
@@ -170,12 +172,14 @@ def neutral(nodes: Nodes, values: int, places: Places) -> Record:
     )
 
 
-def fold(nodes: Nodes, record: Record, values: int, places: Places) -> Record:
+def fold(nodes: Nodes, record: StatisticRecord, values: int, places: Places) -> StatisticRecord:
     """Reduce the records of T runs (axis 0) to one; T may be 0. Of all samples, a random subset of
     one run's length is kept.
     """
     empty = neutral(nodes, values, places)
-    rows = Record(*(nodes.add("Concat", nodes.lift(e, 0), r, axis=0) for e, r in zip(empty, record, strict=True)))
+    rows = StatisticRecord(
+        *(nodes.add("Concat", nodes.lift(e, 0), r, axis=0) for e, r in zip(empty, record, strict=True))
+    )
     counts = nodes.lift(nodes.add("Cast", rows.counts, to=TensorProto.DOUBLE), 2)
     is_sampled = nodes.add("Cast", nodes.add("Less", places.steps, counts), to=TensorProto.DOUBLE)  # [T, V, length]
     shape = nodes.constant([values, -1], np.int64)
@@ -195,7 +199,7 @@ def fold(nodes: Nodes, record: Record, values: int, places: Places) -> Record:
     sample_size = nodes.add("Size", places.steps)
     key = nodes.add("Mul", flat_is_sampled, priority)
     nodes.made.append(helper.make_node("TopK", [key, nodes.lift(sample_size, 0)], [nodes.name(), best], axis=1))
-    return Record(
+    return StatisticRecord(
         nodes.reduce("ReduceMin", rows.extremes, 0),
         nodes.reduce("ReduceSum", rows.oddness, 0),
         nodes.add("GatherElements", flat, best, axis=1),
@@ -203,11 +207,11 @@ def fold(nodes: Nodes, record: Record, values: int, places: Places) -> Record:
     )
 
 
-def gather_sequence(nodes: Nodes, record: Record, values: int, places: Places) -> Record:
+def gather_sequence(nodes: Nodes, record: StatisticRecord, values: int, places: Places) -> StatisticRecord:
     """Stack the records that SequenceMap returns as sequences, after a neutral one."""
     empty = neutral(nodes, values, places)
     front = nodes.constant(0, np.int64)
-    return Record(
+    return StatisticRecord(
         *(
             nodes.add("ConcatFromSequence", nodes.add("SequenceInsert", r, e, front), axis=0, new_axis=1)
             for e, r in zip(empty, record, strict=True)

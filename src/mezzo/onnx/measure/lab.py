@@ -7,21 +7,21 @@ from types import MappingProxyType
 
 import onnx
 
-from mezzo.contracts.lab import Feeds, Run, Running, Shown
+from mezzo.contracts.lab import Feeds, ObservedValue, Run, Running
 from mezzo.contracts.plans import Accumulation, Edit
 from mezzo.contracts.profiles import Effort, NodeTimes
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.timings import Loading, Stopwatch
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.files.save import save
 from mezzo.onnx.measure.compared import flatten
 from mezzo.onnx.measure.inputs import OnnxInputs
-from mezzo.onnx.measure.instruments import Instruments
-from mezzo.onnx.measure.observing import Observer
-from mezzo.onnx.measure.pairs import Pair
+from mezzo.onnx.measure.instruments import OnnxInstruments
+from mezzo.onnx.measure.observing import OnnxObserver
+from mezzo.onnx.measure.pairs import OnnxPair
 from mezzo.onnx.measure.subject import OnnxSubject
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.lowcast import FORMATS
@@ -66,24 +66,24 @@ class OnnxLab:
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
-    ) -> Emulator:
-        return Emulator(
+    ) -> OnnxEmulator:
+        return OnnxEmulator(
             self._model, own(reading), formats, accumulation, sums_high=sums_high, limits=limits, quantized=quantized
         )
 
-    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
+    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[ObservedValue]]:
         runnable = self._model.runnable(self._model.unchanged(reading))
-        return Observer(runnable, own(reading).graph, values)
+        return OnnxObserver(runnable, own(reading).graph, values)
 
     def subject(self) -> OnnxSubject:
         runnable = self._whole
         return OnnxSubject(runnable.with_model(flatten(runnable.model)), _native)
 
-    def pair(self, candidate: RunnableModel, running: Running) -> Pair:
-        return Pair(self._whole, candidate, running)
+    def pair(self, candidate: RunnableModel, running: Running) -> OnnxPair:
+        return OnnxPair(self._whole, candidate, running)
 
-    def instruments(self, feeds: Feeds) -> Instruments:
-        return Instruments(self._model, feeds)
+    def instruments(self, feeds: Feeds) -> OnnxInstruments:
+        return OnnxInstruments(self._model, feeds)
 
     @property
     def _whole(self) -> RunnableModel:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from mezzo.common.errors import InputError
-from mezzo.contracts.lab import Shown
+from mezzo.contracts.lab import ObservedValue
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.files.marks import is_marked
@@ -21,7 +21,7 @@ from mezzo.onnx.schema.value_types import value_types
 _MOST_BYTES = 1 << 29
 
 
-class Observer:
+class OnnxObserver:
     """A model that also returns values of its main graph, by their ids."""
 
     def __init__(self, whole: RunnableModel, graph: Graph, values: Sequence[int]) -> None:
@@ -43,13 +43,13 @@ class Observer:
         for session in self._sessions:
             session.prepare(many)
 
-    def __call__(self, feeds: Mapping[str, Any]) -> Iterator[Shown]:
+    def __call__(self, feeds: Mapping[str, Any]) -> Iterator[ObservedValue]:
         """Run the model, yield each value in FP32. Raises InputError: the feeds do not fit."""
         for value in self._fed:
             name = self._names[value]
             numbers = feeds[name] if name in feeds else self._default(name)
             if numbers is not None:
-                yield Shown(value, np.asarray(numbers, np.float32))
+                yield ObservedValue(value, np.asarray(numbers, np.float32))
         if not self._sessions:
             self._sessions = [
                 native_session(self._showing(part), weights=self._whole.weights, settings=ALL_CORES)
@@ -61,7 +61,7 @@ class Observer:
             tensors = session.run(feeds)
             total_bytes = max(total_bytes, sum(np.asarray(numbers).nbytes for numbers in tensors.values()))
             for name, numbers in tensors.items():
-                yield Shown(self._numbers[name], np.asarray(numbers, np.float32))
+                yield ObservedValue(self._numbers[name], np.asarray(numbers, np.float32))
         if total_bytes > _MOST_BYTES:
             self._split(total_bytes)
 

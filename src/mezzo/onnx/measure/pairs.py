@@ -30,22 +30,22 @@ _PAIR_BYTES = 2 * 4
 Layers = Mapping[str, tuple[int, int]]
 
 
-class Side(enum.Enum):
+class ModelRole(enum.Enum):
     """Which of two models. A failing reference is bad input, a failing candidate a verdict."""
 
     REFERENCE = 0
     CANDIDATE = 1
 
 
-class Sessions:
+class OnnxSessions:
     """Loaded sessions of both models."""
 
-    def __init__(self, pair: "Pair", layers: Layers) -> None:
+    def __init__(self, pair: "OnnxPair", layers: Layers) -> None:
         self._pair = pair
         self._layers = layers
         models = (with_outputs(model, {name: kinds[side] for name, kinds in layers.items()})
                   for side, model in enumerate(pair.models))  # fmt: skip
-        self._sessions = tuple(pair.load_side(side, model) for side, model in zip(Side, models, strict=True))
+        self._sessions = tuple(pair.load_side(side, model) for side, model in zip(ModelRole, models, strict=True))
 
     def run(self, feeds: Mapping[str, Any]) -> tuple[Answers, Answers]:
         """Outputs of both models; feeds and outputs have the reference's names.
@@ -53,7 +53,7 @@ class Sessions:
         Raises: InputError: feeds do not fit, or the reference fails. ContractError: the candidate.
         """
         reference, candidate = self._sessions
-        exact = self._pair.answer(Side.REFERENCE, reference, feeds)
+        exact = self._pair.answer(ModelRole.REFERENCE, reference, feeds)
         return exact, self._pair.answer_candidate(candidate, feeds, self._layers)
 
     @property
@@ -76,7 +76,7 @@ class Sessions:
         ]
 
 
-class Pair:
+class OnnxPair:
     """Two models with their functions inlined, and the pairing of their inputs and outputs."""
 
     def __init__(self, reference: RunnableModel, candidate: RunnableModel, running: Running) -> None:
@@ -102,8 +102,8 @@ class Pair:
         """The reference, run with the settings of this comparison."""
 
         def load(runnable: RunnableModel) -> Run:
-            session = self._load_side(Side.REFERENCE, runnable)
-            return lambda feeds: self.answer(Side.REFERENCE, session, feeds)
+            session = self._load_side(ModelRole.REFERENCE, runnable)
+            return lambda feeds: self.answer(ModelRole.REFERENCE, session, feeds)
 
         return OnnxSubject(self._wholes[0], load)
 
@@ -115,21 +115,21 @@ class Pair:
             name: (reference[name], candidate[candidate_name]) for name, candidate_name in self.match.outputs.items()
         }
 
-    def load(self, layers: Layers) -> Sessions:
+    def load(self, layers: Layers) -> OnnxSessions:
         """Load both models, with these layers as further outputs."""
-        return Sessions(self, layers)
+        return OnnxSessions(self, layers)
 
     def candidate(self) -> Run:
         """Load the candidate alone. Feeds and outputs have the reference's names."""
-        session = self.load_side(Side.CANDIDATE, self.models[1])
+        session = self.load_side(ModelRole.CANDIDATE, self.models[1])
         return lambda feeds: self.answer_candidate(session, feeds, ())
 
-    def load_side(self, side: Side, model: onnx.ModelProto) -> Session:
+    def load_side(self, side: ModelRole, model: onnx.ModelProto) -> Session:
         """Load a form of one model: emulated if it has low precision, natively otherwise."""
         return self._load_side(side, self._wholes[side.value].with_model(model))
 
-    def _load_side(self, side: Side, runnable: RunnableModel) -> Session:
-        accumulation = self.running.accumulation if side is Side.CANDIDATE else None
+    def _load_side(self, side: ModelRole, runnable: RunnableModel) -> Session:
+        accumulation = self.running.accumulation if side is ModelRole.CANDIDATE else None
         is_low = bool(self.formats[side.value] - _HIGH) or accumulation is not None
         try:
             if self.running.is_emulated and is_low:
@@ -143,20 +143,20 @@ class Pair:
 
     def answer_candidate(self, session: Session, feeds: Mapping[str, Any], layers: Collection[str]) -> Answers:
         """Outputs of the candidate and its values `layers`; all names are the reference's."""
-        answers = self.answer(Side.CANDIDATE, session, self.match.rename_feeds(feeds))
+        answers = self.answer(ModelRole.CANDIDATE, session, self.match.rename_feeds(feeds))
         outputs = {name: answers[candidate_name] for name, candidate_name in self.match.outputs.items()}
         return outputs | {name: answers[name] for name in layers}
 
-    def answer(self, side: Side, session: Session, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+    def answer(self, side: ModelRole, session: Session, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run one of the models; errors name it. Raises: InputError, ContractError."""
         try:
             return session.run(feeds)
         except (ContractError, InputError) as error:
             raise self._say(side, error) from error
 
-    def _say(self, side: Side, error: ContractError | InputError) -> ContractError | InputError:
+    def _say(self, side: ModelRole, error: ContractError | InputError) -> ContractError | InputError:
         message = f"{self.running.names[side.value]}: {error}"
-        return InputError(message) if side is Side.REFERENCE else type(error)(message)
+        return InputError(message) if side is ModelRole.REFERENCE else type(error)(message)
 
     def layers(self) -> Layers:
         """Inner float values with equal names in both models, in the reference's order."""
@@ -168,7 +168,7 @@ class Pair:
         if not layers:
             return []
         sized, outputs = with_sizes(self.models[0], tuple(layers))
-        shapes = self.answer(Side.REFERENCE, self.load_side(Side.REFERENCE, sized), feeds)
+        shapes = self.answer(ModelRole.REFERENCE, self.load_side(ModelRole.REFERENCE, sized), feeds)
         parts: list[dict[str, tuple[int, int]]] = [{}]
         # Natively, extra outputs prevent fusions and so change results: the split must not depend
         # on this machine's memory. Emulation fuses nothing.

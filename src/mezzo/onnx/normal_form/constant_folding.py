@@ -14,7 +14,7 @@ from mezzo.formats.dtypes import size_bits
 from mezzo.onnx.files.blobs import EXTERNAL, INLINE_BYTES
 from mezzo.onnx.normal_form.evaluation import EVALUATED, evaluate
 from mezzo.onnx.normal_form.no_ops import keeps_type
-from mezzo.onnx.normal_form.scope import Scope
+from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.normal_form.use_counts import add_initializer
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.schema.domains import DEFAULT
@@ -43,7 +43,7 @@ _WEIGHTS = {**DYNAMIC_WEIGHTS, "Conv": 1, "ConvTranspose": 1}
 _RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
-def fold_constants(scope: Scope) -> bool:
+def fold_constants(scope: GraphScope) -> bool:
     """Replace operators on constants by initializers; True if there were any."""
     weights = _weights(scope) if scope.copied < 1.0 else frozenset[str]()
     sizes = _foldable(scope, frozenset(), weights)
@@ -68,7 +68,7 @@ def fold_constants(scope: Scope) -> bool:
     return bool(tensors)
 
 
-def _growing(scope: Scope, sizes: Mapping[str, int]) -> Set[str]:
+def _growing(scope: GraphScope, sizes: Mapping[str, int]) -> Set[str]:
     """Results that would duplicate a large shared constant and so outweigh what quantization saves.
 
     Example: the table that an embedding shares with the output layer.
@@ -90,7 +90,7 @@ def _growing(scope: Scope, sizes: Mapping[str, int]) -> Set[str]:
     return growing
 
 
-def _weights(scope: Scope) -> Set[str]:
+def _weights(scope: GraphScope) -> Set[str]:
     """Values used only as weights of matmuls and convolutions, directly or indirectly."""
     weights: set[str] = set()
     for node in reversed(scope.graph.node):
@@ -99,7 +99,7 @@ def _weights(scope: Scope) -> Set[str]:
     return weights
 
 
-def _is_weight(scope: Scope, name: str, weights: Set[str]) -> bool:
+def _is_weight(scope: GraphScope, name: str, weights: Set[str]) -> bool:
     readers = scope.readers.get(name, ())
     reads = [read for reader in readers for read in enumerate(reader.input) if read[1] == name]
     is_read_here = 0 < len(reads) == scope.reads[name]
@@ -112,7 +112,7 @@ def _is_product(node: onnx.NodeProto, weight: str) -> bool:
     return weight in node.input[1 : last_weight + 1] and [*node.input].count(weight) == 1
 
 
-def _foldable(scope: Scope, left_out: Set[str], weights: Set[str]) -> dict[str, int]:
+def _foldable(scope: GraphScope, left_out: Set[str], weights: Set[str]) -> dict[str, int]:
     """Values that can be folded, with their sizes in bytes."""
     sizes: dict[str, int] = {}
     grown = 0
@@ -143,7 +143,7 @@ def _foldable(scope: Scope, left_out: Set[str], weights: Set[str]) -> dict[str, 
     return sizes
 
 
-def _are_constant(scope: Scope, node: onnx.NodeProto, sizes: Mapping[str, int]) -> bool:
+def _are_constant(scope: GraphScope, node: onnx.NodeProto, sizes: Mapping[str, int]) -> bool:
     """Whether all operands are constant and of types that can be evaluated."""
     names = [name for name in node.input if name]
     for name in names:
@@ -152,11 +152,11 @@ def _are_constant(scope: Scope, node: onnx.NodeProto, sizes: Mapping[str, int]) 
     return bool(names)
 
 
-def _are_free(scope: Scope, names: Mapping[str, object]) -> bool:
+def _are_free(scope: GraphScope, names: Mapping[str, object]) -> bool:
     return all(name not in scope.outputs and name not in scope.inner for name in names)
 
 
-def _bytes_of(scope: Scope, name: str) -> int | None:
+def _bytes_of(scope: GraphScope, name: str) -> int | None:
     """The size of a value in bytes; None if its type or shape is unknown or unsupported."""
     if not name:
         return 0
@@ -166,13 +166,13 @@ def _bytes_of(scope: Scope, name: str) -> int | None:
     return math.prod(dim for dim in dims if dim is not None) * size_bits(dtype) // 8
 
 
-def _is_read_elsewhere(scope: Scope, name: str, sizes: Mapping[str, int]) -> bool:
+def _is_read_elsewhere(scope: GraphScope, name: str, sizes: Mapping[str, int]) -> bool:
     """Whether a value has a use that is not folded itself."""
     folded_users = [node for node in scope.readers.get(name, ()) if not node.output or node.output[0] in sizes]
     return scope.reads[name] > sum([*node.input].count(name) for node in folded_users)
 
 
-def _reshaped(scope: Scope, name: str) -> TensorProto | None:
+def _reshaped(scope: GraphScope, name: str) -> TensorProto | None:
     """A large constant, renamed or reshaped, as a tensor that shares its payload; or None."""
     dims, node = scope.shape(name), scope.makers[name]
     while node.op_type in _RESHAPING or (node.op_type == "Cast" and keeps_type(scope, node)):

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from mezzo.formats.dtypes import size_bits
 from mezzo.onnx.files.blobs import INLINE_BYTES, Blob, Blobs
 from mezzo.onnx.files.computation import Computation, copy_of
-from mezzo.onnx.files.files import Source
-from mezzo.onnx.normal_form.scope import Scope
+from mezzo.onnx.files.files import ModelSource
+from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.protos.rounding import STORAGE, Array
 from mezzo.onnx.run.runtime import JUDGING, load_runtime
 from mezzo.onnx.schema.types import FROM_ONNX
@@ -29,7 +29,7 @@ EVALUATED = frozenset(
 )  # fmt: skip
 
 
-def evaluate(scope: Scope, sizes: Mapping[str, int], weights: Set[str]) -> Mapping[str, TensorProto]:
+def evaluate(scope: GraphScope, sizes: Mapping[str, int], weights: Set[str]) -> Mapping[str, TensorProto]:
     """Evaluate values that depend on constants alone, as named tensors, without those that fail.
 
     `sizes` maps names to bytes. `weights` larger than their operands also keep their computation.
@@ -48,7 +48,7 @@ def evaluate(scope: Scope, sizes: Mapping[str, int], weights: Set[str]) -> Mappi
     return tensors
 
 
-def _keep_computation(scope: Scope, name: str, tensor: TensorProto) -> None:
+def _keep_computation(scope: GraphScope, name: str, tensor: TensorProto) -> None:
     """Attach the computation of a tensor to its payload, if that is smaller."""
     blobs, nodes, tensors = scope.source.blobs, list[onnx.NodeProto](), list[TensorProto]()
     producers, constant_names = _behind(scope, [name])
@@ -84,7 +84,7 @@ def _named(tensor: TensorProto, name: str) -> TensorProto:
     return copy
 
 
-def _run(scope: Scope, names: Sequence[str]) -> dict[str, TensorProto] | None:
+def _run(scope: GraphScope, names: Sequence[str]) -> dict[str, TensorProto] | None:
     nodes, read = _behind(scope, names)
     feeds = {name: _array_of(scope.source, scope.constants[name]) for name in read}
     inputs = [
@@ -105,7 +105,7 @@ def _run(scope: Scope, names: Sequence[str]) -> dict[str, TensorProto] | None:
     return {name: _tensor_of(scope.source, name, array) for name, array in zip(names, arrays, strict=True)}
 
 
-def _behind(scope: Scope, values: Iterable[str]) -> tuple[list[onnx.NodeProto], list[str]]:
+def _behind(scope: GraphScope, values: Iterable[str]) -> tuple[list[onnx.NodeProto], list[str]]:
     """The operators that values depend on, in graph order, and the constants that these use."""
     constants, positions, pending = set[str](), set[int](), [*values]
     while pending:
@@ -119,11 +119,11 @@ def _behind(scope: Scope, values: Iterable[str]) -> tuple[list[onnx.NodeProto], 
     return [scope.graph.node[position] for position in sorted(positions)], sorted(constants)
 
 
-def _array_of(source: Source, tensor: TensorProto) -> Array:
+def _array_of(source: ModelSource, tensor: TensorProto) -> Array:
     return source.blobs.array(tensor) if source.blobs.stored(tensor) is None else source.weights.array(tensor)
 
 
-def _tensor_of(source: Source, name: str, array: Array) -> TensorProto:
+def _tensor_of(source: ModelSource, name: str, array: Array) -> TensorProto:
     """An array as a tensor. A large one is stored in a temporary file, as external data."""
     if array.nbytes <= INLINE_BYTES:
         return numpy_helper.from_array(array, name)

@@ -14,12 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.files.blobs import Blobs, clear_payload
 from mezzo.onnx.files.factors import Factors
-from mezzo.onnx.files.files import Source
+from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.normal_form.affine import STEPS, Affine, Channels, affine_of, affine_of_step, channels_of
 from mezzo.onnx.normal_form.normalize import normalize
 from mezzo.onnx.normal_form.relu_normalization import Cutter
 from mezzo.onnx.normal_form.respelling import respell
-from mezzo.onnx.normal_form.use_counts import Constants, Held, UseCounts, bodies_of
+from mezzo.onnx.normal_form.use_counts import Constants, ConstantTensor, UseCounts, bodies_of
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.protos.rounding import Array
@@ -36,7 +36,9 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _OLDEST_OPSET = 7
 
 
-def fold(source: Source, apart: Set[str], copied: float = 1.0, respellings: Sequence[Respelling] = ()) -> Source | None:
+def fold(
+    source: ModelSource, apart: Set[str], copied: float = 1.0, respellings: Sequence[Respelling] = ()
+) -> ModelSource | None:
     """Bring a model to normal form and fold affine operators into weights; None if nothing changes.
 
     `apart` are results of operators to keep, `respellings` the target's. `copied` is the size of a
@@ -47,7 +49,7 @@ def fold(source: Source, apart: Set[str], copied: float = 1.0, respellings: Sequ
     return _fold(normal or source, apart, respellings) or normal
 
 
-def _fold(source: Source, apart: Set[str], respellings: Sequence[Respelling]) -> Source | None:
+def _fold(source: ModelSource, apart: Set[str], respellings: Sequence[Respelling]) -> ModelSource | None:
     opset = default_opset(source.model)
     if opset is None or opset < _OLDEST_OPSET:
         return None
@@ -91,7 +93,7 @@ class _Linear:
     """An operator whose weight has its output channels."""
 
     node: onnx.NodeProto
-    weight: Held
+    weight: ConstantTensor
     channels: Channels
 
 
@@ -227,7 +229,7 @@ class _Folder:
             start += chunk.size
         return True
 
-    def _scale(self, node: onnx.NodeProto, weight: Held, factors: Factors) -> None:
+    def _scale(self, node: onnx.NodeProto, weight: ConstantTensor, factors: Factors) -> None:
         """Scale a node's weight: in place if it has no other use, else as a copy."""
         tensor = weight.tensor
         if not (weight.is_initializer and self.use_counts.reads[node.input[1]] == 1):

@@ -2,7 +2,7 @@
 
 from onnx import TensorProto
 
-from mezzo.onnx.normal_form.scope import Scope
+from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.normal_form.use_counts import add_initializer
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.schema.domains import DEFAULT
@@ -12,7 +12,7 @@ from mezzo.tables.quantized_kernels import DYNAMIC_WEIGHTS
 _INITIALIZERS_ARE_FIXED_SINCE = 4
 
 
-def hoist_weights(scope: Scope) -> bool:
+def hoist_weights(scope: GraphScope) -> bool:
     """Move weights of dynamically quantizable matmuls to the main graph; True if any."""
     if scope.graph is scope.model.graph or scope.model.ir_version < _INITIALIZERS_ARE_FIXED_SINCE:
         return False

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import onnx
 
-from mezzo.onnx.normal_form.scope import Scope, rename_reads
+from mezzo.onnx.normal_form.scope import GraphScope, rename_reads
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.read.origins import name_node, title_of
 
@@ -12,7 +12,7 @@ _TRAINING_IS_ATTRIBUTE_BEFORE = 7
 _TRAINING_IS_OPERAND_SINCE = 12
 
 
-def remove_no_ops(scope: Scope) -> bool:
+def remove_no_ops(scope: GraphScope) -> bool:
     """Replace uses of a no-op's output by its input; True if there was a no-op.
 
     Names of graph outputs stay: the node that produces the no-op's input takes over the name.
@@ -42,7 +42,7 @@ def _mask(node: onnx.NodeProto) -> str:
     return node.output[1] if len(node.output) > 1 else ""
 
 
-def _take_name(scope: Scope, source: str, result: str, names: dict[str, str]) -> bool:
+def _take_name(scope: GraphScope, source: str, result: str, names: dict[str, str]) -> bool:
     """Rename a value at its producer. False if `source` must keep its name."""
     maker = scope.makers.get(source)
     if maker is None or source in scope.outputs or source in names.values():
@@ -55,7 +55,7 @@ def _take_name(scope: Scope, source: str, result: str, names: dict[str, str]) ->
     return True
 
 
-def _is_inference(scope: Scope, node: onnx.NodeProto) -> bool:
+def _is_inference(scope: GraphScope, node: onnx.NodeProto) -> bool:
     if scope.opset < _TRAINING_IS_ATTRIBUTE_BEFORE:
         attribute = find(node, "is_test")
         return attribute is not None and attribute.i != 0
@@ -65,38 +65,38 @@ def _is_inference(scope: Scope, node: onnx.NodeProto) -> bool:
     return training is not None and not training.any()
 
 
-def keeps_type(scope: Scope, node: onnx.NodeProto) -> bool:
+def keeps_type(scope: GraphScope, node: onnx.NodeProto) -> bool:
     """Whether a Cast's operand already has the target type."""
     to = find(node, "to")
     return to is not None and to.i != 0 and to.i == scope.element(node.input[0])
 
 
-def _keeps_order(_: Scope, node: onnx.NodeProto) -> bool:
+def _keeps_order(_: GraphScope, node: onnx.NodeProto) -> bool:
     order = find(node, "perm")
     return order is not None and [*order.ints] == [*range(len(order.ints))]
 
 
-def _keeps_shape(scope: Scope, node: onnx.NodeProto) -> bool:
+def _keeps_shape(scope: GraphScope, node: onnx.NodeProto) -> bool:
     """Whether input and output have the same static shape."""
     before, after = scope.shape(node.input[0]), scope.shape(node.output[0])
     return before is not None and before == after and None not in before
 
 
-def _keeps_all(scope: Scope, node: onnx.NodeProto) -> bool:
+def _keeps_all(scope: GraphScope, node: onnx.NodeProto) -> bool:
     steps = scope.integers(node, 4, "steps")
     return steps is not None and all(step == 1 for step in steps) and _keeps_shape(scope, node)
 
 
-def _pads_nothing(scope: Scope, node: onnx.NodeProto) -> bool:
+def _pads_nothing(scope: GraphScope, node: onnx.NodeProto) -> bool:
     pads = scope.integers(node, 1, "pads")
     return pads is not None and bool(pads) and not any(pads)
 
 
-def _has_one_operand(_: Scope, node: onnx.NodeProto) -> bool:
+def _has_one_operand(_: GraphScope, node: onnx.NodeProto) -> bool:
     return len(node.input) == 1
 
 
-_NO_OPS: Mapping[str, Callable[[Scope, onnx.NodeProto], bool]] = {
+_NO_OPS: Mapping[str, Callable[[GraphScope, onnx.NodeProto], bool]] = {
     "Cast": keeps_type,
     "Concat": _has_one_operand,
     "Dropout": _is_inference,

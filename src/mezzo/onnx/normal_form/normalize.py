@@ -6,22 +6,28 @@ from dataclasses import replace
 import onnx
 
 from mezzo.onnx.edit.opset import default_opset
-from mezzo.onnx.files.files import Source
+from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.normal_form.constant_folding import fold_constants
 from mezzo.onnx.normal_form.hoisting import hoist_weights
 from mezzo.onnx.normal_form.no_ops import remove_no_ops
 from mezzo.onnx.normal_form.padding import merge_pads
-from mezzo.onnx.normal_form.scope import Scope
+from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.normal_form.shape_folding import fold_shapes
 from mezzo.onnx.normal_form.use_counts import bodies_of, drop_named, graphs_of, names_of
 from mezzo.onnx.schema.shapes import infer_types
 
-_PASSES: tuple[Callable[[Scope], bool], ...] = (fold_shapes, fold_constants, remove_no_ops, merge_pads, hoist_weights)
+_PASSES: tuple[Callable[[GraphScope], bool], ...] = (
+    fold_shapes,
+    fold_constants,
+    remove_no_ops,
+    merge_pads,
+    hoist_weights,
+)
 # Constants of one round give shapes that the next one folds. Exporters' chains need three or four.
 _MOST_ROUNDS = 12
 
 
-def normalize(source: Source, kept: Set[str], copied: float) -> Source | None:
+def normalize(source: ModelSource, kept: Set[str], copied: float) -> ModelSource | None:
     """The model in normal form; None if it already is. `kept` are results of operators to keep.
 
     `copied` is the size of a duplicated constant in the converted model, relative to the original.
@@ -36,7 +42,7 @@ def normalize(source: Source, kept: Set[str], copied: float) -> Source | None:
     is_changed = remove_dead(model, kept)
     for _ in range(_MOST_ROUNDS):
         types, names_in_use = infer_types(model), names_of(model)
-        main = Scope(
+        main = GraphScope(
             model=model,
             graph=model.graph,
             source=source,
@@ -54,7 +60,7 @@ def normalize(source: Source, kept: Set[str], copied: float) -> Source | None:
     return replace(source, model=model) if is_changed else None
 
 
-def _pass_over(scope: Scope) -> bool:
+def _pass_over(scope: GraphScope) -> bool:
     """Run each pass once on a graph and its subgraphs."""
     is_changed = False
     for run_pass in _PASSES:

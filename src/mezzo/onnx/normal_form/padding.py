@@ -2,7 +2,7 @@
 
 import onnx
 
-from mezzo.onnx.normal_form.scope import Scope
+from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.read.origins import name_node, title_of
 from mezzo.onnx.schema.domains import DEFAULT
@@ -12,7 +12,7 @@ _PADDED = frozenset({"AveragePool", "Conv", "ConvInteger", "MaxPool"})
 _NOT_NEGATIVE = frozenset({"Relu", "Sigmoid", "HardSigmoid", "Abs", "Softplus", "Exp", "Softmax"})
 
 
-def merge_pads(scope: Scope) -> bool:
+def merge_pads(scope: GraphScope) -> bool:
     """Merge constant padding into the operators after it, where results are equal; True if any."""
     is_changed = False
     for pad in scope.graph.node:
@@ -28,7 +28,7 @@ def merge_pads(scope: Scope) -> bool:
     return is_changed
 
 
-def _merge(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto) -> bool:
+def _merge(scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto) -> bool:
     own_pads = _own_pads(scope, node)
     pad_widths = None if own_pads is None else _spatial_pads(scope, pad, len(own_pads) // 2)
     if own_pads is None or pad_widths is None or not _is_same(scope, pad, number, node, own_pads):
@@ -47,7 +47,7 @@ def _merge(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProt
     return True
 
 
-def _constant_of(scope: Scope, pad: onnx.NodeProto) -> float | None:
+def _constant_of(scope: GraphScope, pad: onnx.NodeProto) -> float | None:
     """The padding value; None if it is computed, or the mode is not constant."""
     mode = find(pad, "mode")
     if mode is not None and mode.s != b"constant":
@@ -61,7 +61,7 @@ def _constant_of(scope: Scope, pad: onnx.NodeProto) -> float | None:
     return float(numbers.reshape(-1)[0]) if numbers is not None and numbers.size == 1 else None
 
 
-def _own_pads(scope: Scope, node: onnx.NodeProto) -> list[int] | None:
+def _own_pads(scope: GraphScope, node: onnx.NodeProto) -> list[int] | None:
     """An operator's own pads, begins then ends; None if unknown or dependent on input size."""
     kind, pads, window = find(node, "auto_pad"), find(node, "pads"), find(node, "kernel_shape")
     if kind is not None and kind.s not in (b"NOTSET", b"VALID"):
@@ -75,7 +75,7 @@ def _own_pads(scope: Scope, node: onnx.NodeProto) -> list[int] | None:
     return [*pads.ints] if len(pads.ints) == 2 * axes else None
 
 
-def _spatial_pads(scope: Scope, pad: onnx.NodeProto, axes: int) -> list[int] | None:
+def _spatial_pads(scope: GraphScope, pad: onnx.NodeProto, axes: int) -> list[int] | None:
     """The Pad's padding of spatial axes, begins then ends; None if it pads other axes or crops."""
     pads, rank = scope.integers(pad, 1, "pads"), axes + 2
     named = scope.integers(pad, 3, "axes")
@@ -92,7 +92,7 @@ def _spatial_pads(scope: Scope, pad: onnx.NodeProto, axes: int) -> list[int] | N
     return [*full[2:rank], *full[rank + 2 :]]
 
 
-def _is_same(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto, own_pads: list[int]) -> bool:
+def _is_same(scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto, own_pads: list[int]) -> bool:
     """Whether the operator's own padding gives the same results as this Pad."""
     counts, ceiling = find(node, "count_include_pad"), find(node, "ceil_mode")
     match node.op_type:
@@ -109,7 +109,7 @@ def _is_same(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodePr
             return not any(own_pads) and _is_below(scope, pad, number, node)
 
 
-def _is_below(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto) -> bool:
+def _is_below(scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto) -> bool:
     """Whether the padding value is a lower bound of the data, and all windows cover data."""
     window, pads = find(node, "kernel_shape"), _spatial_pads(scope, pad, len(_own_pads(scope, node) or ()) // 2)
     if window is None or pads is None or len(node.output) > 1 or find(node, "dilations") is not None:

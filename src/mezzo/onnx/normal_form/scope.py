@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from mezzo.onnx.files.blobs import EXTERNAL, INLINE_BYTES
-from mezzo.onnx.files.files import Source
+from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.normal_form.use_counts import bodies_of, fed_names, graphs_of
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.schema.domains import DEFAULT
@@ -26,7 +26,7 @@ _ATTRIBUTE_FORMS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scope:
+class GraphScope:
     """A graph with lazily computed analyses. A pass that changes producers or uses invalidates it.
 
     `kept` are results of operators to keep, `types` inferred types by name, `inner` names that
@@ -36,7 +36,7 @@ class Scope:
 
     model: onnx.ModelProto
     graph: onnx.GraphProto
-    source: Source
+    source: ModelSource
     kept: Set[str]
     types: Mapping[str, onnx.TypeProto]
     opset: int

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from mezzo.onnx.normal_form.scope import Scope
+from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.normal_form.use_counts import add_initializer
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.protos.names import fresh_name
@@ -15,7 +15,7 @@ from mezzo.onnx.schema.shapes import Shape
 _MOST_DIMS = 64
 
 
-def fold_shapes(scope: Scope) -> bool:
+def fold_shapes(scope: GraphScope) -> bool:
     """Replace computations of inferred dimensions by constants; True if there were any."""
     is_changed, removed = False, []
     for position, node in enumerate(scope.graph.node):
@@ -32,7 +32,7 @@ def fold_shapes(scope: Scope) -> bool:
     return is_changed or bool(removed)
 
 
-def _dims_asked(scope: Scope, node: onnx.NodeProto) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
+def _dims_asked(scope: GraphScope, node: onnx.NodeProto) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
     """The dimensions that an operator outputs; None if not static, or something else."""
     match node.op_type:
         case "Shape":
@@ -53,7 +53,7 @@ def _dims_asked(scope: Scope, node: onnx.NodeProto) -> "np.ndarray[tuple[int, ..
     return np.array(dims, np.int64)
 
 
-def _dims_of(scope: Scope, shape: onnx.NodeProto) -> Shape | None:
+def _dims_of(scope: GraphScope, shape: onnx.NodeProto) -> Shape | None:
     dims = scope.shape(shape.input[0])
     if dims is None:
         return None
@@ -62,7 +62,7 @@ def _dims_of(scope: Scope, shape: onnx.NodeProto) -> Shape | None:
 
 
 def _picked(
-    scope: Scope, node: onnx.NodeProto, dims: Shape
+    scope: GraphScope, node: onnx.NodeProto, dims: Shape
 ) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
     """The dimensions that Gather or Slice selects; None if one of them or an operand is unknown."""
     places = np.arange(len(dims))
@@ -84,7 +84,7 @@ def _picked(
     return None if None in sizes else np.array(sizes, np.int64).reshape(selected.shape)
 
 
-def _fix_target(scope: Scope, node: onnx.NodeProto) -> bool:
+def _fix_target(scope: GraphScope, node: onnx.NodeProto) -> bool:
     """Make the target of a Reshape constant if at most one output dimension is dynamic (-1)."""
     dims = scope.shape(node.output[0])
     if dims is None or dims.count(None) > 1 or 0 in dims:

@@ -17,14 +17,14 @@ from mezzo.onnx.schema.domains import DEFAULT
 _DEFAULTS_SINCE = 4
 
 
-class Held(NamedTuple):
+class ConstantTensor(NamedTuple):
     """A constant's tensor. An initializer of that very name may be changed in place."""
 
     tensor: TensorProto
     is_initializer: bool
 
 
-Constants = Mapping[str, Held]
+Constants = Mapping[str, ConstantTensor]
 
 
 class UseCounts:
@@ -39,12 +39,12 @@ class UseCounts:
             self.reads.update(name for node in graph.node for name in node.input)
             self.reads.update(port.name for port in graph.output)
 
-    def constants(self, graph: onnx.GraphProto, outer: Constants) -> dict[str, Held]:
+    def constants(self, graph: onnx.GraphProto, outer: Constants) -> dict[str, ConstantTensor]:
         """The constants visible in a graph; `outer` are those of the enclosing graphs."""
         may_be_fed = fed_names(self.model, graph)
         visible = {name: constant for name, constant in outer.items() if name not in may_be_fed}
         visible |= {
-            initializer.name: Held(initializer, True)
+            initializer.name: ConstantTensor(initializer, True)
             for initializer in graph.initializer
             if initializer.name not in may_be_fed
         }
@@ -57,10 +57,10 @@ class UseCounts:
             for name in node.output:
                 visible.pop(name, None)
                 if tensor is not None:
-                    visible[name] = Held(tensor, False)
+                    visible[name] = ConstantTensor(tensor, False)
         return visible
 
-    def floats(self, held: Held | None) -> Array | None:
+    def floats(self, held: ConstantTensor | None) -> Array | None:
         """The array of an FP32 constant, else None."""
         is_float = held is not None and held.tensor.data_type == TensorProto.FLOAT
         return self.blobs.array(held.tensor) if held is not None and is_float else None

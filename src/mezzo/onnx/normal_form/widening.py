@@ -18,14 +18,14 @@ from mezzo.onnx.emulate.fp32_simulation import (
     widen_sparse,
     widen_tensor,
 )
-from mezzo.onnx.files.files import Source
+from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.schema.shapes import all_nodes
 
 # A Cast between Q/DQ operators and their kernel breaks its fusion; BitCast has no FP32 form.
 _KEPT = frozenset({"BitCast", "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
 
 
-def widen(source: Source) -> Source | None:
+def widen(source: ModelSource) -> ModelSource | None:
     """The model in FP32; None if it has no low-precision floats, or cannot be converted.
 
     The source is not changed. The result shares its payloads: weights are converted when read.

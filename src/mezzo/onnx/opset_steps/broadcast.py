@@ -5,12 +5,12 @@ Source: onnx 1.23, docs/Changelog.md, `axis` and `broadcast` of Add-6 and simila
 
 import onnx
 
-from mezzo.onnx.opset_steps.site import BlockedError, Site, take, take_int
+from mezzo.onnx.opset_steps.site import BlockedError, StepSite, take, take_int
 
 _CHANNELS = 1
 
 
-def align(node: onnx.NodeProto, site: Site) -> None:
+def align(node: onnx.NodeProto, site: StepSite) -> None:
     """Append axes of length 1 to the second operand, to align it at `axis` for numpy."""
     axis = take(node, "axis")
     is_broadcast = take_int(node, "broadcast", 0)
@@ -18,7 +18,7 @@ def align(node: onnx.NodeProto, site: Site) -> None:
         _align(node, site, axis.i)
 
 
-def align_slope(node: onnx.NodeProto, site: Site) -> None:
+def align_slope(node: onnx.NodeProto, site: StepSite) -> None:
     """Append axes of length 1 to a PRelu slope [C]. A slope with one element needs none."""
     slope = site.values.shape(node.input[1])
     rank = site.values.rank(node.input[0])
@@ -31,7 +31,7 @@ def align_slope(node: onnx.NodeProto, site: Site) -> None:
     _align(node, site, _CHANNELS)
 
 
-def _align(node: onnx.NodeProto, site: Site, axis: int) -> None:
+def _align(node: onnx.NodeProto, site: StepSite, axis: int) -> None:
     data, operand = node.input[:2]
     rank, operand_rank = site.values.rank(data), site.values.rank(operand)
     wish = f"{operand}_aligned"
@@ -45,7 +45,7 @@ def _align(node: onnx.NodeProto, site: Site, axis: int) -> None:
         )
 
 
-def _align_unknown(node: onnx.NodeProto, site: Site, axis: int, wish: str) -> str:
+def _align_unknown(node: onnx.NodeProto, site: StepSite, axis: int, wish: str) -> str:
     """Align an operand of unknown rank at run time, by a Reshape to its shape and ones."""
     if axis < 0:
         raise BlockedError(f"its axis {axis} counts from the end, and its operands' ranks are not known")

@@ -2,10 +2,10 @@
 
 import onnx
 
-from mezzo.onnx.opset_steps.site import BlockedError, Site, operand, put, take, take_int
+from mezzo.onnx.opset_steps.site import BlockedError, StepSite, operand, put, take, take_int
 
 
-def normalize_one_axis(node: onnx.NodeProto, site: Site) -> None:
+def normalize_one_axis(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 13: Softmax, LogSoftmax and Hardmax work along one axis, not all from `axis` on."""
     axis = take_int(node, "axis", 1)
     shape = site.values.shape(node.input[0])
@@ -20,7 +20,7 @@ def normalize_one_axis(node: onnx.NodeProto, site: Site) -> None:
     site.add("Reshape", [node.output[0], _sizes(data, shape, site)], output)
 
 
-def _sizes(data: str, shape: tuple[int | None, ...] | None, site: Site) -> str:
+def _sizes(data: str, shape: tuple[int | None, ...] | None, site: StepSite) -> str:
     """A value's shape for a Reshape: a constant if at most one dimension is unknown."""
     wish = f"{data}_shape"
     if shape is None or shape.count(None) > 1 or 0 in shape:
@@ -38,7 +38,7 @@ def _single_axis(shape: tuple[int | None, ...], axis: int) -> int | None:
     return None if len(long) > 1 else -1 if long[0] == rank - 1 else long[0]
 
 
-def normalize_channels(node: onnx.NodeProto, site: Site) -> None:
+def normalize_channels(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 9: BatchNormalization is per channel only. One with spatial=0 is decomposed:
     Y [N, C, D...] = (X - mean) / sqrt(var + epsilon) * scale + B, with parameters [C, D...].
     """
@@ -60,7 +60,7 @@ def normalize_channels(node: onnx.NodeProto, site: Site) -> None:
     node.input[:] = [scaled, bias]
 
 
-def name_training(node: onnx.NodeProto, site: Site) -> None:
+def name_training(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 14: BatchNormalization has training_mode; before, five outputs meant training, of which
     two (saved_mean and saved_var) are gone.
     """
@@ -74,7 +74,7 @@ def name_training(node: onnx.NodeProto, site: Site) -> None:
         put(node, training_mode=1)
 
 
-def repeat_groups(node: onnx.NodeProto, site: Site) -> None:
+def repeat_groups(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 21: GroupNormalization's scale and bias are [channels], no longer [groups]: each
     element is repeated for all channels of its group.
     """

@@ -7,18 +7,18 @@ operator tests of opset 10.
 
 import onnx
 
-from mezzo.onnx.opset_steps.site import BlockedError, Site, operand, put, put_operand, take, take_text
+from mezzo.onnx.opset_steps.site import BlockedError, StepSite, operand, put, put_operand, take, take_text
 
 _FLOAT = onnx.TensorProto.FLOAT
 
 
-def spell_scales(node: onnx.NodeProto, _: Site) -> None:
+def spell_scales(node: onnx.NodeProto, _: StepSite) -> None:
     """Opset 7: Upsample has scales of all axes, no longer of height and width alone."""
     scales = [attribute.f for name in ("height_scale", "width_scale") if (attribute := take(node, name)) is not None]
     put(node, scales=[1.0, 1.0, *scales])
 
 
-def move_scales(node: onnx.NodeProto, site: Site) -> None:
+def move_scales(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 9: Upsample's scales become an operand, FP32 [rank]."""
     attribute = take(node, "scales")
     if attribute is not None:
@@ -26,7 +26,7 @@ def move_scales(node: onnx.NodeProto, site: Site) -> None:
         put_operand(node, 1, scales)
 
 
-def name_coordinates(node: onnx.NodeProto, site: Site) -> None:
+def name_coordinates(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 11: Resize states its coordinate mapping; growing and shrinking ones are split."""
     data, scales = node.input[:2]
     node.input[:] = [data, site.tensor(f"{node.output[0]}_roi", _FLOAT, [0], []), scales]
@@ -42,7 +42,7 @@ def name_coordinates(node: onnx.NodeProto, site: Site) -> None:
         put(node, nearest_mode="ceil" if shrinks else "floor")
 
 
-def _part(node: onnx.NodeProto, site: Site) -> None:
+def _part(node: onnx.NodeProto, site: StepSite) -> None:
     """Resize growing axes first, then shrinking ones; "nearest" is separable by axis."""
     data, roi, scales = node.input
     unit = site.tensor(f"{scales}_one", _FLOAT, [1], [1.0])
@@ -59,7 +59,7 @@ def _part(node: onnx.NodeProto, site: Site) -> None:
     put(node, nearest_mode="ceil")
 
 
-def leave_out_operands(node: onnx.NodeProto, site: Site) -> None:
+def leave_out_operands(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 13: Resize omits operands that were empty before, and loses tf_half_pixel_for_nn."""
     mode = _text(node, "coordinate_transformation_mode", "half_pixel")
     if mode == "tf_half_pixel_for_nn":

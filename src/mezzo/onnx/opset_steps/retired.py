@@ -7,7 +7,7 @@ Source: onnx 1.2, docs/Operators.md, "experimental"; the kernels of ONNX Runtime
 
 import onnx
 
-from mezzo.onnx.opset_steps.site import BlockedError, Site, put, take, take_int
+from mezzo.onnx.opset_steps.site import BlockedError, StepSite, put, take, take_int
 
 _TO_THE_END = 2**63 - 1
 
@@ -19,13 +19,13 @@ def _number(node: onnx.NodeProto, name: str, default: float | None) -> float:
     return attribute.f if attribute is not None else default or 0.0
 
 
-def _scaled(node: onnx.NodeProto, site: Site, data: str, factor: float) -> str:
+def _scaled(node: onnx.NodeProto, site: StepSite, data: str, factor: float) -> str:
     """The name of a new value `data * factor`."""
     wish = f"{node.output[0]}_scaled"
     return site.add_fresh("Mul", [data, site.like(node.input[0], f"{wish}_by", [factor])], wish)
 
 
-def spell_affine(node: onnx.NodeProto, site: Site) -> None:
+def spell_affine(node: onnx.NodeProto, site: StepSite) -> None:
     """Affine: alpha x + beta."""
     scaled = _scaled(node, site, node.input[0], _number(node, "alpha", 1.0))
     shift = site.like(node.input[0], f"{node.output[0]}_shift", [_number(node, "beta", 0.0)])
@@ -33,14 +33,14 @@ def spell_affine(node: onnx.NodeProto, site: Site) -> None:
     node.input[:] = [scaled, shift]
 
 
-def spell_scale(node: onnx.NodeProto, site: Site) -> None:
+def spell_scale(node: onnx.NodeProto, site: StepSite) -> None:
     """Scale: scale x."""
     factor = site.like(node.input[0], f"{node.output[0]}_scale", [_number(node, "scale", 1.0)])
     node.op_type = "Mul"
     node.input.append(factor)
 
 
-def spell_image_scaler(node: onnx.NodeProto, site: Site) -> None:
+def spell_image_scaler(node: onnx.NodeProto, site: StepSite) -> None:
     """ImageScaler: scale x + bias, with x [N, C, H, W] and bias [C]."""
     scaled = _scaled(node, site, node.input[0], _number(node, "scale", 1.0))
     attribute = take(node, "bias")
@@ -50,7 +50,7 @@ def spell_image_scaler(node: onnx.NodeProto, site: Site) -> None:
     node.input[:] = [scaled, shift]
 
 
-def spell_activation(node: onnx.NodeProto, site: Site) -> None:
+def spell_activation(node: onnx.NodeProto, site: StepSite) -> None:
     """ParametricSoftplus and ScaledTanh: alpha f(beta x)."""
     alpha, beta = _number(node, "alpha", None), _number(node, "beta", None)
     inner = _scaled(node, site, node.input[0], beta)
@@ -61,7 +61,7 @@ def spell_activation(node: onnx.NodeProto, site: Site) -> None:
     node.input[:] = [curve, factor]
 
 
-def spell_crop(node: onnx.NodeProto, site: Site) -> None:
+def spell_crop(node: onnx.NodeProto, site: StepSite) -> None:
     """Crop [N, C, H, W] by a border [left, top, right, bottom], or to [height, width]."""
     border, scale = take(node, "border"), take(node, "scale")
     if border is None or len(border.ints) != 4:
@@ -76,7 +76,7 @@ def spell_crop(node: onnx.NodeProto, site: Site) -> None:
         node.input.append(site.ints(f"{output}_{name}", numbers))
 
 
-def name_axes(node: onnx.NodeProto, site: Site) -> None:
+def name_axes(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 9: MeanVarianceNormalization has axes, and always divides by the standard deviation."""
     across, divides = take_int(node, "across_channels", 0), take_int(node, "normalize_variance", 1)
     axes = take(node, "axes")
@@ -90,6 +90,6 @@ def name_axes(node: onnx.NodeProto, site: Site) -> None:
     node.input[:] = [data, mean]
 
 
-def refuse(node: onnx.NodeProto, _: Site) -> None:
+def refuse(node: onnx.NodeProto, _: StepSite) -> None:
     """A step that blocks an operator without equivalent."""
     raise BlockedError("ONNX took it back, and no other operator does the same")

@@ -3,10 +3,10 @@
 import onnx
 from onnx import helper
 
-from mezzo.onnx.opset_steps.site import BlockedError, Site, put, take
+from mezzo.onnx.opset_steps.site import BlockedError, StepSite, put, take
 
 
-def scan_batch(node: onnx.NodeProto, site: Site) -> None:
+def scan_batch(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 9: nest two Scans, the outer one over the batch, the inner one over the sequence.
 
     States are [batch, ...], sequences [batch, steps, ...].

@@ -62,7 +62,7 @@ class Values:
         return next((types[name] for types in self._types() if name in types), None)
 
 
-class Site:
+class StepSite:
     """One node's conversion: the values visible to it, and the nodes that it adds, in any order."""
 
     def __init__(self, values: Values, fresh: Fresh) -> None:
@@ -105,7 +105,7 @@ class Site:
 
 
 # Rewrites a node in place from the opset before a step to an equivalent in the opset after it.
-Convert = Callable[[onnx.NodeProto, Site], None]
+Convert = Callable[[onnx.NodeProto, StepSite], None]
 
 
 def take(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:

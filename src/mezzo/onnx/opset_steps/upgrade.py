@@ -8,7 +8,7 @@ import onnx
 import onnx.defs
 import onnx.helper
 
-from mezzo.onnx.opset_steps.site import BlockedError, Fresh, Site
+from mezzo.onnx.opset_steps.site import BlockedError, Fresh, StepSite
 from mezzo.onnx.opset_steps.table import STEPS
 from mezzo.onnx.opset_steps.values import Knowledge, Owner, Path, Snapshot, owners, reads_in
 from mezzo.onnx.protos.names import fresh_name
@@ -106,7 +106,7 @@ def _step(
             if convert is None:
                 obstacles.append(Obstacle(name, node.op_type, version, "mezzo has no conversion for it"))
                 continue
-            site = Site(snapshot.values(path), fresh)
+            site = StepSite(snapshot.values(path), fresh)
             try:
                 convert(node, site)
             except BlockedError as error:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mezzo.onnx.profile.jobs import Kernel
+from mezzo.onnx.profile.jobs import KernelTime
 from mezzo.onnx.profile.prepare import Prepared, bodies_of
 
 # Kernels that runtimes insert to change a type or a layout. They have the name of another kernel's
@@ -21,7 +21,7 @@ class Shares:
     total_ns: float
 
 
-def share_out(prepared: Prepared, kernels: Sequence[Kernel], weights: Mapping[int, float]) -> Shares:
+def share_out(prepared: Prepared, kernels: Sequence[KernelTime], weights: Mapping[int, float]) -> Shares:
     """Divide each kernel's time among its nodes by weight, or among all nodes if it has none."""
     size = len(prepared.pieces)
     times, spreads = [0.0] * size, [0.0] * size
@@ -40,7 +40,7 @@ def share_out(prepared: Prepared, kernels: Sequence[Kernel], weights: Mapping[in
     return Shares(tuple(times), tuple(spreads), mapped, total)
 
 
-def groups_of(prepared: Prepared, kernels: Sequence[Kernel]) -> list[tuple[int, ...]]:
+def groups_of(prepared: Prepared, kernels: Sequence[KernelTime]) -> list[tuple[int, ...]]:
     """The node numbers of each kernel; empty if they cannot be identified.
 
     A kernel's names and output values identify nodes at its ends (anchors); nodes between them that
@@ -64,7 +64,7 @@ def groups_of(prepared: Prepared, kernels: Sequence[Kernel]) -> list[tuple[int, 
     return groups
 
 
-def _anchors(prepared: Prepared, kernel: Kernel) -> set[int]:
+def _anchors(prepared: Prepared, kernel: KernelTime) -> set[int]:
     named: set[int] = set().union(*map(prepared.numbers_in, kernel.names)) if kernel.names else set()
     numbers: set[int] = set().union(*map(prepared.numbers_in, kernel.makes)) if kernel.makes else set()
     if kernel.op in _INSERTED and not any(map(prepared.is_node, kernel.names)):

@@ -33,7 +33,7 @@ _PLACE = re.compile(r"Exception from \S+:\d+: |Check '.*?' failed at \S+: |/onnx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class KernelTime:
     """One kernel that the runtime ran. `names` are its own name and those of the nodes fused in it.
 
     `makes` are its output values by the runtime's names, `feeds` the indices of its consumers.
@@ -57,7 +57,7 @@ class Timed:
     """
 
     rounds_ns: tuple[float, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelTime, ...]
     between_ns: float
 
 
@@ -167,8 +167,8 @@ def _call(folder: Path, target: str, effort: Effort) -> None:
         )
 
 
-def _kernel(row: Mapping[str, Any]) -> Kernel:
-    return Kernel(
+def _kernel(row: Mapping[str, Any]) -> KernelTime:
+    return KernelTime(
         names=tuple(row["names"]),
         op=row["op"],
         makes=tuple(row["makes"]),

@@ -8,8 +8,8 @@ import onnx
 
 from mezzo.contracts.profiles import CastTime, Effort, ModelTimes, NodeTimes
 from mezzo.onnx.profile.attribution import share_out
-from mezzo.onnx.profile.jobs import Kernel, Timed, Write, time_models, write_whole
-from mezzo.onnx.profile.prepare import Label, Piece, Prepared, prepare
+from mezzo.onnx.profile.jobs import KernelTime, Timed, Write, time_models, write_whole
+from mezzo.onnx.profile.prepare import Label, Prepared, TimedNode, prepare
 from mezzo.onnx.run.feeds import Datum
 from mezzo.tables.target import Target
 
@@ -115,7 +115,7 @@ def _node_times(prepared: Prepared, timed: Timed, weights: Mapping[str, float]) 
     )
 
 
-def _source_of(pieces: Sequence[Piece], piece: Piece) -> tuple[str, int] | None:
+def _source_of(pieces: Sequence[TimedNode], piece: TimedNode) -> tuple[str, int] | None:
     """Label and output position of a conversion's source; for DequantizeLinear, of its
     QuantizeLinear's. None if the source has no label: a weight, or another conversion.
     """
@@ -128,5 +128,5 @@ def _source_of(pieces: Sequence[Piece], piece: Piece) -> tuple[str, int] | None:
     return None if producer is None else (producer, position)
 
 
-def _count(kernels: Sequence[Kernel]) -> float:
+def _count(kernels: Sequence[KernelTime]) -> float:
     return sum(kernel.calls for kernel in kernels)

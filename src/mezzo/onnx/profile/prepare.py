@@ -15,7 +15,7 @@ Label = Callable[[onnx.NodeProto], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TimedNode:
     """A node of the copy. `label` is the name for its time, None for nodes that are not reported.
 
     `reads`: for each operand its producer's number and output position, or the name of a graph
@@ -33,7 +33,7 @@ class Prepared:
     """The copy, and its nodes by number."""
 
     model: onnx.ModelProto
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TimedNode, ...]
     prefix: str
 
     def numbers_in(self, name: str) -> set[int]:
@@ -67,7 +67,7 @@ class _Renamer:
     def __init__(self, prefix: str, label: Label) -> None:
         self._prefix, self._label = prefix, label
         self._made: dict[str, tuple[int, int]] = {}
-        self.pieces: list[Piece] = []
+        self.pieces: list[TimedNode] = []
 
     def rename(self, graph: onnx.GraphProto, around: dict[str, str], owner: int | None) -> None:
         """Rename nodes and their outputs. `around`: new names of enclosing graphs' values."""
@@ -85,7 +85,7 @@ class _Renamer:
         number = len(self.pieces)
         node.input[:] = [names.get(name, name) for name in node.input]
         reads = tuple(self._made.get(name, name) for name in node.input)
-        self.pieces.append(Piece(self._label(node), node.op_type, reads, owner))
+        self.pieces.append(TimedNode(self._label(node), node.op_type, reads, owner))
         node.name = f"{self._prefix}{number}q"
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
@@ -107,7 +107,7 @@ def _kept_names(graph: onnx.GraphProto) -> Iterator[str]:
                 yield from _kept_names(attribute.g)
 
 
-def bodies_of(pieces: Sequence[Piece]) -> dict[int, list[int]]:
+def bodies_of(pieces: Sequence[TimedNode]) -> dict[int, list[int]]:
     """All nodes inside each control-flow node, including nested subgraphs."""
     bodies: dict[int, list[int]] = {}
     for number, piece in enumerate(pieces):

@@ -16,7 +16,7 @@ from typing import IO, Any
 import onnx
 
 from mezzo.common.errors import ContractError
-from mezzo.contracts.timings import Layer, Loading, ProductKernels
+from mezzo.contracts.timings import LayerTime, Loading, ProductKernels
 from mezzo.io.layer_types import is_conversion, type_called
 from mezzo.io.runtime_profiles import read_trace
 from mezzo.onnx.profile.feedfiles import ANSWERS, read_feeds, write_feeds
@@ -63,14 +63,14 @@ class OnnxStopwatch:
     def start(self) -> "OnnxRunner":
         return OnnxRunner(self._begin(0), self._target, self._loading.limit_s, self._structure)
 
-    def layers(self, runs: int) -> Sequence[Layer]:
+    def layers(self, runs: int) -> Sequence[LayerTime]:
         runner = OnnxRunner(self._begin(runs), self._target, self._loading.limit_s)
         with_answer = runner.said
         runner.close()
         if "trace" in with_answer:
             return read_trace(with_answer["trace"]).layers
         return tuple(
-            Layer(
+            LayerTime(
                 name=row["name"], op=row["op"], dtype=type_called(row["type"]), is_conversion=is_conversion(row["op"]),
                 time_ns=row["time_ns"], calls=1.0,
             )

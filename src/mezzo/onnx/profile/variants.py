@@ -7,12 +7,12 @@ import onnx
 from mezzo.contracts.plans import Edit
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.model import OnnxModel
-from mezzo.onnx.read.reading import Reading
+from mezzo.onnx.read.reading import OnnxReading
 
 _KEY = "mezzo.timed"
 
 
-def variant(model: OnnxModel, reading: Reading, edits: Sequence[Edit]) -> onnx.ModelProto:
+def variant(model: OnnxModel, reading: OnnxReading, edits: Sequence[Edit]) -> onnx.ModelProto:
     """Apply edits to a reading, in place, with node ids as metadata.
 
     Large weights stay in their files, except in a model with functions: they are inlined before

@@ -2,30 +2,32 @@
 
 import onnx
 
-from mezzo.contracts.frontend import Record
+from mezzo.contracts.frontend import ConversionRecord
 
 PROVENANCE = "mezzo.provenance"
 
 
-def take_entry(model: onnx.ModelProto, key: str, most_bytes: int) -> Record | None:
+def take_entry(model: onnx.ModelProto, key: str, most_bytes: int) -> ConversionRecord | None:
     """Remove an entry from a model and return it, or None; over `most_bytes` it is not read."""
     entries = list(model.metadata_props)
     matches = [entry for entry in entries if entry.key == key]
     if not matches:
         return None
     record = (
-        _read(matches[0], most_bytes) if len(matches) == 1 else Record(None, f"the model has {len(matches)} of them")
+        _read(matches[0], most_bytes)
+        if len(matches) == 1
+        else ConversionRecord(None, f"the model has {len(matches)} of them")
     )
     del model.metadata_props[:]
     model.metadata_props.extend(entry for entry in entries if entry.key != key)
     return record
 
 
-def _read(entry: onnx.StringStringEntryProto, most_bytes: int) -> Record:
+def _read(entry: onnx.StringStringEntryProto, most_bytes: int) -> ConversionRecord:
     if entry.ByteSize() > most_bytes:
-        return Record(None, f"it takes {entry.ByteSize()} bytes")
+        return ConversionRecord(None, f"it takes {entry.ByteSize()} bytes")
     text: str | bytes = entry.value  # protobuf returns text that is not UTF-8 as bytes
-    return Record(text, None) if isinstance(text, str) else Record(None, "it is not UTF-8")
+    return ConversionRecord(text, None) if isinstance(text, str) else ConversionRecord(None, "it is not UTF-8")
 
 
 def put_entry(model: onnx.ModelProto, key: str, text: str) -> None:

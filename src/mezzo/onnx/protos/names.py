@@ -4,7 +4,7 @@ from mezzo.ir.graph import Graph
 from mezzo.onnx.read.handles import Container, Handles
 
 
-class Names:
+class UsedNames:
     """Value names and node names in use, per container, collected on first use."""
 
     def __init__(self, graph: Graph, handles: Handles) -> None:

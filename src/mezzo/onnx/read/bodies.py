@@ -12,7 +12,7 @@ from mezzo.common.errors import ModelError
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Node, Signature, Use
 from mezzo.onnx.protos.attributes import find
-from mezzo.onnx.read.builder import Builder
+from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import ANY_FLOAT, Env, Frame, pseudo_signature
 from mezzo.onnx.read.handles import Place
 from mezzo.onnx.schema.infos import stated_infos
@@ -43,7 +43,7 @@ def _tie_legal(frame: Frame, op: str, value_type: ValueType) -> frozenset[DType]
 class Ties:
     """Adds the ties of a control-flow node; those of loop state close after its body is read."""
 
-    def __init__(self, reader: Builder, frame: Frame, op: str, title: str) -> None:
+    def __init__(self, reader: GraphBuilder, frame: Frame, op: str, title: str) -> None:
         self.reader, self.frame, self.op, self.title = reader, frame, op, title
 
     def open(
@@ -88,7 +88,7 @@ def title_of(proto: onnx.NodeProto) -> str:
     return proto.name or f"{proto.op_type}:{proto.output[0] if proto.output else ''}"
 
 
-def enter(reader: Builder, frame: Frame, node: int, path: str, body: onnx.GraphProto, repeats: int = 1) -> Frame:
+def enter(reader: GraphBuilder, frame: Frame, node: int, path: str, body: onnx.GraphProto, repeats: int = 1) -> Frame:
     inner = Frame(Env(frame.env), 0, f"{frame.path}/{path}" if frame.path else path, frame.opsets, frame.container)
     inner.scope = reader.add_scope(node, inner.path, body, frame.container, frame.scope, repeats)
     inner.attributes = frame.attributes
@@ -97,12 +97,12 @@ def enter(reader: Builder, frame: Frame, node: int, path: str, body: onnx.GraphP
     return inner
 
 
-def read_body(reader: Builder, inner: Frame, body: onnx.GraphProto) -> None:
+def read_body(reader: GraphBuilder, inner: Frame, body: onnx.GraphProto) -> None:
     reader.read_initializers(inner, body, {info.name: info for info in body.input}, skip={i.name for i in body.input})
     reader.read_nodes(inner, body.node)
 
 
-def read_result(reader: Builder, inner: Frame, body: onnx.GraphProto, index: int, use: Use) -> Result:
+def read_result(reader: GraphBuilder, inner: Frame, body: onnx.GraphProto, index: int, use: Use) -> Result:
     """The value of a subgraph's output, recorded as read by `use`."""
     name = body.output[index].name
     value, value_type = reader.read_name(inner, name, use)
@@ -114,14 +114,14 @@ def read_result(reader: Builder, inner: Frame, body: onnx.GraphProto, index: int
     return Result(value, value_type, name)
 
 
-def add_control_node(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> tuple[int, str]:
+def add_control_node(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> tuple[int, str]:
     """Add the control-flow node; `finish` sets its operands and results that are no ties."""
     title = reader.unique(frame, title_of(proto))
     signature = pseudo_signature(proto.op_type, 0, 0, None, frozenset())
     return reader.add_node(title, Kind.OP, signature, frame.scope, (), (), proto), title_of(proto)
 
 
-def finish(reader: Builder, node: int, inputs: list[int | None], outputs: list[int | None]) -> None:
+def finish(reader: GraphBuilder, node: int, inputs: list[int | None], outputs: list[int | None]) -> None:
     old: Node = reader.nodes[node]
     signature = pseudo_signature(old.op, len(inputs), len(outputs), None, frozenset())
     reader.nodes[node] = old._replace(inputs=tuple(inputs), outputs=tuple(outputs), signature=signature)

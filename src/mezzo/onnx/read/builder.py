@@ -14,7 +14,7 @@ from mezzo.ir.nodes import Kind, Node, Scope, Signature, Use, Value
 from mezzo.onnx.protos.attributes import NONE, NodeAttributes
 from mezzo.onnx.read.frames import ANY_FLOAT, FactsOf, Frame, pseudo_signature
 from mezzo.onnx.read.handles import Container, Handles
-from mezzo.onnx.schema.shapes import MAX_ELEMENTS, Sizes
+from mezzo.onnx.schema.shapes import MAX_ELEMENTS, KnownShapes
 from mezzo.onnx.schema.types import FROM_ONNX, Aggregate, ValueType, element_dtype
 
 # Assumed number of elements of a value if neither its shape nor an operand's is known.
@@ -25,12 +25,12 @@ _new_value: Callable[[tuple[str, DType | None, int, int, int, bool]], Value] = p
 _new_node: Callable[[tuple[object, ...]], Node] = partial(tuple.__new__, Node)
 
 
-class Builder(ABC):
+class GraphBuilder(ABC):
     """Builds the lists of a Graph while walking the model. Without `low` it only infers types, and
     Casts are plain nodes.
     """
 
-    def __init__(self, model: onnx.ModelProto, low: DType | None, sizes: Sizes, facts_of: FactsOf) -> None:
+    def __init__(self, model: onnx.ModelProto, low: DType | None, sizes: KnownShapes, facts_of: FactsOf) -> None:
         self.model = model
         self.low = low
         self.counts, self.shapes = sizes.counts, sizes.shapes

@@ -6,14 +6,14 @@ from mezzo.common.errors import ModelError
 from mezzo.ir.nodes import Use
 from mezzo.onnx.protos.attributes import resolve
 from mezzo.onnx.read.bodies import Ties, add_control_node, body_of, enter, finish, read_body, read_result, title_of
-from mezzo.onnx.read.builder import Builder
+from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import Env, Frame
 from mezzo.onnx.read.handles import Container, OperandPlace, ResultPlace
 from mezzo.onnx.schema.domains import imported_opsets
 from mezzo.onnx.schema.types import ValueType
 
 
-def read_if(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
+def read_if(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     """Read an If. Each float output is a tie of the two branches' results."""
     node, title = add_control_node(reader, frame, proto)
     condition, _ = reader.operand(frame, proto, 0, node)
@@ -47,7 +47,7 @@ def read_if(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     finish(reader, node, [condition], outputs)
 
 
-def read_call(reader: Builder, frame: Frame, proto: onnx.NodeProto, function: onnx.FunctionProto) -> None:
+def read_call(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, function: onnx.FunctionProto) -> None:
     """Read a function call, planned separately: its float inputs and outputs are ties.
 
     `replace_functions` merges calls whose copies stay equal after the edits.

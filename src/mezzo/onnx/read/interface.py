@@ -6,13 +6,13 @@ import onnx
 
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind, Use, name_port
-from mezzo.onnx.read.builder import Builder
+from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import ANY_FLOAT, Frame, pseudo_signature
 from mezzo.onnx.read.handles import ResultPlace
 from mezzo.onnx.schema.types import element_dtype, from_type_proto, state_type
 
 
-def read_input(reader: Builder, frame: Frame, info: onnx.ValueInfoProto) -> None:
+def read_input(reader: GraphBuilder, frame: Frame, info: onnx.ValueInfoProto) -> None:
     value_type = from_type_proto(info.type)
     dtype = element_dtype(value_type) if reader.is_planned(value_type) else None
     legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
@@ -29,7 +29,7 @@ def read_input(reader: Builder, frame: Frame, info: onnx.ValueInfoProto) -> None
     frame.env.names[info.name] = value
 
 
-def read_defaults(reader: Builder, frame: Frame, tensors: Sequence[onnx.TensorProto]) -> None:
+def read_defaults(reader: GraphBuilder, frame: Frame, tensors: Sequence[onnx.TensorProto]) -> None:
     """Read default values of inputs; a default has its input's dtype."""
     planned = 0
     for tensor in tensors:
@@ -46,7 +46,9 @@ def read_defaults(reader: Builder, frame: Frame, tensors: Sequence[onnx.TensorPr
         )
 
 
-def read_output(reader: Builder, frame: Frame, graph: onnx.GraphProto, index: int, info: onnx.ValueInfoProto) -> None:
+def read_output(
+    reader: GraphBuilder, frame: Frame, graph: onnx.GraphProto, index: int, info: onnx.ValueInfoProto
+) -> None:
     node = len(reader.nodes)
     value, value_type = reader.read_name(frame, info.name, Use(node, 0))
     state_type(info.type, value_type, reader.shapes.get(info.name))

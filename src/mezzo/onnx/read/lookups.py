@@ -71,7 +71,7 @@ class Shapes(Mapping[int, Shape]):
         return len(self._known)
 
 
-class Integers(Mapping[int, tuple[int, ...]]):
+class ConstantIntegers(Mapping[int, tuple[int, ...]]):
     """Elements of small integer constants by value id, decoded on first use."""
 
     def __init__(

@@ -8,7 +8,7 @@ from mezzo.common.errors import ModelError
 from mezzo.ir.nodes import Use
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.read.bodies import Ties, add_control_node, body_of, enter, finish, read_body, read_result, title_of
-from mezzo.onnx.read.builder import Builder
+from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import Frame
 from mezzo.onnx.read.handles import OperandPlace, Place, ResultPlace
 from mezzo.onnx.schema.types import Aggregate, ValueType, element_dtype, from_type_proto
@@ -26,7 +26,7 @@ class _Carried(NamedTuple):
 
 
 def _carry(
-    reader: Builder,
+    reader: GraphBuilder,
     frame: Frame,
     inner: Frame,
     ties: Ties,
@@ -71,7 +71,7 @@ def _carry(
 
 
 def _leave(
-    reader: Builder,
+    reader: GraphBuilder,
     frame: Frame,
     inner: Frame,
     ties: Ties,
@@ -105,7 +105,7 @@ def _leave(
 
 
 def _read_states(
-    reader: Builder,
+    reader: GraphBuilder,
     frame: Frame,
     proto: onnx.NodeProto,
     body: onnx.GraphProto,
@@ -162,13 +162,13 @@ def _read_states(
     finish(reader, node, inputs, [o for o in outputs if o is not None])
 
 
-def read_loop(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
+def read_loop(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     body = body_of(proto, "body")
     states = max(len(body.input) - 2, 0)
     _read_states(reader, frame, proto, body, "Loop", 2, states, 2, 1, 0, "", False)
 
 
-def read_scan(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
+def read_scan(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     body = body_of(proto, "body")
     attribute = find(proto, "num_scan_inputs")
     slices = attribute.i if attribute is not None else 0
@@ -182,6 +182,6 @@ def read_scan(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     _read_states(reader, frame, proto, body, "Scan", plain, states, 0, 0, slices, "", True)
 
 
-def read_sequence_map(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
+def read_sequence_map(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     body = body_of(proto, "body")
     _read_states(reader, frame, proto, body, "SequenceMap", 0, 0, 0, 0, len(body.input), "seq(tensor({}))", True)

@@ -12,22 +12,22 @@ from mezzo.ir.nodes import Kind, Signature
 from mezzo.onnx.protos.attributes import dtype_of
 from mezzo.onnx.protos.expansion import MOST_DEPTH
 from mezzo.onnx.read import control, interface, loops, sources
-from mezzo.onnx.read.builder import Builder
+from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import Env, FactsOf, Frame
 from mezzo.onnx.read.handles import Container, Handles
-from mezzo.onnx.read.lookups import Integers, Modules, Shapes
+from mezzo.onnx.read.lookups import ConstantIntegers, Modules, Shapes
 from mezzo.onnx.read.source_lines import lines_of
 from mezzo.onnx.schema.domains import imported_opsets
 from mezzo.onnx.schema.infos import stated_infos
 from mezzo.onnx.schema.schema import can_convert, custom_signature, frozen, home_of_operator, solve, stated_type
-from mezzo.onnx.schema.shapes import Sizes
+from mezzo.onnx.schema.shapes import KnownShapes
 from mezzo.onnx.schema.special import SPECIAL, TYPED_BY_ATTRIBUTE
 from mezzo.onnx.schema.types import UNKNOWN, ValueType, from_type_proto
 
 _LONGEST_PATH = 120
 
 
-class Reader(Builder):
+class Reader(GraphBuilder):
     """Reads a model: the main graph, and the nodes of every subgraph and function."""
 
     # -- the main graph -------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class Reader(Builder):
                 shapes=Shapes(self.shapes, self.values, self.handles.tensors),
                 entered=self.entered,
                 wide_constants=self.wide_constants,
-                integers=Integers(self.values, self.handles.tensors, self.nodes, self.handles.protos),
+                integers=ConstantIntegers(self.values, self.handles.tensors, self.nodes, self.handles.protos),
             ),
             self.handles,
         )
@@ -188,7 +188,7 @@ _READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {
 }
 
 
-def read(model: onnx.ModelProto, low: DType, sizes: Sizes, facts_of: FactsOf) -> tuple[Graph, Handles]:
+def read(model: onnx.ModelProto, low: DType, sizes: KnownShapes, facts_of: FactsOf) -> tuple[Graph, Handles]:
     """Read a model with sorted nodes. Values already in the dtype `low` are planned like FP32 ones.
 
     Raises:

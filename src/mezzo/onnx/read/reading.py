@@ -10,7 +10,7 @@ from mezzo.onnx.read.handles import Handles
 
 
 @dataclass(slots=True)
-class Reading:
+class OnnxReading:
     """A graph and its handles for one application of a plan, read for the dtype `low`. `version` is
     the opset of the default domain.
     """
@@ -25,7 +25,7 @@ class Reading:
         return FRONTEND.dialect
 
 
-def own(reading: AnyReading) -> Reading:
+def own(reading: AnyReading) -> OnnxReading:
     """Narrow a reading to this front end's type."""
-    assert isinstance(reading, Reading), "a model is handed its own readings"
+    assert isinstance(reading, OnnxReading), "a model is handed its own readings"
     return reading

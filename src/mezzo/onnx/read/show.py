@@ -10,7 +10,7 @@ from mezzo.common.errors import ModelError
 from mezzo.onnx.protos.attributes import decode
 from mezzo.onnx.read.read import Reader, no_facts
 from mezzo.onnx.schema.domains import DEFAULT
-from mezzo.onnx.schema.shapes import Sizes
+from mezzo.onnx.schema.shapes import KnownShapes
 from mezzo.onnx.schema.types import FROM_ONNX, Aggregate, ValueType
 
 _Shapes = Mapping[str, str]
@@ -43,7 +43,7 @@ class _Types:
     """Types by owner and name; shapes by name, declared or inferred."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        reader = Reader(model, None, Sizes({}, {}), no_facts)
+        reader = Reader(model, None, KnownShapes({}, {}), no_facts)
         try:
             reader.read()
         except ModelError:

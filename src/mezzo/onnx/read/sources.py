@@ -6,7 +6,7 @@ from mezzo.common.errors import ModelError
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind, Role, Signature, Use
 from mezzo.onnx.protos.attributes import constant_tensor, dtype_of, resolve
-from mezzo.onnx.read.builder import Builder
+from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import ANY_FLOAT, Frame, pseudo_signature
 from mezzo.onnx.schema.types import FROM_ONNX, element_dtype
 
@@ -15,7 +15,7 @@ _PLAIN_CAST = Signature(
 )
 
 
-def read_constant(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
+def read_constant(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     attribute = resolve(proto.attribute[0], frame.attributes) if proto.attribute else None
     if attribute is None:
         raise ModelError(
@@ -33,7 +33,7 @@ def read_constant(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     frame.env.names[proto.output[0]] = reader.add_value(proto.output[0], dtype, node, frame.scope, count)
 
 
-def note_generated(reader: Builder, frame: Frame, proto: onnx.NodeProto, value: int) -> None:
+def note_generated(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, value: int) -> None:
     """Record a ConstantOfShape's fill number as the facts of its result `value`."""
     for attribute in proto.attribute if proto.op_type == "ConstantOfShape" and proto.output and proto.output[0] else ():
         resolved = resolve(attribute, frame.attributes)
@@ -43,7 +43,7 @@ def note_generated(reader: Builder, frame: Frame, proto: onnx.NodeProto, value: 
             reader.constants[value] = reader.facts_of(resolved.t)
 
 
-def read_cast(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
+def read_cast(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     """Read a Cast. One that widens from `low`, or changes nothing, is an alias; one that narrows to
     `low` is a CAST node; one from another type to FP32 is a source.
     """
@@ -94,7 +94,7 @@ def read_cast(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     frame.env.names[name] = reader.add_value(name, target, number, frame.scope, elements)
 
 
-def _read_plain_cast(reader: Builder, frame: Frame, proto: onnx.NodeProto, value: int, target: DType) -> None:
+def _read_plain_cast(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, value: int, target: DType) -> None:
     name = proto.output[0]
     title = reader.unique(frame, proto.name or f"Cast:{name}")
     number = reader.add_node(title, Kind.OP, _PLAIN_CAST, frame.scope, (value,), (len(reader.values),), proto)

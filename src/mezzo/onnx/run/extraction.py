@@ -8,7 +8,7 @@ import onnx.shape_inference
 
 from mezzo.common.errors import InputError, ModelError
 from mezzo.onnx.read.handles import Handles
-from mezzo.onnx.read.reading import Reading
+from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.shapes import can_infer
 
 _DRAWS = frozenset(
@@ -16,7 +16,7 @@ _DRAWS = frozenset(
 )
 
 
-def extract_nodes(reading: Reading, nodes: Collection[int]) -> onnx.ModelProto:
+def extract_nodes(reading: OnnxReading, nodes: Collection[int]) -> onnx.ModelProto:
     """Extract nodes of the main graph, and all nodes on paths between them, as a model.
 
     Nodes that compute operands from weights alone are included. Other operands become inputs,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from mezzo.contracts.segments import Course, Step
+from mezzo.contracts.segments import Course, SegmentStep
 from mezzo.onnx.files.disk_cache import storage_of
 from mezzo.onnx.protos.order import reads_of, sort_nodes
 from mezzo.onnx.schema.value_types import type_text, value_types
@@ -15,7 +15,7 @@ _UNKNOWN = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ModelPiece:
     """A range of nodes as a model: the names of its input values, input weights, and outputs."""
 
     model: onnx.ModelProto
@@ -53,7 +53,7 @@ class Flat:
         self._last = {name: number for number, names in enumerate(self._reads) for name in names}
         self._kept = _kept(model, self._numbers)
         self._steps = tuple(
-            Step(
+            SegmentStep(
                 reads=tuple(self._numbers[name] for name in reads if name in self._numbers),
                 makes=tuple(self._numbers[name] for name in makes),
                 weights=tuple(self._weights[name] for name in reads if name in self._weights),
@@ -112,7 +112,7 @@ class Flat:
         node = self.model.graph.node[step]
         return f"node {node.name or next(iter(node.output), '')!r} ({node.op_type})"
 
-    def piece(self, start: int, stop: int, *, shows_all: bool = False) -> Piece:
+    def piece(self, start: int, stop: int, *, shows_all: bool = False) -> ModelPiece:
         """The nodes from `start` to `stop` (exclusive) as a model. Its outputs are the values used
         later, or all if `shows_all`. The types of its inputs must have been observed.
         """
@@ -135,7 +135,7 @@ class Flat:
             declaration = port or onnx.helper.make_tensor_value_info(name, self.kinds[name], None)
             model.graph.input.append(declaration)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in makes)
-        return Piece(model, reads, weights, makes)
+        return ModelPiece(model, reads, weights, makes)
 
     def unmade(self) -> dict[str, onnx.TensorProto | None]:
         """Outputs that no node produces, with their tensors; None if it is an input."""

@@ -31,7 +31,7 @@ from mezzo.onnx.files.weights import Weights, let_all_go
 from mezzo.onnx.protos.lowcast import round_array, round_nodes
 from mezzo.onnx.run.fed_weights import feed_weights
 from mezzo.onnx.run.feeds import Array, Datum, fit_feeds, retype
-from mezzo.onnx.run.runtime import JUDGING, NATIVE, Settings, lend, load_runtime, needs_number, silence_runtime
+from mezzo.onnx.run.runtime import JUDGING, NATIVE, SessionSettings, lend, load_runtime, needs_number, silence_runtime
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 from mezzo.onnx.run.segmented import Segmented, Uncuttable, Underway, cut_model
 from mezzo.onnx.schema.types import TO_ONNX
@@ -54,7 +54,7 @@ class Session:
         model: onnx.ModelProto,
         declared: Sequence[onnx.ValueInfoProto],
         engine: Engine | None,
-        settings: Settings = NATIVE,
+        settings: SessionSettings = NATIVE,
         weights: Weights | None = None,
     ) -> None:
         """Load `model`. Feeds are converted to the types of `declared` first. Without `engine`, the
@@ -272,7 +272,10 @@ class Session:
 
 
 def native_session(
-    model: onnx.ModelProto, engine: Engine | None = None, weights: Weights | None = None, settings: Settings = NATIVE
+    model: onnx.ModelProto,
+    engine: Engine | None = None,
+    weights: Weights | None = None,
+    settings: SessionSettings = NATIVE,
 ) -> Session:
     """Load a model to run in its own types. Outputs have the declared types."""
     return Session(model, model.graph.input, engine, settings, weights)
@@ -282,7 +285,7 @@ def emulated_session(
     model: onnx.ModelProto,
     engine: Engine | None = None,
     accumulation: Accumulation | None = None,
-    settings: Settings = JUDGING,
+    settings: SessionSettings = JUDGING,
     weights: Weights | None = None,
 ) -> Session:
     """Load a model's FP32 simulation: FP16 and BF16 outputs are exactly rounded FP32 arrays.

@@ -29,7 +29,7 @@ class Optimizing(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SessionSettings:
     """Session settings. `threads` 0: one per core. `keeps_memory`: the session keeps freed memory
     in its arena for later allocations.
     """
@@ -39,14 +39,14 @@ class Settings:
     keeps_memory: bool = True
 
 
-NATIVE = Settings(threads=1, optimizing=Optimizing.BASICS)
-ALL_CORES = Settings(threads=0, optimizing=Optimizing.BASICS)
-JUDGING = Settings(threads=1, optimizing=Optimizing.NOTHING)
-EMULATING = Settings(threads=0, optimizing=Optimizing.NOTHING)
-MEASURING = Settings(threads=0, optimizing=Optimizing.ALL)
+NATIVE = SessionSettings(threads=1, optimizing=Optimizing.BASICS)
+ALL_CORES = SessionSettings(threads=0, optimizing=Optimizing.BASICS)
+JUDGING = SessionSettings(threads=1, optimizing=Optimizing.NOTHING)
+EMULATING = SessionSettings(threads=0, optimizing=Optimizing.NOTHING)
+MEASURING = SessionSettings(threads=0, optimizing=Optimizing.ALL)
 
 
-def load_runtime(model: onnx.ModelProto, settings: Settings) -> Any:
+def load_runtime(model: onnx.ModelProto, settings: SessionSettings) -> Any:
     """A session of a model, on the CPU. Raises whatever ONNX Runtime raises."""
     onnxruntime, options, providers = load_onnxruntime(), _options(settings), ["CPUExecutionProvider"]
     if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
@@ -59,14 +59,14 @@ def load_runtime(model: onnx.ModelProto, settings: Settings) -> Any:
         return onnxruntime.InferenceSession(str(path), options, providers=providers)
 
 
-def load_piece(model: onnx.ModelProto, settings: Settings) -> Any:
+def load_piece(model: onnx.ModelProto, settings: SessionSettings) -> Any:
     """A session of a part of an optimized model, without further optimization or memory arena."""
     onnxruntime = load_onnxruntime()
-    options = _options(Settings(settings.threads, Optimizing.NOTHING, keeps_memory=False))
+    options = _options(SessionSettings(settings.threads, Optimizing.NOTHING, keeps_memory=False))
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def optimized(model: onnx.ModelProto, settings: Settings) -> onnx.ModelProto:
+def optimized(model: onnx.ModelProto, settings: SessionSettings) -> onnx.ModelProto:
     """ONNX Runtime's optimized model. Run as it is, its results are bit-identical.
 
     Raises whatever ONNX Runtime raises.
@@ -80,7 +80,7 @@ def optimized(model: onnx.ModelProto, settings: Settings) -> onnx.ModelProto:
         return onnx.load(path)
 
 
-def _options(settings: Settings) -> Any:
+def _options(settings: SessionSettings) -> Any:
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.threads

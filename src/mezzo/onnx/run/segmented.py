@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import onnx
 
-from mezzo.common.memory import Memory, is_out_of_memory
+from mezzo.common.memory import MemoryLimit, is_out_of_memory
 from mezzo.common.sizes import format_size
 from mezzo.contracts.segments import Misfit, Segment, crossing_bytes, cut_course
 from mezzo.onnx.files.disk_cache import SpillFile, Waiting, storage_of
 from mezzo.onnx.files.weights import let_go
 from mezzo.onnx.protos.rounding import Array
 from mezzo.onnx.run.feeds import Datum
-from mezzo.onnx.run.pieces import Flat, Piece
-from mezzo.onnx.run.runtime import Settings, lend, load_piece, optimized
+from mezzo.onnx.run.pieces import Flat, ModelPiece
+from mezzo.onnx.run.runtime import SessionSettings, lend, load_piece, optimized
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Underway:
 class Segmented:
     """A model that runs in segments. `fed` are its weights as inputs, memory-mapped."""
 
-    def __init__(self, flat: Flat, fed: Mapping[str, Array], settings: Settings, memory: Memory) -> None:
+    def __init__(self, flat: Flat, fed: Mapping[str, Array], settings: SessionSettings, memory: MemoryLimit) -> None:
         self._flat, self._fed, self._settings, self._memory = flat, fed, settings, memory
         self._elements = {port.name: port.type.tensor_type.elem_type for port in flat.model.graph.input}
         self._segments: tuple[Segment, ...] | None = None
@@ -199,7 +199,7 @@ class Segmented:
         self._forget(run, stop)
         return unspillable
 
-    def _load(self, piece: Piece) -> Any:
+    def _load(self, piece: ModelPiece) -> Any:
         try:
             return load_piece(piece.model, self._settings)
         except Exception as error:
@@ -207,7 +207,7 @@ class Segmented:
                 raise
             raise Uncuttable(str(error)) from error
 
-    def _run_loaded(self, run: Underway, piece: Piece, runner: Any, spill: SpillFile, stop: int) -> list[str]:
+    def _run_loaded(self, run: Underway, piece: ModelPiece, runner: Any, spill: SpillFile, stop: int) -> list[str]:
         """Run a piece, spill values used from `stop` on; returns those that cannot be."""
         arrays = {name: self._array(run, name) for name in (*piece.reads, *piece.weights)}
         lent = {name: lend(array, element) for name, (array, element) in arrays.items() if array is not None}
@@ -238,7 +238,7 @@ class Segmented:
             return None, 0
         return np.require(array, requirements="C"), self._elements[name]
 
-    def _end(self, piece: Piece) -> None:
+    def _end(self, piece: ModelPiece) -> None:
         """Release the memory pages of a piece's weights, which other segments do not use."""
         for name in piece.weights:
             let_go(self._fed[name])
@@ -248,7 +248,9 @@ class Segmented:
             del run.waiting[name]
 
 
-def cut_model(model: onnx.ModelProto, fed: Mapping[str, Array], settings: Settings, memory: Memory) -> Segmented | None:
+def cut_model(
+    model: onnx.ModelProto, fed: Mapping[str, Array], settings: SessionSettings, memory: MemoryLimit
+) -> Segmented | None:
     """Prepare a model, with its weights as inputs, to run in segments. None if it does not load, or
     has inputs or outputs that cannot be spilled to disk.
     """

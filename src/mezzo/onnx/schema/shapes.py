@@ -113,14 +113,14 @@ _BODY_MARKS = tuple(bytes([4 << 3 | 2, len(op)]) + op.encode() for op in sorted(
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class KnownShapes:
     """Numbers of elements, and shapes, by value name; unknown values are missing."""
 
     counts: Mapping[str, int]
     shapes: Mapping[str, Shape]
 
 
-def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> Sizes:
+def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> KnownShapes:
     """Infer sizes. `data` is the serialized model, `may_crash` the result of `may_crash(data)`.
     Never raises on a malformed model.
     """
@@ -141,7 +141,7 @@ def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> Size
                 if sizes is not None:
                     name = info.name
                     counts[name], shapes[name] = sizes
-    return Sizes(counts, shapes)
+    return KnownShapes(counts, shapes)
 
 
 def value_shapes(model: onnx.ModelProto) -> Mapping[str, Shape]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from mezzo.analysis.structure import View
+from mezzo.analysis.structure import StructureView
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import listing, setting
 from mezzo.common.message_style import option as called
@@ -19,13 +19,13 @@ from mezzo.ir.nodes import Kind, Node, Signature, Use, port_of
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.verdicts.rules import nodes_in, regions_of
 from mezzo.tables.facts import Function
-from mezzo.tables.policy import Category, Verdict
+from mezzo.tables.policy import Category, NodeVerdict
 from mezzo.tables.target import Refusal
 
 
 def fix_regions(
     graph: Graph,
-    verdicts: list[Verdict],
+    verdicts: list[NodeVerdict],
     choices: list[Choice],
     planning: PlanningOptions,
     low: DType,
@@ -50,7 +50,7 @@ def fix_regions(
                 notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
                 continue
             is_low = is_asked and low in node.signature.legal
-            verdicts[number] = Verdict(
+            verdicts[number] = NodeVerdict(
                 category=Category.ALLOW if is_low else Category.DENY, rule=option, because=because
             )
             choices[number] = Choice.LOW if is_low else Choice.HIGH
@@ -67,7 +67,7 @@ def spell_unmatched_region(graph: Graph, option: str, pattern: str) -> str:
 
 def fix_marks(
     graph: Graph,
-    verdicts: list[Verdict],
+    verdicts: list[NodeVerdict],
     choices: list[Choice],
     planning: PlanningOptions,
     low: DType,
@@ -90,11 +90,13 @@ def fix_marks(
             notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
         because = "the program keeps it as it is written" if dtype is None else f"the program asks for {dtype} here"
         is_low = dtype is low and not is_refused
-        verdicts[number] = Verdict(category=Category.ALLOW if is_low else Category.DENY, rule="region", because=because)
+        verdicts[number] = NodeVerdict(
+            category=Category.ALLOW if is_low else Category.DENY, rule="region", because=because
+        )
         choices[number] = Choice.LOW if is_low else Choice.HIGH
 
 
-def choices_of(view: View, verdicts: Sequence[Verdict], planning: PlanningOptions) -> list[Choice]:
+def choices_of(view: StructureView, verdicts: Sequence[NodeVerdict], planning: PlanningOptions) -> list[Choice]:
     """The choice left for each node about running in the view's format."""
     graph, low = view.graph, view.low.dtype
     columns, other_dtypes = graph.columns, frozenset(planning.line.dtypes) - {planning.line.base_dtype, low}
@@ -171,7 +173,7 @@ def check_interface(graph: Graph, planning: PlanningOptions) -> None:
             raise InputError(f"{called('io')} of {name!r} is {dtype}: {name!r} {problem}; leave it out")
 
 
-def check_links(problem: Problem, verdicts: Sequence[Sequence[Verdict]], io: Mapping[str, DType]) -> None:
+def check_links(problem: Problem, verdicts: Sequence[Sequence[NodeVerdict]], io: Mapping[str, DType]) -> None:
     """Check that all nodes sharing a sequence, which cannot be cast, are assigned one level.
     `verdicts` are by side and node. Raises InputError: two requests conflict."""
     graph, line = problem.graph, problem.line

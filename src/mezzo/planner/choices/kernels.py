@@ -9,7 +9,7 @@ from mezzo.analysis.fusion.joins import with_joins
 from mezzo.analysis.fusion.partition import partition
 from mezzo.analysis.fusion.unit import Partition
 from mezzo.analysis.fusion.uses import kernels_of_units, links_of_units
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.contracts.problem import Problem
 from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
@@ -24,7 +24,7 @@ def split_for(graph: Graph, rows: Sequence[OpFacts | None], target: Target, line
     kernels = kernels_of(name)
     if not any(kernel.constraint.named.intersection(line.beside) for _, kernel in kernels):
         return None
-    view = View(graph, tuple(rows))
+    view = FusionView(graph, tuple(rows))
     joins = [join for _, kernel in kernels if kernel.joins is not None for join in kernel.joins(view)]
     return replace(partition(view, kernels, name), joins=tuple(joins))
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from mezzo.analysis.fusion.between import between_products
 from mezzo.analysis.fusion.quantized import QuantizedUnit, Quantizers, lacks
-from mezzo.analysis.fusion.view import View as UnitView
-from mezzo.analysis.structure import View
+from mezzo.analysis.fusion.view import FusionView
+from mezzo.analysis.structure import StructureView
 from mezzo.contracts.problem import Choice, LevelChoices, Problem
 from mezzo.contracts.quantized_level import NO_PORTS, DynamicProduct, DynamicWeight, Quantized, QuantizedPorts
 from mezzo.formats.dtypes import DType
@@ -21,7 +21,7 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Node, Role, Use
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.tables.kernels import Kernels
-from mezzo.tables.policy import Category, Verdict
+from mezzo.tables.policy import Category, NodeVerdict
 from mezzo.tables.quantized_kernels import OutputMode, QuantizedKernel
 
 # Rules of nodes in no quantized unit, without a calibrated range, and not between two quantized matmuls or
@@ -40,7 +40,7 @@ _NOT_ASKED = Quantization(dtype=DType.INT8, scales=(1.0,), zero_points=(0,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantizing:
+class QuantizedUnits:
     """The units that may run quantized; quantization parameters by value id, and by use for
     constants that are quantized for one use; `free`: values whose Quantize costs nothing."""
 
@@ -134,7 +134,9 @@ def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tup
     return unit.nodes[0], DynamicProduct(data.use.operand, weights)
 
 
-def choose_units(view: View, planning: PlanningOptions, verdicts: list[Verdict], choices: list[Choice]) -> Quantizing:
+def choose_units(
+    view: StructureView, planning: PlanningOptions, verdicts: list[NodeVerdict], choices: list[Choice]
+) -> QuantizedUnits:
     """Choose the units that may run quantized; every other node is denied, with the reason in its
     verdict.
 
@@ -146,7 +148,7 @@ def choose_units(view: View, planning: PlanningOptions, verdicts: list[Verdict],
     coarse = {number: finding for finding in planning.coarse if (number := graph.by_name.get(finding.node)) is not None}
     may_run = [choice in (Choice.FREE, Choice.LOW) and number not in coarse for number, choice in enumerate(choices)]
     quantizers = Quantizers(
-        UnitView(graph, view.rows), target, view.low.dtype, may_run, parameters, partial(_may_take, planning)
+        FusionView(graph, view.rows), target, view.low.dtype, may_run, parameters, partial(_may_take, planning)
     )
     units = quantizers.units()
     eligible = between_products(graph, view.rows, units) if mode == SMART else units
@@ -179,11 +181,11 @@ def choose_units(view: View, planning: PlanningOptions, verdicts: list[Verdict],
             rule, text = _UNKNOWN, uncalibrated[number]
         if number in copied:
             rule, text = _COPIED, "its weight is read in floats too, and a second copy makes the model no smaller"
-        verdicts[number] = Verdict(category=Category.DENY, rule=rule, because=text)
+        verdicts[number] = NodeVerdict(category=Category.DENY, rule=rule, because=text)
     by_name, uses = calibrated or {}, [unit.offset.use for unit in chosen if unit.offset is not None]
     offsets = {use: by_name[key] for use in uses if (key := name_offset(graph, use)) in by_name}
     free = tuple(quantizers.free_quantizes())
-    return Quantizing(units=chosen, parameters=parameters or {}, offsets=offsets, free=free)
+    return QuantizedUnits(units=chosen, parameters=parameters or {}, offsets=offsets, free=free)
 
 
 def _with_second_copies(graph: Graph, units: Sequence[QuantizedUnit]) -> tuple[QuantizedUnit, ...]:

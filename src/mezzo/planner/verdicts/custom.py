@@ -7,14 +7,14 @@ from mezzo.common.message_style import setting
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Signature
-from mezzo.tables.policy import Category, Policy, Verdict
+from mezzo.tables.policy import Category, NodeVerdict, Policy
 from mezzo.tables.target import Target
 
 _RULE = "custom-operator"
 _NODES_SHOWN = 3
 
 
-def judge_custom(signature: Signature, policy: Policy, target: Target, low: DType) -> Verdict:
+def judge_custom(signature: Signature, policy: Policy, target: Target, low: DType) -> NodeVerdict:
     """Verdict on a custom operator before options: a policy rule that names it, else the target's
     row, else a denial."""
     key = signature.dialect, signature.op
@@ -24,12 +24,12 @@ def judge_custom(signature: Signature, policy: Policy, target: Target, low: DTyp
     row = target.custom_operator(*key, low)
     if row is not None:
         because = f"{target.name} runs this custom operator in {low} ({row.source})"
-        return Verdict(category=Category.INFER, rule=_RULE, because=because)
+        return NodeVerdict(category=Category.INFER, rule=_RULE, because=because)
     because = "no schema defines it, and nobody says that it runs in other types"
-    return Verdict(category=Category.DENY, rule=_RULE, because=because)
+    return NodeVerdict(category=Category.DENY, rule=_RULE, because=because)
 
 
-def mention_custom(graph: Graph, verdicts: Sequence[Verdict]) -> Iterator[str]:
+def mention_custom(graph: Graph, verdicts: Sequence[NodeVerdict]) -> Iterator[str]:
     """One note per custom operator that stays in FP32 because no rule, target or option names it."""
     names: dict[str, list[str]] = {}
     for node, verdict in zip(graph.nodes, verdicts, strict=True):

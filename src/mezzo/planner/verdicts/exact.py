@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mezzo.analysis.structure import View
+from mezzo.analysis.structure import StructureView
 from mezzo.ir.nodes import Kind, Node, Role
-from mezzo.tables.policy import Category, Policy, Verdict
+from mezzo.tables.policy import Category, NodeVerdict, Policy
 
 if TYPE_CHECKING:
     from mezzo.analysis.fusion.unit import Partition, Unit
 
 
 def lift_exact(
-    view: View, verdicts: list[Verdict], policy: Policy, split: "Partition | None"
+    view: StructureView, verdicts: list[NodeVerdict], policy: Policy, split: "Partition | None"
 ) -> tuple[tuple[int, int], ...]:
     """Lift the denials of operators that a kernel computes in FP32. Returns pairs of nodes that
     must have one level for that."""
@@ -38,7 +38,7 @@ def lift_exact(
     return tuple(pairs)
 
 
-def computed_exactly(view: View, split: "Partition | None") -> Iterator[tuple["Unit", Node]]:
+def computed_exactly(view: StructureView, split: "Partition | None") -> Iterator[tuple["Unit", Node]]:
     """Operators that a kernel of the target computes in FP32 from low-precision inputs, with their
     units."""
     for unit in () if split is None else split.units:
@@ -48,7 +48,7 @@ def computed_exactly(view: View, split: "Partition | None") -> Iterator[tuple["U
                     yield unit, view.graph.nodes[number]
 
 
-def _may_run_low(view: View, verdicts: list[Verdict], producer: Node, node: Node) -> bool:
+def _may_run_low(view: StructureView, verdicts: list[NodeVerdict], producer: Node, node: Node) -> bool:
     """Whether the producer of a node's operand and all users of its results may run low."""
     graph = view.graph
     uses = [use for value in node.outputs if value is not None for use in graph.uses[value]]
@@ -66,6 +66,6 @@ def _may_run_low(view: View, verdicts: list[Verdict], producer: Node, node: Node
     )
 
 
-def _with_lift(verdict: Verdict, because: str) -> Verdict:
+def _with_lift(verdict: NodeVerdict, because: str) -> NodeVerdict:
     assert verdict.lift is not None, "asked for"
     return replace(verdict, lift=replace(verdict.lift, because=because))

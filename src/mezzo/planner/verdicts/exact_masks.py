@@ -4,19 +4,19 @@ and linked nodes."""
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
-from mezzo.analysis.structure import View
+from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.exact_masks import exact_masks, held_together
 from mezzo.contracts.problem import Choice
 from mezzo.ir.nodes import Node
 from mezzo.planner.verdicts.exact import computed_exactly
 from mezzo.tables.facts import Function
-from mezzo.tables.policy import Category, Policy, Verdict
+from mezzo.tables.policy import Category, NodeVerdict, Policy
 
 if TYPE_CHECKING:
     from mezzo.analysis.fusion.unit import Partition
 
 
-def trusted_masks(view: View, policy: Policy, split: "Partition | None") -> frozenset[int]:
+def trusted_masks(view: StructureView, policy: Policy, split: "Partition | None") -> frozenset[int]:
     """Value ids of the mask constants that may run low with all softmaxes they reach. A softmax
     that stays in FP32 for another reason would undo the gain."""
     if not policy.trusts_exact_masks:
@@ -30,7 +30,7 @@ def trusted_masks(view: View, policy: Policy, split: "Partition | None") -> froz
     return exact_masks(view, may_run_low)
 
 
-def bounds_of_masks(view: View, masks: Set[int]) -> Mapping[int, float]:
+def bounds_of_masks(view: StructureView, masks: Set[int]) -> Mapping[int, float]:
     """Clamp bounds of masks past the range: the largest finite value. The sum of two such values
     overflows, as it does in FP32."""
     limit = view.low.max_finite
@@ -38,7 +38,7 @@ def bounds_of_masks(view: View, masks: Set[int]) -> Mapping[int, float]:
 
 
 def agreeing_on_masks(
-    view: View, bounded: Collection[int], verdicts: Sequence[Verdict], choices: Sequence[Choice]
+    view: StructureView, bounded: Collection[int], verdicts: Sequence[NodeVerdict], choices: Sequence[Choice]
 ) -> tuple[tuple[int, int], ...]:
     """Pairs of nodes that must have one level, because a mask clamped for one is clamped for the
     other. Exempt: a denied softmax, which computes in FP32 on low inputs, and nodes required to run

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import assert_never
 
-from mezzo.analysis.structure import KEPT_ANYWAY, View, rules_of, structure_rules
+from mezzo.analysis.structure import KEPT_ANYWAY, StructureView, rules_of, structure_rules
 from mezzo.analysis.structure.estimated import ESTIMATED, notes_of
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
@@ -14,15 +14,15 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Signature, port_of
 from mezzo.plugins.discovery import op_facts
-from mezzo.tables.policy import Category, Evidence, Finding, Lift, Lifting, NamedFinding, Policy, Verdict
+from mezzo.tables.policy import Category, Evidence, Finding, Lift, Lifting, NamedFinding, NodeVerdict, Policy
 
 
 def lift_rules(
-    graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType, lifted: Mapping[str, Evidence]
+    graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: DType, lifted: Mapping[str, Evidence]
 ) -> None:
     """Judge the nodes whose measured values fit, without the policy rules that ranges can lift.
     `lifted`: evidence by node name."""
-    by_signature: dict[Signature, Verdict] = {}
+    by_signature: dict[Signature, NodeVerdict] = {}
     for name, evidence in lifted.items():
         node = graph.nodes[graph.by_name[name]] if name in graph.by_name else None
         if node is None or not evidence.fits or node.kind is not Kind.OP or node.signature.dtype is None:
@@ -36,7 +36,9 @@ def lift_rules(
             verdicts[node.id] = replace(verdict, lift=replace(verdict.lift, because=evidence.because))
 
 
-def deny_suspected(view: View, verdicts: list[Verdict], policy: Policy, lifted: Mapping[str, Evidence]) -> None:
+def deny_suspected(
+    view: StructureView, verdicts: list[NodeVerdict], policy: Policy, lifted: Mapping[str, Evidence]
+) -> None:
     """Deny nodes by structure rules, except where data lifts the finding. `lifted`: evidence by
     node name.
 
@@ -54,7 +56,7 @@ def deny_suspected(view: View, verdicts: list[Verdict], policy: Policy, lifted: 
 
 
 def _deny(
-    graph: Graph, verdicts: list[Verdict], structural: Set[str], finding: Finding, lifting: Lifting,
+    graph: Graph, verdicts: list[NodeVerdict], structural: Set[str], finding: Finding, lifting: Lifting,
     lifted: Mapping[str, Evidence],
 ) -> None:  # fmt: skip
     """Deny the node of a finding. The first finding wins and overrides the operator's own rule."""
@@ -63,7 +65,7 @@ def _deny(
         return
     evidence = lifted.get(node.name)
     if evidence is None or not _lifts(lifting, evidence):
-        verdicts[finding.node] = Verdict(
+        verdicts[finding.node] = NodeVerdict(
             category=Category.DENY, rule=finding.rule, because=finding.because, cause=finding.cause
         )
     elif current.lift is None and current.category is not Category.DENY:
@@ -83,7 +85,7 @@ def _lifts(lifting: Lifting, evidence: Evidence) -> bool:
             assert_never(lifting)
 
 
-def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFinding], low: DType) -> None:
+def deny_measured(graph: Graph, verdicts: list[NodeVerdict], found: Sequence[NamedFinding], low: DType) -> None:
     """Deny nodes that failed in `low` on data. These findings name values, so they override all
     rules."""
     for finding in found:
@@ -92,7 +94,9 @@ def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFi
         number = graph.by_name.get(finding.node)
         if number is not None and graph.nodes[number].signature.dtype is not None:
             cause = None if finding.cause is None else graph.by_name.get(finding.cause)
-            verdicts[number] = Verdict(category=Category.DENY, rule=finding.rule, because=finding.because, cause=cause)
+            verdicts[number] = NodeVerdict(
+                category=Category.DENY, rule=finding.rule, because=finding.because, cause=cause
+            )
 
 
 def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> None:
@@ -106,7 +110,7 @@ def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> N
             )
 
 
-def notes_on_estimates(view: View, policy: Policy) -> tuple[str, ...]:
+def notes_on_estimates(view: StructureView, policy: Policy) -> tuple[str, ...]:
     """Notes on the assumptions behind a policy's estimated findings."""
     if policy.findings is not None and not policy.findings & ESTIMATED:
         return ()

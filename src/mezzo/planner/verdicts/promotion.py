@@ -12,9 +12,9 @@ from mezzo.ir.components import parts
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.tables.facts import Cost, OpFacts
-from mezzo.tables.policy import GRANTED, Category, Verdict
+from mezzo.tables.policy import GRANTED, Category, NodeVerdict
 
-UNTROUBLED = Verdict(
+UNTROUBLED = NodeVerdict(
     category=Category.ALLOW,
     rule="untroubled",
     because="nothing in this region needs f32, and low was asked for",
@@ -26,7 +26,7 @@ UNTROUBLED = Verdict(
 def untroubled(
     graph: Graph,
     rows: Sequence[OpFacts | None],
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[NodeVerdict],
     choices: Sequence[Choice],
     low: DType,
 ) -> list[int]:

@@ -12,7 +12,7 @@ from mezzo.ir.nodes import Kind
 from mezzo.ir.selectors import ByRegion, Site, Tier
 from mezzo.plugins.discovery import op_facts
 from mezzo.tables.ops import known_operators
-from mezzo.tables.policy import Missing, Policy, Verdict
+from mezzo.tables.policy import Missing, NodeVerdict, Policy
 from mezzo.tables.policy_function import ask
 
 _NAMES_SHOWN = 3
@@ -51,7 +51,7 @@ def patterns_near(graph: Graph, pattern: str) -> tuple[str, ...]:
     return tuple(named[name] for name in nearest(word, named, 1))
 
 
-def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType, tier: Tier) -> set[int]:
+def apply_rules(graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: DType, tier: Tier) -> set[int]:
     """Apply the single-node rules of one tier; the first rule that selects a node decides. Returns
     the ids of rules that selected a node."""
     rules = policy.local_rules(tier)
@@ -75,7 +75,7 @@ def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DTyp
     return selected
 
 
-def apply_function(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType) -> None:
+def apply_function(graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: DType) -> None:
     """Apply the policy's function to every operator with floats; its verdicts override all rules.
 
     Raises InputError: the function fails, or returns no verdict."""
@@ -104,7 +104,7 @@ def mention_idle(graph: Graph, policy: Policy, selected: Set[int]) -> Iterator[s
             yield f"policy {policy.name!r}: {rule.name!r} selects no node of this model ({conditions})"
 
 
-def mention_missing(graph: Graph, verdicts: Sequence[Verdict], policy: Policy) -> Iterator[str]:
+def mention_missing(graph: Graph, verdicts: Sequence[NodeVerdict], policy: Policy) -> Iterator[str]:
     """A note on operators without a rule, as the policy's `missing` says.
 
     Raises InputError: there are some, and `missing` is "error"."""

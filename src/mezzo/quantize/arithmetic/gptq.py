@@ -15,7 +15,7 @@ import numpy as np
 from mezzo.contracts.calibrator import Grid
 from mezzo.formats.quantization import Quantization
 from mezzo.quantize.arithmetic.arithmetic import laid
-from mezzo.quantize.arithmetic.products import Doubles, Floats, Moments, Product
+from mezzo.quantize.arithmetic.products import Doubles, Floats, InputMoments, Product
 
 # Damping: noise added to the inputs, as a fraction of their mean square, so that few samples are
 # not overfitted.
@@ -31,7 +31,9 @@ _SMALL = 64
 _PARTS = tuple(1 - number / 50 for number in range(21))
 
 
-def weighted_scales(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: Moments) -> Quantization:
+def weighted_scales(
+    weights: Floats, how: Quantization, grid: Grid, product: Product, moments: InputMoments
+) -> Quantization:
     """Scales with the least squared rounding error, each weight's error weighted by the mean square
     of its input; the largest weights may be clipped. No slice has a larger error than with the
     given scales.
@@ -71,7 +73,7 @@ def _best_parts(weights: Floats, scales: Floats, importance: Floats, grid: Grid)
     return parts
 
 
-def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: Moments) -> bytes:
+def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: InputMoments) -> bytes:
     """GPTQ rounding: the weights to round to the other neighbour, as bits for
     `Quantization.turned`.
     """
@@ -139,7 +141,7 @@ def _inverse_of_upper(factor: Doubles) -> Doubles:
     return inverse
 
 
-def _diagonal(moments: Moments, summed: int) -> Doubles:
+def _diagonal(moments: InputMoments, summed: int) -> Doubles:
     """Mean squares of the inputs, [groups, inputs]."""
     assert moments.sums is not None, "rows were seen"
     diagonal = np.diagonal(moments.sums, axis1=2, axis2=3).reshape(len(moments.sums), -1)[:, :summed]

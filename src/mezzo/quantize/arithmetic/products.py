@@ -76,7 +76,7 @@ Product = Matrix | Convolution
 
 
 @dataclass(slots=True)
-class Moments:
+class InputMoments:
     """Second moments of a layer's inputs, accumulated over rows: [groups, blocks, block, block].
 
     More inputs than `block` are split into blocks, and moments across blocks are omitted.

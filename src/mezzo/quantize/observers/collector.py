@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mezzo.common.errors import InputError
 from mezzo.contracts.calibrator import Summary
 from mezzo.quantize.observers.state import dump_state, load_state
-from mezzo.quantize.observers.tally import Tally, by_slice
+from mezzo.quantize.observers.tally import StatisticsTally, by_slice
 
 Array = npt.NDArray[Any]
 
@@ -34,7 +34,7 @@ class Collector:
         """
         assert most_sampled is None or most_sampled > 0, "a sample has numbers"
         self._most_sampled = most_sampled
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, StatisticsTally] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class Collector:
         tally = self._tallies.get(name)
         if tally is None:
             half = TENSOR_BINS if axis is None else SLICE_BINS
-            tally = self._tallies[name] = Tally.empty(axis, slices, half)
+            tally = self._tallies[name] = StatisticsTally.empty(axis, slices, half)
         self._check_alike(name, tally, axis, slices)
         tally.add(by_slice(array, axis), self._most_sampled)
 
@@ -75,7 +75,7 @@ class Collector:
                 self._check_alike(name, self._tallies[name], tally.axis, tally.slices)
         for name, tally in other._tallies.items():
             if name not in self._tallies:
-                self._tallies[name] = Tally.empty(tally.axis, tally.slices, tally.histogram.half)
+                self._tallies[name] = StatisticsTally.empty(tally.axis, tally.slices, tally.histogram.half)
             self._tallies[name].merge(tally)
 
     def summary(self, name: str) -> Summary:
@@ -104,7 +104,7 @@ class Collector:
         return collector
 
     @staticmethod
-    def _check_alike(name: str, tally: Tally, axis: int | None, slices: int) -> None:
+    def _check_alike(name: str, tally: StatisticsTally, axis: int | None, slices: int) -> None:
         if (tally.axis, tally.slices) != (axis, slices):
             raise InputError(
                 f"value {name!r} had {_spell(tally.axis, tally.slices)} and now has {_spell(axis, slices)}; "

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from mezzo.common.errors import InputError
 from mezzo.io.documents import parse_json
 from mezzo.quantize.observers.histogram import Histogram, Ints
-from mezzo.quantize.observers.tally import Tally
+from mezzo.quantize.observers.tally import StatisticsTally
 
 Array = npt.NDArray[Any]
 
@@ -23,7 +23,7 @@ _MOST_BINS = 1 << 28
 _EXPONENTS = (-126, 127)
 
 
-def dump_state(tallies: Mapping[str, Tally], most_sampled: int | None) -> dict[str, Array]:
+def dump_state(tallies: Mapping[str, StatisticsTally], most_sampled: int | None) -> dict[str, Array]:
     """The arrays of a collector's state."""
     values = [[name, tally.axis, tally.slices, tally.histogram.half] for name, tally in tallies.items()]
     about = {"version": _VERSION, "most_sampled": most_sampled, "values": values}
@@ -39,7 +39,7 @@ def dump_state(tallies: Mapping[str, Tally], most_sampled: int | None) -> dict[s
     return state
 
 
-def load_state(state: Mapping[str, Array], where: str) -> tuple[dict[str, Tally], int | None]:
+def load_state(state: Mapping[str, Array], where: str) -> tuple[dict[str, StatisticsTally], int | None]:
     """Restore a state. `where`: its origin, for messages. Raises InputError: damaged."""
     try:
         about = parse_json(state[_ABOUT].astype(np.uint8).tobytes())
@@ -53,7 +53,7 @@ def load_state(state: Mapping[str, Array], where: str) -> tuple[dict[str, Tally]
         raise InputError(f"{where}: holds no calibration of this version, or a damaged one; {remedy}") from error
 
 
-def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str, Array]) -> dict[str, Tally]:
+def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str, Array]) -> dict[str, StatisticsTally]:
     """Raises ValueError and the errors of indexing if arrays do not match."""
     for _, axis, slices, half in values:
         _require(axis is None or axis >= 0)
@@ -67,7 +67,7 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
     exponents = columns["exponents"]
     _require(bool(((exponents >= _EXPONENTS[0]) & (exponents <= _EXPONENTS[1])).all()))
     bins = _bins(state, sum(sizes))
-    tallies, slice_at, bin_at = dict[str, Tally](), 0, 0
+    tallies, slice_at, bin_at = dict[str, StatisticsTally](), 0, 0
     for (name, axis, slices, half), size in zip(values, sizes, strict=True):
         fields = {column: array[slice_at : slice_at + slices].copy() for column, array in columns.items()}
         # Not copied: a copy would allocate memory for empty bins.
@@ -77,7 +77,7 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
             zeros=fields["zeros"], samples=fields["samples"],
         )  # fmt: skip
         _require(bool((counts[:, half] >= fields["zeros"]).all()))
-        tallies[name] = Tally(
+        tallies[name] = StatisticsTally(
             axis=axis, count=fields["count"], nans=fields["nans"], infinities=fields["infinities"],
             lowest=fields["lowest"], highest=fields["highest"], histogram=histogram,
         )  # fmt: skip
@@ -85,7 +85,7 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
     return tallies
 
 
-def _columns(tally: Tally) -> Mapping[str, Array]:
+def _columns(tally: StatisticsTally) -> Mapping[str, Array]:
     return {
         "count": tally.count, "nans": tally.nans, "infinities": tally.infinities, "lowest": tally.lowest,
         "highest": tally.highest, "zeros": tally.histogram.zeros, "samples": tally.histogram.samples,

@@ -13,7 +13,7 @@ from mezzo.quantize.observers.sampling import AT_ONCE, sampling_step, split_samp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class StatisticsTally:
     """Statistics of a tensor's slices along `axis`, or of the whole tensor if None. Updated in
     place.
 
@@ -30,10 +30,10 @@ class Tally:
     histogram: Histogram
 
     @staticmethod
-    def empty(axis: int | None, slices: int, half: int) -> "Tally":
+    def empty(axis: int | None, slices: int, half: int) -> "StatisticsTally":
         """Statistics of no elements."""
         count, nans, infinities = np.zeros((3, slices), np.int64)
-        return Tally(
+        return StatisticsTally(
             axis=axis, count=count, nans=nans, infinities=infinities, lowest=np.full(slices, np.inf),
             highest=np.full(slices, -np.inf), histogram=Histogram.empty(slices, half),
         )  # fmt: skip
@@ -87,7 +87,7 @@ class Tally:
             is_finite = np.isfinite(sample)
             self.histogram.add_rows(np.where(is_finite, sample, np.float32(0)), is_finite, step)
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "StatisticsTally") -> None:
         """Add another tally's statistics; that one is unchanged."""
         for own, its in ((self.count, other.count), (self.nans, other.nans), (self.infinities, other.infinities)):
             own += its

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Settings = Iterable[tuple[str, str]]
 
 
-class Summary(Protocol):
+class SummaryLike(Protocol):
     """The fields of a conversion's summary that reports use."""
 
     @property
@@ -61,7 +61,7 @@ def describe_conversion(
     source: str,
     result: str,
     plan: Plan,
-    summary: Summary,
+    summary: SummaryLike,
     measured: "Measured | None" = None,
     *,
     settings: Settings = (),
@@ -81,7 +81,7 @@ def describe_tuning(
     source: str,
     result: str,
     plan: Plan,
-    summary: Summary,
+    summary: SummaryLike,
     measured: "Measured",
     *,
     settings: Settings = (),
@@ -198,7 +198,7 @@ def _account(command: str, content: Mapping[str, object], machine: "Machine | No
     return document("account", {**sections_by_name, **content, "notes": unique_notes})
 
 
-def _describe_decisions(source: str, result: str, plan: Plan, summary: Summary, settings: Settings) -> Document:
+def _describe_decisions(source: str, result: str, plan: Plan, summary: SummaryLike, settings: Settings) -> Document:
     """Sections from a plan and a written model."""
     return {
         "models": [

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from mezzo.formats.dtypes import DType
 
 if TYPE_CHECKING:
-    from mezzo.report.views.outline import Counts, Outline, OutlinedPlan
+    from mezzo.report.views.outline import Outline, OutlinedPlan, PlanCounts
 
 Document = dict[str, object]
 
@@ -58,7 +58,7 @@ def _describe_plan(plan: "OutlinedPlan") -> Document:
     }
 
 
-def _describe_counts(counts: "Counts") -> Document:
+def _describe_counts(counts: "PlanCounts") -> Document:
     return {**counts._asdict(), "to_least": None if counts.to_least is None else float(f"{counts.to_least:.9g}")}
 
 

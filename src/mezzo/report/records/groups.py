@@ -10,7 +10,7 @@ from mezzo.report.layout.numbers import spell_count
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class HighNodeGroup:
     """Nodes that one rule kept high. `reasons` are the distinct sentences, in node order."""
 
     rule: str
@@ -54,14 +54,14 @@ def count_casts(plan: Plan) -> int:
     return sum(isinstance(edit, AddCast) for edit in plan.edits)
 
 
-def group_high_nodes(plan: Plan) -> tuple[Group, ...]:
+def group_high_nodes(plan: Plan) -> tuple[HighNodeGroup, ...]:
     """Operators that stay high, grouped by rule, the largest group first."""
     by_rule: dict[str, list[PlannedNode]] = {}
     for node in plan.nodes:
         if is_operator(node) and node.precision.compute is plan.high:
             by_rule.setdefault(node.rule, []).append(node)
     groups = [
-        Group(rule, tuple(nodes), tuple(dict.fromkeys(node.because for node in nodes)))
+        HighNodeGroup(rule, tuple(nodes), tuple(dict.fromkeys(node.because for node in nodes)))
         for rule, nodes in by_rule.items()
     ]
     return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.rule)))

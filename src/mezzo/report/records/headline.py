@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mezzo.common.machine import Machine
 
 
-class Standing(enum.Enum):
+class ResultStanding(enum.Enum):
     """The verdict on a result."""
 
     UNJUDGED = "not judged"
@@ -41,7 +41,7 @@ class Move(enum.Enum):
     EXPLAIN = "ask why a node runs in what it runs in"
 
 
-class Step(NamedTuple):
+class NextCommand(NamedTuple):
     """A command to copy, and its purpose."""
 
     command: str
@@ -65,15 +65,15 @@ class Headline:
     """
 
     title: str
-    standing: Standing
+    standing: ResultStanding
     verdict: str
     risk: str
     gains: tuple[str, ...]
     is_faster: bool | None
     aim: Aim
-    step: Step | None = None
+    step: NextCommand | None = None
 
-    def with_step(self, step: Step | None) -> "Headline":
+    def with_step(self, step: NextCommand | None) -> "Headline":
         """A copy with the next step as a command."""
         return replace(self, step=step)
 

@@ -13,14 +13,14 @@ from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.float_products import tell_float_products
 from mezzo.report.records.groups import choose_example, count_casts, count_precisions, group_high_nodes, spell_apart
-from mezzo.report.records.headline import Aim, Headline, Move, Speed, Standing, expect_speed, tell_sizes
+from mezzo.report.records.headline import Aim, Headline, Move, ResultStanding, Speed, expect_speed, tell_sizes
 from mezzo.report.records.trust import error_of, judge, risk_of, risk_on_data, spell_bound, spell_samples
 from mezzo.report.text.measured.comparison import bounds_errors
 
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine
     from mezzo.numerics.measures import Comparison, Measured
-    from mezzo.report.records.account import Summary
+    from mezzo.report.records.account import SummaryLike
     from mezzo.report.text.folder import File, Folder
 
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
@@ -40,7 +40,7 @@ def head_plan(source: str, plan: Plan, machine: "Machine", better: Alternative |
         aim = _retarget(better)
     return Headline(
         title=f"plan of {clean(source)}{_wanted(plan)}",
-        standing=Standing.UNJUDGED,
+        standing=ResultStanding.UNJUDGED,
         verdict=f"planned, nothing written: {_count_nodes(plan)}, {spell_count(count_casts(plan), 'cast')}",
         risk=_asked_for(plan) or _UNMEASURED,
         gains=(*_chosen(plan), *_held_back(plan), speed.sentence, *tell_float_products(plan), *_instead(speed, better)),
@@ -53,7 +53,7 @@ def head_conversion(
     source: str,
     result: str,
     plan: Plan,
-    summary: "Summary",
+    summary: "SummaryLike",
     measured: "Measured | None",
     machine: "Machine",
     better: Alternative | None = None,
@@ -63,23 +63,23 @@ def head_conversion(
     comparison = None if measured is None else measured.comparison
     on_runtime = _wrong_on_runtime(measured)
     if on_runtime is not None and (comparison is None or not comparison.is_wrong):
-        standing, verdict = Standing.WRONG, on_runtime
+        standing, verdict = ResultStanding.WRONG, on_runtime
         risk, aim = "emulated, the same file is right: another version of the runtime may be", Aim(Move.TUNE)
         if comparison is None:
             risk = "the result was written all the same: it is not fit for use there"
     elif comparison is None:
-        standing, verdict = Standing.UNJUDGED, f"written, not judged: {_count_nodes(plan)}"
+        standing, verdict = ResultStanding.UNJUDGED, f"written, not judged: {_count_nodes(plan)}"
         risk = _asked_for(plan) or _UNMEASURED
         aim = Aim(Move.JUDGE) if _runs_low(plan) else _explain(plan)
     else:
         assert measured is not None, "a comparison was measured"
         standing, verdict = judge(comparison)
-        if standing is Standing.RIGHT and not measured.shares_data:
+        if standing is ResultStanding.RIGHT and not measured.shares_data:
             verdict = f"{verdict}, held back"
         risk = risk_on_data(comparison, plan, measured)
         in_doubt = _open_on_runtime(measured)
-        if standing is Standing.RIGHT and in_doubt is not None:
-            standing, risk, verdict = Standing.OPEN, f"emulated, the same file is {verdict}", in_doubt
+        if standing is ResultStanding.RIGHT and in_doubt is not None:
+            standing, risk, verdict = ResultStanding.OPEN, f"emulated, the same file is {verdict}", in_doubt
         aim = _after_judging(standing, comparison, plan, speed, better)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
@@ -96,7 +96,7 @@ def head_tuning(
     source: str,
     result: str,
     plan: Plan,
-    summary: "Summary",
+    summary: "SummaryLike",
     measured: "Measured",
     machine: "Machine",
     better: Alternative | None = None,
@@ -106,25 +106,25 @@ def head_tuning(
     assert search is not None and comparison is not None, "a search ends with a check"
     speed = _measured_speed(measured, plan, machine) or _speed_of(plan, machine, _why_not(measured))
     standing, verdict = judge(comparison)
-    if standing is Standing.OPEN and search.is_within_budget:  # a search's budget is on the estimate
-        standing = Standing.RIGHT if comparison.data.seed is None else Standing.UNREFUTED
+    if standing is ResultStanding.OPEN and search.is_within_budget:  # a search's budget is on the estimate
+        standing = ResultStanding.RIGHT if comparison.data.seed is None else ResultStanding.UNREFUTED
         error, bound = error_of(comparison), spell_bound(comparison.verdict)
         verdict = f"{standing.value}: {error} within bound {bound}{spell_samples(comparison)}"
     unseen = "" if search.held_out_error is None else ", which tuning never saw"
     risk = risk_on_data(comparison, plan, measured)
-    if search.unknown and standing is not Standing.WRONG:  # also of the search data
-        standing, verdict, unseen = Standing.OPEN, f"cannot tell: {clean(search.unknown[0])}", ""
+    if search.unknown and standing is not ResultStanding.WRONG:  # also of the search data
+        standing, verdict, unseen = ResultStanding.OPEN, f"cannot tell: {clean(search.unknown[0])}", ""
         risk = "nobody knows whether the budget holds: this data does not show it"
-    if search.held_out_error is None and standing is Standing.RIGHT:
+    if search.held_out_error is None and standing is ResultStanding.RIGHT:
         risk = "judged on the data it was tuned on: other data may be worse"
     aim = Aim(Move.JUDGE)
-    if standing is Standing.WRONG and math.isfinite(comparison.verdict.error.estimate):
+    if standing is ResultStanding.WRONG and math.isfinite(comparison.verdict.error.estimate):
         aim = _loosen(comparison, plan)
-    elif standing is Standing.OPEN:
+    elif standing is ResultStanding.OPEN:
         aim = Aim(Move.MEASURE)
     elif not _runs_low(plan):
         aim = _allow_more(measured) or _explain(plan)
-    elif standing is Standing.UNREFUTED:
+    elif standing is ResultStanding.UNREFUTED:
         aim = Aim(Move.JUDGE_ON_OWN_DATA)
     elif speed.is_faster is False and _runs_low(plan):
         aim = _retarget(better)
@@ -146,11 +146,11 @@ def head_comparison(reference: str, model: str, comparison: "Comparison", machin
     if comparison.target is not None:
         speed = expect_speed(comparison.gain, clean(comparison.target), machine)
     moves = {
-        Standing.RIGHT: Move.MEASURE,
-        Standing.UNREFUTED: Move.JUDGE_ON_OWN_DATA,
-        Standing.WRONG: Move.TUNE,
-        Standing.OPEN: Move.MEASURE,
-        Standing.UNJUDGED: Move.MEASURE,
+        ResultStanding.RIGHT: Move.MEASURE,
+        ResultStanding.UNREFUTED: Move.JUDGE_ON_OWN_DATA,
+        ResultStanding.WRONG: Move.TUNE,
+        ResultStanding.OPEN: Move.MEASURE,
+        ResultStanding.UNJUDGED: Move.MEASURE,
     }
     size = (tell_sizes(*comparison.sizes_bytes),) if comparison.sizes_bytes else ()
     return Headline(
@@ -160,7 +160,7 @@ def head_comparison(reference: str, model: str, comparison: "Comparison", machin
         risk=risk_of(comparison),
         gains=(*size, speed.sentence),
         is_faster=speed.is_faster,
-        aim=Aim(moves[standing], _format_words(comparison) if standing is Standing.WRONG else {}),
+        aim=Aim(moves[standing], _format_words(comparison) if standing is ResultStanding.WRONG else {}),
     )
 
 
@@ -251,7 +251,7 @@ def _measured_speed(measured: "Measured | None", plan: Plan, machine: "Machine")
     return Speed(f"{text}: {result.speed.estimate:.2f} times as fast ({ends})", result.speed.low > 1.0)
 
 
-def _gains(plan: Plan, summary: "Summary", speed: Speed, better: Alternative | None) -> tuple[str, ...]:
+def _gains(plan: Plan, summary: "SummaryLike", speed: Speed, better: Alternative | None) -> tuple[str, ...]:
     sizes = tell_sizes(summary.size_before_bytes, summary.size_after_bytes)
     return (
         *_chosen(plan),
@@ -295,14 +295,14 @@ def _asked_for(plan: Plan) -> str | None:
 
 
 def _after_judging(
-    standing: Standing, comparison: "Comparison", plan: Plan, speed: Speed, better: Alternative | None
+    standing: ResultStanding, comparison: "Comparison", plan: Plan, speed: Speed, better: Alternative | None
 ) -> Aim:
     """The next step for a result with a verdict."""
-    if standing is Standing.WRONG:
+    if standing is ResultStanding.WRONG:
         return Aim(Move.TUNE)
-    if standing is Standing.OPEN:
+    if standing is ResultStanding.OPEN:
         return Aim(Move.MEASURE)
-    if standing is Standing.UNREFUTED:
+    if standing is ResultStanding.UNREFUTED:
         return Aim(Move.JUDGE_ON_OWN_DATA)
     if speed.is_faster is False and _runs_low(plan):
         return _retarget(better)
@@ -369,12 +369,12 @@ def head_folder(
     speed = next((candidate for candidate in speeds if candidate.is_faster is not False), speeds[0])
     models = spell_count(len(results), "model")
     if worst is None:
-        standing, verdict, risk = Standing.UNJUDGED, f"written, not judged: {models}", _UNMEASURED
+        standing, verdict, risk = ResultStanding.UNJUDGED, f"written, not judged: {models}", _UNMEASURED
         aim = Aim(Move.JUDGE)
     else:
         standing, text = judge(worst[1])
         verdict = text if len(results) == 1 else f"{text}, the worst of {len(checks)} checked: {clean(worst[0])}"
-        risk, aim = risk_of(worst[1]), Aim(Move.TUNE if standing is Standing.WRONG else Move.JUDGE)
+        risk, aim = risk_of(worst[1]), Aim(Move.TUNE if standing is ResultStanding.WRONG else Move.JUDGE)
         if len(checks) < len(results):
             risk = f"{len(results) - len(checks)} of {models} had no data and were not judged"
     before, after = (sum(sizes) for sizes in zip(*((m.summary.size_before_bytes, m.summary.size_after_bytes)

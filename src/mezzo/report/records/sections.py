@@ -15,7 +15,7 @@ from mezzo.report.text.measured.comparison import where_error_begins
 
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine
-    from mezzo.common.memory import Memory
+    from mezzo.common.memory import MemoryLimit
     from mezzo.contracts.plans import Accumulation
     from mezzo.numerics.measures import (
         Comparison,
@@ -306,7 +306,7 @@ def describe_runtime(check: "RuntimeCheck") -> Document:
     }
 
 
-def describe_memory(held: "Memory") -> Document | None:
+def describe_memory(held: "MemoryLimit") -> Document | None:
     """The memory bound and its effect; None if there was no bound and the model was not split."""
     if not held.is_asked and not held.segments:
         return None

@@ -8,7 +8,7 @@ from mezzo.formats.dtypes import FORMATS
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count, spell_error, spell_number, spell_share
 from mezzo.report.records.groups import is_operator
-from mezzo.report.records.headline import Standing
+from mezzo.report.records.headline import ResultStanding
 from mezzo.report.text.measured.comparison import bounds_errors, find_beginning
 
 if TYPE_CHECKING:
@@ -22,25 +22,25 @@ _SHARED = "judged on the data that decided: other data may be worse"
 _RANDOM = "random inputs prove little: real ones are correlated and have outliers"
 
 
-def judge(comparison: "Comparison") -> tuple[Standing, str]:
+def judge(comparison: "Comparison") -> tuple[ResultStanding, str]:
     """The verdict of a comparison, and a sentence with its numbers."""
     verdict, is_random = comparison.verdict, comparison.data.seed is not None
     error, bound, samples = error_of(comparison), spell_bound(verdict), spell_samples(comparison)
     match verdict.ruling.value:
         case "same" if is_random:
-            return Standing.UNREFUTED, f"not refuted: {error} within bound {bound}{samples}"
+            return ResultStanding.UNREFUTED, f"not refuted: {error} within bound {bound}{samples}"
         case "same":
-            return Standing.RIGHT, f"right: {error} within bound {bound}{samples}"
+            return ResultStanding.RIGHT, f"right: {error} within bound {bound}{samples}"
         case "different" if any(output.fault for output in comparison.outputs):
-            return Standing.WRONG, f"wrong: {clean(verdict.because)}"
+            return ResultStanding.WRONG, f"wrong: {clean(verdict.because)}"
         case "different":
-            return Standing.WRONG, f"wrong: {error} past bound {bound}{samples}"
+            return ResultStanding.WRONG, f"wrong: {error} past bound {bound}{samples}"
         case "undecided":
             high = verdict.error.high
             more = f"but may be {spell_error(high)}" if math.isfinite(high) else "too few to tell of others"
-            return Standing.OPEN, f"undecided: {error} within bound {bound}{samples}, {more}"
+            return ResultStanding.OPEN, f"undecided: {error} within bound {bound}{samples}, {more}"
         case _:
-            return Standing.OPEN, f"cannot tell: {clean(verdict.because)}"
+            return ResultStanding.OPEN, f"cannot tell: {clean(verdict.because)}"
 
 
 def risk_of(comparison: "Comparison") -> str:

@@ -17,7 +17,7 @@ from mezzo.tables.facts import OpFacts
 from mezzo.tables.policy import Policy, Rule
 from mezzo.tables.quantized_kernels import Bias, Operand, QuantizedKernel
 from mezzo.tables.rows import EVERY_VERSION
-from mezzo.tables.target import Listing, Refusal, Target
+from mezzo.tables.target import KernelListing, Refusal, Target
 
 Row = tuple[str, OpFacts]  # dialect and facts
 Origins = Mapping[str, Origin]  # by name
@@ -58,7 +58,7 @@ def report_strategies(layout: Layout, strategies: Mapping[str, str], origins: Or
     return [table]
 
 
-class StrategyRow(Protocol):
+class StrategyRowLike(Protocol):
     """The fields of a strategy's row that a report uses."""
 
     @property
@@ -79,7 +79,7 @@ class StrategyRow(Protocol):
     def by_format(self) -> Mapping[DType, int]: ...
 
 
-def report_strategy_rows(layout: Layout, model: str, rows: Sequence[StrategyRow]) -> list[RenderableType]:
+def report_strategy_rows(layout: Layout, model: str, rows: Sequence[StrategyRowLike]) -> list[RenderableType]:
     """Counts of each strategy for a model, by format if there are several."""
     formats = [*rows[0].by_format] if rows and len(rows[0].by_format) > 1 else []
     numbers = ("low nodes", *(f"in {dtype}" for dtype in formats), "casts", "bytes cast", "cost", "to least")
@@ -196,7 +196,7 @@ def _spell_followers(kernel: QuantizedKernel) -> str:
     return "; ".join([*([names] if names else []), *limits])
 
 
-def _spell_listing(listing: Listing) -> str:
+def _spell_listing(listing: KernelListing) -> str:
     by_dialect: dict[str, list[str]] = {}
     for kernel in listing.kernels:
         versions = "" if kernel.versions == EVERY_VERSION else f" {_spell_versions(kernel.versions)}"

@@ -25,7 +25,7 @@ _KINDS = {
 _ASSUMED = " Estimated from what inputs are taken to hold, which 'mezzo plan' notes and --assume changes; not measured."
 
 
-class Unit(Protocol):
+class UnitLike(Protocol):
     """The fields of a fused unit that an explanation uses."""
 
     @property
@@ -39,7 +39,7 @@ class Unit(Protocol):
 def report_chain(
     chain: Sequence[PlannedNode],
     lows: Sequence[DType],
-    unit: Unit | None = None,
+    unit: UnitLike | None = None,
     target: str = "",
     precisions: Mapping[str, DType] | None = None,
 ) -> list[RenderableType]:
@@ -140,7 +140,9 @@ def _sums(node: PlannedNode) -> list[RenderableType]:
     return [indented(f"{text}.")]
 
 
-def _kernel(node: PlannedNode, unit: Unit | None, target: str, precisions: Mapping[str, DType]) -> list[RenderableType]:
+def _kernel(
+    node: PlannedNode, unit: UnitLike | None, target: str, precisions: Mapping[str, DType]
+) -> list[RenderableType]:
     """The nodes that a target fuses with a node, and whether their precisions prevent that."""
     fused_with = [] if unit is None else [name for name, _ in unit.nodes if name != node.name]
     if unit is None or not fused_with:

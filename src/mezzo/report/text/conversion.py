@@ -16,9 +16,9 @@ from mezzo.plugins.discovery import version_word
 from mezzo.report.layout.layout import Command, Layout, blank, heading, indented, report_unknown
 from mezzo.report.layout.names import clean, join_or, join_some, spell_precision
 from mezzo.report.layout.numbers import spell_count, spell_data
-from mezzo.report.records.account import Summary
+from mezzo.report.records.account import SummaryLike
 from mezzo.report.records.groups import (
-    Group,
+    HighNodeGroup,
     count_before,
     count_casts,
     count_precisions,
@@ -38,7 +38,7 @@ _UNSAID = {(name, usual) for name, usual in usual_settings().items() if usual is
 
 
 def report_conversion(
-    layout: Layout, source: str, result: str, plan: Plan, summary: Summary, measured: "Measured | None" = None
+    layout: Layout, source: str, result: str, plan: Plan, summary: SummaryLike, measured: "Measured | None" = None
 ) -> list[RenderableType]:
     """A conversion with its evaluation on data, if there was any; without next steps."""
     title = heading(f"{clean(source)} -> {clean(result)}")
@@ -51,7 +51,7 @@ def report_conversion(
     return parts + report_notes(tuple(dict.fromkeys(notes)))
 
 
-def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableType:
+def report_counts(layout: Layout, plan: Plan, summary: SummaryLike) -> RenderableType:
     """Numbers of a model before and after."""
     table = layout.make_table("", "before", "after", right=("before", "after"))
     before = count_before(plan)
@@ -167,7 +167,7 @@ def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
     return [blank(), heading(f"{count} of {total} nodes {verb} in {plan.high}"), table]
 
 
-def _explain_group(group: Group) -> Stack:
+def _explain_group(group: HighNodeGroup) -> Stack:
     """One reason and a few names if all nodes share it, else a few nodes with their reasons."""
     if len(group.reasons) == 1:
         names = join_some((node.name for node in group.nodes), _NAMES_SHOWN)

@@ -15,7 +15,7 @@ from mezzo.report.records.documents import Document, document
 from mezzo.tables.target import Gain, Target
 
 if TYPE_CHECKING:
-    from mezzo.onnx.doctor.findings import Check, Diagnosis, Found
+    from mezzo.onnx.doctor.findings import Check, Diagnosis, FoundPackage
 
 _STYLES = {"works": "green", "missing": "yellow", "broken": "red", "unsupported": "red"}
 
@@ -104,7 +104,7 @@ def _spell_machine(diagnosis: "Diagnosis") -> list[str]:
     ]
 
 
-def _tabulate_packages(layout: Layout, packages: "Sequence[Found]") -> RenderableType:
+def _tabulate_packages(layout: Layout, packages: "Sequence[FoundPackage]") -> RenderableType:
     table = layout.make_table("package", "version", "state", "", fixed=("package", "version", "state"))
     for package in packages:
         state = package.state.value
@@ -126,7 +126,7 @@ def _tabulate_checks(layout: Layout, checks: "Sequence[Check]") -> RenderableTyp
     return table
 
 
-def _describe_found(package: "Found") -> Document:
+def _describe_found(package: "FoundPackage") -> Document:
     return {
         "name": package.name,
         "version": package.version,

@@ -7,17 +7,17 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from mezzo.report.layout.layout import heading
-from mezzo.report.records.headline import Headline, Standing
+from mezzo.report.records.headline import Headline, ResultStanding
 
 _WIDTH = 80  # in a pipe
 _WIDEST = 100  # longer lines are hard to read
 _MARGIN = 8
 _STYLES = {
-    Standing.UNJUDGED: "bold yellow",
-    Standing.RIGHT: "bold green",
-    Standing.UNREFUTED: "bold yellow",
-    Standing.WRONG: "bold red",
-    Standing.OPEN: "bold yellow",
+    ResultStanding.UNJUDGED: "bold yellow",
+    ResultStanding.RIGHT: "bold green",
+    ResultStanding.UNREFUTED: "bold yellow",
+    ResultStanding.WRONG: "bold red",
+    ResultStanding.OPEN: "bold yellow",
 }
 
 

@@ -14,7 +14,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.records.account import Document, Summary, describe_conversion, document
+from mezzo.report.records.account import Document, SummaryLike, describe_conversion, document
 from mezzo.report.records.account import schema as account_schema
 from mezzo.report.records.groups import count_precisions
 from mezzo.report.records.headline import Headline, describe_headline
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-class Converted(Protocol):
+class ConvertedLike(Protocol):
     """The fields of a conversion that a report uses."""
 
     @property
     def plan(self) -> Plan: ...
     @property
-    def summary(self) -> Summary: ...
+    def summary(self) -> SummaryLike: ...
     @property
     def measured(self) -> "Measured | None": ...
 
@@ -47,10 +47,10 @@ class File(Protocol):
     @property
     def result(self) -> str: ...
     @property
-    def converted(self) -> Converted: ...
+    def converted(self) -> ConvertedLike: ...
 
 
-class Tie(Protocol):
+class TieLike(Protocol):
     """The fields of a tie that a report uses: ports that share a type."""
 
     @property
@@ -61,11 +61,11 @@ class Tie(Protocol):
     def inputs(self) -> tuple[tuple[str, str], ...]: ...
 
 
-class TypedTie(Protocol):
+class TypedTieLike(Protocol):
     """A tie with its type."""
 
     @property
-    def tie(self) -> Tie: ...
+    def tie(self) -> TieLike: ...
     @property
     def dtype(self) -> DType: ...
 
@@ -84,7 +84,7 @@ class Folder(Protocol):
     @property
     def left_out(self) -> tuple[tuple[str, str], ...]: ...
     @property
-    def ties(self) -> Iterable[TypedTie]: ...
+    def ties(self) -> Iterable[TypedTieLike]: ...
     @property
     def settings(self) -> tuple[tuple[str, str], ...]: ...
     @property
@@ -132,7 +132,7 @@ def describe_folder(
     )
 
 
-def _describe_tie(typed: TypedTie) -> Document:
+def _describe_tie(typed: TypedTieLike) -> Document:
     return {
         "name": typed.tie.name,
         "dtype": str(typed.dtype),

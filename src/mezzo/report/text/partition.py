@@ -17,7 +17,7 @@ _OPS_SHOWN = 6
 _ALONE_SHOWN = 10
 
 
-class Node(Protocol):
+class NodeLike(Protocol):
     """The fields of a node that a report uses."""
 
     @property
@@ -26,7 +26,7 @@ class Node(Protocol):
     def op(self) -> str: ...
 
 
-class Unit(Protocol):
+class FusedUnitLike(Protocol):
     """The fields of a unit that a report uses."""
 
     @property
@@ -34,14 +34,14 @@ class Unit(Protocol):
     @property
     def pattern(self) -> str: ...
     @property
-    def nodes(self) -> Sequence[Node]: ...
+    def nodes(self) -> Sequence[NodeLike]: ...
     @property
     def source(self) -> str: ...
     @property
     def since(self) -> str: ...
 
 
-class Split(Protocol):
+class PartitionLike(Protocol):
     """The fields of a partition that a report uses."""
 
     @property
@@ -49,14 +49,14 @@ class Split(Protocol):
     @property
     def fuses_as(self) -> str | None: ...
     @property
-    def units(self) -> Sequence[Unit]: ...
+    def units(self) -> Sequence[FusedUnitLike]: ...
     @property
-    def alone(self) -> Sequence[Node]: ...
+    def alone(self) -> Sequence[NodeLike]: ...
     @property
-    def folded(self) -> Sequence[Node]: ...
+    def folded(self) -> Sequence[NodeLike]: ...
 
 
-class Extracted(Protocol):
+class ExtractedLike(Protocol):
     """The fields of an extracted part that a report uses."""
 
     @property
@@ -71,7 +71,7 @@ class Extracted(Protocol):
     def outputs(self) -> Sequence[str]: ...
 
 
-def report_partition(layout: Layout, model: str, split: Split) -> list[RenderableType]:
+def report_partition(layout: Layout, model: str, split: PartitionLike) -> list[RenderableType]:
     """The kernels that a target fuses."""
     fused = sum(len(unit.nodes) for unit in split.units)
     kernels = spell_count(len(split.units) + len(split.alone), "kernel")
@@ -95,7 +95,7 @@ def report_partition(layout: Layout, model: str, split: Split) -> list[Renderabl
     return parts
 
 
-def report_nodes(layout: Layout, split: Split) -> list[RenderableType]:
+def report_nodes(layout: Layout, split: PartitionLike) -> list[RenderableType]:
     """Every operator with its unit."""
     table = layout.make_table("unit", "pattern", "operator", "node", right=("unit",), fixed=("pattern", "operator"))
     for unit in split.units:
@@ -107,14 +107,14 @@ def report_nodes(layout: Layout, split: Split) -> list[RenderableType]:
     return [blank(), heading("every operator"), table]
 
 
-def report_extracted(part: Extracted, what: str) -> list[RenderableType]:
+def report_extracted(part: ExtractedLike, what: str) -> list[RenderableType]:
     """The file and the ports of an extracted part."""
     nodes = f"{spell_count(part.nodes, 'node')}, {format_size(part.size_bytes)}"
     ports = f"reads {join_some(part.inputs, _OPS_SHOWN) or 'nothing'}; gives {join_some(part.outputs, _OPS_SHOWN)}"
     return [heading(f"{clean(what)} -> {clean(str(part.path))}"), indented(nodes), indented(ports)]
 
 
-def _patterns(layout: Layout, units: Sequence[Unit]) -> RenderableType:
+def _patterns(layout: Layout, units: Sequence[FusedUnitLike]) -> RenderableType:
     table = layout.make_table(
         "pattern", "units", "operators", "as", "who says so", right=("units", "operators"), fixed=("pattern",)
     )
@@ -128,7 +128,7 @@ def _patterns(layout: Layout, units: Sequence[Unit]) -> RenderableType:
     return table
 
 
-def _units(layout: Layout, units: Sequence[Unit]) -> RenderableType:
+def _units(layout: Layout, units: Sequence[FusedUnitLike]) -> RenderableType:
     table = layout.make_table("unit", "pattern", "operators", "from", "to", right=("unit", "operators"))
     for unit in units:
         ends = [layout.spell_name(node.name) for node in (unit.nodes[0], unit.nodes[-1])]
@@ -136,11 +136,11 @@ def _units(layout: Layout, units: Sequence[Unit]) -> RenderableType:
     return table
 
 
-def _largest(units: Sequence[Unit]) -> list[Unit]:
+def _largest(units: Sequence[FusedUnitLike]) -> list[FusedUnitLike]:
     return sorted(units, key=lambda unit: (-len(unit.nodes), unit.number))[:_LARGEST]
 
 
-def _spell_ops(nodes: Sequence[Node], most: int) -> str:
+def _spell_ops(nodes: Sequence[NodeLike], most: int) -> str:
     counted = Counter(node.op for node in nodes)
     rows = sorted(counted.items(), key=lambda row: (-row[1], row[0]))
     return join_some((f"{count} {op}" for op, count in rows), most)

@@ -21,7 +21,7 @@ _SHORTEST, _LONGEST = 3, 600
 _Codes = npt.NDArray[np.int64]
 
 
-class Group(NamedTuple):
+class NodeBox(NamedTuple):
     """A box of nodes. `parent` is a position in the groups, None for the whole graph.
 
     `kind` is "graph", "body" (a subgraph), "scope" (a path in names, or a module) or "block"
@@ -33,7 +33,7 @@ class Group(NamedTuple):
     kind: str
 
 
-def group_nodes(graph: Graph) -> tuple[tuple[Group, ...], list[int]]:
+def group_nodes(graph: Graph) -> tuple[tuple[NodeBox, ...], list[int]]:
     """The groups, parents first, and the group of every node. The time is linear in the graph."""
     return _Grouping(graph).find()
 
@@ -41,12 +41,12 @@ def group_nodes(graph: Graph) -> tuple[tuple[Group, ...], list[int]]:
 class _Grouping:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.groups = [Group("", None, "graph")]
+        self.groups = [NodeBox("", None, "graph")]
         self.known: dict[tuple[int, str], int] = {}
         self.of_node = [0] * len(graph.nodes)
         self.of_scope: dict[int, int] = {0: 0}
 
-    def find(self) -> tuple[tuple[Group, ...], list[int]]:
+    def find(self) -> tuple[tuple[NodeBox, ...], list[int]]:
         for node in self.graph.nodes:
             if node.kind not in _WITHOUT_A_SCOPE:
                 self.of_node[node.id] = self._by_path(node)
@@ -90,7 +90,7 @@ class _Grouping:
         child = self.known.get((parent, key or name))
         if child is None:
             child = self.known[parent, key or name] = len(self.groups)
-            self.groups.append(Group(name, parent, kind))
+            self.groups.append(NodeBox(name, parent, kind))
         return child
 
     def _is_lost(self, node: Node) -> bool:
@@ -144,7 +144,7 @@ class _Grouping:
             for begin, period, count in find_repeats(codes):
                 for repetition in range(count):
                     block = len(self.groups)
-                    self.groups.append(Group(f"block {repetition + 1} of {count}", group, "block"))
+                    self.groups.append(NodeBox(f"block {repetition + 1} of {count}", group, "block"))
                     start = begin + repetition * period
                     for number in nodes[start : start + period]:
                         self.of_node[number] = block

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from mezzo.formats.dtypes import DType
-from mezzo.report.views.grouping import Group
+from mezzo.report.views.grouping import NodeBox
 from mezzo.report.views.outline import Outline, OutlinedNode, OutlinedPlan, OutlinedValue, PlacedCast
 
 
@@ -15,7 +15,7 @@ def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
     if len(outlines) == 1:
         (only,) = outlines.values()
         return only
-    groups = [Group("", None, "graph")]
+    groups = [NodeBox("", None, "graph")]
     nodes: list[OutlinedNode] = []
     values: list[OutlinedValue] = []
     precisions: dict[DType, list[int]] = {}
@@ -24,7 +24,7 @@ def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
     for position, (graph, part) in enumerate(outlines.items()):
         box, first, base = len(groups), len(nodes), len(values)
         groups += [
-            Group(
+            NodeBox(
                 group.name or graph,
                 0 if group.parent is None else box + group.parent,
                 "scope" if group.parent is None else group.kind,

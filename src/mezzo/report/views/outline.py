@@ -8,7 +8,7 @@ from mezzo.contracts.plans import AddCast, AddCopy, Edit, Plan, Retype, Rewire
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, SourceLine
-from mezzo.report.views.grouping import Group, find_module, group_nodes
+from mezzo.report.views.grouping import NodeBox, find_module, group_nodes
 
 
 class OutlinedNode(NamedTuple):
@@ -47,7 +47,7 @@ class PlacedCast(NamedTuple):
     users: tuple[int, ...]
 
 
-class Counts(NamedTuple):
+class PlanCounts(NamedTuple):
     """Counts of one strategy's plan, as of `mezzo strategies`."""
 
     low_nodes: int
@@ -65,14 +65,14 @@ class OutlinedPlan(NamedTuple):
     precisions: Mapping[DType, tuple[int, ...]]
     retyped: Mapping[DType, tuple[int, ...]]
     casts: tuple[PlacedCast, ...]
-    counts: Counts | None = None
+    counts: PlanCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
     """A graph and one or more plans for it."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[NodeBox, ...]
     nodes: tuple[OutlinedNode, ...]
     values: tuple[OutlinedValue, ...]
     plans: tuple[OutlinedPlan, ...]
@@ -111,7 +111,7 @@ def outline_plan(graph: Graph, name: str, plan: Plan) -> OutlinedPlan:
 
 
 def outline_edits(
-    name: str, precisions: Mapping[DType, tuple[int, ...]], edits: Sequence[Edit], counts: Counts | None = None
+    name: str, precisions: Mapping[DType, tuple[int, ...]], edits: Sequence[Edit], counts: PlanCounts | None = None
 ) -> OutlinedPlan:
     """The outline of an assignment and its edits."""
     retyped: dict[DType, list[int]] = {}

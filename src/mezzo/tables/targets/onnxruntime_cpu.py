@@ -7,7 +7,7 @@ from dataclasses import replace
 from mezzo.formats.dtypes import DType
 from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel, Storage, weight
 from mezzo.tables.runtime import Runtime
-from mezzo.tables.target import Gain, Listing, Refusal, Respelling, Target, kernels
+from mezzo.tables.target import Gain, KernelListing, Refusal, Respelling, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
 _SOURCE = f"probe of {_SINCE}"
@@ -145,7 +145,7 @@ TARGET = Target(
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     listings=(
-        Listing(
+        KernelListing(
             dtype=DType.BFLOAT16,
             kernels=kernels(
                 "onnx",

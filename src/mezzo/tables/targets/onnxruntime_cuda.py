@@ -11,7 +11,7 @@ among others, off the GPU.
 
 from mezzo.formats.dtypes import DType
 from mezzo.tables.runtime import Runtime
-from mezzo.tables.target import Gain, Listing, Refusal, Target, kernels
+from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
 _SOURCE = f"docs/OperatorKernels.md, microsoft/onnxruntime at 001d12d2; probe of {_SINCE} on an H100"
@@ -108,14 +108,14 @@ TARGET = Target(
         "type, convert with --opset keep.",
     ),
     listings=(
-        Listing(
+        KernelListing(
             dtype=DType.FLOAT16,
             kernels=kernels("onnx", f"{_BOTH},{_F16}") + kernels("com.microsoft", f"{_CONTRIB_BOTH},{_CONTRIB_F16}"),
             because=_BECAUSE.format("f16"),
             source=_SOURCE,
             since=_SINCE,
         ),
-        Listing(
+        KernelListing(
             dtype=DType.BFLOAT16,
             kernels=kernels("onnx", f"{_BOTH},{_BF16}") + kernels("com.microsoft", f"{_CONTRIB_BOTH},{_CONTRIB_BF16}"),
             because=_BECAUSE.format("bf16"),

@@ -6,7 +6,7 @@ As in onnxruntime-cuda, a range ends with the last version a kernel is registere
 from mezzo.formats.dtypes import DType
 from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.runtime import Runtime
-from mezzo.tables.target import Gain, Listing, Refusal, Target, kernels
+from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
 _SOURCE = "webgpu_execution_provider.cc at 003f772b, webgpu_contrib_kernels.cc at 01671d9c, microsoft/onnxruntime"
 _SINCE = "ONNX Runtime, main at 003f772b"
@@ -74,14 +74,14 @@ TARGET = Target(
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     notes=("On a device without the WebGPU feature shader-f16 an FP16 model does not run on WebGPU.",),
     listings=(
-        Listing(
+        KernelListing(
             dtype=DType.FLOAT16,
             kernels=kernels("onnx", _F16) + kernels("com.microsoft", _CONTRIB_F16),
             because="no WebGPU kernel in f16 (it would leave the GPU)",
             source=_SOURCE,
             since=_SINCE,
         ),
-        Listing(
+        KernelListing(
             dtype=DType.BFLOAT16,
             kernels=(),
             because="WebGPU's language has no bf16, so no kernel",

@@ -5,7 +5,7 @@ from dataclasses import replace
 from mezzo.formats.dtypes import DType
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
 from mezzo.tables.runtime import Runtime
-from mezzo.tables.target import Gain, Listing, Refusal, Target, kernels
+from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
 _SOURCE = "docs/operators.md, onnx/onnx-tensorrt"
 _SINCE = "TensorRT 10.15"
@@ -158,14 +158,14 @@ TARGET = Target(
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     fused_formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     listings=(
-        Listing(
+        KernelListing(
             dtype=DType.FLOAT16,
             kernels=kernels("onnx", f"{_BOTH},{_DEQUANTIZE},{_F16}"),
             because="TensorRT's table of operators does not name FP16",
             source=_SOURCE,
             since=_SINCE,
         ),
-        Listing(
+        KernelListing(
             dtype=DType.BFLOAT16,
             kernels=kernels("onnx", f"{_BOTH},{_DEQUANTIZE}"),
             because="TensorRT's table of operators does not name BF16",

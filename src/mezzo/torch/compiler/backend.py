@@ -24,7 +24,7 @@ from mezzo.planner.options import Options
 from mezzo.torch.compiler.as_written import decompositions_for
 from mezzo.torch.compiler.fitting import names_nodes
 from mezzo.torch.compiler.passes import Before, Copy, PlanningPass
-from mezzo.torch.compiler.settings import Settings, read_settings
+from mezzo.torch.compiler.settings import CompilerSettings, read_settings
 from mezzo.torch.inspect.accounts import Account, GraphAccount
 from mezzo.torch.onednn.kernels import packs
 from mezzo.torch.train.gradient_reduction import check_wrapper, hold_format
@@ -50,7 +50,7 @@ class Backend:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: CompilerSettings,
         inner_compile: Callable[..., Any] = compile_fx_inner,
         model: torch.nn.Module | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class Backend:
         else:  # hide gradients of weights shared with another compiled module
             self.backend_ctx_ctor = HidingGradients
 
-    def __reduce__(self) -> tuple[type["Backend"], tuple[Settings, Callable[..., Any], torch.nn.Module | None]]:
+    def __reduce__(self) -> tuple[type["Backend"], tuple[CompilerSettings, Callable[..., Any], torch.nn.Module | None]]:
         return type(self), (self.settings, self.inner_compile, self.model)
 
     @property

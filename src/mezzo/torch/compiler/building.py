@@ -8,7 +8,7 @@ from mezzo.aten.read.origins import inherited
 from mezzo.aten.read.retype import fake_mode_of
 
 
-class Builder:
+class CallInserter:
     """Inserts calls at the insertion point; they inherit module and line from the node `of`."""
 
     def __init__(self, graph: fx.Graph, of: fx.Node | None = None) -> None:

@@ -9,7 +9,7 @@ from mezzo.formats.dtypes import HIGH
 from mezzo.ir.nodes import Kind
 from mezzo.report.layout.names import join_some
 from mezzo.tables.facts import HEAVY
-from mezzo.torch.compiler.rewriting import Planned
+from mezzo.torch.compiler.rewriting import RewrittenGraph
 
 _SHOWN = 4
 _UNSPOKEN = frozenset({"otherwise", "unlisted", "unknown-format"})
@@ -22,7 +22,7 @@ class Idle(NamedTuple):
     is_unmeant: bool
 
 
-def find_idle(planned: Planned, policy: str) -> Idle | None:
+def find_idle(planned: RewrittenGraph, policy: str) -> Idle | None:
     """Why nothing runs low; None if something does, or without matmuls and convolutions."""
     if planned.decided.count_nodes()[0]:
         return None

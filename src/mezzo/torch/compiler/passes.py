@@ -10,14 +10,14 @@ from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTI
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.utils._python_dispatch import _disable_current_modes
 
-from mezzo.aten.program import FROM_DTYPE, Held, Program
+from mezzo.aten.program import FROM_DTYPE, Program, ProgramTensor
 from mezzo.aten.read.retype import COPY, is_cast
 from mezzo.common.errors import InputError, MezzoError, ModelError
 from mezzo.contracts.plans import Plan
 from mezzo.planner.options import Options
 from mezzo.torch.compiler.as_written import write_as_kept
 from mezzo.torch.compiler.no_conversion_reason import Idle, find_idle
-from mezzo.torch.compiler.rewriting import Planned, rewrite
+from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
 from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.inspect.graph_snapshots import Sketch, sketch
 from mezzo.torch.onednn import lowerings  # noqa: F401  registers the lowerings
@@ -34,7 +34,7 @@ from mezzo.torch.train.sums.accumulating import sum_in_tiles, tile_for
 from mezzo.torch.train.sums.fp32_accumulator_outputs import HandedOn, hand_on_sums, way_for
 from mezzo.torch.weights.frozen import casts_of_constants, pack_constants
 from mezzo.torch.weights.packing import pack
-from mezzo.torch.weights.weight_inputs import Candidate, Edited, device_of
+from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
 from mezzo.torch.weights.weight_layouts import LowCopy, WeightLayout
 
 # The user's own passes at the same hook; they run first, on the traced graph.
@@ -44,7 +44,7 @@ Before = Sequence[Callable[[fx.Graph], object]]
 class Copy(NamedTuple):
     """A low-precision weight that a graph reads: its argument position and its layout."""
 
-    of: Candidate
+    of: CastableWeight
     place: int
     recipe: WeightLayout
 
@@ -95,7 +95,7 @@ class PlanningPass(CustomGraphPass):
         self.is_joint = any(isinstance(descriptor, TangentAOTInput) for descriptor in descriptors.values())
         if self.is_joint:
             program = as_joint(program)
-        graphs: list[Planned] = []
+        graphs: list[RewrittenGraph] = []
         try:
             with _disable_current_modes(), torch.no_grad():  # reads the values of weights
                 planned = self.rewritten(program)
@@ -132,11 +132,11 @@ class PlanningPass(CustomGraphPass):
             if all(key in patterns for patterns in body_unmatched)
         }
 
-    def rewritten(self, program: Program) -> Planned:
+    def rewritten(self, program: Program) -> RewrittenGraph:
         """Plan and edit a graph. Raises MezzoError: it stays unchanged."""
         return rewrite(program, self.options)
 
-    def _hand_on_sums(self, graphs: Sequence[Planned]) -> tuple[HandedOn, ...]:
+    def _hand_on_sums(self, graphs: Sequence[RewrittenGraph]) -> tuple[HandedOn, ...]:
         """Make matmuls with planned FP32 outputs output their accumulator, if supported."""
         low = FROM_DTYPE[self.options.planning.low]
         way = way_for(self.controls, low, device_of(self.edited.inputs))
@@ -149,9 +149,11 @@ class PlanningPass(CustomGraphPass):
         formats = {node.name: gradient_format(self.edited.behind(desc)) for node, desc in descriptors.items()}
         return {name: dtype for name, dtype in formats.items() if dtype is not None}
 
-    def _told(self, descriptors: Mapping[fx.Node, object], written: set[Any]) -> tuple[dict[str, Held], dict[str, str]]:
+    def _told(
+        self, descriptors: Mapping[fx.Node, object], written: set[Any]
+    ) -> tuple[dict[str, ProgramTensor], dict[str, str]]:
         """The weights among a graph's inputs, and the names of all inputs."""
-        weights: dict[str, Held] = {}
+        weights: dict[str, ProgramTensor] = {}
         names: dict[str, str] = {}
         for node, descriptor in descriptors.items():
             tensor = self.edited.behind(descriptor)
@@ -161,7 +163,7 @@ class PlanningPass(CustomGraphPass):
             elif isinstance(descriptor, ParamAOTInput | BufferAOTInput):
                 names[node.name] = descriptor.target
             if isinstance(tensor, torch.Tensor) and node not in written:
-                weights[node.name] = Held(names[node.name], lambda tensor=tensor: tensor.detach())  # type: ignore[misc]  # bound now
+                weights[node.name] = ProgramTensor(names[node.name], lambda tensor=tensor: tensor.detach())  # type: ignore[misc]  # bound now
         return weights, names
 
     def _is_copy(self, desc: object) -> bool:

@@ -23,7 +23,7 @@ _LONGEST_FAULT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class RewrittenGraph:
     """A rewritten graph.
 
     `decided` has the decisions, `unmatched` a message for each pattern that matches no node.
@@ -55,7 +55,7 @@ class Planned:
                     yield node, call
 
 
-def rewrite(program: Program, options: Options) -> Planned:
+def rewrite(program: Program, options: Options) -> RewrittenGraph:
     """Plan a graph or subgraph and apply the plan in place.
 
     Raises MezzoError: it cannot be planned; the graph is unchanged.
@@ -77,4 +77,4 @@ def rewrite(program: Program, options: Options) -> Planned:
     constants = decided.reading.graph.constants
     assert isinstance(constants, Constants), "a front end's readings are its own"
     constants.release()  # plans outlive weights
-    return Planned(decided=decided, result=result, unmatched=fitted.unmatched)
+    return RewrittenGraph(decided=decided, result=result, unmatched=fitted.unmatched)

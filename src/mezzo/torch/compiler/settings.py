@@ -29,7 +29,7 @@ _PLANNING = tuple(option.name for option in fields(Request) if option.name not i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CompilerSettings:
     """Validated options. `inductor` goes to Inductor; `is_frozen` treats weights as constants."""
 
     request: Request
@@ -50,7 +50,9 @@ class Settings:
         return hashlib.sha256(repr((parts, self.is_frozen, self.controls)).encode()).hexdigest()
 
 
-def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic: bool | None = None) -> Settings:
+def read_settings(
+    given: Mapping[str, object], mode: str | None = None, dynamic: bool | None = None
+) -> CompilerSettings:
     """Split options into mezzo's and Inductor's.
 
     Raises InputError: an option or mode is unknown, or a value is invalid.
@@ -80,7 +82,7 @@ def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic:
     request = Request(**{"to": "bf16", **specified})  # type: ignore[arg-type]  # checked when it is read
     assert request.to is not None, "there is a usual one"
     check_formats(FRONTEND, spell_formats(request.to))
-    settings = Settings(
+    settings = CompilerSettings(
         request=request,
         inductor=inductor,
         is_frozen=bool(given.get("freeze", False)),

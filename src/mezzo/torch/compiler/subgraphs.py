@@ -12,11 +12,11 @@ import torch
 from torch import fx
 
 from mezzo.aten.marks import Mark
-from mezzo.aten.program import FROM_DTYPE, Held, Program, attribute_of
+from mezzo.aten.program import FROM_DTYPE, Program, ProgramTensor, attribute_of
 from mezzo.aten.read.retype import CAST, as_dtype, fake_mode_of, is_cast
 from mezzo.common.errors import ModelError
 from mezzo.planner.options import Options
-from mezzo.torch.compiler.rewriting import Planned, rewrite
+from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
 
 
 class _Form(NamedTuple):
@@ -51,7 +51,7 @@ class BodyPlan:
     """A subgraph's path, and its plan or the reason why there is none."""
 
     path: tuple[str, ...]
-    planned: Planned | None
+    planned: RewrittenGraph | None
     note: str | None
 
 
@@ -127,12 +127,12 @@ def _body_program(
     program: Program, body: fx.GraphModule, path: tuple[str, ...], mark: Mark | None, callers: Sequence[_Call]
 ) -> Program:
     inputs = _inputs(body)
-    weights: dict[str, Held] = {}
+    weights: dict[str, ProgramTensor] = {}
     for position, node in enumerate(inputs):
         sources = [_held(program, call.operands[position]) for call in callers]
         first = sources[0]
         if first is not None and None not in sources:
-            weights[node.name] = first if len(sources) == 1 else Held(first.name, None)
+            weights[node.name] = first if len(sources) == 1 else ProgramTensor(first.name, None)
     body_name = "/".join(path)
     return Program(
         graph=body.graph,
@@ -157,13 +157,13 @@ def _calls(program: Program) -> Iterator[_Call]:
             yield call
 
 
-def _held(program: Program, operand: fx.Node | None) -> Held | None:
+def _held(program: Program, operand: fx.Node | None) -> ProgramTensor | None:
     """The weight behind an operand; None if it is not a weight."""
     if operand is None:
         return None
     if operand.op == "get_attr":
         attribute = attribute_of(program.owner, operand)
-        return Held(str(operand.target), lambda: attribute) if isinstance(attribute, torch.Tensor) else None
+        return ProgramTensor(str(operand.target), lambda: attribute) if isinstance(attribute, torch.Tensor) else None
     return program.weights.get(operand.name) if operand.op == "placeholder" else None
 
 

@@ -19,7 +19,7 @@ _CONVERTS = frozenset({"bfloat16", "double", "float", "half", "to", "type", "typ
 _SPELLED = {"floordiv": "floor_divide", "truediv": "div"}  # Python's operator names
 
 
-class Place(NamedTuple):
+class ValueOrigin(NamedTuple):
     """A value's origin: a module's path, and a function called in it ("": the module's output)."""
 
     module: str
@@ -31,10 +31,10 @@ class _Looked:
     """A value with a hook, and its version at that time."""
 
     version: int
-    place: Place
+    place: ValueOrigin
 
 
-Look = Callable[[Place, torch.Tensor], None]
+Look = Callable[[ValueOrigin, torch.Tensor], None]
 
 
 @contextmanager
@@ -73,9 +73,9 @@ class _Values:
 
     def leave(self, path: str, output: object) -> None:
         self.path.pop()
-        self.see(Place(path), output)
+        self.see(ValueOrigin(path), output)
 
-    def see(self, place: Place, output: object) -> None:
+    def see(self, place: ValueOrigin, output: object) -> None:
         for _, tensor in tensors_of(output):
             record: _Looked | None = self._seen.get(tensor)
             if record is not None and record.version == tensor._version:
@@ -101,7 +101,7 @@ class _Calls(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         op = _spell(func) if self._values.path else ""
         if op:
-            self._values.see(Place(self._values.path[-1], op), result)
+            self._values.see(ValueOrigin(self._values.path[-1], op), result)
         return result
 
 

@@ -17,7 +17,7 @@ from mezzo.formats.rounding import beyond_from, limits_of
 from mezzo.numerics.ranges.gradient_ranges import GradientRange, GradientRanges
 from mezzo.torch.compiler.arguments import batches_of, check_module
 from mezzo.torch.inspect.comparing import call_with, tensors_of, widened
-from mezzo.torch.inspect.gradient_hooks import Place, looking_at_gradients
+from mezzo.torch.inspect.gradient_hooks import ValueOrigin, looking_at_gradients
 
 Loss = Callable[[Any], torch.Tensor]
 _NO_BATCH = "data holds no batch; give one at least"
@@ -85,8 +85,8 @@ class RangeWatch:
 
     def __init__(self, exact: torch.nn.Module, dtype: DType, scale: float) -> None:
         self._exact, self._dtype, self._scale = exact, dtype, scale
-        self._activations: dict[Place, _Tally] = {}
-        self._weights: dict[Place, _Tally] = {}
+        self._activations: dict[ValueOrigin, _Tally] = {}
+        self._weights: dict[ValueOrigin, _Tally] = {}
         self._batches = 0
 
     def gradients(self, batch: object, loss: Loss) -> Mapping[str, torch.Tensor]:
@@ -106,7 +106,7 @@ class RangeWatch:
         self._batches += 1
         gradients = {name: weight.grad for name, weight in self._exact.named_parameters() if weight.grad is not None}
         for name, gradient in gradients.items():
-            self._add(self._weights, Place(name), gradient)
+            self._add(self._weights, ValueOrigin(name), gradient)
         return gradients
 
     def result(self, notes: Iterable[str] = ()) -> GradientRanges:
@@ -124,10 +124,10 @@ class RangeWatch:
             notes=tuple(notes),
         )
 
-    def _look(self, place: Place, gradient: torch.Tensor) -> None:
+    def _look(self, place: ValueOrigin, gradient: torch.Tensor) -> None:
         self._add(self._activations, place, gradient)
 
-    def _add(self, tallies: "dict[Place, _Tally]", place: Place, gradient: torch.Tensor) -> None:
+    def _add(self, tallies: "dict[ValueOrigin, _Tally]", place: ValueOrigin, gradient: torch.Tensor) -> None:
         tallies.setdefault(place, _Tally()).add(gradient.detach(), self._dtype, self._scale)
 
 
@@ -161,7 +161,7 @@ class _Tally:
         self.beyond += int((scaled >= beyond_from(dtype)).sum())
         self.largest = max(self.largest, float(scaled.max()))
 
-    def result(self, place: Place, *, is_weight: bool) -> GradientRange:
+    def result(self, place: ValueOrigin, *, is_weight: bool) -> GradientRange:
         count = max(self.count, 1)
         return GradientRange(
             name=place.module,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from mezzo.contracts.plans import Plan
 from mezzo.ir.graph import Graph
 from mezzo.report.views.outline import Outline, outline, outline_plan
-from mezzo.torch.compiler.rewriting import Planned
+from mezzo.torch.compiler.rewriting import RewrittenGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Sketch:
         return outline(self.graph, [outline_plan(self.graph, "result", self.plan)])
 
 
-def sketch(planned: Planned) -> Sketch:
+def sketch(planned: RewrittenGraph) -> Sketch:
     """Take a snapshot of a planned graph, which keeps neither FX nodes nor weights alive."""
     low, high = planned.decided.count_nodes()
     graph = replace(planned.reading.graph, constants={}, wide_constants={}, integers={})

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from mezzo.aten.lab.arithmetic import AsTyped
-from mezzo.aten.lab.runner import Runner, in_float64, wide
+from mezzo.aten.lab.runner import AtenRunner, in_float64, wide
 from mezzo.aten.program import Program, tensor_of
 from mezzo.aten.read.retype import COPY
 from mezzo.ir.graph import Graph
@@ -22,8 +22,8 @@ from mezzo.ir.nodes import Kind, SourceLine
 from mezzo.planner.options import Options
 from mezzo.torch.compiler.backend import Backend
 from mezzo.torch.compiler.passes import Before, PlanningPass
-from mezzo.torch.compiler.rewriting import Planned
-from mezzo.torch.compiler.settings import Settings
+from mezzo.torch.compiler.rewriting import RewrittenGraph
+from mezzo.torch.compiler.settings import CompilerSettings
 from mezzo.torch.weights.weight_inputs import Edited
 
 
@@ -63,7 +63,7 @@ See = Callable[[int, int, str, torch.Tensor], None]
 class LaneBackend(Backend):
     """A backend whose graphs are interpreted. `begin` sets the run and the callback."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CompilerSettings) -> None:
         super().__init__(replace(settings, is_frozen=False), self._compile)
         self.lane = ReferenceRun.EXACT
         self.see: See = _see_nothing
@@ -86,8 +86,8 @@ class LaneBackend(Backend):
             return unchanged
         runners = {
             ReferenceRun.EXACT: in_float64(recorded.written),
-            ReferenceRun.FP32: Runner(recorded.written, AsTyped()),
-            ReferenceRun.PLANNED: Runner(recorded.planned, wide()),
+            ReferenceRun.FP32: AtenRunner(recorded.written, AsTyped()),
+            ReferenceRun.PLANNED: AtenRunner(recorded.planned, wide()),
         }
 
         def call(*args: object) -> object:
@@ -116,7 +116,7 @@ class _RecordingPass(PlanningPass):
         if len(self._into) == before and not is_body:
             self._into.append(None)  # not planned
 
-    def rewritten(self, program: Program) -> Planned:
+    def rewritten(self, program: Program) -> RewrittenGraph:
         copied, owner = program.copied(), program.owner
         original = fx.GraphModule(owner, copied)  # with the module's constants, which the compiler removes
         for name, subgraph in list(original.named_children()):
@@ -133,7 +133,7 @@ class _RecordingPass(PlanningPass):
         return planned
 
 
-def _spots(planned: Planned) -> Iterator[tuple[str, Spot]]:
+def _spots(planned: RewrittenGraph) -> Iterator[tuple[str, Spot]]:
     plan, graph, holders = planned.plan, planned.reading.graph, planned.reading.holders
     input_dependent = _fed(graph)
     for node in graph.nodes:
@@ -176,7 +176,7 @@ def _is_float(node: fx.Node) -> bool:
 
 
 def _compute(
-    runner: Runner, args: Sequence[object], spots: Mapping[str, Spot], see: Callable[[str, torch.Tensor], None]
+    runner: AtenRunner, args: Sequence[object], spots: Mapping[str, Spot], see: Callable[[str, torch.Tensor], None]
 ) -> object:
     """Run a graph on the arguments of the generated code; outputs have the types of the graph."""
     inputs = [node for node in runner.program.graph.nodes if node.op == "placeholder"]

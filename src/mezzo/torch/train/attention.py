@@ -18,8 +18,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from mezzo.aten.read.retype import fake_mode_of, is_laid_out_alike
 from mezzo.contracts.plans import Plan
-from mezzo.torch.compiler.building import Builder
-from mezzo.torch.compiler.rewriting import Planned
+from mezzo.torch.compiler.building import CallInserter
+from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.train.attention_formulas import Told, backward_in_parts
 from mezzo.torch.train.sums.split_bf16_sums import sums_in_two_passes
 
@@ -42,7 +42,7 @@ class AsProducts:
     node: str
 
 
-def write_as_products(planned: Planned) -> tuple[AsProducts, ...]:
+def write_as_products(planned: RewrittenGraph) -> tuple[AsProducts, ...]:
     """Replace attention backwards of a planned graph by matmuls where faster; returns the nodes."""
     traced: dict[object, fx.Graph] = {}
     written = [node.name for node, call in planned.calls() if call.target is _BACKWARD and _write(call, traced)]
@@ -121,7 +121,7 @@ def _inlined(call: fx.Node, formulas: fx.Graph, operands: Sequence[fx.Node]) -> 
     remaining = iter(operands)
     copies: dict[fx.Node, fx.Node] = {}
     with call.graph.inserting_before(call):
-        build = Builder(call.graph, call)
+        build = CallInserter(call.graph, call)
         for node in formulas.nodes:
             if node.op == "placeholder":
                 copies[node] = next(remaining)

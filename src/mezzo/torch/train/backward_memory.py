@@ -17,8 +17,8 @@ from torch import fx
 from mezzo.aten.read.retype import CAST, is_cast, is_laid_out_alike
 from mezzo.formats.dtypes import HIGH
 from mezzo.tables.policy import Category
-from mezzo.torch.compiler.building import Builder
-from mezzo.torch.compiler.rewriting import Planned
+from mezzo.torch.compiler.building import CallInserter
+from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.train.joint import backward_of
 from mezzo.torch.train.rematerialization import is_product, is_view, readers
 
@@ -54,7 +54,7 @@ def convert_apart(graph: fx.Graph, device: str) -> int:
     for cast in casts:
         views = [user for user in readers(cast, is_view) if user is not end]
         with graph.inserting_before(end):
-            converted = Builder(graph, cast).call(WIDENED, cast.args[0], last)
+            converted = CallInserter(graph, cast).call(WIDENED, cast.args[0], last)
         for view in views:
             end.prepend(view)
         cast.replace_all_uses_with(converted)
@@ -62,7 +62,7 @@ def convert_apart(graph: fx.Graph, device: str) -> int:
     return len(casts)
 
 
-def round_once(planned: Planned, low: torch.dtype) -> None:
+def round_once(planned: RewrittenGraph, low: torch.dtype) -> None:
     """Share a single rounded form of each backward value among all users that round it.
 
     Casts yield the same values. Sums use it too, in place of the FP32 value, and still accumulate and
@@ -92,7 +92,7 @@ def _is_made_in_fp32(node: fx.Node) -> bool:
     return is_wide and node.op == "call_function" and not is_view(node)
 
 
-def _free_sums(planned: Planned) -> Iterator[fx.Node]:
+def _free_sums(planned: RewrittenGraph) -> Iterator[fx.Node]:
     """FP32 sums of the backward that the policy allows in low precision."""
     backward_nodes = planned.reading.program.backward
     for node, call in planned.calls():
@@ -105,7 +105,7 @@ def _read_rounded(producer: fx.Node, low: torch.dtype, sums: Collection[fx.Node]
     """Round a value directly after its producer, for use by its casts and sums."""
     graph = producer.graph
     with graph.inserting_after(producer):
-        rounded = Builder(graph, producer).call(CAST, producer, low)
+        rounded = CallInserter(graph, producer).call(CAST, producer, low)
     if not is_laid_out_alike(rounded.meta["val"], producer.meta["val"]):
         graph.erase_node(rounded)  # with other strides, views may fail
         return
@@ -117,7 +117,7 @@ def _read_rounded(producer: fx.Node, low: torch.dtype, sums: Collection[fx.Node]
     for total in sums:
         with graph.inserting_before(total):
             operand = _seen_as(total.args[0], producer, rounded)
-            replacement = Builder(graph, total).call(_SUM, operand, *total.args[1:], dtype=torch.float32)
+            replacement = CallInserter(graph, total).call(_SUM, operand, *total.args[1:], dtype=torch.float32)
         total.replace_all_uses_with(replacement)
         graph.erase_node(total)
 
@@ -127,7 +127,7 @@ def _seen_as(view: Any, producer: fx.Node, replacement: fx.Node) -> fx.Node:
     if view is producer:
         return replacement
     source = _seen_as(view.args[0], producer, replacement)
-    return Builder(view.graph, view).call(view.target, source, *view.args[1:], **view.kwargs)
+    return CallInserter(view.graph, view).call(view.target, source, *view.args[1:], **view.kwargs)
 
 
 def _maker(node: Any) -> Any:

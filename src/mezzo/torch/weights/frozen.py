@@ -14,7 +14,7 @@ from torch._functorch._aot_autograd.schemas import MutationType
 from torch._guards import TracingContext
 
 from mezzo.aten.read.retype import CAST, is_cast
-from mezzo.torch.compiler.building import Builder
+from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.epilogues import retraced, widened
 from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, PACK_MATRIX
 from mezzo.torch.weights.packing import pack
@@ -39,7 +39,7 @@ def casts_of_constants(graph: fx.Graph) -> int:
 
 def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
     """Pack the weights of a graph to be frozen, and fold channel scalings into them."""
-    build, constants = Builder(graph), set(_constants(graph))
+    build, constants = CallInserter(graph), set(_constants(graph))
     wide = {cast: weight for weight in constants for cast in weight.users if is_cast(cast, dtype)}
     slots = {low: _slot(graph, low, weight) for low, weight in wide.items() if weight.meta["val"].dim() > 1}
     sources = {slot: wide[low] for low, slot in slots.items()}
@@ -92,7 +92,7 @@ def _made_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
     return dependents
 
 
-def _fold(build: Builder, product: fx.Node, weight: fx.Node, layout: Packed, constants: set[fx.Node]) -> bool:
+def _fold(build: CallInserter, product: fx.Node, weight: fx.Node, layout: Packed, constants: set[fx.Node]) -> bool:
     """Fold channel scalings after a matmul or convolution into it; False if there are none."""
     bias: Any = product.args[2]
     start = widened(product)
@@ -123,7 +123,7 @@ def _fold(build: Builder, product: fx.Node, weight: fx.Node, layout: Packed, con
 
 
 def _scaling(
-    build: Builder, product: fx.Node, start: fx.Node, weight: fx.Node, constants: set[fx.Node]
+    build: CallInserter, product: fx.Node, start: fx.Node, weight: fx.Node, constants: set[fx.Node]
 ) -> _Scaling | None:
     """The chain of channel scalings after an output, each the only user of the previous one."""
     end, scale, shift = start, None, None
@@ -188,7 +188,7 @@ def _channels(product: fx.Node) -> int:
     return size
 
 
-def _flat(build: Builder, other: Any, like: fx.Node) -> fx.Node:
+def _flat(build: CallInserter, other: Any, like: fx.Node) -> fx.Node:
     """An operand as a vector."""
     if isinstance(other, fx.Node):
         return build.call(_ATEN.reshape.default, other, [-1])

@@ -19,7 +19,7 @@ _PART = re.compile(r"\['([^']*)'\]|\.([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CastableWeight:
     """A weight that may be cast once. `weight`, `low` and `slot` are argument positions. They are
     those of the weight, its low-precision copy, and its packed copy if it can be packed.
     """
@@ -38,7 +38,7 @@ class Edited:
 
     module: fx.GraphModule
     inputs: Sequence[object]
-    candidates: Sequence[Candidate]
+    candidates: Sequence[CastableWeight]
     names: Mapping[int, str]  # of inputs, by position
     packs: bool
 
@@ -97,8 +97,8 @@ def _add_inputs(
     names: Mapping[int, str],
     dtype: torch.dtype,
     packs: bool,
-) -> tuple[list[Candidate], list[torch.Tensor]]:
-    candidates: list[Candidate] = []
+) -> tuple[list[CastableWeight], list[torch.Tensor]]:
+    candidates: list[CastableWeight] = []
     fakes: list[torch.Tensor] = []
     context = TracingContext.try_get()
     mode = None if context is None else context.fake_mode
@@ -124,7 +124,7 @@ def _add_inputs(
         if packs and _may_be_packed(weight):
             slot = len(inputs) + len(fakes)
             last = added(last, f"mezzo_packed_{place}", _slot_fake(mode, dtype))
-        candidates.append(Candidate(names[place], place, low, slot))
+        candidates.append(CastableWeight(names[place], place, low, slot))
     return candidates, fakes
 
 

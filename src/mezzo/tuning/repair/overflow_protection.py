@@ -29,11 +29,11 @@ from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_biases, correct_parameters
 from mezzo.tuning.evaluator import Evaluator, can_cut, few_samples, split_for_scales
-from mezzo.tuning.goals import Goal, Memory, identity_of, shares_of
+from mezzo.tuning.goals import Goal, ScoreCache, identity_of, shares_of
 from mezzo.tuning.repair.last_layers import without_last
 from mezzo.tuning.repair.range_findings import HEADROOM, count_lifted, with_lifts, with_protection
 from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime
-from mezzo.tuning.tuner import Limits, Tuner
+from mezzo.tuning.tuner import SearchLimits, Tuner
 
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
@@ -72,7 +72,7 @@ def convert_on_data(
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     identity = identity_of(model.read(options.planning.low).graph, dataset, options)
-    memory = Memory(None if resume is None else Path(resume), identity)
+    memory = ScoreCache(None if resume is None else Path(resume), identity)
     source, (model, options) = model, fuse(model, options)
     ranges_file = kept_beside(resume, "ranges")
     if options.planning.is_dynamic:
@@ -95,7 +95,7 @@ def convert_on_data(
 
 
 def _decide_and_judge(
-    model: "Model", options: Options, dataset: Dataset, resume: Path | None, memory: Memory
+    model: "Model", options: Options, dataset: Dataset, resume: Path | None, memory: ScoreCache
 ) -> "tuple[Attempt, Dataset]":
     """Decide on a part of the data and judge on the rest, which is returned. If the outputs are
     wrong on the rest, all data decides and judges; if the rest is too little, or the outputs are
@@ -166,7 +166,7 @@ class Attempt:
 
 
 def attempt_on(
-    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, seen: "Dataset | None", memory: Memory
+    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, seen: "Dataset | None", memory: ScoreCache
 ) -> Attempt:
     """Convert by measured ranges: with cleared nodes if the outputs hold, otherwise with full
     protection. `seen`: the data of scales, if other data judges; biases are corrected on it if
@@ -230,9 +230,14 @@ def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "
 
 
 def _protect(
-    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory, like: Evaluator | None = None,
+    model: "Model",
+    options: Options,
+    dataset: "Dataset",
+    ranges: Ranges,
+    memory: ScoreCache,
+    like: Evaluator | None = None,
     known: Comparison | None = None,
-) -> Attempt:  # fmt: skip
+) -> Attempt:
     """Convert with all protection, from structure and data, and repair a result that fails its
     check. `like`: evaluator of an earlier search; `known`: as in `compare_on`.
     """
@@ -243,7 +248,7 @@ def _protect(
     return attempt
 
 
-def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory) -> Attempt | None:
+def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: ScoreCache) -> Attempt | None:
     """Convert with cleared nodes, and return nodes to FP32 by their error if the check fails its
     margin. None if no node is cleared, none of the results holds, or the data is inconclusive.
     """
@@ -278,10 +283,10 @@ def _is_cheaper(plan: "Decided", other: "Decided") -> bool:
     return cost(problem, plan.levels) < cost(problem, other.levels)
 
 
-def _returning(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt, memory: Memory) -> Tuner:
+def _returning(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt, memory: ScoreCache) -> Tuner:
     """A tuner that selects, on few samples, nodes to return to FP32."""
     goal = Goal(max_error=lifted.comparison.verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
-    limits = Limits(evaluations=_EVALUATIONS_ON_FEW)
+    limits = SearchLimits(evaluations=_EVALUATIONS_ON_FEW)
     tuner = Tuner(model, options, goal, dataset, limits, memory.within("what was lifted"))
     few = few_samples(tuner.evaluator, next(iter(dataset)))
     tuner.data = Dataset(few.origin, lambda: iter([few]), dataset.seed)
@@ -358,12 +363,12 @@ def _is_wrong(comparison: Comparison) -> bool:
 
 
 def _repair(
-    model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: Memory, like: Evaluator | None
+    model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: ScoreCache, like: Evaluator | None
 ) -> Attempt:
     """Return nodes to FP32, largest error first, until the check holds."""
     verdict = failed.comparison.verdict
     goal = Goal(max_error=verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
-    limits = Limits(evaluations=_EVALUATIONS)
+    limits = SearchLimits(evaluations=_EVALUATIONS)
     choosing = Tuner(model, options, goal, dataset, limits, memory.within("repair"), like=like).choose()
     note = (
         f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "

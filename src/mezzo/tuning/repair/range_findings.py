@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mezzo.analysis.structure import View
+from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.saturating import saturated
 from mezzo.conversion.judged_model import judge_model
 from mezzo.evaluate.range_measurement import measure_ranges
@@ -44,7 +44,7 @@ def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: 
     judged = judge_model(model, options)[1]
     graph, low = judged.problem.graph, FORMATS[options.planning.low]
     rows = rows_of(graph)
-    harmless = saturated(View(graph=graph, rows=tuple(rows), low=low))
+    harmless = saturated(StructureView(graph=graph, rows=tuple(rows), low=low))
     findings = protections(graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys())
     return replace(options, planning=replace(options.planning, found=findings))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_temporary_folder
 from mezzo.contracts.lab import Profiler
-from mezzo.contracts.timings import Layer, Loading, ProductKernels, Runner
+from mezzo.contracts.timings import LayerTime, Loading, ProductKernels, Runner
 from mezzo.conversion.results import lab_of
 from mezzo.evaluate.runtime_answers import Reference, compare_on_runtime, feeds_of_sizes
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Interval, Timing
@@ -75,7 +75,7 @@ class _Kept:
     def kernels(self) -> ProductKernels | None:
         return self.runner.kernels()
 
-    def layers(self, runs: int) -> Sequence[Layer]:
+    def layers(self, runs: int) -> Sequence[LayerTime]:
         raise NotImplementedError("a process that serves turns is not profiled")
 
     def close(self) -> None:

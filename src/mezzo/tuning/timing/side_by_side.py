@@ -11,7 +11,7 @@ from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import count_cores, find_load, find_machine
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.lab import Feeds, Profiler
-from mezzo.contracts.timings import Layer, Loading, Stopwatch
+from mezzo.contracts.timings import LayerTime, Loading, Stopwatch
 from mezzo.conversion.results import Progress, lab_of
 from mezzo.evaluate.runtime_answers import Reference, compare_on_runtime, feeds_of_sizes
 from mezzo.numerics.data.datasets import Batch
@@ -112,7 +112,7 @@ def _with_layers(row: FileTimes, watch: Stopwatch, progress: Progress | None) ->
     if progress is not None:
         progress("profiling", 0, 0)
     try:
-        layers: Sequence[Layer] = watch.layers(_PROFILED_RUNS)
+        layers: Sequence[LayerTime] = watch.layers(_PROFILED_RUNS)
     except MezzoError as error:  # also an oversized profile: the times stay valid
         return replace(row, fault=f"it was timed, but not profiled: {error}")
     return replace(row, layers=tuple(layers))

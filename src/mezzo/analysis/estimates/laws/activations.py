@@ -25,7 +25,7 @@ from mezzo.analysis.estimates.moments import (
     steepness_of_step,
 )
 from mezzo.analysis.estimates.patterns.gates import share_where_steep
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
@@ -69,7 +69,7 @@ _SATURATED = 9.0
 def _curve(f: Curve, flags: int = 0) -> Law:
     """The law of a smooth function of one operand: errors scale with the average slope."""
 
-    def forward(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    def forward(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
         x = xs[0]
         if x.flags & LOST:
             return Moments(0.5, 0.3, 0.0, 1.0, flags) if flags & UNIT else UNKNOWN
@@ -80,7 +80,9 @@ def _curve(f: Curve, flags: int = 0) -> Law:
             y = y._replace(low=low, high=high, flags=flags | (TOUCHING if flags & UNIT else 0))
         return y
 
-    def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    def backward(
+        site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    ) -> Sequence[Demand | None]:
         # For saturating functions, the relative error of the result and of its complement is at
         # most the operand's absolute error.
         steepness = slope(f, xs[0])
@@ -93,7 +95,7 @@ def _curve(f: Curve, flags: int = 0) -> Law:
     return Law(forward, backward)
 
 
-def relu(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def relu(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST:
         return x
@@ -110,7 +112,9 @@ def _alive(x: Moments) -> Moments:
     return moments(-_SILENT * std, std, min(x.low, -size), max(x.high, 2.0 * std), x.flags)
 
 
-def _kept(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _kept(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     """Errors of clamped elements vanish: the mean square error scales with the share of elements
     that pass. In deep networks with He initialization each matmul doubles the mean square error,
     and each ReLU halves it.
@@ -127,7 +131,9 @@ def _kept(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Dem
     return (eased_demand, *[demand] * (len(xs) - 1))
 
 
-def _bent_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _bent_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     """Errors of negative elements shrink with the elements."""
     x = xs[0]
     if x.flags & (LOST | POSITIVE) or not x.std or not rms(x) or demand.absolute == math.inf:
@@ -141,7 +147,9 @@ def _bent_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dem
     return (Demand(demand.absolute / steepness, demand.relative), *[demand] * (len(xs) - 1))
 
 
-def _kept_of_one(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _kept_of_one(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     """As `_kept` for one varying operand; with several, any of them may be the result."""
     spread = [x for x in xs if x.std or x.flags & LOST]
     if len(spread) != 1:
@@ -150,7 +158,7 @@ def _kept_of_one(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dema
     return tuple(eased_demand if x is spread[0] else demand for x in xs)
 
 
-def bent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def bent(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     """Leaky activations: positive numbers stay, negative ones shrink."""
     x = xs[0]
     if x.flags & (LOST | POSITIVE):
@@ -181,7 +189,7 @@ _LEAK = 0.01
 _LEAKY = frozenset({"LeakyRelu", "leaky_relu"})
 
 
-def sign(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def sign(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     if xs[0].flags & POSITIVE:
         return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)
     return Moments(0.0, 1.0, -1.0, 1.0, INTEGER | HARD)
@@ -190,7 +198,7 @@ def sign(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _periodic(f: Curve) -> Law:
     """The law of a sine or cosine; large angles may give any number in [-1, 1]."""
 
-    def forward(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    def forward(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
         x = xs[0]
         if x.flags & LOST or largest(x) > 1.5:
             return Moments(0.0, math.sqrt(0.5), -1.0, 1.0, HARD)
@@ -200,7 +208,7 @@ def _periodic(f: Curve) -> Law:
 
 
 def _angle_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     x = xs[0]
     if x.flags & LOST or largest(x) > 1.5:
@@ -209,7 +217,7 @@ def _angle_demands(
     return (tolerated(x, demand.absolute / max(steepness, 1e-3)),)
 
 
-def clip(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def clip(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     least, most = _bound(site, node, 1, "min"), _bound(site, node, 2, "max")
     x = xs[0]
     if x.flags & LOST:
@@ -219,7 +227,7 @@ def clip(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return _between(x, least, most)
 
 
-def _bound(site: Site, node: Node, operand: int, attribute: str) -> float | None:
+def _bound(site: EstimatedGraph, node: Node, operand: int, attribute: str) -> float | None:
     value = site.operand(node, operand)
     if value is not None:
         number = site.number(value)
@@ -259,11 +267,11 @@ def _between(x: Moments, least: float | None, most: float | None) -> Moments:
     return moments(bounded.mean, bounded.std, low, high, flags)
 
 
-def maximum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def maximum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return _extreme(xs, is_largest=True)
 
 
-def minimum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def minimum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return _extreme(xs, is_largest=False)
 
 
@@ -303,7 +311,7 @@ def _join(a: Moments, b: Moments, sign: float) -> Moments:
     return moments(sign * mean, std, outer(a.low, b.low), outer(a.high, b.high), flags)
 
 
-def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def step(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST:
         return x
@@ -319,12 +327,12 @@ def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 _STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {"ceil": (math.ceil, 0.5), "floor": (math.floor, -0.5)}
 
 
-def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def truth(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
 
 
 def threshold_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     """Tolerances of comparisons: a share of the spread, as elements near the threshold may change
     sides, and less than 1/2 for integers. If no element is near a constant threshold, the distance
@@ -337,12 +345,14 @@ def threshold_demands(
     return tuple(tolerated(x, error) for x, error in zip(xs, own, strict=True))
 
 
-def _no_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _no_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     """No tolerance: rounding creates no infinity or NaN, and overflow is a separate finding."""
     return ()
 
 
-def _gap(site: Site, x: Moments, threshold: int | None) -> float:
+def _gap(site: EstimatedGraph, x: Moments, threshold: int | None) -> float:
     """Distance between the range of x and a constant."""
     facts = site.constant(threshold)
     if facts is not None and facts.elements == 1 and facts.has_infinity:
@@ -351,7 +361,9 @@ def _gap(site: Site, x: Moments, threshold: int | None) -> float:
     return 0.0 if number is None else max(number - x.high, x.low - number, 0.0)
 
 
-def _step_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _step_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     """Tolerance of rounding: an error e moves a share e of elements by 1, rms error sqrt(e)."""
     (threshold_demand,) = threshold_demands(site, node, xs, y, demand)
     if threshold_demand is None or xs[0].flags & INTEGER or demand.absolute >= 1.0:

@@ -30,7 +30,7 @@ from mezzo.analysis.estimates.moments import (
 )
 from mezzo.analysis.estimates.patterns.gates import note_gates
 from mezzo.analysis.estimates.patterns.running_totals import note_scaled, shared
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import FLOATING
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
@@ -46,7 +46,7 @@ _NARROW = 0.5
 _BROAD = 8.0
 
 
-def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def multiply(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     a, b = xs
     if site.is_same(node):
         return square(a)
@@ -86,7 +86,7 @@ def square(x: Moments) -> Moments:
 
 
 def _product_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     a, b = xs
     if site.chains:
@@ -104,7 +104,7 @@ def _square_demand(x: Moments, demand: Demand) -> Demand:
     return Demand(demand.absolute / (2.0 * rms(x) or 1.0), demand.relative / 2.0)
 
 
-def divide(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def divide(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     a, b = xs
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
@@ -122,7 +122,7 @@ def divide(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return _quotient(a, b)
 
 
-def _over_constant(site: Site, node: Node, x: Moments, divisor: float) -> Moments:
+def _over_constant(site: EstimatedGraph, node: Node, x: Moments, divisor: float) -> Moments:
     result = node.outputs[0]
     dtype = None if result is None else site.graph.values[result].dtype
     y = scaled(x, 1.0 / divisor)
@@ -155,7 +155,7 @@ def _quotient(a: Moments, b: Moments) -> Moments:
 
 
 def _quotient_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     b = xs[1]
     size = rms(y)
@@ -179,7 +179,7 @@ def _size_that_counts(x: Moments, power: float = 1.0) -> float:
     return min(typical, math.pow(rms(sampled(lambda t: math.pow(t, -power), x)), -1.0 / power))
 
 
-def reciprocal(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def reciprocal(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST:
         return UNKNOWN
@@ -189,28 +189,28 @@ def reciprocal(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _reciprocal_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     size = rms(y)
     relative = max(demand.relative, demand.absolute / size if size else 0.0)
     return (Demand(relative * _size_that_counts(xs[0]), relative),)
 
 
-def square_root(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def square_root(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return _power(xs[0], 0.5)
 
 
-def squared(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def squared(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return square(xs[0])
 
 
 def _squared_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     return (_square_demand(xs[0], demand),)
 
 
-def reciprocal_root(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def reciprocal_root(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return _power(xs[0], -0.5)
 
 
@@ -239,7 +239,7 @@ def _power(x: Moments, exponent: float) -> Moments:
     return sampled(lambda t: math.exp(min(exponent * math.log(max(t, 1e-38)), 300.0)), positive, POSITIVE | rare)
 
 
-def power(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def power(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x, p = xs
     if (x.flags | p.flags) & LOST:
         return UNKNOWN
@@ -252,7 +252,7 @@ def power(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _power_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     x, p = xs
     if not p.std:
@@ -277,18 +277,18 @@ def _root_demand(x: Moments, exponent: float, demand: Demand) -> Demand:
 
 
 def _square_root_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     return (_root_demand(xs[0], 0.5, demand),)
 
 
 def _reciprocal_root_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     return (_root_demand(xs[0], -0.5, demand),)
 
 
-def exponential(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def exponential(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST:
         return UNKNOWN
@@ -300,13 +300,13 @@ def exponential(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _exponential_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     size = rms(y)
     return (tolerated(xs[0], max(demand.relative, demand.absolute / size if size else 0.0)),)
 
 
-def logarithm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def logarithm(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST or x.high <= 0.0:
         return UNKNOWN
@@ -315,16 +315,16 @@ def logarithm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _logarithm_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     return (Demand(demand.absolute * _size_that_counts(xs[0]), demand.absolute),)
 
 
-def negate(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def negate(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return scaled(xs[0], -1.0)
 
 
-def absolute(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def absolute(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & (LOST | POSITIVE):
         return x
@@ -332,13 +332,13 @@ def absolute(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return y._replace(low=0.0) if crosses_zero(x) else y
 
 
-def steep(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def steep(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     """Operators with poles, such as tan: assumed within [-8, 8]."""
     return Moments(0.0, 1.0, -8.0, 8.0, 0)
 
 
 def _steep_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     return (tolerated(xs[0], 0.01 * demand.absolute),)
 

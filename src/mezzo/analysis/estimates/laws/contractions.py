@@ -19,7 +19,7 @@ from mezzo.analysis.estimates.moments import (
     scaled,
     shifted,
 )
-from mezzo.analysis.estimates.site import OPEN_LENGTH, Site, is_convolution, is_transposed
+from mezzo.analysis.estimates.site import OPEN_LENGTH, EstimatedGraph, is_convolution, is_transposed
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
@@ -42,7 +42,7 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
     return moments(mean, std, low, high, flags)
 
 
-def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def contract(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.contracted(node)
     a, b = xs[0], xs[1]
     if a.flags & CENTRED and b.mean and not is_convolution(node) and not node.attributes.get("transA"):
@@ -59,7 +59,7 @@ def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return y
 
 
-def _filtered(site: Site, node: Node, x: Moments, kernel: Moments, y: Moments, terms: float) -> Moments:
+def _filtered(site: EstimatedGraph, node: Node, x: Moments, kernel: Moments, y: Moments, terms: float) -> Moments:
     """Moments of a convolution given its kernel's gain on constant signals: zero if its weights sum
     to zero.
     """
@@ -81,7 +81,7 @@ def _plus(y: Moments, bias: Moments) -> Moments:
 
 
 def _contract_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     error = absolute_of(demand, y)
     alpha = node.attributes.get("alpha") if node.attributes and node.op != "MatMul" else None
@@ -110,7 +110,7 @@ def _factor_demand(error: float, weight: float, size: float, least: float) -> De
     return Demand(own, relative if relative > least else least)
 
 
-def einsum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def einsum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     labels = _labels(site, node)
     if labels is None or len(xs) > 3:
         return UNKNOWN
@@ -125,7 +125,7 @@ def einsum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return _products(first, xs[2], terms, is_same=False)
 
 
-def _labels(site: Site, node: Node) -> tuple[float, list[str]] | None:
+def _labels(site: EstimatedGraph, node: Node) -> tuple[float, list[str]] | None:
     """Number of terms per output element, and the subscripts of the operands; None without an
     equation.
     """
@@ -151,7 +151,7 @@ def _labels(site: Site, node: Node) -> tuple[float, list[str]] | None:
 
 
 def _einsum_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     labels = _labels(site, node)
     if labels is None:
@@ -171,24 +171,24 @@ def _einsum_demands(
     return tuple(tolerated(x, error * size / whole if whole else math.inf) for x, size in zip(xs, sizes, strict=True))
 
 
-def attention(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def attention(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     """A weighted mean of V, with the moments of V."""
     return xs[2] if len(xs) > 2 else xs[0]
 
 
 def _attention_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     demands: list[Demand | None] = [share(x, site.tolerance) for x in xs[:2]]
     return (*demands, *(tolerated(x, demand.absolute) for x in xs[2:3]))
 
 
-def recurrent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def recurrent(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return Moments(0.0, 0.5, -1.0, 1.0, 0)
 
 
 def _recurrent_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     return tuple(share(x, site.tolerance) for x in xs[:3])
 

@@ -18,7 +18,7 @@ from mezzo.analysis.estimates.moments import (
     rms,
     scaled,
 )
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import integer_span
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
@@ -28,7 +28,7 @@ _QUANTIZED = Moments(0.0, 48.0, -128.0, 127.0, INTEGER)
 _LARGEST_PRODUCT = 127.0 * 127.0
 
 
-def cast(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def cast(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     result = node.outputs[0]
     dtype = None if result is None else site.graph.values[result].dtype
     if str(dtype) == "bool":
@@ -44,7 +44,9 @@ def cast(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return moments(x.mean, x.std, low, high, flags)
 
 
-def _cast_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _cast_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     result = node.outputs[0]
     dtype = None if result is None else site.graph.values[result].dtype
     if dtype is None or integer_span(dtype) is None:
@@ -54,18 +56,18 @@ def _cast_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dem
     return (tolerated(x, 0.25 if x.flags & INTEGER else max(0.05, 0.02 * x.std)),)
 
 
-def quantized_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def quantized_sum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.contracted(node)
     std = _QUANTIZED.std * _QUANTIZED.std * math.sqrt(terms)
     high = min(max(SIGMA * std, std), terms * _LARGEST_PRODUCT)
     return moments(0.0, std, -high, high, INTEGER)
 
 
-def quantized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def quantized(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return _QUANTIZED
 
 
-def dequantized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def dequantized(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     scale = xs[1] if len(xs) > 1 else UNKNOWN
     if scale.flags & LOST or not rms(scale):
         return UNKNOWN

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mezzo.analysis.estimates.moments import Moments, rms, share_between
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
@@ -26,9 +26,9 @@ class Demand:
     relative: float
 
 
-Forward = Callable[[Site, Node, Sequence[Moments]], Moments]
+Forward = Callable[[EstimatedGraph, Node, Sequence[Moments]], Moments]
 # Arguments: graph, node, estimates of operands and result, tolerance of the result.
-Backward = Callable[[Site, Node, Sequence[Moments], Moments, Demand], Sequence[Demand | None]]
+Backward = Callable[[EstimatedGraph, Node, Sequence[Moments], Moments, Demand], Sequence[Demand | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,9 @@ def absolute_of(demand: Demand, y: Moments) -> float:
     return max(demand.absolute, demand.relative * typical)
 
 
-def passed(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def passed(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     """Every operand has the tolerance of the result."""
     return (demand,) * len(xs)
 
@@ -85,6 +87,8 @@ def eased(demand: Demand, x: Moments, low: float, high: float) -> Demand:
 LEAST_SHARE = 0.25
 
 
-def nothing(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def nothing(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     """No operand has a tolerance."""
     return ()

@@ -20,7 +20,7 @@ from mezzo.analysis.estimates.moments import (
     moments,
     rms,
 )
-from mezzo.analysis.estimates.site import OPEN_POSITIONS, Site
+from mezzo.analysis.estimates.site import OPEN_POSITIONS, EstimatedGraph
 from mezzo.formats.dtypes import FLOATING
 from mezzo.ir.nodes import Node, Role
 from mezzo.tables.facts import Transfer
@@ -29,15 +29,17 @@ from mezzo.tables.facts import Transfer
 _MASK = -1e3
 
 
-def moved(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def moved(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return xs[0]
 
 
-def _first_only(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _first_only(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     return (demand,)
 
 
-def joined(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def joined(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     # Indices are excluded: they are not in the compute group.
     roles = node.signature.inputs
     parts = [x for x, role in zip(xs, roles, strict=True) if role is Role.GROUP] or list(xs)
@@ -48,7 +50,7 @@ def joined(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _joined_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     """Tolerances of concatenated parts: a part that is larger than average has a proportionally
     larger one.
@@ -68,7 +70,7 @@ def _with_mask(x: Moments) -> Moments:
     return flagged(x, x.flags | MASKED)
 
 
-def selected(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def selected(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     if len(xs) < 3:
         return UNKNOWN
     first, second = _where_chosen(site, node, xs)
@@ -81,7 +83,7 @@ def selected(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return hull([first, second])
 
 
-def _where_chosen(site: Site, node: Node, xs: Sequence[Moments]) -> tuple[Moments, Moments]:
+def _where_chosen(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> tuple[Moments, Moments]:
     """The two branches of a Where, each restricted to where the condition selects it: x > c bounds
     x itself.
     """
@@ -111,7 +113,7 @@ def _where_chosen(site: Site, node: Node, xs: Sequence[Moments]) -> tuple[Moment
 
 
 def _selected_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     """Tolerances of a Where: a branch selected by a test of its own size is treated as clamped."""
     demands: list[Demand | None] = [demand] * len(xs)
@@ -124,7 +126,7 @@ def _selected_demands(
     return demands
 
 
-def shape_of(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def shape_of(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     shape = site.shape(node.inputs[0])
     flags = INTEGER | POSITIVE
     if shape is None:
@@ -137,7 +139,7 @@ def shape_of(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return moments(middle, spread, min(sizes), max(sizes), flags)
 
 
-def index_into(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def index_into(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     shape = site.shape(node.inputs[0])
     sizes = [OPEN_POSITIONS if size is None else size for size in shape or (OPEN_POSITIONS,)]
     if node.op.lower().startswith("arg"):
@@ -148,7 +150,7 @@ def index_into(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return moments(top / 2, top / 3, 0.0, top, INTEGER | POSITIVE)
 
 
-def counted(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def counted(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     """Range: from start to limit in steps."""
     if len(xs) < 3 or any(x.flags & LOST for x in xs[:3]):
         return moments(OPEN_POSITIONS / 2, OPEN_POSITIONS / 3, 0.0, float(OPEN_POSITIONS), INTEGER | POSITIVE)
@@ -158,7 +160,7 @@ def counted(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, flags)
 
 
-def filled(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def filled(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     result = node.outputs[0]
     facts = None if result is None else site.graph.constants.get(result)
     if facts is not None and facts.values:
@@ -169,11 +171,11 @@ def filled(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return Moments(0.0, 0.0, 0.0, 0.0, INTEGER | POSITIVE)
 
 
-def one_hot(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def one_hot(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return xs[2] if len(xs) > 2 else UNKNOWN
 
 
-def random(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def random(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     stated = node.attributes or {}
     if "Uniform" in node.op or "high" in stated:
         ends = stated.get("low", 0.0), stated.get("high", 1.0)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, tolerated
 from mezzo.analysis.estimates.moments import LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, largest, moments, rms
-from mezzo.analysis.estimates.site import OPEN_LENGTH, Site
+from mezzo.analysis.estimates.site import OPEN_LENGTH, EstimatedGraph
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
@@ -13,20 +13,20 @@ from mezzo.tables.facts import Transfer
 _WIDEST = 30.0
 
 
-def softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def softmax(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     count = _width(site, node)
     mean = 1.0 / count
     spread = min(math.expm1(min(xs[0].std ** 2, 50.0)), count) if not xs[0].flags & LOST else 1.0
     return moments(mean, mean * math.sqrt(spread), 0.0, 1.0, POSITIVE | UNIT)
 
 
-def _width(site: Site, node: Node) -> float:
+def _width(site: EstimatedGraph, node: Node) -> float:
     axis = node.attributes.get("axis", -1) if node.attributes else -1
     return float(max(site.length(node.inputs[0], axis if isinstance(axis, int) else -1) or OPEN_LENGTH, 1))
 
 
 def _softmax_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     """Tolerance of logits: their absolute error is a relative error of the probabilities, less if
     one probability dominates.
@@ -39,7 +39,7 @@ def _softmax_demands(
     return (tolerated(xs[0], share * math.sqrt(1.0 + min(xs[0].std, _WIDEST))),)
 
 
-def log_softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def log_softmax(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x, above = xs[0], math.log(_width(site, node))
     if x.flags & LOST:
         return UNKNOWN
@@ -47,12 +47,12 @@ def log_softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _log_softmax_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     return (tolerated(xs[0], demand.absolute),)
 
 
-def standardized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def standardized(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     """Unit variance times the gain, plus the bias."""
     gain = _known(xs, 1, 1.0)
     bias = xs[2] if len(xs) > 2 and not xs[2].flags & LOST else Moments(0.0, 0.0, 0.0, 0.0, 0)
@@ -81,24 +81,26 @@ def _norm_demands(xs: Sequence[Moments], node: Node, demand: Demand, spread: flo
 
 
 def _standard_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     return _norm_demands(xs, node, demand, xs[0].std)
 
 
-def _size_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _size_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     if node.op == "LpNormalization":
         return (tolerated(xs[0], demand.absolute * rms(xs[0]) / _unit(site, node)),)
     return _norm_demands(xs, node, demand, rms(xs[0]))
 
 
-def unit_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def unit_norm(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     if node.op == "LpNormalization":
         return moments(0.0, _unit(site, node), -1.0, 1.0)
     return standardized(site, node, xs[:2])
 
 
-def _unit(site: Site, node: Node) -> float:
+def _unit(site: EstimatedGraph, node: Node) -> float:
     """Size of the elements of a vector with unit L2 norm or L1 norm."""
     count = _width(site, node)
     is_first = bool(node.attributes) and node.attributes.get("p") == 1
@@ -109,7 +111,7 @@ def _unit(site: Site, node: Node) -> float:
 _OF_MAGNITUDES = math.sqrt(0.5 * math.pi)
 
 
-def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def given_statistics(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     """(x - mean) / sqrt(variance) * gain + bias, from the stored statistics where they contradict
     the estimate.
     """
@@ -136,7 +138,7 @@ def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 _FAR = 3.0
 
 
-def is_overestimated(site: Site, node: Node, xs: Sequence[Moments]) -> bool:
+def is_overestimated(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> bool:
     """Whether a batch normalization has trained per-channel statistics that show a much smaller
     input than estimated.
     """
@@ -175,7 +177,7 @@ def _slope(xs: Sequence[Moments], node: Node) -> tuple[float, float]:
 
 
 def _statistics_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     if len(xs) < 5:
         return ()

@@ -26,7 +26,7 @@ from mezzo.analysis.estimates.moments import (
     scaled,
     shifted,
 )
-from mezzo.analysis.estimates.site import OPEN_POSITIONS, Site
+from mezzo.analysis.estimates.site import OPEN_POSITIONS, EstimatedGraph
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
@@ -47,17 +47,17 @@ def summed(x: Moments, terms: float) -> Moments:
     return moments(mean, std, min(low, mean), max(high, mean), x.flags & (INTEGER | POSITIVE))
 
 
-def total(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def total(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return summed(xs[0], site.terms(node))
 
 
-def mean(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def mean(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.terms(node)
     y = scaled(summed(xs[0], terms), 1.0 / terms)
     return y if y.flags & LOST else flagged(y, y.flags & ~INTEGER | xs[0].flags & UNIT)
 
 
-def pool(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def pool(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x, terms = xs[0], _window(node)
     if x.flags & LOST or terms <= 1.0:
         return x
@@ -71,7 +71,9 @@ def _window(node: Node) -> float:
     return float(math.prod(sizes)) if isinstance(sizes, tuple) and sizes else 1.0
 
 
-def _pool_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _pool_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     return (_share_of_sum(xs[0], y, demand, 1.0 / math.sqrt(max(_window(node), 1.0))),)
 
 
@@ -85,11 +87,11 @@ def sum_of_squares(x: Moments, terms: float) -> Moments:
     return moments(expected, std, low_of_sum(expected, std, terms, 0.0), max(high, expected), POSITIVE)
 
 
-def squares(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def squares(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return sum_of_squares(xs[0], site.terms(node))
 
 
-def variance(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def variance(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST:
         return UNKNOWN
@@ -98,7 +100,7 @@ def variance(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _variance_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     """Errors of many elements average out, and only deviations from the mean are squared."""
     x = xs[0]
@@ -106,21 +108,25 @@ def _variance_demands(
     return (tolerated(x, own),)
 
 
-def l2_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def l2_norm(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     y = sum_of_squares(xs[0], site.terms(node))
     return y if y.flags & LOST else sampled(lambda t: math.sqrt(max(t, 0.0)), y, POSITIVE)
 
 
-def l1_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def l1_norm(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     return x if x.flags & LOST else summed(sampled(abs, x, POSITIVE), site.terms(node))
 
 
-def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _sum_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     return (_share_of_sum(xs[0], y, demand, math.sqrt(site.terms(node))),)
 
 
-def _mean_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _mean_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     return (_share_of_sum(xs[0], y, demand, 1.0 / math.sqrt(site.terms(node))),)
 
 
@@ -131,18 +137,20 @@ def _share_of_sum(x: Moments, y: Moments, demand: Demand, growth: float) -> Dema
 
 
 def _squares_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     x = xs[0]
     own = absolute_of(demand, y) / (2.0 * (rms(x) or 1.0) * math.sqrt(site.terms(node)))
     return (Demand(own, demand.relative / 2.0),)
 
 
-def _norm_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _norm_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     return (Demand(absolute_of(demand, y), demand.relative),)
 
 
-def extreme(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def extreme(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST:
         return x
@@ -157,7 +165,7 @@ def extreme(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return moments(middle, std, low, high, flags)
 
 
-def product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def product(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x, terms = xs[0], site.terms(node)
     if x.flags & LOST:
         return x
@@ -186,14 +194,14 @@ _DEEPEST_LOG = 87.0
 
 
 def _product_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     size = rms(y)
     relative = max(demand.relative, demand.absolute / size if size else 0.0) / math.sqrt(site.terms(node))
     return (Demand(relative * rms(xs[0]), relative),)
 
 
-def log_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def log_sum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     y = summed(xs[0], site.terms(node))
     if y.flags & LOST or y.high <= 0.0:
         return UNKNOWN
@@ -202,7 +210,7 @@ def log_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _log_sum_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     inside = summed(xs[0], site.terms(node))
     error = (
@@ -211,7 +219,7 @@ def _log_sum_demands(
     return (Demand(error, max(demand.absolute, error / (rms(xs[0]) or 1.0))),)
 
 
-def log_sum_exp(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def log_sum_exp(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x, terms = xs[0], site.terms(node)
     if x.flags & LOST:
         return x
@@ -220,7 +228,7 @@ def log_sum_exp(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _logit_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     """Each operand has the weight of its softmax: equal operands average out, a dominant one does
     not.
@@ -233,7 +241,7 @@ def _logit_demands(
 _BROADEST = 50.0
 
 
-def running_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def running_sum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     """Cumulative sum: the mean after half of the axis, the ends after all of it."""
     x, terms = xs[0], _axis_length(site, node)
     if x.flags & LOST:
@@ -244,7 +252,7 @@ def running_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return moments(whole.mean / 2, math.hypot(whole.mean / 4, whole.std), 0.0 if flags & POSITIVE else low, high, flags)
 
 
-def _axis_length(site: Site, node: Node) -> float:
+def _axis_length(site: EstimatedGraph, node: Node) -> float:
     stated = node.attributes.get("axis") if node.attributes else None
     axis = (stated,) if isinstance(stated, int) else site.integers(site.operand(node, 1))
     length = site.length(node.inputs[0], axis[0]) if axis else None
@@ -252,7 +260,7 @@ def _axis_length(site: Site, node: Node) -> float:
 
 
 def _running_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     """Summands may be equal, with equal errors that add up linearly, as in a phase and its
     steps.
@@ -260,7 +268,7 @@ def _running_demands(
     return (_share_of_sum(xs[0], y, demand, _axis_length(site, node)),)
 
 
-def running_product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def running_product(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     return moments(x.mean, x.std, min(x.low, 0.0), x.high, x.flags & (POSITIVE | UNIT | LOST))
 

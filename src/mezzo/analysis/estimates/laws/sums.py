@@ -28,7 +28,7 @@ from mezzo.analysis.estimates.moments import (
 from mezzo.analysis.estimates.patterns.likeness import apart
 from mezzo.analysis.estimates.patterns.running_totals import note_sum, shared
 from mezzo.analysis.estimates.patterns.tangents import cancelled, is_complement
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import integer_span
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
@@ -39,7 +39,7 @@ _GUARD = 1e-3
 _NEIGHBOURS = 0.25
 
 
-def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def add(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     if len(xs) != 2:
         total = xs[0]
         for x in xs[1:]:
@@ -74,7 +74,7 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return total if left is None or not site.pairs_up(first, second) else left
 
 
-def _beside_unknown(site: Site, first: int, second: int) -> Moments:
+def _beside_unknown(site: EstimatedGraph, first: int, second: int) -> Moments:
     """A sum with an unknown integer term: an integer constant is a bias, and so is the other term
     of an integer matmul, whose scale it has. The estimate is that of the other operand.
     """
@@ -88,7 +88,7 @@ def _beside_unknown(site: Site, first: int, second: int) -> Moments:
     return UNKNOWN
 
 
-def _rest(site: Site, first: int, second: int) -> Moments | None:
+def _rest(site: EstimatedGraph, first: int, second: int) -> Moments | None:
     """Moments of (a + b) - a or a - (a + b); None for other differences."""
     left = site.without_part(first, second)
     if left is not None:
@@ -97,7 +97,7 @@ def _rest(site: Site, first: int, second: int) -> Moments | None:
     return None if negated is None else scaled(negated, -1.0)
 
 
-def _taken_off(site: Site, first: int, second: int) -> tuple[int, int] | None:
+def _taken_off(site: EstimatedGraph, first: int, second: int) -> tuple[int, int] | None:
     """The minuend and subtrahend of a sum with a negated operand; else None."""
     for plain, value in ((first, second), (second, first)):
         maker = site.producer(value)
@@ -114,7 +114,7 @@ def _taken_off(site: Site, first: int, second: int) -> tuple[int, int] | None:
 _TURNING = frozenset({Transfer.NEGATE, Transfer.MULTIPLY})
 
 
-def _blend(site: Site, *terms: int | None) -> Moments | None:
+def _blend(site: EstimatedGraph, *terms: int | None) -> Moments | None:
     """Moments of m a + (1 - m) b with a mask m: those of the union of a and b; None for other
     sums.
     """
@@ -127,7 +127,7 @@ def _blend(site: Site, *terms: int | None) -> Moments | None:
     return None
 
 
-def _masked(site: Site, node: Node) -> list[tuple[int, int]]:
+def _masked(site: EstimatedGraph, node: Node) -> list[tuple[int, int]]:
     """Pairs of mask and masked value among a multiplication's operands."""
     first, second = node.inputs
     if first is None or second is None:
@@ -166,13 +166,13 @@ def _guarded(x: Moments, constant: float) -> bool:
     return 0.0 < constant < _GUARD and bool(x.flags & (UNIT | POSITIVE)) and x.low <= constant
 
 
-def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def subtract(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     first, second = node.inputs
     assert first is not None and second is not None, "both operands are there"
     return _less(site, first, second)
 
 
-def _less(site: Site, first: int, second: int) -> Moments:
+def _less(site: EstimatedGraph, first: int, second: int) -> Moments:
     """Moments of the difference of two values, in any decomposition."""
     a, b = site.held[first], site.held[second]
     if (a.flags | b.flags) & LOST:
@@ -202,14 +202,14 @@ def _less(site: Site, first: int, second: int) -> Moments:
     return _difference(site, first, second, y) if a.std and b.std else y
 
 
-def _is_of_rows(site: Site, mean: int) -> bool:
+def _is_of_rows(site: EstimatedGraph, mean: int) -> bool:
     """Whether a mean is over the last axis."""
     node = site.producer(site.origin[mean])
     shape, axes = site.shape(node.inputs[0]), site.reduced_axes(node)
     return axes == (-1,) or (shape is not None and axes == (len(shape) - 1,))
 
 
-def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
+def _difference(site: EstimatedGraph, first: int, second: int, y: Moments) -> Moments:
     """Moments of a difference with cancellation; `y` is the estimate for independent values."""
     left = cancelled(site, first, second, -1.0, y)
     size = apart(site, first, second)
@@ -221,7 +221,9 @@ def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
     return moments(mean, size, max(y.low, mean - SIGMA * size), min(y.high, mean + SIGMA * size), y.flags)
 
 
-def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+def _sum_demands(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
     if site.chains:
         demand = shared(site, node, demand)
     error = absolute_of(demand, y)
@@ -234,7 +236,7 @@ def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dema
 
 
 def _difference_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     """A difference may be much smaller than its operands, so their tolerances are absolute.
     Relative positions of neighbours have to be exact.
@@ -245,7 +247,7 @@ def _difference_demands(
     return [tolerated(x, error) for x in xs]
 
 
-def average(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+def average(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return scaled(add(site, node, xs), 1.0 / len(xs))
 
 

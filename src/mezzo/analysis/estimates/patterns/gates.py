@@ -9,7 +9,7 @@ shrink in each layer of a deep network.
 import math
 
 from mezzo.analysis.estimates.moments import Moments, rms
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
@@ -17,7 +17,7 @@ from mezzo.tables.facts import Transfer
 _LONGEST = 8
 
 
-def note_gates(site: Site, node: Node) -> None:
+def note_gates(site: EstimatedGraph, node: Node) -> None:
     """Record the saturating operators that compute one factor of a product from the other."""
     first, second = node.inputs
     if first is not None and second is not None:
@@ -26,7 +26,7 @@ def note_gates(site: Site, node: Node) -> None:
                 site.gated[number] = value
 
 
-def share_where_steep(site: Site, node: Node, x: Moments, low: float, high: float) -> float:
+def share_where_steep(site: EstimatedGraph, node: Node, x: Moments, low: float, high: float) -> float:
     """Size of the gated value where the operand x is between two ends, relative to its usual
     size.
     """
@@ -41,7 +41,7 @@ def share_where_steep(site: Site, node: Node, x: Moments, low: float, high: floa
     return min(inside / size, 1.0) if size else 1.0
 
 
-def _saturating(site: Site, gate: int, source: int) -> list[int]:
+def _saturating(site: EstimatedGraph, gate: int, source: int) -> list[int]:
     """Saturating operators between a value and its gate; empty for any other dependency."""
     steep: list[int] = []
     value = gate
@@ -60,7 +60,7 @@ def _saturating(site: Site, gate: int, source: int) -> list[int]:
     return []
 
 
-def _unscaled(site: Site, value: int) -> int:
+def _unscaled(site: EstimatedGraph, value: int) -> int:
     """The value that another is a constant multiple of."""
     for _ in range(_LONGEST):
         value = site.kept[value]

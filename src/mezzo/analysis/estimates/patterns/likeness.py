@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mezzo.analysis.estimates.moments import LOST, Moments, rms
 from mezzo.analysis.estimates.patterns.tangents import distance
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
 
@@ -18,7 +18,7 @@ _MOST_PAIRS = 24
 _CANCELS = 0.5
 
 
-def apart(site: Site, first: int, second: int) -> float | None:
+def apart(site: EstimatedGraph, first: int, second: int) -> float | None:
     """Root mean square of the difference of two values computed alike, if far below their sizes;
     else None.
     """
@@ -27,7 +27,7 @@ def apart(site: Site, first: int, second: int) -> float | None:
     return difference if difference is not None and difference < _CANCELS * size else None
 
 
-def _spread(site: Site, value: int) -> float:
+def _spread(site: EstimatedGraph, value: int) -> float:
     x = site.held[value]
     return 0.0 if x.flags & LOST else x.std
 
@@ -36,7 +36,7 @@ def _spread(site: Site, value: int) -> float:
 class _Walk:
     """Backward traversal of the producers of two values in parallel."""
 
-    site: Site
+    site: EstimatedGraph
     pairs: int = 0
 
     def apart(self, first: int, second: int) -> float | None:
@@ -78,7 +78,7 @@ class _Walk:
         return math.hypot(*parts) if parts else None
 
 
-def _is_alike(site: Site, left: Node, right: Node) -> bool:
+def _is_alike(site: EstimatedGraph, left: Node, right: Node) -> bool:
     return (
         left.kind is Kind.OP
         and left.op == right.op

@@ -4,7 +4,7 @@ maxima.
 
 from collections.abc import Collection
 
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import FLOATING
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
@@ -13,7 +13,7 @@ from mezzo.tables.facts import Transfer
 _MOST = 256
 
 
-def is_only_picked(site: Site, inside: Collection[int], last: int) -> bool:
+def is_only_picked(site: EstimatedGraph, inside: Collection[int], last: int) -> bool:
     """Whether every element of a state at the end of a trip, `last`, is an element of the state at
     its start, `inside`, or independent of it: then errors do not accumulate over trips.
     """
@@ -35,7 +35,7 @@ def is_only_picked(site: Site, inside: Collection[int], last: int) -> bool:
     return is_carried and _is_apart(site, inside, fresh)
 
 
-def _picks(site: Site, node: Node) -> bool:
+def _picks(site: EstimatedGraph, node: Node) -> bool:
     """Whether every output element of a node is one of its input elements."""
     if node.kind in (Kind.CAST, Kind.TIE):
         return True
@@ -50,7 +50,7 @@ _PICKING = frozenset(
 )
 
 
-def _is_apart(site: Site, inside: Collection[int], fresh: Collection[int]) -> bool:
+def _is_apart(site: EstimatedGraph, inside: Collection[int], fresh: Collection[int]) -> bool:
     """Whether none of the fresh values depends on the state."""
     queue, visited = list(inside), set(inside)
     while queue:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from mezzo.analysis.estimates.laws.law import Demand
 from mezzo.analysis.estimates.moments import LOST, Moments
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.ir.nodes import Node
 
 # Shorter chains are ignored: their errors are few among those of a model.
 _SHORT = 64.0
 
 
-def note_sum(site: Site, operands: Sequence[int], total: Moments, result: int) -> None:
+def note_sum(site: EstimatedGraph, operands: Sequence[int], total: Moments, result: int) -> None:
     """Record the number of steps whose errors have added up in a sum of numbers of mostly one
     sign.
     """
@@ -31,7 +31,7 @@ def note_sum(site: Site, operands: Sequence[int], total: Moments, result: int) -
         site.continued.add(longest)
 
 
-def note_scaled(site: Site, total: int, result: int) -> None:
+def note_scaled(site: EstimatedGraph, total: int, result: int) -> None:
     """Record that a total continues after multiplication by a constant."""
     before = site.chains.get(site.kept[total])
     if before is not None:
@@ -39,7 +39,7 @@ def note_scaled(site: Site, total: int, result: int) -> None:
         site.continued.add(site.kept[total])
 
 
-def shared(site: Site, node: Node, demand: Demand) -> Demand:
+def shared(site: EstimatedGraph, node: Node, demand: Demand) -> Demand:
     """The share of the tolerance at the end of a chain that each step may use."""
     result = node.outputs[0]
     length = 0.0 if result is None or result in site.continued else site.chains.get(result, 0.0)

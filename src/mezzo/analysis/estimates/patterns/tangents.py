@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from mezzo.analysis.estimates.moments import LOST, SIGMA, Moments, moments
-from mezzo.analysis.estimates.site import Site
+from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.tables.facts import Transfer
 
 # Limits: operators traversed backward, sources per value, remaining share of the deviation that
@@ -22,7 +22,7 @@ _ROUNDED = 1e-9
 Tangent = Mapping[int, float]  # derivative by source value
 
 
-def cancelled(site: Site, first: int, second: int, sign: float, y: Moments) -> Moments | None:
+def cancelled(site: EstimatedGraph, first: int, second: int, sign: float, y: Moments) -> Moments | None:
     """The estimate of a sum of two values, the second times `sign`, if they cancel to first order;
     else None. `y` is the estimate for independent terms.
     """
@@ -39,7 +39,7 @@ def cancelled(site: Site, first: int, second: int, sign: float, y: Moments) -> M
     return moments(y.mean, std, max(y.mean - SIGMA * std, y.low), min(y.mean + SIGMA * std, y.high), y.flags)
 
 
-def distance(site: Site, first: int, second: int) -> float | None:
+def distance(site: EstimatedGraph, first: int, second: int) -> float | None:
     """Root mean square of the difference of two values with common sources; None if they share
     none.
     """
@@ -52,7 +52,7 @@ def distance(site: Site, first: int, second: int) -> float | None:
     return math.sqrt(_variance(site, joint) + rest + (a.mean - b.mean) ** 2)
 
 
-def is_complement(site: Site, first: int, second: int) -> bool:
+def is_complement(site: EstimatedGraph, first: int, second: int) -> bool:
     """Whether one value is 1 minus the other."""
     if abs(site.held[first].mean + site.held[second].mean - 1.0) > _ROUNDED:
         return False
@@ -60,14 +60,14 @@ def is_complement(site: Site, first: int, second: int) -> bool:
     return left.keys() == right.keys() and all(abs(left[symbol] + right[symbol]) < _ROUNDED for symbol in left)
 
 
-def _variance(site: Site, tangent: Tangent) -> float:
+def _variance(site: EstimatedGraph, tangent: Tangent) -> float:
     total = 0.0
     for symbol, slope in sorted(tangent.items()):
         total += (slope * site.held[symbol].std) ** 2
     return total
 
 
-def _tangent(site: Site, value: int, depth: int) -> Tangent:
+def _tangent(site: EstimatedGraph, value: int, depth: int) -> Tangent:
     """Derivatives of a value by its sources, through elementwise arithmetic; itself if it has none.
 
     Cached per value, so that all sums together take linear time.
@@ -90,7 +90,7 @@ def _tangent(site: Site, value: int, depth: int) -> Tangent:
     return derived
 
 
-def _derived(site: Site, operands: Sequence[int], transfer: Transfer, depth: int) -> Tangent | None:
+def _derived(site: EstimatedGraph, operands: Sequence[int], transfer: Transfer, depth: int) -> Tangent | None:
     """Derivatives of a result by the chain rule; None for unsupported pairs of varying operands."""
     estimates = site.held
     moving = [value for value in operands if estimates[value].std]

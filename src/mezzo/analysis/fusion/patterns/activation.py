@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from mezzo.analysis.fusion.composites import composites_at
 from mezzo.analysis.fusion.selector import Free, Match, shape
-from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Pattern
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 
@@ -27,7 +27,7 @@ def _composite(*names: str, must_be_usual: bool = False) -> Match:
     `must_be_usual`: only in the form that every fusion recognises.
     """
 
-    def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    def match(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         composite = composites_at(view).get(seed.id)
         if composite is None or composite.name not in names or not view.is_float(seed):
             return None
@@ -41,7 +41,7 @@ def _composite(*names: str, must_be_usual: bool = False) -> Match:
 def _biased(*names: str) -> Match:
     """Matches an activation after a per-channel bias without other readers."""
 
-    def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    def match(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         composite = composites_at(view).get(seed.id)
         if composite is not None and composite.name in names and composite.is_usual:
             nodes, value = composite.nodes, composite.value
@@ -63,7 +63,7 @@ def _biased(*names: str) -> Match:
     return match
 
 
-def _adds_channels(view: View, node: Node) -> bool:
+def _adds_channels(view: FusionView, node: Node) -> bool:
     """Whether a node adds a constant vector."""
     if view.op(node) != "Add" or not view.is_float(node) or node.signature.version == _UNFUSED_ADD:
         return False
@@ -73,10 +73,10 @@ def _adds_channels(view: View, node: Node) -> bool:
     )
 
 
-def _kernels(order: int, match: Match, name: str, asks: Constraint) -> tuple[Kernel, ...]:
+def _kernels(order: int, match: Match, name: str, asks: Constraint) -> tuple[FusedKernel, ...]:
     source = _EXTENDED.format(name)
     return tuple(
-        Kernel(target=target, order=order, make=shape(match), source=source, since=_SINCE, constraint=constraint)
+        FusedKernel(target=target, order=order, make=shape(match), source=source, since=_SINCE, constraint=constraint)
         for target, constraint in zip(_TARGETS, (Constraint(), asks), strict=True)
     )
 
@@ -92,7 +92,7 @@ PATTERNS = (
         summary="GELU written out, with erf or with tanh",
         kernels=(
             *_kernels(41, _composite("gelu-erf", "gelu-tanh", must_be_usual=True), "Gelu, FastGelu", _F16),
-            Kernel(
+            FusedKernel(
                 target="tensorrt",
                 order=40,
                 make=shape(_composite("gelu-erf", "gelu-tanh")),

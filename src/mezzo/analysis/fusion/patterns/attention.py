@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from mezzo.analysis.fusion.selector import Free, shape
-from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Pattern
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
@@ -20,7 +20,7 @@ _RANK = 4  # batch, heads, rows, channels
 Shape: TypeAlias = tuple[int | None, ...]
 
 
-def _attention(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _attention(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches attention around a softmax along the last axis."""
     if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
         return None
@@ -41,7 +41,7 @@ def _attention(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     return [*nodes, scores, output_matmul]
 
 
-def _scores(view: View, reader: Node | None, free: Free) -> Node | None:
+def _scores(view: FusionView, reader: Node | None, free: Free) -> Node | None:
     """The producer of the scores before a scale, a mask or the softmax: a matmul, scale or mask
     with no other reader; else None.
     """
@@ -57,7 +57,7 @@ def _scores(view: View, reader: Node | None, free: Free) -> Node | None:
     return None
 
 
-def _scales_or_masks(view: View, node: Node) -> bool:
+def _scales_or_masks(view: FusionView, node: Node) -> bool:
     """Whether a node multiplies by a scalar or adds a mask."""
     function = view.function(node)
     if function in _SCALING:
@@ -65,13 +65,13 @@ def _scales_or_masks(view: View, node: Node) -> bool:
     return function is Function.ADD
 
 
-def _is_along_last(view: View, node: Node) -> bool:
+def _is_along_last(view: FusionView, node: Node) -> bool:
     axis = node.attributes.get("axis", -1)
     sizes = view.shape(node, 0)
     return axis == -1 or (sizes is not None and axis == len(sizes) - 1)
 
 
-def _with_transposes(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _with_transposes(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches attention with the head transposes of its operands and result."""
     core = _attention(view, seed, free)
     if core is None or len(view.shape(seed, 0) or ()) not in (0, _RANK):
@@ -93,16 +93,16 @@ def _with_transposes(view: View, seed: Node, free: Free) -> Sequence[Node] | Non
     return nodes
 
 
-def _swaps_heads(view: View, node: Node) -> bool:
+def _swaps_heads(view: FusionView, node: Node) -> bool:
     """Whether a node swaps heads and rows; transposes that also transpose the keys do not count."""
     return view.op(node) == "Transpose" and view.integers(node, "perm") == _HEADS_FIRST
 
 
-def _alone(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _alone(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     return [seed] if view.function(seed) is Function.SOFTMAX and view.is_float(seed) else None
 
 
-def _masked_softmax(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _masked_softmax(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches a softmax and the addition before it, for shapes that fit BiasSoftmax."""
     if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
         return None
@@ -138,7 +138,7 @@ PATTERNS = (
         name="attention",
         summary="product, scale, mask, softmax, product",
         kernels=(
-            Kernel(
+            FusedKernel(
                 target="openvino-cpu",
                 order=5,
                 make=shape(_with_transposes),
@@ -146,7 +146,7 @@ PATTERNS = (
                 since="OpenVINO 2026.4.1",
                 constraint=Constraint(formats=_BF16, exact=_SOFTMAX),
             ),
-            Kernel(
+            FusedKernel(
                 target="tensorrt",
                 order=5,
                 make=shape(_attention),
@@ -160,7 +160,7 @@ PATTERNS = (
         name="bias-softmax",
         summary="a sum and the softmax of it",
         kernels=(
-            Kernel(
+            FusedKernel(
                 target="onnxruntime-cuda",
                 order=50,
                 make=shape(_masked_softmax),
@@ -174,7 +174,7 @@ PATTERNS = (
         name="softmax",
         summary="a softmax in one operator, which computes in FP32 inside",
         kernels=(
-            Kernel(
+            FusedKernel(
                 target="openvino-cpu",
                 order=47,
                 make=shape(_alone),

@@ -11,8 +11,8 @@ from mezzo.analysis.fusion.chains import (
     moves_by_constant,
     normalizes_batch,
 )
-from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Pattern
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 
@@ -26,15 +26,15 @@ _BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({D
 _HALVES = Constraint(formats=HALF_FORMATS)
 
 
-def _is_conv(view: View, node: Node) -> bool:
+def _is_conv(view: FusionView, node: Node) -> bool:
     return view.op(node) == "Conv"
 
 
-def _is_convolution(view: View, node: Node) -> bool:
+def _is_convolution(view: FusionView, node: Node) -> bool:
     return view.op(node) in ("Conv", "ConvTranspose")
 
 
-def _moves_channels(view: View, node: Node, last: Node) -> bool:
+def _moves_channels(view: FusionView, node: Node, last: Node) -> bool:
     """Whether a node is BatchNormalization, or adds or multiplies by a per-channel constant, which
     is folded into the weights.
     """
@@ -45,7 +45,7 @@ def _moves_channels(view: View, node: Node, last: Node) -> bool:
     return sizes is not None and moves_by_constant(view, node, last) and is_along(view, node, len(sizes) - 1)
 
 
-def _adds_in_blocks(view: View, node: Node, last: Node) -> bool:
+def _adds_in_blocks(view: FusionView, node: Node, last: Node) -> bool:
     """Whether a node is a residual addition of images with a multiple of the block's channels."""
     sizes = view.shape(node, 0) or view.shape(node, 1)
     channels = sizes[1] if sizes is not None and len(sizes) == 4 else None
@@ -65,7 +65,7 @@ PATTERNS = (
         name="convolution",
         summary="a convolution, BatchNormalization or scale and shift, activation, residual sum, activation",
         kernels=(
-            Kernel(
+            FusedKernel(
                 target="onnxruntime-cpu",
                 order=20,
                 make=chain(
@@ -76,7 +76,7 @@ PATTERNS = (
                 source="optimized graphs at levels EXTENDED (FusedConv) and ALL (nchwc.Conv with a sum)",
                 since=_ORT,
             ),
-            Kernel(
+            FusedKernel(
                 target="onnxruntime-cuda",
                 order=20,
                 make=chain((_FOLD,), seeds=_is_conv),
@@ -84,7 +84,7 @@ PATTERNS = (
                 since=_ORT,
                 constraint=_HALVES,
             ),
-            Kernel(
+            FusedKernel(
                 target="openvino-cpu",
                 order=20,
                 make=chain(
@@ -95,7 +95,7 @@ PATTERNS = (
                 since=_OPENVINO,
                 constraint=_BF16,
             ),
-            Kernel(
+            FusedKernel(
                 target="tensorrt",
                 order=20,
                 make=chain(

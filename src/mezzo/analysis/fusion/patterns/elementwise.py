@@ -1,8 +1,8 @@
 """Fusion patterns of elementwise operators, which run in one pass over memory."""
 
 from mezzo.analysis.fusion.selector import tree
-from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Pattern
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Inside, Pattern
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 
@@ -17,12 +17,12 @@ _GENERATED = frozenset(
 _RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
-def _joins(view: View, node: Node) -> bool:
+def _joins(view: FusionView, node: Node) -> bool:
     """Whether a node is elementwise or an Identity."""
     return view.is_pointwise(node) or view.hands_on(node)
 
 
-def _is_generated(view: View, node: Node) -> bool:
+def _is_generated(view: FusionView, node: Node) -> bool:
     """Whether OpenVINO generates code for a node, which computes in FP32 and converts while reading
     and writing.
     """
@@ -35,7 +35,7 @@ def _is_generated(view: View, node: Node) -> bool:
     return is_known and not _moves_up(view, node)
 
 
-def _moves_up(view: View, node: Node) -> bool:
+def _moves_up(view: FusionView, node: Node) -> bool:
     """Whether OpenVINO moves a node, or a Cast before it, above data movement, where the Cast is a
     separate kernel.
     """
@@ -49,7 +49,7 @@ PATTERNS = (
         name="elementwise",
         summary="operators that compute number by number, as far as one result leaves them",
         kernels=(
-            Kernel(
+            FusedKernel(
                 target="openvino-cpu",
                 order=90,
                 make=tree(_is_generated),
@@ -59,7 +59,7 @@ PATTERNS = (
                 starts_at_end=True,
                 least=1,
             ),
-            Kernel(
+            FusedKernel(
                 target="openvino-cpu",
                 order=91,
                 make=tree(_joins),
@@ -67,7 +67,7 @@ PATTERNS = (
                 since="OpenVINO 2026.4.1",
                 starts_at_end=True,
             ),
-            Kernel(
+            FusedKernel(
                 target="tensorrt",
                 order=90,
                 make=tree(_joins),

@@ -4,8 +4,8 @@ memory.
 """
 
 from mezzo.analysis.fusion.selector import tree
-from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Pattern
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Inside, Pattern
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import HALF_FORMATS
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import HEAVY, Cost, Transfer
@@ -33,11 +33,11 @@ _GRADIENTS = frozenset(
 _CONSTRAINT = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, reads_free=HALF_FORMATS, writes_free=HALF_FORMATS)
 
 
-def _is_generated(view: View, node: Node) -> bool:
+def _is_generated(view: FusionView, node: Node) -> bool:
     return node.id in view.once(_generated)
 
 
-def _generated(view: View) -> frozenset[int]:
+def _generated(view: FusionView) -> frozenset[int]:
     """Nodes in kernels that Inductor generates, and views of such kernels' results."""
     inside: set[int] = set()
     apart = view.once(_stored_low)
@@ -56,7 +56,7 @@ def _generated(view: View) -> frozenset[int]:
     return frozenset(inside)
 
 
-def _stored_low(view: View) -> frozenset[int]:
+def _stored_low(view: FusionView) -> frozenset[int]:
     """Nodes whose results torch.autocast stores in low precision too: max pools, and sums and ReLUs
     with several readers, as in residual networks and for the backward pass; gradients of
     activations read by matmuls and by the gradient of a bias. One low-precision copy serves all
@@ -80,7 +80,7 @@ def _stored_low(view: View) -> frozenset[int]:
     return frozenset(ends)
 
 
-def _count_readers(view: View, value: int) -> int:
+def _count_readers(view: FusionView, value: int) -> int:
     """Number of readers of a value, through views."""
     count = 0
     for use in view.graph.uses[value]:
@@ -90,7 +90,7 @@ def _count_readers(view: View, value: int) -> int:
     return count
 
 
-def _low_in_autocast(view: View) -> frozenset[int]:
+def _low_in_autocast(view: FusionView) -> frozenset[int]:
     """Values that torch.autocast computes in low precision: outputs of matmuls and convolutions,
     and of operators that follow their inputs' types.
     """
@@ -107,7 +107,7 @@ def _low_in_autocast(view: View) -> frozenset[int]:
     return frozenset(low)
 
 
-def _tensors(view: View, node: Node) -> list[int]:
+def _tensors(view: FusionView, node: Node) -> list[int]:
     """Operands other than scalar constants, which do not affect type promotion."""
     constants = view.graph.constants
     operands = ((value, constants.get(value)) for value in node.inputs if value is not None)
@@ -119,7 +119,7 @@ PATTERNS = (
         name="inductor",
         summary="pointwise work, norms, reductions and moves that Inductor writes as loops",
         kernels=tuple(
-            Kernel(
+            FusedKernel(
                 target=target,
                 order=90,
                 make=tree(_is_generated),

@@ -11,8 +11,8 @@ from mezzo.analysis.fusion.chains import (
     moves_by_constant,
 )
 from mezzo.analysis.fusion.selector import Free, shape
-from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Pattern
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
@@ -27,19 +27,19 @@ _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _ROUNDS = 2  # maximum number of consecutive scales
 
 
-def _is_product(view: View, node: Node) -> bool:
+def _is_product(view: FusionView, node: Node) -> bool:
     return view.op(node) in ("MatMul", "Gemm")
 
 
-def _is_weighted(view: View, node: Node) -> bool:
+def _is_weighted(view: FusionView, node: Node) -> bool:
     return _is_product(view, node) and view.is_constant(node.inputs[1])
 
 
-def _is_gemm(view: View, node: Node) -> bool:
+def _is_gemm(view: FusionView, node: Node) -> bool:
     return view.op(node) == "Gemm"
 
 
-def _is_flat(view: View, node: Node) -> bool:
+def _is_flat(view: FusionView, node: Node) -> bool:
     """Whether ONNX Runtime rewrites a MatMul as Gemm: the right operand is a matrix, the left has
     rank 2 or a static shape.
     """
@@ -51,11 +51,11 @@ def _is_flat(view: View, node: Node) -> bool:
     return len(left) == 2 or (len(left) > 2 and (view.has_fixed_inputs or None not in left))
 
 
-def _adds_bias(view: View, node: Node, last: Node) -> bool:
+def _adds_bias(view: FusionView, node: Node, last: Node) -> bool:
     return adds_constant(view, node, last) and is_along(view, node, 1)
 
 
-def _adds_gemm_bias(view: View, node: Node, last: Node) -> bool:
+def _adds_gemm_bias(view: FusionView, node: Node, last: Node) -> bool:
     """Whether a node adds a bias with one number per column, which ONNX Runtime makes the Gemm's
     third operand.
     """
@@ -72,11 +72,11 @@ def _adds_gemm_bias(view: View, node: Node, last: Node) -> bool:
     return False
 
 
-def _moves_columns(view: View, node: Node, last: Node) -> bool:
+def _moves_columns(view: FusionView, node: Node, last: Node) -> bool:
     return moves_by_constant(view, node, last) and is_along(view, node, 1)
 
 
-def _gemm(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _gemm(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches MatMul with a bias, and an activation if no Reshape is needed in between."""
     if not view.is_float(seed) or not _is_flat(view, seed):
         return None
@@ -90,7 +90,7 @@ def _gemm(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     return [seed, bias_add, activation] if free(activation.id) else [seed, bias_add]
 
 
-def _scaled(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _scaled(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches MatMul with scalar scales of an operand or the result, and operands transposed in
     their last two axes.
     """
@@ -118,7 +118,7 @@ def _scaled(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     return nodes
 
 
-def _scaled_operand(view: View, node: Node) -> int | None:
+def _scaled_operand(view: FusionView, node: Node) -> int | None:
     """Index of the operand that a node multiplies or divides by a scalar; else None."""
     if view.function(node) not in _SCALING or len(node.inputs) != 2:
         return None
@@ -127,7 +127,7 @@ def _scaled_operand(view: View, node: Node) -> int | None:
     return 1 if view.function(node) is Function.MULTIPLY and view.number(node, 0) is not None else None
 
 
-def _swaps_last_axes(view: View, node: Node) -> bool:
+def _swaps_last_axes(view: FusionView, node: Node) -> bool:
     order = view.integers(node, "perm")
     swapped = (*range(len(order) - 2), len(order) - 1, len(order) - 2)
     return view.op(node) == "Transpose" and len(order) >= 2 and order == swapped
@@ -145,14 +145,14 @@ PATTERNS = (
         name="matmul",
         summary="a matrix product with a weight, bias, activation",
         kernels=(
-            Kernel(
+            FusedKernel(
                 target="onnxruntime-cpu",
                 order=10,
                 make=shape(_gemm),
                 source="optimized graphs at level EXTENDED (Gemm, FusedGemm)",
                 since=_ORT,
             ),
-            Kernel(
+            FusedKernel(
                 target="onnxruntime-cuda",
                 order=10,
                 make=shape(_gemm),
@@ -160,7 +160,7 @@ PATTERNS = (
                 since=_ORT,
                 constraint=_HALVES,
             ),
-            Kernel(
+            FusedKernel(
                 target="openvino-cpu",
                 order=30,
                 make=chain(
@@ -171,7 +171,7 @@ PATTERNS = (
                 since=_OPENVINO,
                 constraint=_BF16,
             ),
-            Kernel(
+            FusedKernel(
                 target="tensorrt",
                 order=30,
                 make=chain((_BIAS, Stage(activations=_TENSORRT_ACTIVATIONS)), seeds=_is_product),
@@ -185,7 +185,7 @@ PATTERNS = (
         name="gemm-activation",
         summary="a Gemm with the activation that follows it",
         kernels=(
-            Kernel(
+            FusedKernel(
                 target="onnxruntime-cpu",
                 order=11,
                 make=chain((Stage(activations=_ORT_ACTIVATIONS),), seeds=_is_gemm),
@@ -198,7 +198,7 @@ PATTERNS = (
         name="matmul-scale",
         summary="a matrix product with one number that scales it, and transposed operands",
         kernels=tuple(
-            Kernel(target=target, order=60, make=shape(_scaled), source=source, since=_ORT, constraint=constraint)
+            FusedKernel(target=target, order=60, make=shape(_scaled), source=source, since=_ORT, constraint=constraint)
             for target, source, constraint in (
                 ("onnxruntime-cpu", _FUSED_MATMUL, Constraint()),
                 ("onnxruntime-cuda", "kernel FusedMatMul in docs/OperatorKernels.md", _HALVES),

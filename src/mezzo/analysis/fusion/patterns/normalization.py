@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from mezzo.analysis.fusion.joins import Join
 from mezzo.analysis.fusion.norm_joins import joined_norms
 from mezzo.analysis.fusion.selector import Free, Match, shape
-from mezzo.analysis.fusion.unit import Constraint, Inside, Kernel, Pattern
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Inside, Pattern
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
@@ -41,7 +41,7 @@ class Norm:
     is_centred: bool
 
 
-def _norm_of(view: View, root: Node, free: Free, *, by_division: bool = True) -> Norm | None:
+def _norm_of(view: FusionView, root: Node, free: Free, *, by_division: bool = True) -> Norm | None:
     """The norm around a root: mean, difference, squares, their mean, epsilon, root, quotient,
     scale, shift.
 
@@ -81,7 +81,7 @@ def _norm_of(view: View, root: Node, free: Free, *, by_division: bool = True) ->
     return Norm(tuple(nodes), view.origin(value), end, is_centred)
 
 
-def _handing_on(view: View, node: Node) -> set[int]:
+def _handing_on(view: FusionView, node: Node) -> set[int]:
     """Identity operators after a node; their readers count as the node's."""
     operators: set[int] = set()
     pending = [value for value in node.outputs if value is not None]
@@ -94,7 +94,7 @@ def _handing_on(view: View, node: Node) -> set[int]:
     return operators
 
 
-def _squared(view: View, node: Node) -> int | None:
+def _squared(view: FusionView, node: Node) -> int | None:
     """The value that a node squares; else None."""
     function = view.function(node)
     value = node.inputs[0] if node.inputs else None
@@ -104,7 +104,7 @@ def _squared(view: View, node: Node) -> int | None:
     return view.origin(value) if is_square and value is not None else None
 
 
-def _is_centred(view: View, node: Node, free: Free) -> bool:
+def _is_centred(view: FusionView, node: Node, free: Free) -> bool:
     """Whether a node subtracts a value's mean from it."""
     if view.function(node) is not Function.SUBTRACT or not free(node.id):
         return False
@@ -112,7 +112,7 @@ def _is_centred(view: View, node: Node, free: Free) -> bool:
     return mean is not None and view.function(mean) is Function.MEAN and view.same(mean.inputs[0], node.inputs[0])
 
 
-def _quotient(view: View, root: Node, base: int, nodes: list[Node]) -> Node | None:
+def _quotient(view: FusionView, root: Node, base: int, nodes: list[Node]) -> Node | None:
     """The node that divides by the root, directly or through its reciprocal; else None."""
     reader = view.sole_reader(root)
     if reader is None:
@@ -135,7 +135,7 @@ def _quotient(view: View, root: Node, base: int, nodes: list[Node]) -> Node | No
     return None
 
 
-def _affine(view: View, end: Node, nodes: list[Node], free: Free, *, takes_shift: bool) -> Node:
+def _affine(view: FusionView, end: Node, nodes: list[Node], free: Free, *, takes_shift: bool) -> Node:
     """The last node of a constant scale and shift after a norm; the norm's own end without one."""
     for function in (Function.MULTIPLY, Function.ADD) if takes_shift else (Function.MULTIPLY,):
         reader = view.sole_reader(end)
@@ -149,7 +149,7 @@ def _affine(view: View, end: Node, nodes: list[Node], free: Free, *, takes_shift
 
 
 def _written_out(*, is_centred: bool, needs_scale: bool, by_division: bool) -> Match:
-    def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    def match(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         norm = _norm_of(view, seed, free, by_division=by_division)
         if norm is None or norm.is_centred is not is_centred:
             return None
@@ -162,13 +162,13 @@ def _written_out(*, is_centred: bool, needs_scale: bool, by_division: bool) -> M
 
 
 def _operator(*ops: str) -> Match:
-    def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    def match(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         return [seed] if view.op(seed) in ops and view.is_float(seed) else None
 
     return match
 
 
-def _by_l2(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _by_l2(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches a value divided by its L2 norm with a lower bound: norm, bound, optional Expand,
     quotient.
     """
@@ -189,14 +189,14 @@ def _by_l2(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     return nodes if is_whole else None
 
 
-def _with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _with_sum(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches a LayerNormalization, as one operator or decomposed, and the addition of two
     activations before it.
     """
     return _operator_with_sum(view, seed, free) or _written_out_with_sum(view, seed, free)
 
 
-def _operator_with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _operator_with_sum(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     if view.op(seed) != "LayerNormalization" or not view.is_float(seed):
         return None
     is_last = seed.attributes.get("axis", -1) in (-1, _RANK_OF_SKIP - 1)
@@ -205,14 +205,14 @@ def _operator_with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | N
     return _joined_by_sum(view, (seed,), seed.inputs[0], free)
 
 
-def _written_out_with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _written_out_with_sum(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     norm = _norm_of(view, seed, free)
     if norm is None or not norm.is_centred or view.function(norm.end) is not Function.ADD:
         return None
     return _joined_by_sum(view, norm.nodes, norm.value, free)
 
 
-def _joined_by_sum(view: View, nodes: tuple[Node, ...], value: int | None, free: Free) -> Sequence[Node] | None:
+def _joined_by_sum(view: FusionView, nodes: tuple[Node, ...], value: int | None, free: Free) -> Sequence[Node] | None:
     """A norm and the addition before it, if the sum has no other readers: otherwise ONNX Runtime's
     CPU provider does not fuse them.
     """
@@ -228,7 +228,7 @@ def _joined_by_sum(view: View, nodes: tuple[Node, ...], value: int | None, free:
     return [residual_add, *nodes]
 
 
-def _adds_rows(view: View, node: Node) -> bool:
+def _adds_rows(view: FusionView, node: Node) -> bool:
     """Whether a node adds two activations of rank 3 and one static shape."""
     if view.function(node) is not Function.ADD or not view.is_float(node):
         return False
@@ -250,14 +250,14 @@ def _kernel(
     *,
     asks: Constraint | None = None,
     least: int = 2,
-    joins: Callable[[View], Sequence[Join]] | None = None,
-) -> Kernel:
+    joins: Callable[[FusionView], Sequence[Join]] | None = None,
+) -> FusedKernel:
     """One target's row. The default constraint is ONNX Runtime's: FP32 accumulation on CUDA, and no
     low-precision kernels on the CPU.
     """
     if asks is None:
         asks = Constraint(inside=Inside.FLOAT32) if target == "onnxruntime-cpu" else _IN_FLOAT32
-    return Kernel(
+    return FusedKernel(
         target=target,
         order=order,
         make=shape(match),

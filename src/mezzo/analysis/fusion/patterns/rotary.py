@@ -5,8 +5,8 @@ sines.
 from collections.abc import Sequence
 
 from mezzo.analysis.fusion.selector import Free, shape
-from mezzo.analysis.fusion.unit import Constraint, Kernel, Pattern
-from mezzo.analysis.fusion.view import View
+from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Pattern
+from mezzo.analysis.fusion.view import FusionView
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
@@ -14,7 +14,7 @@ from mezzo.tables.facts import Function
 _PARTS = frozenset({"Slice", "Split"})
 
 
-def _rotary(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+def _rotary(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches the pattern, with the final addition as the seed."""
     if view.function(seed) is not Function.ADD or not view.is_float(seed):
         return None
@@ -31,7 +31,7 @@ def _rotary(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     return None
 
 
-def _turned(view: View, straight: Node, rotated: Node) -> list[Node] | None:
+def _turned(view: FusionView, straight: Node, rotated: Node) -> list[Node] | None:
     """Nodes that rotate the halves of a value before one multiplication (Concat, Neg, slices), if
     the other multiplies the same value; else None.
     """
@@ -55,7 +55,7 @@ PATTERNS = (
         name="rotary",
         summary="a value times cosines, plus the value turned by half times sines",
         kernels=(
-            Kernel(
+            FusedKernel(
                 target="openvino-cpu",
                 order=6,
                 make=shape(_rotary),

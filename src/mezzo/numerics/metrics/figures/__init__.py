@@ -16,7 +16,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
-class Tally(Protocol):
+class FigureTally(Protocol):
     """Accumulates one metric of one value, block by block."""
 
     def add(self, want: Floats, found: Floats, error: Floats) -> None:
@@ -31,7 +31,7 @@ class Figure:
 
     name: str
     title: str | None
-    begin: Callable[[], Tally]
+    begin: Callable[[], FigureTally]
 
 
 @cache

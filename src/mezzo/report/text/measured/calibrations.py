@@ -18,7 +18,7 @@ from mezzo.report.records.documents import Document, document
 from mezzo.report.records.sections import describe_data, describe_versions, number
 
 if TYPE_CHECKING:
-    from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
+    from mezzo.numerics.calibrations import Calibrations, CalibratorRow, MetricScore
 
 _REFERENCE = "FP32"
 _NAMED = 4
@@ -118,7 +118,7 @@ def _report_table(layout: Layout, calibrations: "Calibrations") -> RenderableTyp
     return table
 
 
-def _spell_score_cells(score: "Score") -> Sequence[str]:
+def _spell_score_cells(score: "MetricScore") -> Sequence[str]:
     drop = score.drop.estimate + 0.0  # no negative zero
     return _spell_score(score.value, score.is_share), f"{100 * drop:.2f}" if score.is_share else spell_number(drop)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.contracts.timings import Layer
+from mezzo.contracts.timings import LayerTime
 from mezzo.formats.dtypes import DType
 from mezzo.report.layout.layout import Layout, blank, dtype_style, heading, indented
 from mezzo.report.layout.names import clean
@@ -13,7 +13,7 @@ from mezzo.report.layout.numbers import spell_count, spell_share
 from mezzo.report.records.documents import Document
 from mezzo.report.records.sections import number, sort_dtypes
 
-Layers = Sequence[Layer]
+Layers = Sequence[LayerTime]
 _UNKNOWN = "not told"
 
 
@@ -77,7 +77,7 @@ def describe_layers(layers: Layers) -> Document:
 
 def _report_kinds(layout: Layout, layers: Layers, top: int) -> RenderableType:
     total_ns = sum(layer.time_ns for layer in layers)
-    kinds: dict[tuple[str, DType | None], list[Layer]] = {}
+    kinds: dict[tuple[str, DType | None], list[LayerTime]] = {}
     for layer in layers:
         kinds.setdefault((layer.op, layer.dtype), []).append(layer)
     times = {kind: sum(layer.time_ns for layer in members) for kind, members in kinds.items()}

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mezzo.common.machine import Machine
 from mezzo.common.sizes import format_size
-from mezzo.contracts.timings import Layer
+from mezzo.contracts.timings import LayerTime
 from mezzo.numerics.measures import Comparison, Interval
 from mezzo.numerics.statistics.speeds import Difference, Spread
 from mezzo.report.layout.layout import Layout, blank, heading, indented
@@ -226,7 +226,7 @@ def _describe_file(file: "FileTimes") -> Document:
         "turns_ns": [[number(time_ns) for time_ns in start] for start in file.turns_ns],
         "inputs": dict(file.inputs),
     }
-    layers: Sequence[Layer] = file.layers
+    layers: Sequence[LayerTime] = file.layers
     return {**row, **describe_layers(layers)}
 
 

@@ -10,7 +10,7 @@ from mezzo.contracts.plans import Plan
 from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_time
-from mezzo.report.records.account import Summary
+from mezzo.report.records.account import SummaryLike
 from mezzo.report.text.conversion import report_counts, report_high_nodes, settings_line
 from mezzo.report.text.measured.comparison import bounds_errors, report_notes, report_outputs, report_verdict
 from mezzo.report.text.measured.frontier import report_frontier, scale_of
@@ -23,7 +23,7 @@ _CLEARLY_CHEAPER = 0.95
 
 
 def report_tuning(
-    layout: Layout, source: str, result: str, plan: Plan, summary: Summary, measured: "Measured"
+    layout: Layout, source: str, result: str, plan: Plan, summary: SummaryLike, measured: "Measured"
 ) -> list[RenderableType]:
     """The result of a search, without next steps."""
     parts: list[RenderableType] = [heading(f"{clean(source)} -> {clean(result)}"), settings_line(plan)]

@@ -35,7 +35,7 @@ _TRACING = threading.Lock()
 
 
 @dataclass(slots=True, kw_only=True)
-class Held:
+class StepTensors:
     """Inputs and outputs of one step. `lows` are low-precision copies.
 
     `rates` are the options that change between steps, as FP64 scalars.
@@ -53,10 +53,12 @@ class Held:
         lows = (low for copies in self.lows for low in copies)
         return [*self.weights, *self.gradients, *states, *lows, *self.rates]
 
-    def like(self, flat: Sequence[torch.Tensor]) -> "Held":
+    def like(self, flat: Sequence[torch.Tensor]) -> "StepTensors":
         """The same structure with other tensors."""
         fields = [getattr(self, name) for name in _FIELDS]
-        return Held(**dict(zip(_FIELDS, pytree.tree_unflatten(flat, pytree.tree_structure(fields)), strict=True)))
+        return StepTensors(
+            **dict(zip(_FIELDS, pytree.tree_unflatten(flat, pytree.tree_structure(fields)), strict=True))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class Steps:
     signs: Mapping[int, int]
 
 
-def compile_step(steps: Steps, held: Held) -> Callable[[Held], None]:
+def compile_step(steps: Steps, held: StepTensors) -> Callable[[StepTensors], None]:
     """Compile a step for given inputs.
 
     Raises ValueError: the code needs the value of a number, which a graph lacks. Raises the code's
@@ -85,13 +87,13 @@ def compile_step(steps: Steps, held: Held) -> Callable[[Held], None]:
     for name, part in list(graph.named_children()):
         setattr(graph, name, _Compiled(cast("fx.GraphModule", part)))
 
-    def run(inputs: Held) -> None:
+    def run(inputs: StepTensors) -> None:
         graph(*inputs.flat())
 
     return run
 
 
-def _traced(steps: Steps, inputs: Held) -> fx.GraphModule:
+def _traced(steps: Steps, inputs: StepTensors) -> fx.GraphModule:
     """The step as a graph, of the first variant (single-tensor, foreach) that needs no values."""
     fault: Exception | None = None
     for is_foreach in (False, True):
@@ -113,7 +115,7 @@ def _traced(steps: Steps, inputs: Held) -> fx.GraphModule:
     raise ValueError("its code reads the value of a number") if fault is None else fault
 
 
-def _step(steps: Steps, inputs: Held, *, is_foreach: bool) -> None:
+def _step(steps: Steps, inputs: StepTensors, *, is_foreach: bool) -> None:
     """Run a step on an optimizer copy with traced tensors. Scalars are FP64, like Python's."""
     optimizer: Any = object.__new__(type(steps.optimizer))
     optimizer.__dict__.update(vars(steps.optimizer))

@@ -11,7 +11,7 @@ _RATE = "lr"
 _MOMENTA = frozenset({"betas", "momentum"})  # which PyTorch's cyclic schedulers change
 
 
-class Options:
+class OptimizerOptions:
     """The flattened options of an optimizer's groups. Options that change between steps are inputs
     of the update; the others are compiled in. Inputs are learning rates, momenta, and options that
     were seen to change, unless compiling with them as inputs failed.

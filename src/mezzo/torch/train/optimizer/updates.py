@@ -13,8 +13,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from mezzo.common.errors import InputError, spell_raised
 from mezzo.torch.train.hidden_gradients import in_weights_format
-from mezzo.torch.train.optimizer.update_graphs import Held, Steps, compile_step
-from mezzo.torch.train.optimizer.update_options import Options
+from mezzo.torch.train.optimizer.update_graphs import Steps, StepTensors, compile_step
+from mezzo.torch.train.optimizer.update_options import OptimizerOptions
 from mezzo.torch.weights.weights import SHADOWS
 
 COMPILED: "WeakSet[Optimizer]" = WeakSet()
@@ -114,11 +114,11 @@ class _Update:
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self._plain = inspect.unwrap(type(optimizer).step)
-        self._made: dict[Hashable, Callable[[Held], None]] = {}
+        self._made: dict[Hashable, Callable[[StepTensors], None]] = {}
         # The state of each weight at its last step: another object means that it was loaded or
         # reset.
         self._started = WeakTensorKeyDictionary()
-        self._options = Options(optimizer)
+        self._options = OptimizerOptions(optimizer)
         self._is_plain = False
 
     def run(self) -> None:
@@ -139,7 +139,7 @@ class _Update:
         shadows = SHADOWS.low_copies(weights)
         states = [self.optimizer.state.get(weight, {}) for weight in weights]
         self._options.read()
-        inputs = Held(
+        inputs = StepTensors(
             weights=[weight.detach() for weight in weights],
             gradients=[_gradient(weight) for weight in weights],
             states=[
@@ -160,7 +160,7 @@ class _Update:
                 shadow.keep(weight, low)
         return True
 
-    def _key(self, inputs: Held) -> Hashable:
+    def _key(self, inputs: StepTensors) -> Hashable:
         """The cache key of an update: options, dtypes, shapes and strides."""
         lows = (low for copies in inputs.lows for low in copies)
         formats = [
@@ -169,8 +169,8 @@ class _Update:
         return self._options.key(), tuple(formats), tuple(map(tuple, inputs.states)), tuple(map(len, inputs.lows))
 
     def _compile(
-        self, groups: Sequence[Sequence[torch.Tensor]], states: Sequence[Mapping[str, Any]], inputs: Held
-    ) -> Callable[[Held], None] | None:
+        self, groups: Sequence[Sequence[torch.Tensor]], states: Sequence[Mapping[str, Any]], inputs: StepTensors
+    ) -> Callable[[StepTensors], None] | None:
         """Compile an update; None if that fails, which also disables compilation from then on."""
         fault = f"its options, other than the learning rate, changed {_MOST} times"
         counter = iter(range(len(inputs.weights)))

@@ -14,7 +14,7 @@ from mezzo.aten.program import packet_of, tensor_of
 from mezzo.aten.read.groups import dialect_and_op
 from mezzo.aten.read.read import facts_of
 from mezzo.tables.facts import HEAVY
-from mezzo.torch.compiler.building import Builder
+from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.train.controls import Controls
 from mezzo.torch.train.sums.tiles import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, PRODUCT
@@ -23,7 +23,7 @@ _ATEN: Any = torch.ops.aten
 _DIMENSIONS = (3, 4)  # ranks of sequences and images
 _WHOLE = 1 << 31  # a tile larger than any sum: FP32 accumulation, rounded once
 _TERMS = 4096
-_Write = Callable[[Builder, fx.Node, int], Mapping[fx.Node, fx.Node] | None]
+_Write = Callable[[CallInserter, fx.Node, int], Mapping[fx.Node, fx.Node] | None]
 
 
 def tile_for(controls: Controls, low: torch.dtype, device: str) -> int | None:
@@ -56,7 +56,7 @@ def sum_in_tiles(owner: fx.GraphModule, low: torch.dtype, tile: int) -> tuple[st
             continue
         write = _WRITERS.get(node.target)
         with node.graph.inserting_before(node):
-            replacements = None if write is None else write(Builder(node.graph, node), node, tile)
+            replacements = None if write is None else write(CallInserter(node.graph, node), node, tile)
         if replacements is None:
             unsupported[
                 packet_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
@@ -78,12 +78,12 @@ def _is_low_product(node: fx.Node, low: torch.dtype) -> bool:
     )
 
 
-def _write_product(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node]:
+def _write_product(build: CallInserter, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node]:
     left, right = node.args
     return {node: build.call(PRODUCT, left, right, tile)}
 
 
-def _write_sum(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
+def _write_sum(build: CallInserter, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
     """A matmul with an addend, which is added last."""
     if any(scale != 1 for scale in node.kwargs.values()) or len(node.args) > 3:
         return None
@@ -92,7 +92,7 @@ def _write_sum(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.
     return {node: build.call(_ATEN.add.Tensor, product, addend)}
 
 
-def _write_convolution(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
+def _write_convolution(build: CallInserter, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
     x, weight, bias, stride, padding, dilation, is_transposed, _, groups = node.args
     if is_transposed or node.meta["val"].dim() not in _DIMENSIONS:
         return None
@@ -104,7 +104,7 @@ def _write_convolution(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.N
     return {node: result}
 
 
-def _write_backward(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
+def _write_backward(build: CallInserter, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
     gradient, x, weight, _, stride, padding, dilation, is_transposed, _, groups, _ = node.args
     if is_transposed or len(_sizes(stride)) + 2 not in _DIMENSIONS:
         return None

@@ -21,8 +21,8 @@ from mezzo.aten.read.ports import is_getitem
 from mezzo.aten.read.retype import CAST, is_cast, without_python_dispatcher
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import HIGH
-from mezzo.torch.compiler.building import Builder
-from mezzo.torch.compiler.rewriting import Planned
+from mezzo.torch.compiler.building import CallInserter
+from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.train.controls import Controls
 from mezzo.torch.train.rematerialization import is_product, is_view, readers
@@ -81,7 +81,7 @@ def hands_on_sums(low: torch.dtype, device: str) -> bool:
         return all(result.dtype is torch.float32 and float(result) == _TERMS for result in results)
 
 
-def hand_on_sums(planned: Planned, low: torch.dtype, way: Way, controls: Controls) -> tuple[HandedOn, ...]:
+def hand_on_sums(planned: RewrittenGraph, low: torch.dtype, way: Way, controls: Controls) -> tuple[HandedOn, ...]:
     """Make operators with planned FP32 outputs produce them, in the rewritten graph.
 
     Convolutions and their gradients are emulated if FP32 accumulation is requested. Low-precision
@@ -94,7 +94,7 @@ def hand_on_sums(planned: Planned, low: torch.dtype, way: Way, controls: Control
         if offered not in (Way.ROUNDED, Way.LEFT):
             for result in results:
                 with call.graph.inserting_before(result):
-                    wide = _written(Builder(call.graph, call), call, result, offered)
+                    wide = _written(CallInserter(call.graph, call), call, result, offered)
                 _read_wide(result, wide, low)
             if call.target is _GRADIENTS:
                 _compute_rest(call)
@@ -102,7 +102,7 @@ def hand_on_sums(planned: Planned, low: torch.dtype, way: Way, controls: Control
     return tuple(handed)
 
 
-def _handing_on(planned: Planned, low: torch.dtype) -> Iterator[tuple[str, fx.Node, Sequence[fx.Node]]]:
+def _handing_on(planned: RewrittenGraph, low: torch.dtype) -> Iterator[tuple[str, fx.Node, Sequence[fx.Node]]]:
     """Low-precision operators with planned FP32 outputs: name, call, outputs used in FP32."""
     for node, call in planned.calls():
         if node.precision.output is not HIGH or node.precision.compute is HIGH or not is_product(call):
@@ -127,7 +127,7 @@ def _offered(call: fx.Node, way: Way, *, is_emulated: bool) -> Way:
     return way if packet in _NATIVE or packet in _OF_SUM else Way.LEFT
 
 
-def _written(build: Builder, call: fx.Node, result: fx.Node, way: Way) -> fx.Node:
+def _written(build: CallInserter, call: fx.Node, result: fx.Node, way: Way) -> fx.Node:
     """One output of a matmul, convolution or its backward in FP32."""
     packet = getattr(call.target, "overloadpacket", None)
     if call.target is _GRADIENTS:
@@ -144,7 +144,7 @@ def _written(build: Builder, call: fx.Node, result: fx.Node, way: Way) -> fx.Nod
     return build.call(_ATEN.add.Tensor, sums, _scaled(build, build.call(CAST, addend, torch.float32), beta))
 
 
-def _gradient(build: Builder, call: fx.Node, result: fx.Node) -> fx.Node:
+def _gradient(build: CallInserter, call: fx.Node, result: fx.Node) -> fx.Node:
     """The FP32 gradient of a convolution's input, weight or bias, by the getitem's index."""
     gradient, x, weight, _, *sizes, _ = call.args
     assert isinstance(gradient, fx.Node), "it is a tensor"
@@ -167,11 +167,11 @@ def _compute_rest(call: fx.Node) -> None:
     call.meta["val"] = tuple(gradient if place in needed else None for place, gradient in enumerate(call.meta["val"]))
 
 
-def _scaled(build: Builder, value: fx.Node, scale: Any) -> fx.Node:
+def _scaled(build: CallInserter, value: fx.Node, scale: Any) -> fx.Node:
     return value if scale == 1 else build.call(_ATEN.mul.Tensor, value, scale)
 
 
-def _product(build: Builder, packet: Any, operands: Sequence[Any], way: Way) -> fx.Node:
+def _product(build: CallInserter, packet: Any, operands: Sequence[Any], way: Way) -> fx.Node:
     if way is Way.NATIVE:
         return build.call(_NATIVE[packet], *operands, torch.float32)
     return build.call(PRODUCT, *operands)
@@ -187,7 +187,7 @@ def _read_wide(call: fx.Node, wide: fx.Node, low: torch.dtype) -> None:
     _widen_readers(call, wide)
     if call.users:
         with call.graph.inserting_before(call):
-            rounded = Builder(call.graph, call).call(CAST, wide, low)
+            rounded = CallInserter(call.graph, call).call(CAST, wide, low)
         call.replace_all_uses_with(rounded)
     call.graph.erase_node(call)
 
@@ -200,7 +200,7 @@ def _widen_readers(value: fx.Node, wide: fx.Node) -> None:
             user.graph.erase_node(user)
         elif is_view(user) and user.args[0] is value and _is_read_wide(user):
             with user.graph.inserting_before(user):
-                view = Builder(user.graph, user).call(user.target, wide, *user.args[1:], **user.kwargs)
+                view = CallInserter(user.graph, user).call(user.target, wide, *user.args[1:], **user.kwargs)
             _widen_readers(user, view)
             if not user.users:
                 user.graph.erase_node(user)
