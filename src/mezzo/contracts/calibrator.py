@@ -1,5 +1,6 @@
 """Calibrator contract: observed statistics of a tensor and a quantized grid in, a clipping range
-out."""
+out.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ class Range:
 class Grid:
     """Quantized values that a tensor may take. `is_symmetric`: zero is in the middle, at 0 for
     signed types. `is_narrow`: the smallest integer is unused if its negative does not exist, as in
-    -127 to 127."""
+    -127 to 127.
+    """
 
     dtype: DType
     is_symmetric: bool = False
@@ -78,7 +80,8 @@ class Grid:
 
     def covered(self, wanted: Range) -> Range:
         """The range that the grid covers to represent a range: extended to zero, and symmetric on a
-        symmetric grid."""
+        symmetric grid.
+        """
         extended = wanted.with_zero()
         return Range(-extended.largest, extended.largest) if self.is_symmetric else extended
 
@@ -90,7 +93,8 @@ class Summary:
     `extremes`: of all finite elements, None if there are none. `counts`: a histogram of odd length;
     the middle bin counts magnitudes below `width`, a power of two, and the n-th bin above or below
     it those from n to n + 1 widths with that sign. It counts `samples` elements of `count`, `zeros`
-    of them exactly zero, without NaN and infinities."""
+    of them exactly zero, without NaN and infinities.
+    """
 
     count: int
     nans: int
@@ -112,7 +116,8 @@ class Calibrator(ABC):
     `also`: aliases; `needs_even`: it requires a grid with steps of one size.
 
     A subclass may be a frozen dataclass with a setting, parsed by `setting`: "percentile=99.9".
-    Those shipped with mezzo are stateless: `collect` and `of` are for calibrators of users."""
+    Those shipped with mezzo are stateless: `collect` and `of` are for calibrators of users.
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -128,7 +133,8 @@ class Calibrator(ABC):
 
     def collect(self, name: str, numbers: "npt.NDArray[np.float32]") -> None:  # noqa: B027  nothing is a fine default
         """Observe a value on one batch, for calibrators that need more than a summary. The default
-        does nothing."""
+        does nothing.
+        """
 
     def of(self, name: str) -> "Calibrator":
         """The calibrator for a value of that name."""
@@ -136,5 +142,6 @@ class Calibrator(ABC):
 
     def setting(self, text: str) -> "Calibrator":
         """A calibrator with a setting, parsed from text. Raises InputError: it takes none, or not
-        this."""
+        this.
+        """
         raise InputError(f"calibrator {self.name!r} takes no setting, and {text!r} was given; write {self.name}")

@@ -1,5 +1,6 @@
 """Two-colouring of nodes, shared by colouring strategies: iteration over thresholds, node
-neighbours, and agreement of linked nodes."""
+neighbours, and agreement of linked nodes.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -17,12 +18,14 @@ Colour = Callable[[Set[int]], list[bool]]
 
 class ColouringStrategy(Strategy):
     """A strategy that colours nodes in two. With more levels it works outwards from the base: first
-    the nodes above it, level by level, then those of the rest below it."""
+    the nodes above it, level by level, then those of the rest below it.
+    """
 
     @abstractmethod
     def colour(self, split: Split) -> Sequence[bool]:
         """For each node, whether it runs low, beyond the threshold. Must respect `choices` and
-        `linked`."""
+        `linked`.
+        """
 
     def assign(self, problem: Problem) -> Sequence[int]:
         while True:
@@ -46,7 +49,8 @@ class ColouringStrategy(Strategy):
 def _apart(problem: Problem, levels: Ints) -> Bools:
     """Nodes that are further from the base than nodes they are linked with, and need not be.
 
-    Two nodes that cross a threshold together may not have the same levels beyond it."""
+    Two nodes that cross a threshold together may not have the same levels beyond it.
+    """
     line = problem.line
     is_apart = np.zeros(len(levels), bool)
     for threshold, roots in zip(line.thresholds, problem.linked, strict=True):
@@ -66,7 +70,8 @@ def settle(split: Split, colour: Colour) -> Sequence[bool]:
 
     The tie of a loop-carried value is coloured before its body: the carried value counts as
     agreeing, and the tie is demoted if the body disagrees. Each round demotes a node for good, or
-    is the last."""
+    is the last.
+    """
     demoted: set[int] = set()
     while True:
         is_low = colour(demoted)
@@ -85,7 +90,8 @@ def makers(split: Split, node: Node) -> Iterator[tuple[int, Node | None]]:
     """Each float operand in the node's group: the value and its producer; None for a weight or
     another source.
 
-    Loop-carried values are left out: they agree, or `settle` demotes the tie."""
+    Loop-carried values are left out: they agree, or `settle` demotes the tie.
+    """
     graph = split.graph
     for value, role in zip(node.inputs, node.signature.inputs, strict=True):
         if value is None or role is not Role.GROUP:
@@ -99,7 +105,8 @@ def makers(split: Split, node: Node) -> Iterator[tuple[int, Node | None]]:
 
 def makes_low(split: Split, is_low: Sequence[bool], value: int) -> bool:
     """Whether a value's producer outputs it in low precision: it runs low, the value is in its
-    group, and its output is not kept high."""
+    group, and its output is not kept high.
+    """
     graph = split.graph
     producer = graph.nodes[graph.values[value].producer]
     if value not in producer.outputs or producer.signature.outputs[producer.outputs.index(value)] is not Role.GROUP:

@@ -3,7 +3,8 @@
 
 The work is a `Job`: a named class of the project with plain frozen data, never a closure, so that
 it can be sent to other processes. Results arrive in the order of the items on every executor, so
-sums over them are bit-identical. Work on the items as a whole stays with the caller."""
+sums over them are bit-identical. Work on the items as a whole stays with the caller.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,13 +22,14 @@ _Given = TypeVar("_Given", covariant=True)
 
 
 class Job(Protocol[_Taken, _Given]):
-    """Work to do on items. Its fields are plain and frozen; `title` names it for users: "ranges"."""
+    """Work to do on items. Fields are plain and frozen; `title` names it for users: "ranges"."""
 
     @property
     def title(self) -> str: ...
     def open(self, models: "Sequence[Model]") -> Callable[[_Taken], _Given]:
         """Prepare the job on open models; the returned function is called once per item, in any
-        order. Its results depend on the item alone, not on earlier items."""
+        order. Its results depend on the item alone, not on earlier items.
+        """
 
 
 class Pending(Protocol[_Given]):
@@ -59,7 +61,8 @@ class Executor(Protocol):
         here: Callable[[], Callable[[Item], Result]],
     ) -> Team[Item, Result]:
         """Prepare a job. `models`: what it works on, for workers that have to open them; `here`:
-        prepares the job in this process, where they are open already."""
+        prepares the job in this process, where they are open already.
+        """
 
 
 @runtime_checkable
@@ -69,7 +72,7 @@ class Foresighted(Protocol):
     @property
     def width(self) -> int: ...
     def prepare(self, many: Sequence[Any]) -> None:
-        """Announce the next items. Raises nothing: failures are reported when an item is processed."""
+        """Announce the next items. Raises nothing: failures are raised when an item runs."""
 
 
 def width_of(worker: object) -> int:
@@ -157,7 +160,8 @@ def working_with(executor: Executor) -> Iterator[None]:
 
 def in_turn(team: Team[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
     """Items with their results, in order; at most `team.width` are submitted ahead, and later items
-    are not created yet."""
+    are not created yet.
+    """
     waiting: deque[tuple[Item, Pending[Result]]] = deque()
     try:
         for item in items:

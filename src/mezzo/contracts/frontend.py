@@ -1,5 +1,6 @@
 """Front end contract: opens models, reads them as graphs and applies edits; the only part that
-knows an IR. Running models is in `lab`."""
+knows an IR. Running models is in `lab`.
+"""
 
 import os
 from abc import ABC, abstractmethod
@@ -45,7 +46,8 @@ class Frontend(ABC):
     `suffixes`: file name endings; "" matches all files of no other front end. `facts`: of operators
     without a table in mezzo, by dialect and operator. `usual_target`: the default target; None if
     it depends on the format. `formats`: those of results. Every source is offered to every front
-    end, so importing one must not load its libraries."""
+    end, so importing one must not load its libraries.
+    """
 
     name: ClassVar[str]
     dialect: ClassVar[str]
@@ -57,7 +59,7 @@ class Frontend(ABC):
 
     @abstractmethod
     def opens(self, source: object) -> bool:
-        """Whether a source that is no path is a model of this kind, by its type, without imports."""
+        """Whether a source that is no path is a model of this kind; without imports."""
 
     @abstractmethod
     def open(self, source: Any, *, trust_external_paths: bool, progress: Progress | None) -> "Model":
@@ -94,7 +96,8 @@ class ConversionRecord(NamedTuple):
 
 class Applied(NamedTuple):
     """Side effects of an application: names of operators added other than Casts, and all node names
-    in their new order, None if unchanged."""
+    in their new order, None if unchanged.
+    """
 
     added: tuple[str, ...]
     order: Sequence[str] | None
@@ -121,7 +124,8 @@ class Store(Protocol):
     """Writer of results, for front ends whose models are files.
 
     `companions`: further files of the source. `data_suffix`: ending of the name of a result's
-    external data; may be set."""
+    external data; may be set.
+    """
 
     data_suffix: str
 
@@ -130,7 +134,8 @@ class Store(Protocol):
     def write(self, result: Artifact, dst: str | os.PathLike[str], *, overwrite: bool) -> int:
         """Write a result atomically. Returns its size in bytes, with all its files.
 
-        Raises InputError: the path cannot be written, or is the source's without `overwrite`."""
+        Raises InputError: the path cannot be written, or is the source's without `overwrite`.
+        """
 
     def load(self, path: Path) -> Artifact:
         """Read a result back with all weights."""
@@ -143,7 +148,8 @@ class Model(Protocol):
     states none. `record`: its recorded conversion. `original`: the model object, large weights
     possibly not loaded. `leniency`: a note that a result did not get the full check. `store`: None
     if results are not files; `lab`: None if nothing can be run. `given`: the model that this one
-    was fused from; else itself."""
+    was fused from; else itself.
+    """
 
     @property
     def frontend(self) -> Frontend: ...
@@ -172,35 +178,41 @@ class Model(Protocol):
     @property
     def lab(self) -> "Lab | None": ...
 
-    # -- reading --------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def read(self, low: DType, version: int | None = None) -> Reading:
         """Read the model as a graph, at another opset if requested. Raises ModelError: its
-        structure is invalid."""
+        structure is invalid.
+        """
 
     def next_version(self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
         """The smallest higher opset, up to `limit`, that allows some of the given nodes to run in
-        the given dtypes; None if none does."""
+        the given dtypes; None if none does.
+        """
 
     def obstacle(self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
         """Why the opset cannot be raised to allow more of the given nodes in the given dtypes: the
-        node, the cause and a remedy. None if no opset would help, or nothing prevents it."""
+        node, the cause and a remedy. None if no opset would help, or nothing prevents it.
+        """
 
     def least_version(self, reading: Reading, first: Reading, nodes: Mapping[DType, Sequence[int]]) -> int:
         """The smallest opset, from the model's own to that of `reading`, that allows `nodes` to run
-        as planned. `first`: the model's own reading; dtypes legal there need no step."""
+        as planned. `first`: the model's own reading; dtypes legal there need no step.
+        """
 
     def weights(self, reading: Reading, values: Sequence[int]) -> "Iterator[tuple[int, npt.NDArray[np.float32]]]":
         """The elements of constants as FP32 arrays in their shapes, subgraphs included: lazily, in
         the order of `values`. Values that are no float constants are left out. The reading must be
         unspent.
 
-        Raises ModelError: a constant cannot be read."""
+        Raises ModelError: a constant cannot be read.
+        """
 
     def widened(self) -> "Model":
         """The model in FP32 instead of lower floats, with its input and output types unchanged;
         itself if it has none or cannot be widened. Weights keep their values; a result of it is a
-        result of this model."""
+        result of this model.
+        """
 
     def fused(
         self, reading: Reading, apart: Sequence[int], copied: float = 1.0, respellings: "Sequence[Respelling]" = ()
@@ -212,32 +224,37 @@ class Model(Protocol):
         Remaining nodes keep their names, and values are equal up to rounding. A result of it is a
         result of this model. `copied`: size of a second copy of a constant in the result, relative
         to its own, 1 if it stays FP32; nothing is copied that makes the result larger than the
-        model. `respellings`: the target's rewrites."""
+        model. `respellings`: the target's rewrites.
+        """
 
     def corrected(self, corrections: "Sequence[Correction]") -> "Model":
         """The model with changed constants of its main graph; itself without corrections.
 
-        Raises InputError: a name is no FP32 constant there, or has another shape."""
+        Raises InputError: a name is no FP32 constant there, or has another shape.
+        """
 
-    # -- applying -------------------------------------------------------------------------------------------------
+    # -- applying ----------------------------------------------------------------------------------
 
     def apply(self, reading: Reading, edits: "Sequence[Edit]") -> Artifact:
         """Apply edits. The reading is spent; the result may share weights with the source until it
-        is written."""
+        is written.
+        """
 
     def applied(self, reading: Reading) -> Applied:
         """Side effects of applying edits to the reading."""
 
     def replaced(self, result: Artifact, low: "DType", find: "Callable[[Graph], Sequence[Replacement]]") -> Artifact:
         """A copy of the result with each group that `find` returns for its graph replaced by one
-        operator; `low` is the low float for reading."""
+        operator; `low` is the low float for reading.
+        """
 
     def unchanged(self, reading: Reading) -> Artifact:
         """The model as it was read, without edits. The reading is spent."""
 
     def fault(self, graph: "Graph", result: Artifact) -> Fault | None:
         """The checker's complaint about a result of the graph; None if valid. It must pass the
-        checks that the source passes."""
+        checks that the source passes.
+        """
 
     def note_record(self, result: Artifact, text: str) -> None:
         """Write the conversion record into a result's metadata."""
@@ -251,14 +268,15 @@ class Model(Protocol):
     def size_of(self, whole: Artifact) -> int:
         """Size of a result with all its weights, in bytes."""
 
-    # -- looking --------------------------------------------------------------------------------------------------
+    # -- looking -----------------------------------------------------------------------------------
 
     def ports(self, result: Artifact | None = None) -> tuple[Port, ...]:
         """Tensor inputs and outputs of known type: the model's own, or those of a result."""
 
     def low_weights(self) -> DType | None:
         """The low dtype that holds more of the model's weights than FP32; None if FP32 holds as
-        many."""
+        many.
+        """
 
     def operators(self) -> Set[tuple[str, str]]:
         """Dialect and name of every operator, subgraphs and functions included."""
@@ -273,4 +291,5 @@ class Model(Protocol):
         """Extract some nodes, and all nodes between them, as a model.
 
         Raises InputError: they cannot form a model. ModelError: the type of an input or output is
-        unknown. ContractError: the part is no valid model."""
+        unknown. ContractError: the part is no valid model.
+        """

@@ -1,7 +1,7 @@
-"""What a model's numbers are asked: a front end's lab, for whoever compares, measures, tunes and times.
+"""Lab contract: a front end's engine to run, compare, measure, calibrate and time models.
 
-Feeds and answers are by name: numpy arrays, lists of them for sequences, None for empty optionals. A lab says whose
-fault it is: InputError for feeds and references, ContractError for results that do not run.
+Feeds and outputs are by name: numpy arrays, lists of them for sequences, None for empty optionals.
+Errors: InputError for feeds and references, ContractError for results that do not run.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 Feeds = Mapping[str, Any]
 Answers = Mapping[str, Any]
 Run = Callable[[Feeds], Answers]
-# Inner values that both models of a pair have under one name, with what their front end knows of each.
+# Inner values that both models of a pair have under one name, with data of their front end.
 Layers = Mapping[str, Any]
 
 
 class Inputs(Protocol):
-    """What a model is fed. `optional` need no feed, `empty` are None where nothing is fed.
+    """Inputs of a model. `optional` inputs need no feed; `empty` ones are None without a feed.
 
-    `fixed_length` is the first length that every input fixes alike, None if one does not; `has_fixed_length` says
-    whether some input fixes its own.
+    `fixed_length`: the first length, if all inputs fix the same, else None; `has_fixed_length`:
+    whether some input fixes one.
     """
 
     @property
@@ -49,19 +49,19 @@ class Inputs(Protocol):
     def has_fixed_length(self) -> bool: ...
     @property
     def slots(self) -> Sequence[Slot]:
-        """What the inputs that need a feed take, and what reads their numbers."""
+        """Types of the inputs that need a feed, and the nodes that use their elements."""
 
     def check(self, feeds: Feeds) -> None:
-        """Raises InputError: a feed is missing, unknown, or of another type, rank or length than its input."""
+        """Raises InputError: a feed is missing, unknown, or has another type, rank or length."""
 
     def typed(self, feeds: Feeds) -> Feeds:
-        """Feeds that fit, as the model takes them: what its types cannot hold is infinite there."""
+        """Feeds cast to the input types; values out of range become infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What one output depends on. `reads_data`: on numbers of the data, and not only on their shapes. `are_labels`:
-    whether it holds the places of the largest or smallest numbers, as a classifier's classes.
+    """Dependencies of one output. `reads_data`: on elements of the data, not only on shapes.
+    `are_labels`: it holds argmax or argmin indices, such as a classifier's classes.
     """
 
     formats: frozenset[DType]
@@ -70,30 +70,31 @@ class Reached:
 
 
 class Subject(Protocol):
-    """A model whose answers are judged: what they hang on, and what it answers when its weights move."""
+    """A model under evaluation: dependencies of its outputs, and perturbed weights."""
 
     @property
     def inputs(self) -> Inputs: ...
     def reached(self, fed: Collection[str]) -> Mapping[str, Reached]:
-        """What reaches each output, by name. `fed` are the inputs that the data feeds."""
+        """Dependencies of each output, by name. `fed`: the inputs that the data feeds."""
 
     def moved(self, move: "Callable[[npt.NDArray[Any]], npt.NDArray[Any]]", most_bytes: int) -> Run:
-        """Make it ready with its FP32 and FP64 weights moved; as it is where they take more than `most_bytes`.
+        """Prepare the model with perturbed FP32 and FP64 weights; unperturbed if they take more
+        than `most_bytes`.
 
-        Raises InputError: it does not bear such weights.
+        Raises InputError: the model cannot take such weights.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a pair is run. `names` are those of the models, for errors."""
+    """How to run a pair. `names`: of the models, for errors."""
 
     is_emulated: bool
     accumulation: "Accumulation | None"
     names: tuple[str, str]
 
 
-# Both in their true precision, with the names that errors use where nobody gave others.
+# Both with emulated rounding, with default names for errors.
 EMULATED = Running(is_emulated=True, accumulation=None, names=("the reference", "the model"))
 
 
@@ -101,18 +102,19 @@ class Sessions(Protocol):
     """Both models of a pair, ready to run."""
 
     def run(self, feeds: Feeds) -> tuple[Answers, Answers]:
-        """Answers of both by the reference's names, for feeds by the reference's names.
+        """Outputs of both models; feeds and outputs by the reference's names.
 
-        Raises: InputError: the feeds do not fit, or the reference fails. ContractError: the candidate fails.
+        Raises InputError: the feeds do not fit, or the reference fails. ContractError: the
+        candidate fails.
         """
 
     def notes(self) -> list[str]:
-        """What a reader has to know of how they were run."""
+        """Notes on how they were run."""
 
 
 class Pair(Protocol):
-    """Two models side by side. `formats` are those of all values of each; `outputs` are the candidate's names by the
-    reference's; `notes` say what has no counterpart.
+    """Two models side by side. `formats`: dtypes of each model's values; `outputs`: the candidate's
+    names by the reference's; `notes`: parts without a counterpart.
     """
 
     @property
@@ -124,38 +126,41 @@ class Pair(Protocol):
     @property
     def reference(self) -> Subject: ...
     def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
-        """What reaches each output that both have, in the reference and in the candidate, by the reference's names."""
+        """Dependencies of each common output, in the reference and in the candidate, by the
+        reference's names.
+        """
 
     def load(self, layers: Layers) -> Sessions:
-        """Make both ready, with these layers among their answers."""
+        """Prepare both, with these layers as further outputs."""
 
     def candidate(self) -> Run:
-        """Make the candidate ready alone. Feeds and answers are by the reference's names."""
+        """Prepare the candidate alone. Feeds and outputs are by the reference's names."""
 
     def layers(self) -> Layers:
         """Inner float values that both models have, in the order of the reference's graph."""
 
     def split_layers(self, layers: Layers, feeds: Feeds) -> Sequence[Layers]:
-        """Cut layers into parts of bounded size, judged by their sizes for the given feeds."""
+        """Split layers into parts of bounded size for the given feeds."""
 
 
 class Emulator(Protocol):
-    """A model ready to run under any assignment, in true rounding."""
+    """A model ready to run under any assignment, with the rounding of each format."""
 
     def run(self, feeds: Feeds, precision_of: Mapping[int, DType]) -> Answers:
-        """Compute the outputs, each node of `precision_of`, by id, in its format and the rest as in the model.
+        """Compute the outputs, each node of `precision_of`, by id, in its format and the rest as in
+        the model.
 
-        Raises: InputError if feeds do not fit, or a node cannot run in its format here.
+        Raises InputError: the feeds do not fit, or a node cannot run in its format here.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What one measured run showed: one record per value, and per iteration of the bodies in which it stands.
+    """Statistics of one measured run: one record per value, and per iteration of its subgraph.
 
-    `values` are positions, as `MeasuredValue.record` tells them. Extremes are of finite numbers; the lowest is above
-    the highest where there are none. `counts` are sizes of the tensors, `lengths` of their samples, which lie in a row
-    in `samples`.
+    `values`: positions, as in `MeasuredValue.record`. Extremes are of finite elements; the lowest
+    exceeds the highest if there are none. `counts`: tensor sizes; `lengths`: sample sizes;
+    `samples`: all samples, concatenated.
     """
 
     values: "npt.NDArray[np.int64]"
@@ -169,8 +174,8 @@ class Records:
 
 
 class MeasuredValue(NamedTuple):
-    """A value as plans spell it: its name, its producer's name and operator. `record` is the position of its records:
-    values that hold the same numbers share it.
+    """A value as plans name it: its name, its producer's name and operator. `record`: position of
+    its records, shared by values with equal elements.
     """
 
     record: int
@@ -180,16 +185,16 @@ class MeasuredValue(NamedTuple):
 
 
 class ObservedValue(NamedTuple):
-    """What a value holds in one run: its id, and its numbers."""
+    """A value's content in one run: its id, and its elements."""
 
     value: int
     numbers: "npt.NDArray[np.float32]"
 
 
 class Instruments(Protocol):
-    """A model ready to be measured. `values` are what it measures in the planner's order, `size` how many positions
-    their records have; `skipped` says what it cannot measure, and why. `elements` are what a run is known to show
-    before the first. `fingerprint` names the model with what its constants hold.
+    """A model ready to be measured. `values`: the measured values in the planner's order; `size`:
+    number of record positions; `skipped`: what cannot be measured, and why; `elements`: number of
+    elements that a run is expected to measure; `fingerprint`: hash of the model with its constants.
     """
 
     @property
@@ -203,20 +208,22 @@ class Instruments(Protocol):
     @property
     def skipped(self) -> tuple[str, ...]: ...
     def run(self, feeds: Feeds, draw: int, sample: int) -> Records:
-        """Run the model once. `draw` chooses the places that are sampled, at most `sample` per value.
+        """Run the model once. `draw`: seed of the sampled positions, at most `sample` per value.
 
-        Raises: InputError if the feeds do not fit; ContractError if the model fails.
+        Raises InputError: the feeds do not fit. ContractError: the model fails.
         """
 
 
 class Profiler(Protocol):
-    """Times models on a target that this machine has."""
+    """Times models on a target of this machine."""
 
     def find_runtime(self, target: "Target") -> str:
-        """The installed version of a target's runtime. Raises InputError: it cannot be measured here."""
+        """The installed version of a target's runtime. Raises InputError: it cannot be measured
+        here.
+        """
 
     def variant(self, reading: Reading, edits: "Sequence[Edit]") -> Artifact:
-        """Carry edits out; operators of the result say which node they are. The reading is spent."""
+        """Apply edits; result operators are labelled with their node. Spends the reading."""
 
     def profile(
         self,
@@ -226,27 +233,28 @@ class Profiler(Protocol):
         weights: Mapping[str, float],
         effort: "Effort",
     ) -> "tuple[NodeTimes, ...]":
-        """Time the nodes of variants in turns, by their ids as text. `weights`: by what a kernel that holds several
-        nodes shares its time out.
+        """Time the nodes of variants in interleaved rounds, by node id as text. `weights`: shares
+        of nodes in the time of a fused kernel.
 
-        Raises:
-            InputError: the runtime is missing, or the feeds do not fit.
-            ContractError: the runtime cannot load or run a variant.
+        Raises InputError: the runtime is missing, or the feeds do not fit. ContractError: the
+        runtime cannot load or run a variant.
         """
 
     def find_timed(self, target: "Target") -> str:
-        """The runtime of a target that whole models are timed on, with its version.
+        """The runtime, with version, that times whole models for a target.
 
-        Raises InputError: nothing is timed on it, or its runtime is not installed.
+        Raises InputError: there is none for the target, or it is not installed.
         """
 
     def stopwatch(self, target: "Target", feeds: Feeds, loading: "Loading") -> "Stopwatch":
-        """Make the model, as it came, ready to be loaded and timed. Raises InputError: the feeds do not fit."""
+        """Prepare the original model for loading and timing. Raises InputError: the feeds do not
+        fit.
+        """
 
 
 class Lab(Protocol):
-    """Runs one model, and results of it. `formats` are those that it emulates; `profiler` is None where nothing is
-    timed.
+    """Runs one model and its results. `formats`: those it emulates; `profiler`: None if timing is
+    unavailable.
     """
 
     @property
@@ -258,10 +266,10 @@ class Lab(Protocol):
     @property
     def profiler(self) -> Profiler | None: ...
     def native(self) -> Run:
-        """Make the model ready as its runtime runs it."""
+        """Prepare the model as its runtime runs it."""
 
     def emulated(self, accumulation: "Accumulation | None") -> Run:
-        """Make the model ready in the true rounding of the types that it has."""
+        """Prepare the model with the exact rounding of its types."""
 
     def emulator(
         self,
@@ -273,34 +281,35 @@ class Lab(Protocol):
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
     ) -> Emulator:
-        """Make the model ready for runs in any mix of FP32 and `formats`. The reading is spent.
+        """Prepare the model for runs in any mix of FP32 and `formats`. The reading is spent.
 
-        `accumulation` holds for what sums up and runs low, but for the node ids `sums_high`. `limits` bounds the finite
-        numbers of constants where they are rounded, by value id. `quantized`: what nodes read and make that run
-        quantized.
+        `accumulation`: for contractions in low precision, except the node ids `sums_high`.
+        `limits`: bounds of rounded constants, by value id. `quantized`: quantized inputs and
+        outputs of nodes.
 
         Raises ContractError: no engine loads it, or it has no casts to a format.
         """
 
     def subject(self) -> Subject:
-        """The model as one whose answers are judged."""
+        """The model for evaluation of its outputs."""
 
     def pair(self, candidate: Artifact, running: Running) -> Pair:
-        """The model as it came beside another, as that one's `runnable` gives it.
+        """The original model and a candidate, in the form of `runnable`.
 
         Raises InputError: their inputs or outputs do not match.
         """
 
     def observer(self, reading: Reading, values: Sequence[int]) -> "Callable[[Feeds], Iterator[ObservedValue]]":
-        """Make the model ready to show what values hold, by their ids: one after the other, as FP32.
+        """Prepare the model to show values, by id: one after the other, as FP32.
 
-        The values are of the main graph of a reading, which runs at its version and is spent.
+        The values are of the reading's main graph; the model runs at its opset, and the reading is
+        spent.
 
         Raises ContractError: it does not load. Calls raise InputError: the feeds do not fit.
         """
 
     def instruments(self, feeds: Feeds) -> Instruments:
-        """Make the model ready to be measured; `feeds` show how long its tensors may be.
+        """Prepare the model for range measurements; `feeds` show the lengths of its tensors.
 
         Raises ContractError: it does not load.
         """

@@ -1,5 +1,6 @@
 """Plan record: decisions, reasons and the edits that implement them. A plan is data: printed,
-saved, diffed, edited, replayed."""
+saved, diffed, edited, replayed.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,14 +20,15 @@ from mezzo.tables.target import Gain
 
 class Accumulation(NamedTuple):
     """Tiled accumulation: FP32 sums within `tile` steps of the contracted axis; partial sums are
-    added in `dtype`, rounded after every tile."""
+    added in `dtype`, rounded after every tile.
+    """
 
     dtype: DType
     tile: int
 
 
 class Reason(NamedTuple):
-    """Why a node has its precision: a rule's name, the evidence in words, and the node that caused it."""
+    """Why a node has its precision: rule name, evidence as text, and the causing node."""
 
     rule: str
     because: str
@@ -37,7 +39,8 @@ class Retype(NamedTuple):
     """The value itself gets another dtype: its producer runs in it, or its constant is stored in
     it.
 
-    `limit`: finite elements of the constant beyond it are clamped to it."""
+    `limit`: finite elements of the constant beyond it are clamped to it.
+    """
 
     value: int
     dtype: DType
@@ -48,7 +51,8 @@ class AddCast(NamedTuple):
     """A further form of the value, made by one cast right after its producer, in the producer's
     scope.
 
-    `reads`: the form that is cast, if it is not the value itself."""
+    `reads`: the form that is cast, if it is not the value itself.
+    """
 
     value: int
     dtype: DType
@@ -57,7 +61,8 @@ class AddCast(NamedTuple):
 
 class AddCopy(NamedTuple):
     """A further form of a source's value: a constant stored a second time, or a second cast of an
-    integer."""
+    integer.
+    """
 
     value: int
     dtype: DType
@@ -79,7 +84,8 @@ class Quantize(NamedTuple):
 
     `takes_over`: all uses of the base form read the dequantized one; else only those of a `Rewire`
     with the quantized dtype. `reader`: the only use, for a weight that other uses need in another
-    form; it needs no Rewire."""
+    form; it needs no Rewire.
+    """
 
     value: int
     how: Quantization
@@ -88,8 +94,7 @@ class Quantize(NamedTuple):
 
 
 class RunDynamic(NamedTuple):
-    """A matmul or convolution runs with dynamic quantization: INT8 arithmetic, float inputs and
-    outputs."""
+    """A matmul or LSTM with dynamic quantization: INT8 arithmetic, float inputs and outputs."""
 
     node: int
     product: DynamicProduct
@@ -113,7 +118,8 @@ class PlannedNode(NamedTuple):
 
 class NodeAliases(NamedTuple):
     """Other names of a plan's nodes: producers by value name; users of values that no planned node
-    produces; the modules that nodes were exported from; dtypes of values without floats."""
+    produces; the modules that nodes were exported from; dtypes of values without floats.
+    """
 
     makers: Mapping[str, tuple[str, ...]]
     readers: Mapping[str, tuple[str, ...]]
@@ -136,7 +142,8 @@ class Plan(Displayed):
     default format; `obstacle`: why the opset was not raised though more would run low; `apart`:
     number of operators that compute in a float that is no level of the plan, by dtype. `names` are
     empty for a plan loaded without its model. Nodes, fingerprint and names are computed on first
-    access: most conversions need none."""
+    access: most conversions need none.
+    """
 
     line: PrecisionLine
     dialect: str

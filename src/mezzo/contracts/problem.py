@@ -33,12 +33,12 @@ class Choice(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCosts:
-    """Costs measured on a target, which replace those of the tables; all in one unit of the
-    caller's choice.
+    """Costs measured on a target, which replace the tables' costs; all in one unit of the caller's
+    choice.
 
-    `gains`: by level and node id, the saving of running there instead of at the base; below 0 if
-    slower, 0 at the base. `cast_prices`: by threshold and value id, the cost of one conversion,
-    times its executions; at least 0."""
+    `gains`: by level and node id, the saving against the base; may be below 0. `cast_prices`: by
+    threshold and value id, the cost of one conversion, times its executions; at least 0.
+    """
 
     gains: tuple[tuple[int, ...], ...]
     cast_prices: tuple[tuple[int, ...], ...]
@@ -63,12 +63,13 @@ class _Chosen:
 
 @dataclass(frozen=True)
 class LevelChoices(_Chosen):
-    """Choices for one non-base level, per node id.
+    """Choices for one non-base level, per node id. LOW is this level; they combine policy, target,
+    schema and requests.
 
-    `choices` combine policy, target, schema and the caller's requests; LOW is this level.
     `categories` matter where a node is FREE. `worths`: the number of casts that running a node at
-    the level is worth. `penalties`: costs of the error that a node causes there, in the unit of the
-    costs; at least 0, and arbitrarily large for "never"."""
+    the level is worth. `penalties`: cost of the error that a node causes, in the unit of the costs;
+    at least 0, arbitrarily large for "never".
+    """
 
     choices: tuple[Choice, ...]
     categories: tuple[Category | None, ...]
@@ -78,18 +79,14 @@ class LevelChoices(_Chosen):
 
 @dataclass(frozen=True, kw_only=True)
 class Split(_Chosen):
-    """One threshold of a problem, for strategies that colour nodes in two: low is beyond the
-    threshold.
-
-    `holds_low`: per value, whether its dtype today is beyond. `hands_on_high`: nodes that run low
-    with a high result."""
+    """One threshold as a two-colouring problem: low is beyond the threshold."""
 
     graph: Graph
     choices: tuple[Choice, ...]
     categories: tuple[Category | None, ...]
     linked: tuple[int, ...]
-    holds_low: "Bools"
-    hands_on_high: frozenset[int]
+    holds_low: "Bools"  # by value: whether its dtype today is beyond the threshold
+    hands_on_high: frozenset[int]  # nodes whose result is high though they run low
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +100,8 @@ class Problem:
     a use may read, whatever its node runs at. `quantized`: data of the quantized level, if there is
     one. `hands_on_base`: nodes at other levels whose outputs are cast to the base; users at the
     same level may skip that cast. `measured` replaces the gains and cast costs derived from
-    categories, worths and `prices`. `kernels`: the target's fused kernels; None if unknown."""
+    categories, worths and `prices`. `kernels`: the target's fused kernels; None if unknown.
+    """
 
     graph: Graph
     line: PrecisionLine
@@ -144,8 +142,7 @@ class Problem:
 
     @property
     def given_levels(self) -> list[int]:
-        """The level of each node before a strategy decides: fixed nodes at theirs, all others at
-        the base."""
+        """The level of each node before a strategy decides: the fixed one, else the base."""
         import numpy as np
 
         base = self.line.base
@@ -158,7 +155,7 @@ class Problem:
         return self.graph.columns.levels_held(self.line)
 
     def made_at(self, levels: Sequence[int]) -> "Ints":
-        """Level at which each value is produced, given the level of each node."""
+        """Level at which each value is produced, given each node's level."""
         import numpy as np
 
         produced = self.graph.columns.made_at(self.line, levels)
@@ -170,7 +167,7 @@ class Problem:
 
     @cached_property
     def stays_inside(self) -> "Bools":
-        """Which values are produced at the base though their producer runs quantized."""
+        """Which values are produced at the base by a quantized node."""
         import numpy as np
 
         is_inside = np.zeros(len(self.graph.values), bool)
@@ -210,8 +207,7 @@ class Problem:
         )
 
     def _shared(self) -> tuple[int, ...]:
-        """Smallest node id of each group that shares a value that cannot be cast; such nodes agree
-        at every threshold."""
+        """By node: smallest node id that it shares a value with that cannot be cast."""
         pairs = [
             (value.producer, use.node)
             for number, value in enumerate(self.graph.values)
@@ -223,8 +219,7 @@ class Problem:
 
     @cached_property
     def gains(self) -> "Ints":
-        """By level and node: the saving of running there instead of at the base, in the unit of
-        `Costs` or of the measurements, where it may be below 0."""
+        """By level and node: saving against the base; may be below 0 if measured."""
         import numpy as np
 
         gains = np.zeros((len(self.line.levels), len(self.graph.nodes)), np.int64)
@@ -251,8 +246,7 @@ class Problem:
         return read, written
 
     def _elements_in_memory(self, level: int) -> "tuple[Ints, Ints]":
-        """Elements moved, without those whose traffic does not depend on the level. For heavy
-        operators elements approximate the compute, so all count."""
+        """Elements moved at a level; without constant traffic, except for heavy operators."""
         if self.kernels is None:
             return self.elements_moved
         threshold = self.line.threshold_of(level)
@@ -282,7 +276,7 @@ class Problem:
         is_moving = np.array([cost is Cost.MOVEMENT for cost in self.costs_of], bool)
         resizes = np.maximum(read, written) > 2 * np.minimum(read, written)
         is_allowed &= ~(resizes & is_moving & (worths < GRANTED))
-        # A node whose kernel computes at the base is worth no casts, unless the user named that node.
+        # A node whose kernel computes at the base is worth no casts, unless the user named it.
         is_allowed &= ~(self.computes_base[level] & (worths <= GRANTED))
         factors = np.where([cost in HEAVY for cost in self.costs_of], self.prices.linear_factor, 1)
         preferred = worths * self.prices.cast_launch * columns.node_repeats + moved * factors
@@ -291,8 +285,7 @@ class Problem:
 
     @cached_property
     def cast_prices(self) -> "Ints":
-        """By threshold and value: cost of one conversion (read one form, write the other), times
-        the executions of its scope."""
+        """By threshold and value: cost of one conversion, times the executions of its scope."""
         import numpy as np
 
         if self.measured is not None:
@@ -309,8 +302,7 @@ class Problem:
 
     @cached_property
     def are_shared(self) -> "Bools":
-        """By threshold and use: whether a conversion is shared with other uses and not part of the
-        use's kernel."""
+        """By threshold and use: whether a conversion is shared, not part of the use's kernel."""
         import numpy as np
 
         shape = len(self.line.thresholds), len(self.graph.columns.use_value)
@@ -318,8 +310,7 @@ class Problem:
 
     @cached_property
     def use_prices(self) -> "Ints | None":
-        """By threshold and use: cost of a conversion in addition to the shared one; None if there
-        is none anywhere."""
+        """By threshold and use: cost of a conversion on top of the shared one, if any."""
         if self.kernels is None:
             return None
         return self.kernels.use_prices(self.cast_prices[:, self.graph.columns.use_value])
@@ -350,7 +341,7 @@ class Problem:
         return replace(self, sides=tuple(sides))
 
     def without(self, levels: "Ints", nodes: "Bools") -> "Problem":
-        """The same problem, with the given nodes forbidden to run at their `levels`."""
+        """The same problem; the given nodes may not run at their `levels`."""
 
         def take(level: int, side: LevelChoices) -> Iterable[Choice]:
             excluded = (nodes & (levels == level)).tolist()
@@ -362,8 +353,7 @@ class Problem:
         return self.rechosen(take)
 
     def split(self, threshold: int, levels: "Ints") -> Split:
-        """The two-way problem of one threshold: nodes run at `levels` so far, and only those next
-        to it may cross."""
+        """One threshold's two-way problem; only nodes next to it may cross."""
         import numpy as np
 
         is_up = threshold >= self.line.base

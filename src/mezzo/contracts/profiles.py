@@ -10,7 +10,8 @@ class Effort:
     each round.
 
     `threads`: of the runtime; None leaves its default. `limit_s`: total time, loading included; a
-    measurement that exceeds it ends with fewer runs, and a child process that hangs is killed."""
+    measurement that exceeds it ends with fewer runs, and a child process that hangs is killed.
+    """
 
     runs: int = 40
     calls: int = 4
@@ -23,7 +24,8 @@ class Effort:
 class CastTime:
     """Time of a conversion that has no label of its own. `source`: label of the node that produces
     its operand, at output `position`, or the name of a graph input. `time_ns`: per run; 0 if fused
-    into another kernel. `is_quantizing`: a QuantizeLinear or its DequantizeLinear; else a Cast."""
+    into another kernel. `is_quantizing`: a QuantizeLinear or its DequantizeLinear; else a Cast.
+    """
 
     source: str
     position: int
@@ -39,7 +41,8 @@ class NodeTimes:
 
     `mapped_share`: share of the kernel time attributed to its nodes; the rest was distributed over
     all by weight. `kernels_ns`: that kernel time; `kernel_runs`: number of kernel calls;
-    `between_ns`: time of the run outside kernels."""
+    `between_ns`: time of the run outside kernels.
+    """
 
     total_ns: float
     by_node: Mapping[str, float]
@@ -59,7 +62,8 @@ class NodeTimes:
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
     """Medians of models timed in interleaved rounds, in ns, and their times relative to the first
-    model: the median of the ratios within rounds, with the interquartile range."""
+    model: the median of the ratios within rounds, with the interquartile range.
+    """
 
     median_ns: tuple[float, ...]
     ratios: tuple[float, ...]

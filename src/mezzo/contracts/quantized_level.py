@@ -10,7 +10,7 @@ from mezzo.ir.nodes import Use
 
 
 class DynamicWeight(NamedTuple):
-    """A weight of a matmul with dynamic quantization: its operand and its quantization parameters."""
+    """A weight of a matmul with dynamic quantization: operand and parameters."""
 
     operand: int
     how: Quantization
@@ -37,7 +37,8 @@ class Quantized:
     `hand_on_either`: values that their kernel can output as floats or integers: quantized only if
     some use reads them so. `handed_on`: outputs of kernels that only move data: their quantized
     form is that of the operand. `dynamic`: matmuls and LSTMs, by node id, with dynamic
-    quantization; their inputs are floats, except for weights."""
+    quantization; their inputs are floats, except for weights.
+    """
 
     parameters: Mapping[int, Quantization] = field(default_factory=dict)
     offsets: Mapping[Use, Quantization] = field(default_factory=dict)
@@ -49,7 +50,8 @@ class Quantized:
 
 class QuantizedPorts(NamedTuple):
     """Quantized inputs, by use, and outputs, by value id, of quantized nodes. `dynamic`: by node
-    id."""
+    id.
+    """
 
     reads: Mapping[Use, Quantization]
     makes: Mapping[int, Quantization]

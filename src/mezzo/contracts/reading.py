@@ -16,7 +16,8 @@ class Reading(Protocol):
 
     Names are stable: the same model gives the same names, also at another opset if the node exists
     there. `dialect`: of its operators; `version`: the opset it was read at, None if the model
-    states none."""
+    states none.
+    """
 
     @property
     def graph(self) -> "Graph": ...

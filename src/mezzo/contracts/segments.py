@@ -2,7 +2,8 @@
 them.
 
 A segment is loaded once and processes all batches before the next is loaded; values for later
-segments wait on the disk. This module does not know what a step computes."""
+segments wait on the disk. This module does not know what a step computes.
+"""
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ class Course:
 
     `sizes_bytes`: of values; `weights_bytes`: of weights; `scratch_bytes`: temporary memory of each
     step. `given`: values available from the start; `results`: values needed at the end; `kept`:
-    values that cannot leave memory, so no cut may separate their producer from their users."""
+    values that cannot leave memory, so no cut may separate their producer from their users.
+    """
 
     steps: Sequence[SegmentStep]
     sizes_bytes: Sequence[int]
@@ -42,7 +44,8 @@ class Course:
 
 class Segment(NamedTuple):
     """Steps from `start` up to, excluding, `stop`, and their peak memory: weights, values and
-    scratch."""
+    scratch.
+    """
 
     start: int
     stop: int
@@ -51,7 +54,8 @@ class Segment(NamedTuple):
 
 class Misfit(Exception):
     """Raised if a step, with those inseparable from it, needs more memory than available.
-    `needed_bytes`: how much."""
+    `needed_bytes`: how much.
+    """
 
     def __init__(self, step: int, needed_bytes: int) -> None:
         super().__init__(step, needed_bytes)
@@ -62,7 +66,8 @@ def cut_course(course: Course, room_bytes: int) -> tuple[Segment, ...]:
     """Segments that each fit in memory, with the fewest bytes crossing; loading a segment counts as
     some megabytes.
 
-    At worst quadratic in the steps of a segment. Raises Misfit: some steps fit in no segment."""
+    At worst quadratic in the steps of a segment. Raises Misfit: some steps fit in no segment.
+    """
     if not course.steps:
         return ()
     crossing = crossing_bytes(course)
@@ -99,7 +104,7 @@ def _last_reads(course: Course) -> dict[int, int]:
 
 
 def _cheapest_places(crossing: Sequence[int | None], places: Sequence[int]) -> list[int]:
-    """A subset of the cut positions: the first, the last, and the cheapest of each stretch between."""
+    """Some cut positions: first, last, and the cheapest of each stretch between."""
     stretch = -(-len(places) // _MOST_PLACES)
     if stretch == 1:
         return [*places]
@@ -148,7 +153,8 @@ def _growing(course: Course, last_use: dict[int, int], start: int) -> Iterator[t
     """Ends of the segments that start at a step, with the peak memory of each, which never falls.
 
     A segment holds its weights and its inputs from earlier segments throughout, each value it
-    produces until its last use, and values for later segments until its end."""
+    produces until its last use, and values for later segments until its end.
+    """
     resident = alive = peak = 0
     weights, produced, loaded = set[int](), set[int](), set[int]()
     for number in range(start, len(course.steps)):

@@ -1,5 +1,4 @@
-"""Strategy contract: a pure function from a Problem to a level per node; and the cost of an
-assignment."""
+"""Strategy contract: a pure function from a Problem to a level per node. Assignment costs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -25,15 +24,15 @@ class Strategy(ABC):
 
     @abstractmethod
     def assign(self, problem: Problem) -> Sequence[int]:
-        """The level of each node. Must respect choices and `linked`; ABSENT nodes are ignored and
-        get the base."""
+        """The level of each node, within choices and `linked`; the base for ABSENT nodes."""
 
 
 def conversions(problem: Problem, levels: Sequence[int]) -> "list[tuple[int, int, int]]":
     """The conversions that an assignment needs: (value, threshold, resulting level), one per value
     and form.
 
-    A form is created if some use needs it or a level beyond it."""
+    A form is created if some use needs it or a level beyond it.
+    """
     import numpy as np
 
     columns, produced = problem.graph.columns, problem.made_at(levels)
@@ -53,14 +52,14 @@ def _differing(problem: Problem, levels: Sequence[int]) -> "Iterator[tuple[int, 
 
 
 def casts_of(problem: Problem, levels: Sequence[int]) -> list[tuple[int, DType]]:
-    """The casts that an assignment needs: one per value and dtype that some use needs and no form
-    provides."""
+    """The casts that an assignment needs: one per value and dtype without a form."""
     return [(value, problem.line.dtypes[level]) for value, _, level in conversions(problem, levels)]
 
 
 def cost(problem: Problem, levels: Sequence[int]) -> int:
-    """Cost of an assignment: gains forgone, losses, penalties and casts, in the unit of the
-    problem's gains. Min-cut's is minimal."""
+    """Cost of an assignment, in the unit of the gains: gains forgone, penalties, casts. Min-cut's
+    is minimal.
+    """
     import numpy as np
 
     is_present, level_of, gains = ~problem.is_absent, np.array(levels, np.int64), problem.gains
@@ -74,8 +73,7 @@ def cost(problem: Problem, levels: Sequence[int]) -> int:
 
 
 def conversion_cost(problem: Problem, levels: Sequence[int]) -> int:
-    """Cost of an assignment's conversions: one for all uses that share it, plus the costs of single
-    uses."""
+    """Cost of an assignment's conversions: shared ones once, plus those of single uses."""
     import numpy as np
 
     columns, use_prices, total = problem.graph.columns, problem.use_prices, 0

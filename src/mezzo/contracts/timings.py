@@ -13,7 +13,8 @@ class Loading:
 
     `keeps_types`: the runtime uses the file's types where it would choose its own. `limit_s`: time
     limit for loading and for each turn, after which the process is killed. `shows_kernels`: the
-    runtime's optimized graph can be queried, which needs disk space for its weights."""
+    runtime's optimized graph can be queried, which needs disk space for its weights.
+    """
 
     threads: int | None = None
     keeps_types: bool = True
@@ -23,10 +24,11 @@ class Loading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTime:
-    """One kernel call of a runtime. `name` and `op`: the runtime's own terms.
+    """One layer of a runtime, executed as one piece. `name` and `op`: the runtime's own terms.
 
     `dtype`: compute type, None if the runtime does not report it. `is_conversion`: it only changes
-    a type or a layout. `time_ns` and `calls` are per run of the model."""
+    a type or a layout. `time_ns` and `calls` are per run of the model.
+    """
 
     name: str
     op: str
@@ -39,7 +41,8 @@ class LayerTime:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductKernels:
     """Matmuls and convolutions with quantized inputs, and those of them that the runtime's
-    optimized graph computes in floats, by node name."""
+    optimized graph computes in floats, by node name.
+    """
 
     planned: tuple[str, ...]
     in_floats: tuple[str, ...]
@@ -49,16 +52,14 @@ class Runner(Protocol):
     """A model loaded on a target, in its own process, which sleeps between turns."""
 
     def turn(self, pause_s: float, calls: int) -> float:
-        """Pause, run once untimed, then `calls` times: the mean time of those in ns. Raises
-        ContractError: it failed."""
+        """Pause, run once untimed, then `calls` times: mean time in ns. Raises ContractError."""
 
     def answer(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """The model's outputs for feeds, by name. Raises ContractError: it failed."""
 
     def kernels(self) -> ProductKernels | None:
-        """Matmuls and convolutions in the runtime's optimized graph, if loaded with `shows_kernels`.
-
-        None if the runtime shows no graph. Raises ContractError: it failed.
+        """Kernels of a model loaded with `shows_kernels`; None if the runtime shows none. Raises
+        ContractError: it failed.
         """
 
     def close(self) -> None:
@@ -69,11 +70,10 @@ class Stopwatch(Protocol):
     """Loads one model on one target, any number of times."""
 
     def start(self) -> Runner:
-        """Load the model in its own process. Raises ContractError: the target cannot load or run
-        it."""
+        """Load the model in its own process. Raises ContractError: loading or running fails."""
 
     def layers(self, runs: int) -> Sequence[LayerTime]:
-        """Run the model under the runtime's profiler, which slows it. Errors are those of `start`."""
+        """Run under the runtime's profiler, which slows it. Errors are those of `start`."""
 
     def close(self) -> None:
         """Remove its temporary files."""

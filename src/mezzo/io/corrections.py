@@ -1,4 +1,4 @@
-"""Corrections of a model's constants as a plan file holds them."""
+"""JSON form of a plan's corrections of constants."""
 
 from collections.abc import Sequence
 
@@ -12,17 +12,17 @@ _KEYS = frozenset({"value", "axis", "factors", "added"})
 
 
 def spell_corrections(corrections: Sequence[Correction]) -> list[dict[str, object]]:
-    """As JSON has them, in the order in which they are made."""
+    """Corrections as JSON data, in the order in which they are applied."""
     return [
-        {"value": one.value, "axis": one.axis}
-        | ({"factors": list(one.factors)} if one.factors else {})
-        | ({"added": list(one.added)} if one.added else {})
-        for one in corrections
+        {"value": correction.value, "axis": correction.axis}
+        | ({"factors": list(correction.factors)} if correction.factors else {})
+        | ({"added": list(correction.added)} if correction.added else {})
+        for correction in corrections
     ]
 
 
 def read_corrections(held: object) -> tuple[Correction, ...]:
-    """What JSON says of them. Raises ValueError: it says no such thing."""
+    """Corrections from JSON data. Raises ValueError: malformed."""
     if not isinstance(held, list):
         raise ValueError(f"corrected is {type(held).__name__}, wanted a list of corrections")
     return tuple(_read(entry) for entry in held)
@@ -40,17 +40,17 @@ def _read(entry: object) -> Correction:
     return Correction(value=entry["value"], axis=axis, factors=factors, added=added)
 
 
-def _numbers(where: str, held: object) -> tuple[float, ...]:
-    """A list of numbers that FP32 holds."""
-    if not isinstance(held, list) or len(held) > _MOST:
+def _numbers(where: str, value: object) -> tuple[float, ...]:
+    """A list of finite FP32 numbers. Raises ValueError: anything else."""
+    if not isinstance(value, list) or len(value) > _MOST:
         raise ValueError(f"{where} is no list of at most {_MOST} numbers")
-    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in held):
+    if any(isinstance(number, bool) or not isinstance(number, int | float) for number in value):
         raise ValueError(f"{where} holds what is no number")
     try:
         with np.errstate(over="ignore"):
-            found = np.array([float(one) for one in held], np.float32)
+            array = np.array([float(number) for number in value], np.float32)
     except OverflowError as error:
         raise ValueError(f"{where} holds what is no finite FP32 number") from error
-    if not np.isfinite(found).all():
+    if not np.isfinite(array).all():
         raise ValueError(f"{where} holds what is no finite FP32 number")
-    return tuple(map(float, found))
+    return tuple(map(float, array))

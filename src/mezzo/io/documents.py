@@ -1,7 +1,7 @@
-"""Parses JSON and TOML that may be hostile.
+"""JSON and TOML parsing for hostile input.
 
-Time and memory grow linearly with the text. What comes out is plain data that any reader can handle: no number
-overflows a float or an int64, those of JSON are finite, and no nesting exhausts the stack.
+Time and memory grow linearly with the text. The result is plain data that every caller can handle:
+whole numbers fit an int64, JSON's floats are finite, and nesting does not exhaust the stack.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _DEEPEST = 64
-# Commas, colons and brackets; each may stand for an object of some 60 bytes.
+# Commas, colons and brackets; each may create an object of some 60 bytes.
 _MOST_PARTS = 8_000_000
 _LARGEST_WHOLE = 2**63
 _MOST_DIGITS = 20
@@ -24,7 +24,9 @@ _PLAIN = frozenset({str, bool, type(None)})
 
 
 def parse_json(text: str | bytes, *, pairs: Callable[[Sequence[tuple[str, Any]]], dict[str, Any]] | None = None) -> Any:
-    """The document. `pairs` makes an object of its fields. Raises ValueError, which says in words what is wrong."""
+    """Parse JSON. `pairs` creates an object from its fields. Raises ValueError with a readable
+    cause.
+    """
     try:
         text = text.decode() if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
@@ -38,7 +40,7 @@ def parse_json(text: str | bytes, *, pairs: Callable[[Sequence[tuple[str, Any]]]
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The document. Raises ValueError, which says in words what is wrong."""
+    """Parse TOML. Raises ValueError with a readable cause."""
     if _LONG_KEY.search(text):
         raise ValueError(f"it has a key of more than {_DEEPEST} parts")
     document: dict[str, Any] = _parse(lambda: _load_toml(text))
@@ -65,7 +67,7 @@ def _load_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         raise
-    except ValueError as error:  # Python reads no number of so many digits
+    except ValueError as error:  # Python limits the digits of an int
         raise ValueError(_TOO_LARGE) from error
 
 
@@ -79,7 +81,7 @@ def _parse(parse: Callable[[], Any]) -> Any:
 
 
 def _check(document: Any) -> None:
-    """Raises ValueError: some whole number is too large, or lists and objects are nested too deeply."""
+    """Raises ValueError: a whole number exceeds 64 bits, or nesting is too deep."""
     level: list[Sequence[Any]] = [[document]]
     for _ in range(_DEEPEST + 1):
         deeper: list[Sequence[Any]] = []
@@ -93,7 +95,9 @@ def _check(document: Any) -> None:
 
 
 def _each_inside(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """What lists and objects among some values hold. Raises ValueError: a whole number is too large."""
+    """Elements of the lists and objects among some values. Raises ValueError: a whole number
+    exceeds 64 bits.
+    """
     for value in values:
         if isinstance(value, int) and not -_LARGEST_WHOLE <= value < _LARGEST_WHOLE:
             raise ValueError(_TOO_LARGE)

@@ -1,10 +1,10 @@
-"""What runtimes call the types that their layers compute in, and what they call a mere conversion."""
+"""Names of compute types and of conversion layers in runtimes' profiles."""
 
 import re
 
 from mezzo.formats.dtypes import DType
 
-# ONNX Runtime's, OpenVINO's and TensorRT's words, in lower case.
+# Type names of ONNX Runtime, OpenVINO and TensorRT, in lower case.
 _WORDS = {
     "f64": DType.FLOAT64, "double": DType.FLOAT64, "fp64": DType.FLOAT64,
     "f32": DType.FLOAT32, "float": DType.FLOAT32, "fp32": DType.FLOAT32, "tf32": DType.FLOAT32,
@@ -19,7 +19,7 @@ _WORDS = {
     "i4": DType.INT4, "int4": DType.INT4, "u4": DType.UINT4, "uint4": DType.UINT4,
     "bool": DType.BOOL, "boolean": DType.BOOL, "string": DType.STRING,
 }  # fmt: skip
-# What only changes a type or a layout: of ONNX, of ONNX Runtime, of OpenVINO, of TensorRT.
+# Layers that only change a type or a layout, a line each: ONNX, ONNX Runtime, OpenVINO, TensorRT.
 _CONVERSIONS = frozenset(
     {
         "cast", "quantizelinear", "dequantizelinear", "dynamicquantizelinear",
@@ -31,7 +31,7 @@ _CONVERSIONS = frozenset(
 
 
 def type_called(words: str) -> DType | None:
-    """The type that a word, or the first known one of several, stands for: "Row major linear FP16 format" is FP16."""
+    """The dtype of the first known type name in a text: "Row major linear FP16 format" is FP16."""
     return next((_WORDS[word] for word in re.findall(r"[a-z0-9]+", words.lower()) if word in _WORDS), None)
 
 

@@ -1,4 +1,4 @@
-"""Plans as JSON: written, read by people, edited by hand, read back."""
+"""Plan files: JSON, one node per line, for reading, editing by hand and replay."""
 
 import base64
 import json
@@ -22,12 +22,12 @@ FORMAT = "mezzo-plan/1"
 _MAX_BYTES = 1 << 30
 _MAX_VERSION = 1000
 _MOST_AXES = 64
-# What older files are of, which say "opset" and no dialect.
+# The dialect of older files, which have the key "opset" and no dialect.
 _OLD_DIALECT, _OLD_VERSION = "onnx", "opset"
 
 
 def to_json(plan: Plan) -> str:
-    """One JSON document; a node takes one line, so that a diff shows what changed."""
+    """A plan as a JSON document, with one node per line, so that diffs show what changed."""
     head: dict[str, object] = {
         "format": FORMAT,
         "fingerprint": plan.fingerprint,
@@ -68,16 +68,16 @@ def _node(node: PlannedNode) -> dict[str, object]:
 
 def _spell_parameters(how: Quantization) -> dict[str, object]:
     axis = {} if how.axis is None else {"axis": how.axis}
-    zeros: object = list(how.zero_points) if any(how.zero_points) else 0
+    zero_points: object = list(how.zero_points) if any(how.zero_points) else 0
     scales: object = list(how.scales)
     if how.axis is None:
-        scales, zeros = how.scales[0], how.zero_points[0]
-    turned = {"turned": base64.b64encode(how.turned).decode()} if how.turned else {}
-    return {"dtype": str(how.dtype), **axis, "scale": scales, "zero_point": zeros, **turned}
+        scales, zero_points = how.scales[0], how.zero_points[0]
+    rounding = {"turned": base64.b64encode(how.turned).decode()} if how.turned else {}
+    return {"dtype": str(how.dtype), **axis, "scale": scales, "zero_point": zero_points, **rounding}
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write a plan, all of it or nothing. Raises InputError: it is no plan, or the place cannot be written."""
+    """Write a plan atomically. Raises InputError: it is no plan, or the path cannot be written."""
     if not isinstance(plan, Plan):
         raise InputError(
             f"{type(plan).__name__} is no plan, and a plan is saved; results have one as .plan, and "
@@ -87,10 +87,9 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan. Its edits are made anew when it is applied, from the precisions it states.
+    """Read a plan. Its edits are recomputed from its precisions when it is applied.
 
-    Raises:
-        InputError: no file, no plan, or a field that is not what it should be.
+    Raises InputError: no such file, no plan, or a malformed field.
     """
     where = f"plan {str(path)!r}"
     try:
@@ -102,11 +101,11 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         raise InputError(f"cannot read {where}: {error.strerror}; give the path of a plan") from error
     except ValueError as error:
         kind = None if os.fspath(path).lower().endswith(".json") else tell_kind(path)
-        what = f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
-        raise InputError(f"{where} {what}; {_save_again()}") from error
+        problem = f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
+        raise InputError(f"{where} {problem}; {_save_again()}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InputError(f"{where} has format {found!r}, wanted {FORMAT!r}; {_save_again()}")
+        actual = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise InputError(f"{where} has format {actual!r}, wanted {FORMAT!r}; {_save_again()}")
     try:
         fingerprint = _text(document, "fingerprint")
         nodes = tuple(_read_node(entry) for entry in document["nodes"])
@@ -124,7 +123,9 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             edits=(),
             limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
             notes=tuple(str(note) for note in document["notes"]),
-            quantized=tuple((str(name), _read_parameters(name, held)) for name, held in _quantized(document)),
+            quantized=tuple(
+                (str(name), _read_parameters(name, parameters)) for name, parameters in _quantized(document)
+            ),
             dynamic=_dynamic(document, frozenset(names)),
             corrected=read_corrections(document.get("corrected", [])),
             make_nodes=lambda: nodes,
@@ -142,63 +143,69 @@ def _text(entry: dict[str, object], key: str) -> str:
 
 
 def _quantized(document: dict[str, object]) -> list[tuple[str, object]]:
-    held = document.get("quantized", {})
-    if not isinstance(held, dict):
-        raise ValueError(f"quantized is {held!r}, wanted parameters by the names of values")
-    return [*held.items()]
+    by_name = document.get("quantized", {})
+    if not isinstance(by_name, dict):
+        raise ValueError(f"quantized is {by_name!r}, wanted parameters by the names of values")
+    return [*by_name.items()]
 
 
 def _dynamic(document: dict[str, object], names: frozenset[str]) -> tuple[str, ...]:
-    """The nodes that find ranges as they run. Raises ValueError: some are none of the plan's."""
-    held = document.get("dynamic", [])
-    if not isinstance(held, list) or not all(isinstance(name, str) for name in held):
-        raise ValueError(f"dynamic is {held!r}, wanted a list of the names of nodes")
-    strange = sorted({*held} - names)
-    if strange:
-        raise ValueError(f"dynamic names {strange[0]!r}, and no node is called so")
-    return tuple(held)
+    """Names of the nodes with dynamic quantization. Raises ValueError: one is not in the plan."""
+    listed = document.get("dynamic", [])
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise ValueError(f"dynamic is {listed!r}, wanted a list of the names of nodes")
+    unknown = sorted({*listed} - names)
+    if unknown:
+        raise ValueError(f"dynamic names {unknown[0]!r}, and no node is called so")
+    return tuple(listed)
 
 
-def _read_parameters(name: str, held: object) -> Quantization:
-    """How a value is held. Raises ValueError: it says no such thing."""
+def _read_parameters(name: str, entry: object) -> Quantization:
+    """Quantization parameters from JSON data. Raises ValueError: malformed."""
     where = f"quantized {name!r}"
-    if not isinstance(held, dict):
-        raise ValueError(f"{where}: found {held!r}, wanted dtype, scale and zero_point")
-    dtype, axis = DType(held["dtype"]), held.get("axis")
+    if not isinstance(entry, dict):
+        raise ValueError(f"{where}: found {entry!r}, wanted dtype, scale and zero_point")
+    dtype, axis = DType(entry["dtype"]), entry.get("axis")
     if dtype not in STORES:
         raise ValueError(f"{where}: dtype is {dtype}, wanted one of {', '.join(map(str, STORES))}")
     if axis is not None and not (isinstance(axis, int) and 0 <= axis < _MOST_AXES):
         raise ValueError(f"{where}: axis is {axis!r}, wanted a number of an axis, counted from 0")
-    scales = _numbers(f"{where}: scale", held["scale"], axis is not None, float)
-    zeros = _numbers(f"{where}: zero_point", held["zero_point"], False, int)
-    zeros = zeros * len(scales) if len(zeros) == 1 else zeros
+    scales = _numbers(f"{where}: scale", entry["scale"], axis is not None, float)
+    zero_points = _numbers(f"{where}: zero_point", entry["zero_point"], False, int)
+    zero_points = zero_points * len(scales) if len(zero_points) == 1 else zero_points
     low, high = integer_span(dtype) or (0, 0)  # floats store zero as zero
-    if not all(0.0 < scale < math.inf for scale in scales) or len(zeros) != len(scales):
+    if not all(0.0 < scale < math.inf for scale in scales) or len(zero_points) != len(scales):
         raise ValueError(f"{where}: scales have to be finite and above 0, each with its zero point")
-    if not all(low <= zero <= high for zero in zeros):
+    if not all(low <= zero <= high for zero in zero_points):
         raise ValueError(f"{where}: zero points have to lie from {low} to {high}")
-    turned = _read_turned(where, held.get("turned", ""))
-    return Quantization(dtype=dtype, scales=scales, zero_points=tuple(map(int, zeros)), axis=axis, turned=turned)
+    rounding = _read_turned(where, entry.get("turned", ""))
+    return Quantization(
+        dtype=dtype, scales=scales, zero_points=tuple(map(int, zero_points)), axis=axis, turned=rounding
+    )
 
 
-def _read_turned(where: str, held: object) -> bytes:
-    """Which elements are rounded to the other side. Raises ValueError: it says no such thing."""
+def _read_turned(where: str, text: object) -> bytes:
+    """GPTQ rounding: one bit per element, set if it is rounded to the farther integer. Raises
+    ValueError: malformed.
+    """
     try:
-        if isinstance(held, str):
-            return base64.b64decode(held, validate=True)
+        if isinstance(text, str):
+            return base64.b64decode(text, validate=True)
     except ValueError as error:
         raise ValueError(f"{where}: turned is no text in base64, a bit for each element") from error
-    raise ValueError(f"{where}: turned is {type(held).__name__}, wanted text in base64")
+    raise ValueError(f"{where}: turned is {type(text).__name__}, wanted text in base64")
 
 
-def _numbers(where: str, held: object, has_several: bool, kind: type) -> tuple[float, ...]:
-    """One number, or a list of some. Raises ValueError: it is none, or another number of them is wanted."""
-    given = held if isinstance(held, list) else [held]
-    if not given or (isinstance(held, list) and kind is float) is not has_several:
-        raise ValueError(f"{where} is {'a list' if isinstance(held, list) else 'one'}, wanted the other for its axis")
-    if any(isinstance(one, bool) or not isinstance(one, int | float) or kind(one) != one for one in given):
+def _numbers(where: str, value: object, has_several: bool, kind: type) -> tuple[float, ...]:
+    """One number, or a list if `has_several`. Raises ValueError: malformed, or the wrong form."""
+    numbers = value if isinstance(value, list) else [value]
+    if not numbers or (isinstance(value, list) and kind is float) is not has_several:
+        raise ValueError(f"{where} is {'a list' if isinstance(value, list) else 'one'}, wanted the other for its axis")
+    if any(
+        isinstance(number, bool) or not isinstance(number, int | float) or kind(number) != number for number in numbers
+    ):
         raise ValueError(f"{where} holds what is no {'whole ' if kind is int else ''}number")
-    return tuple(map(float, given))
+    return tuple(map(float, numbers))
 
 
 def _line(document: dict[str, object]) -> PrecisionLine:
@@ -212,10 +219,10 @@ def _line(document: dict[str, object]) -> PrecisionLine:
     if base is not HIGH:
         raise ValueError(f"base is {base}, wanted {HIGH}")
     dtypes = tuple(map(DType, words))
-    known = {dtype for dtype in FORMATS if size_bits(dtype) < size_bits(HIGH)}
-    if len(dtypes) < 2 or len({*dtypes}) < len(dtypes) or not {HIGH} < {*dtypes} <= {HIGH, *known}:
-        found, lows = ", ".join(map(str, dtypes)) or "none", ", ".join(sorted(map(str, known)))
-        raise ValueError(f"levels are {found}, wanted {HIGH} and some of {lows} beside it, each once")
+    low_dtypes = {dtype for dtype in FORMATS if size_bits(dtype) < size_bits(HIGH)}
+    if len(dtypes) < 2 or len({*dtypes}) < len(dtypes) or not {HIGH} < {*dtypes} <= {HIGH, *low_dtypes}:
+        listed, lows = ", ".join(map(str, dtypes)) or "none", ", ".join(sorted(map(str, low_dtypes)))
+        raise ValueError(f"levels are {listed}, wanted {HIGH} and some of {lows} beside it, each once")
     if len(QUANTIZED & {*dtypes}) > 1:
         raise ValueError(f"levels are {', '.join(map(str, dtypes))}, wanted one at most that takes scales")
     return PrecisionLine(tuple(map(uniform, dtypes)), dtypes.index(base))
@@ -230,9 +237,9 @@ def _version(document: dict[str, object], key: str) -> int | None:
 
 def _read_node(entry: dict[str, object]) -> PlannedNode:
     name = _text(entry, "name")
-    held = entry["precision"]
+    stated = entry["precision"]
     try:
-        precision = Precision(*(DType(d) for d in held)) if isinstance(held, list) else uniform(DType(held))
+        precision = Precision(*(DType(d) for d in stated)) if isinstance(stated, list) else uniform(DType(stated))
         category = None if entry["category"] is None else Category(entry["category"])
     except (ValueError, TypeError) as error:
         raise ValueError(f"node {name!r}: {error}") from error

@@ -1,4 +1,4 @@
-"""Policies as TOML: lists of operators, rules in order, and the preset they build on.
+"""Policy files: TOML with lists of operators, ordered rules, and a base preset.
 
 base = "balanced"
 deny = ["Softmax"]
@@ -55,21 +55,21 @@ _RULE = {
 _CONSTANT = {"operand", "at_least", "at_most"}
 _SHAPE = _CONSTANT | {"axis"}
 
-# Finds a preset by name.
+# Looks up a preset by name.
 FindPolicy = Callable[[str], Policy]
 
 
 def load_policy(path: str | os.PathLike[str], find: FindPolicy) -> Policy:
     """Read a policy file.
 
-    Raises:
-        InputError: no file, no TOML, a key or a value that is not what it should be, lists that contradict each other.
+    Raises InputError: no such file, invalid TOML, an unknown key, an invalid value, or lists that
+    contradict each other.
     """
     return read_policy(load_text("policy", path), Path(path).stem, find)
 
 
 def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
-    """Read a policy from TOML text. Errors are those of `load_policy`."""
+    """Parse a policy from TOML text. Errors are those of `load_policy`."""
     where = f"policy {name!r}"
     document = parse(where, text)
     check_keys(where, document, _HEAD | _CATEGORIES.keys())
@@ -80,7 +80,7 @@ def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
         base = find(read_text(where, document, "base"))
         policy = replace(base, name=title, rules=(*rules, *base.rules), source=f"{name}, on {base.name}")
     else:
-        # Alone, lists mean what they say: what no rule names keeps FP32, and is told.
+        # Without a base, operators that no rule names keep FP32, and are reported.
         policy = Policy(
             name=title,
             summary="",
@@ -96,23 +96,25 @@ def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
     return _read_head(where, document, policy)
 
 
-def _read_head(where: str, document: Mapping[str, object], made: Policy) -> Policy:
+def _read_head(where: str, document: Mapping[str, object], policy: Policy) -> Policy:
     if "findings" in document:
         rules = document["findings"]
         names = None if rules == "all" else frozenset(() if rules == "none" else read_texts(where, "findings", rules))
-        made = replace(made, findings=names)
+        policy = replace(policy, findings=names)
     if "otherwise" in document:
-        made = replace(made, otherwise=_category(where, "otherwise", document["otherwise"]))
+        policy = replace(policy, otherwise=_category(where, "otherwise", document["otherwise"]))
     if "unlisted" in document:
-        made = replace(made, unlisted=_category(where, "unlisted", document["unlisted"]))
+        policy = replace(policy, unlisted=_category(where, "unlisted", document["unlisted"]))
     if "missing" in document:
-        made = replace(made, missing=Missing(choose(where, "missing", document["missing"], [m.value for m in Missing])))
+        policy = replace(
+            policy, missing=Missing(choose(where, "missing", document["missing"], [m.value for m in Missing]))
+        )
     if "formats" in document:
         words = read_texts(where, "formats", document["formats"])
-        made = replace(made, formats=frozenset(_dtype(where, "formats", word, LOW_DTYPES) for word in words))
+        policy = replace(policy, formats=frozenset(_dtype(where, "formats", word, LOW_DTYPES) for word in words))
     if "promotes_untroubled" in document:
-        made = replace(made, promotes_untroubled=read_truth(where, document, "promotes_untroubled"))
-    return made
+        policy = replace(policy, promotes_untroubled=read_truth(where, document, "promotes_untroubled"))
+    return policy
 
 
 def _read_lists(where: str, document: Mapping[str, object]) -> list[Rule]:
@@ -124,25 +126,25 @@ def _read_lists(where: str, document: Mapping[str, object]) -> list[Rule]:
 
 
 def list_rule(category: Category, ops: Iterable[str]) -> Rule:
-    """The rule that a plain list of operators stands for."""
+    """The rule for a plain list of operators."""
     worth = GRANTED if category is Category.ALLOW else 0
     because = f"stands in the policy's {category.value} list"
     return rule(f"{category.value}-list", category, because, ops=ops, worth=worth)
 
 
 def check_lists(where: str, rules: Sequence[Rule]) -> None:
-    """Refuse operators that rules without conditions put into two categories. Raises InputError: one is."""
+    """Raises InputError: rules without conditions put an operator into two categories."""
     listed: dict[tuple[str, DType | None], Rule] = {}
-    for one in rules:
-        if one.tier is not Tier.TYPE:
+    for current in rules:
+        if current.tier is not Tier.TYPE:
             continue
-        for op in sorted(one.ops):
-            for dtype in one.formats or (None,):
-                other = listed.setdefault((op, dtype), one)
-                if other.category is not one.category:
+        for op in sorted(current.ops):
+            for dtype in current.formats or (None,):
+                earlier = listed.setdefault((op, dtype), current)
+                if earlier.category is not current.category:
                     raise InputError(
-                        f"{where}: operator {op!r} stands in {other.name!r} ({other.category.value}) and in "
-                        f"{one.name!r} ({one.category.value}); take it out of one"
+                        f"{where}: operator {op!r} stands in {earlier.name!r} ({earlier.category.value}) and in "
+                        f"{current.name!r} ({current.category.value}); take it out of one"
                     )
 
 

@@ -1,8 +1,9 @@
-"""What made a model: the steps that led to it and the plan of its nodes, as one text that the model carries.
+"""Provenance metadata of a converted model: the conversion steps and the decision on each node, as
+one text.
 
-The text is JSON in ASCII, the same for the same decisions, and small: nodes are told by their order, each by a number
-that stands for a precision with its reason. It says what was decided, not what followed: who only followed a neighbour
-is found again by whoever reads it. Whoever reads it takes it for hostile.
+The text is ASCII JSON, deterministic and compact: nodes are listed by position, each as the number
+of a shared row of precision and reason. It omits nodes that only follow a neighbour: readers derive
+these. Readers treat it as hostile.
 """
 
 import hashlib
@@ -21,23 +22,23 @@ from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.policy import Category
 
 FORMAT = "mezzo-provenance/1"
-# No model that can be written comes near it; reading takes memory in proportion.
+# Far more than any model needs; reading takes memory in proportion.
 MAX_BYTES = 8 << 20
 _MAX_STEPS = 8
 _MAX_NODES = 1 << 22
-# Reasons may take so much beside the nodes themselves; past it they are left out, and rules alone are told.
+# Space for reasons; past it reasons are left out, and only rules are recorded.
 _REASON_BYTES, _REASON_BYTES_PER_NODE = 1 << 16, 32
 _LONGEST_REASON = 400
 LONGEST_TEXT = 1000
 NO_ROOM = "its reason was left out of the model's metadata for want of room"
-# Stands for the name of a row's cause in its text, so that repeated blocks share their texts.
+# Placeholder for the cause's name in a reason, so that repeated blocks share one text.
 _CAUSE = "{cause}"
 _RUN = re.compile(r"(\d{1,7})(?:x(\d{1,7}))?")
 _KINDS = frozenset({Kind.OP, Kind.TIE, Kind.INPUT, Kind.OUTPUT})
 
 
 class ProvenanceStep(NamedTuple):
-    """One run of mezzo: its version, the command, and the options that decided, without paths."""
+    """One run of mezzo: version, command, and the options that decided, without paths."""
 
     version: str
     command: str
@@ -45,9 +46,10 @@ class ProvenanceStep(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What was decided about a node. `rule` is None for a node that followed a neighbour.
+    """Decision on a node. `rule` is None for a node that follows a neighbour.
 
-    `cause` is the node that led to it: by its distance among the nodes told of, or by name where it is none of them.
+    `cause`: the node that caused it, as a distance in the list of recorded nodes, or as a name if
+    not in the list.
     """
 
     precision: Precision
@@ -59,11 +61,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """How a model was made. `runs` tell each node by the number of its row: (row, how many in turn).
+    """How a model was made. `runs`: run-length encoded row numbers of the nodes: (row, count).
 
-    `names` is a digest of the nodes' names and operators, alike in the model that came in and in the one that came out;
-    `added` are nodes that are in the second only, `casts` those that were in the first. `follows` and `leaves` are the
-    strategy's words. `low` is the float beside FP32, or what is quantized to where there is none.
+    `names`: digest of the nodes' names and operators, equal in the source model and the result;
+    `added`: nodes of the result only; `casts`: narrowing casts of the source. `follows` and
+    `leaves`: the strategy's reasons. `low`: the float below FP32, or the quantized format if there
+    is none.
     """
 
     steps: tuple[ProvenanceStep, ...]
@@ -78,12 +81,14 @@ class Provenance:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether some nodes run on integers: these are typed in FP32, between Quantize and Dequantize."""
+        """Whether some nodes run quantized: they are FP32-typed, between QuantizeLinear and
+        DequantizeLinear.
+        """
         return any(row.precision.compute in QUANTIZED for row in self.rows)
 
     @property
     def size(self) -> int:
-        """How many nodes are told of."""
+        """Number of recorded nodes."""
         return sum(count for _, count in self.runs)
 
     def each_row(self) -> list[Row]:
@@ -92,54 +97,56 @@ class Provenance:
 
 
 def told_nodes(graph: Graph) -> list[Node]:
-    """The nodes that a text tells of, in its order: those that compute floats, but no weights and no casts."""
+    """The recorded nodes, in order: those with a float dtype, except weights and casts."""
     return [node for node in graph.nodes if node.signature.dtype is not None and node.kind in _KINDS]
 
 
 def told_casts(graph: Graph) -> list[Node]:
-    """The casts of a model that round on purpose. Nodes may follow them, but a conversion may take them away."""
+    """The narrowing casts of a model. Nodes may follow them, but a conversion may remove them."""
     casts = [graph.nodes[number] for number in graph.columns.is_kind(Kind.CAST).nonzero()[0].tolist()]
     return [node for node in casts if node.signature.dtype is not None]
 
 
 def digest_names(nodes: Iterable[Node]) -> str:
-    """Name a sequence of nodes by their names and operators."""
+    """Hash of a sequence of nodes, by name and operator."""
     lines = "\n".join([f"{node.name}\t{node.signature.op}" for node in nodes])
     return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def hide_name(because: str, cause: str) -> str:
-    """A reason without the name of its cause, for `show_name` to put back."""
+    """A reason with a placeholder for its cause's name, to be restored by `show_name`."""
     return because if _CAUSE in because else because.replace(repr(cause), _CAUSE, 1)
 
 
 def show_name(because: str, cause: str) -> str:
-    """A reason with the name of its cause."""
+    """A reason with its cause's name restored."""
     return because.replace(_CAUSE, repr(cause), 1)
 
 
 def count_runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Say a sequence as numbers with how often each stands in turn."""
+    """Run-length encoding: (number, count)."""
     return tuple((number, len([*alike])) for number, alike in groupby(numbers))
 
 
-# -- writing ------------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 def to_text(given: Provenance) -> str:
-    """Spell it out."""
+    """Serialize."""
     reasons: dict[str, int] = {}
-    room = _REASON_BYTES + _REASON_BYTES_PER_NODE * given.size
+    space = _REASON_BYTES + _REASON_BYTES_PER_NODE * given.size
     rows: list[object] = []
     for row in given.rows:
         text = _plain(row.because)[:_LONGEST_REASON]
         if text not in reasons:
-            room -= len(text)
-            text = text if room >= 0 else NO_ROOM
+            space -= len(text)
+            text = text if space >= 0 else NO_ROOM
         number = reasons.setdefault(text, len(reasons))
         category = None if row.category is None else row.category.value
-        told = [] if row.rule is None else [_plain(row.rule), number, *([] if row.cause is None else [row.cause])]
-        rows.append([_spell_precision(row.precision), category, *told])
+        reason_fields = (
+            [] if row.rule is None else [_plain(row.rule), number, *([] if row.cause is None else [row.cause])]
+        )
+        rows.append([_spell_precision(row.precision), category, *reason_fields])
     document = {
         "format": FORMAT,
         "made": [
@@ -160,7 +167,7 @@ def to_text(given: Provenance) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that any terminal and file takes."""
+    """Printable text: other characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
@@ -171,11 +178,11 @@ def _spell_precision(precision: Precision) -> object:
     return spelled[0] if len(set(spelled)) == 1 else spelled
 
 
-# -- reading ------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def read_text(text: str) -> Provenance:
-    """Read it back. Raises ValueError: it is not what `to_text` writes; the message says what is wrong."""
+    """Parse the output of `to_text`. Raises ValueError: malformed, with the cause."""
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is longer than {MAX_BYTES} bytes")
     try:
@@ -193,10 +200,10 @@ def read_text(text: str) -> Provenance:
 
 
 def _no_duplicates(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("it says a field twice")
-    return found
+    return fields
 
 
 def _read_document(document: dict[str, object]) -> Provenance:
@@ -233,8 +240,8 @@ def _read_step(entry: object) -> ProvenanceStep:
 
 def _read_row(entry: object, reasons: Sequence[str]) -> Row:
     parts = _list(entry)
-    held = parts[0]
-    precision = Precision(*map(DType, _texts(held))) if isinstance(held, list) else uniform(DType(_text(held)))
+    stated = parts[0]
+    precision = Precision(*map(DType, _texts(stated))) if isinstance(stated, list) else uniform(DType(_text(stated)))
     category = None if parts[1] is None else Category(_text(parts[1]))
     if len(parts) == 2:
         return Row(precision, category, None, "", None)
@@ -250,10 +257,10 @@ def _read_runs(text: str, rows: int) -> tuple[tuple[int, int], ...]:
     runs: list[tuple[int, int]] = []
     total = 0
     for word in text.split():
-        found = _RUN.fullmatch(word)
-        if found is None:
+        match = _RUN.fullmatch(word)
+        if match is None:
             raise ValueError("its nodes are no numbers")
-        number, count = int(found[1]), int(found[2] or 1)
+        number, count = int(match[1]), int(match[2] or 1)
         total += count
         if number >= rows or total > _MAX_NODES:
             raise ValueError("it tells of rows or nodes that are not there")

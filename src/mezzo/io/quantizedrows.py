@@ -1,4 +1,4 @@
-"""What a target runs on quantized operands, as TOML.
+"""Quantized kernels of a target, in TOML.
 
 [[quantized]]
 op = "Conv"
@@ -41,14 +41,13 @@ _KEYS = {
 _STORAGE = {"type", "symmetric"}
 _OPERAND = _STORAGE | {"position", "weight", "axis", "also", "rank", "rest", "not_from", "binding"}
 _TYPES = {str(stored): stored for several in STORED_AS.values() for stored in several}
-_LARGEST = 64  # operands and axes; ONNX has no operator that names more
+_LARGEST = 64  # operands and axes; no ONNX operator has more
 
 
 def read_quantized(where: str, name: str, entries: Sequence[Mapping[str, object]]) -> tuple[QuantizedKernel, ...]:
     """Rows of a target called `name`, one for each operator of an entry.
 
-    Raises:
-        InputError: a key or a value is not what it should be.
+    Raises InputError: an unknown key, or an invalid value.
     """
     rows: list[QuantizedKernel] = []
     for number, entry in enumerate(entries, 1):
@@ -64,8 +63,8 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
                 f"{where} lacks {key!r}; write the operator, what it reads quantized, and what it hands on"
             )
     operands = tuple(
-        _read_operand(f"{where}, operand {number}", one)
-        for number, one in enumerate(read_entries(where, entry, "operands"), 1)
+        _read_operand(f"{where}, operand {number}", member)
+        for number, member in enumerate(read_entries(where, entry, "operands"), 1)
     )
     positions = [operand.position for operand in operands]
     if len(set(positions)) < len(positions):
@@ -74,7 +73,7 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
     formats = list(dict.fromkeys(STORES[dtype] for dtype in stored)) or [DType.QUANTIZED8]
     if len(formats) > 1:
         raise InputError(f"{where}: operands are of {' and '.join(map(str, formats))}; write a row for each")
-    hands = OutputMode(choose(where, "hands", entry["hands"], [one.value for one in OutputMode]))
+    hands = OutputMode(choose(where, "hands", entry["hands"], [member.value for member in OutputMode]))
     if not operands and hands is not OutputMode.EITHER:
         raise InputError(
             f"{where}: hands is {hands.value!r} without operands; write 'either', or what it reads quantized"
@@ -95,7 +94,7 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
             is_cut="cut" in entry and read_truth(where, entry, "cut"),
             is_bare_alone="bare_alone" in entry and read_truth(where, entry, "bare_alone"),
             not_before=frozenset(read_texts(where, "not_before", entry.get("not_before", ()))),
-            bias=Bias(choose(where, "bias", entry.get("bias", Bias.FLOAT.value), [one.value for one in Bias])),
+            bias=Bias(choose(where, "bias", entry.get("bias", Bias.FLOAT.value), [member.value for member in Bias])),
             versions=read_versions(where, entry),
             attributes=read_attributes(where, entry),
             needs=read_texts(where, "needs", entry.get("needs", ())),
@@ -107,15 +106,17 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
 
 
 def _check_dynamic(where: str, ops: Sequence[str], operands: Sequence[Operand], hands: OutputMode) -> None:
-    """Raises InputError: operators cannot be written so that they find ranges as they run."""
-    strange = [op for op in ops if op not in DYNAMIC_WEIGHTS]
-    if strange:
+    """Raises InputError: the operators cannot be written with dynamic quantization."""
+    static = [op for op in ops if op not in DYNAMIC_WEIGHTS]
+    if static:
         raise InputError(
-            f"{where}: {strange[0]!r} cannot find ranges as it runs; choose one of {', '.join(DYNAMIC_WEIGHTS)}, or "
+            f"{where}: {static[0]!r} cannot find ranges as it runs; choose one of {', '.join(DYNAMIC_WEIGHTS)}, or "
             "leave out dynamic"
         )
-    wanted = [[False] + [True] * DYNAMIC_WEIGHTS[op] for op in ops]
-    if hands is not OutputMode.FLOATS or any([operand.is_weight for operand in operands] != each for each in wanted):
+    weight_flags = [[False] + [True] * DYNAMIC_WEIGHTS[op] for op in ops]
+    if hands is not OutputMode.FLOATS or any(
+        [operand.is_weight for operand in operands] != each for each in weight_flags
+    ):
         raise InputError(
             f"{where} finds ranges as it runs, which takes data, its weights behind it and hands = 'floats'; write "
             "these, or leave out dynamic"
@@ -123,14 +124,14 @@ def _check_dynamic(where: str, ops: Sequence[str], operands: Sequence[Operand], 
 
 
 def _read_followers(where: str, entry: Mapping[str, object]) -> frozenset[str]:
-    """Operators, and composites by their names."""
+    """Fused operators after the kernel, and composites, by name."""
     names = read_texts(where, "followers", entry.get("followers", ()))
-    for one in names:
-        if one[:1].islower() and ":" not in one and one not in COMPOSITES:
-            question = aside(did_you_mean(one, COMPOSITES, 1))
-            known = ", ".join(sorted(COMPOSITES))
+    for follower in names:
+        if follower[:1].islower() and ":" not in follower and follower not in COMPOSITES:
+            question = aside(did_you_mean(follower, COMPOSITES, 1))
+            composites = ", ".join(sorted(COMPOSITES))
             raise InputError(
-                f"{where}: follower {one!r}{question} is no operator; write one, or a composite of {known}"
+                f"{where}: follower {follower!r}{question} is no operator; write one, or a composite of {composites}"
             )
     return frozenset(names)
 
@@ -140,17 +141,17 @@ def _read_operand(where: str, entry: Mapping[str, object]) -> Operand:
     if "position" not in entry:
         raise InputError(f"{where} lacks 'position'; write which input of the operator it is, the first being 0")
     stored = _read_storage(where, entry)
-    others = []
-    for number, one in enumerate(read_entries(where, entry, "also"), 1):
-        check_keys(f"{where}, also {number}", one, _STORAGE)
-        others.append(_read_storage(f"{where}, also {number}", one))
+    alternatives = []
+    for number, alternative in enumerate(read_entries(where, entry, "also"), 1):
+        check_keys(f"{where}, also {number}", alternative, _STORAGE)
+        alternatives.append(_read_storage(f"{where}, also {number}", alternative))
     return Operand(
         position=_within(where, entry, "position", 0),
         dtype=stored.dtype,
         is_symmetric=stored.is_symmetric,
         is_weight="weight" in entry and read_truth(where, entry, "weight"),
         axis=_within(where, entry, "axis", -_LARGEST) if "axis" in entry else None,
-        also=tuple(others),
+        also=tuple(alternatives),
         rank=_within(where, entry, "rank", 1) if "rank" in entry else None,
         and_rest="rest" in entry and read_truth(where, entry, "rest"),
         not_from=frozenset(read_texts(where, "not_from", entry.get("not_from", ()))),

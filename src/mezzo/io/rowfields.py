@@ -1,4 +1,4 @@
-"""Fields that rows of a target have in common, as TOML writes them: operators, versions, attributes."""
+"""Common TOML fields of target rows: operators, versions, attributes."""
 
 from collections.abc import Mapping
 
@@ -10,20 +10,20 @@ _ONNX = "onnx"
 
 
 def split_dialect(op: str) -> tuple[str, str]:
-    """The domain and the operator; an operator without one is ONNX's own."""
+    """Dialect and operator; without a domain it is ONNX's."""
     dialect, _, name = op.rpartition(":")
     return dialect or _ONNX, name
 
 
 def read_attributes(where: str, entry: Mapping[str, object]) -> dict[str, object]:
-    """The attributes that have to match, under "attribute". Raises InputError: one is no plain value."""
+    """The attributes to match, under "attribute". Raises InputError: one is no plain value."""
     return {key: _read_attribute(where, key, value) for key, value in read_table(where, entry, "attribute").items()}
 
 
 def _read_attribute(where: str, key: str, value: object) -> object:
-    """A value, or a set of which any holds."""
+    """A value, or a frozenset for a list of alternatives."""
     values = value if isinstance(value, list) else [value]
-    if not values or not all(isinstance(one, str | int | float) for one in values):
+    if not values or not all(isinstance(element, str | int | float) for element in values):
         raise InputError(f"{where}: attribute {key} is {value!r}; write a number, a text, or a list of them")
     return frozenset(values) if isinstance(value, list) else value
 

@@ -1,4 +1,4 @@
-"""Targets as TOML: what a device refuses or runs, what things cost there, and the target they build on.
+"""Target files: TOML with what a device refuses or runs, its costs, and a base target.
 
 base = "tensorrt"
 
@@ -40,32 +40,31 @@ _CUSTOM = {"op", "format", "source"}
 _GAIN = {"format", "faster", "because", "source", "short"}
 _COSTS = {"cast_launch", "linear_factor"}
 _QUANTIZED = tuple(word for word, dtype in LEVEL_DTYPES.items() if dtype in QUANTIZED)
-_LARGEST_PRICE = 1 << 30  # prices are added up in 64 bits
+_LARGEST_PRICE = 1 << 30  # prices are summed in 64 bits
 _ONNX = "onnx"
 _KERNEL = re.compile(r"\w+( \d{1,4}(-\d{1,4})?)?")
 
-# Finds a target by name.
+# Looks up a target by name.
 FindTarget = Callable[[str], Target]
 
 
 def load_target(path: str | os.PathLike[str], find: FindTarget) -> Target:
     """Read a target file.
 
-    Raises:
-        InputError: no file, no TOML, a key or a value that is not what it should be.
+    Raises InputError: no such file, invalid TOML, an unknown key, or an invalid value.
     """
     return read_target(load_text("target", path), Path(path).stem, find)
 
 
 def read_target(text: str, name: str, find: FindTarget) -> Target:
-    """Read a target from TOML text. Errors are those of `load_target`."""
+    """Parse a target from TOML text. Errors are those of `load_target`."""
     where = f"target {name!r}"
     document = parse(where, text)
     check_keys(where, document, _HEAD)
-    made = Target(name=name, summary=f"read from {name}")
+    target = Target(name=name, summary=f"read from {name}")
     if "base" in document:
         base = find(read_text(where, document, "base"))
-        made = replace(
+        target = replace(
             base, name=name, summary=f"{base.summary}, as {name} has it", fuses_as=base.fuses_as or base.name
         )
     refusals = tuple(
@@ -86,41 +85,41 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
     )
     new_quantized = {(row.format, row.dialect, row.op) for row in quantized}
     new_gains, new_listings = {gain.dtype for gain in gains}, {listing.dtype for listing in listings}
-    made = replace(
-        made,
-        refusals=(*refusals, *made.refusals),
-        # The base's word on a dtype, or on an operator's quantized operands, counts where the file says nothing of it.
-        listings=(*listings, *(listing for listing in made.listings if listing.dtype not in new_listings)),
-        gains=(*gains, *(gain for gain in made.gains if gain.dtype not in new_gains)),
+    target = replace(
+        target,
+        refusals=(*refusals, *target.refusals),
+        # Rows of the base apply to dtypes and quantized operators that the file has no row for.
+        listings=(*listings, *(listing for listing in target.listings if listing.dtype not in new_listings)),
+        gains=(*gains, *(gain for gain in target.gains if gain.dtype not in new_gains)),
         quantized=(
             *quantized,
-            *(row for row in made.quantized if (row.format, row.dialect, row.op) not in new_quantized),
+            *(row for row in target.quantized if (row.format, row.dialect, row.op) not in new_quantized),
         ),
-        custom=(*custom, *made.custom),
-        costs=_read_costs(where, document, made.costs),
+        custom=(*custom, *target.custom),
+        costs=_read_costs(where, document, target.costs),
     )
-    return _read_head(where, document, made)
+    return _read_head(where, document, target)
 
 
-def _read_head(where: str, document: Mapping[str, object], made: Target) -> Target:
+def _read_head(where: str, document: Mapping[str, object], target: Target) -> Target:
     if "name" in document:
-        made = replace(made, name=read_text(where, document, "name"))
+        target = replace(target, name=read_text(where, document, "name"))
     if "summary" in document:
-        made = replace(made, summary=read_text(where, document, "summary"))
+        target = replace(target, summary=read_text(where, document, "summary"))
     if "max_opset" in document:
-        made = replace(made, newest={**made.newest, _ONNX: _at_least_one(where, document, "max_opset")})
+        target = replace(target, newest={**target.newest, _ONNX: _at_least_one(where, document, "max_opset")})
     if "newest" in document:
-        made = replace(made, newest={**made.newest, **_newest(where, document)})
+        target = replace(target, newest={**target.newest, **_newest(where, document)})
     if "formats" in document:
         words = read_texts(where, "formats", document["formats"])
-        made = replace(made, formats=frozenset(_dtype(where, word, "formats") for word in words))
+        target = replace(target, formats=frozenset(_dtype(where, word, "formats") for word in words))
     if "notes" in document:
-        made = replace(made, notes=read_texts(where, "notes", document["notes"]))
-    return made
+        target = replace(target, notes=read_texts(where, "notes", document["notes"]))
+    return target
 
 
 def _read_refusals(where: str, name: str, entry: Mapping[str, object]) -> list[Refusal]:
-    """One row for each operator of an entry."""
+    """One refusal for each operator of an entry."""
     check_keys(where, entry, _REFUSE)
     if "op" not in entry:
         raise InputError(f"{where} lacks 'op'; write the operators that it is about")
@@ -143,7 +142,7 @@ def _read_refusals(where: str, name: str, entry: Mapping[str, object]) -> list[R
 
 
 def _read_custom(where: str, name: str, entry: Mapping[str, object]) -> list[CustomOperator]:
-    """Operators that no schema defines, one row for each of an entry."""
+    """Custom operators, one row for each of an entry."""
     check_keys(where, entry, _CUSTOM)
     if "op" not in entry:
         raise InputError(f"{where} lacks 'op'; write the operators that it is about")
@@ -157,8 +156,8 @@ def _read_custom(where: str, name: str, entry: Mapping[str, object]) -> list[Cus
 
 
 def _read_listings(where: str, name: str, document: Mapping[str, object]) -> list[KernelListing]:
-    """All that runs, one listing for each format that some entry names."""
-    found: dict[DType, KernelListing] = {}
+    """All kernels, as one listing per format that an entry names."""
+    by_dtype: dict[DType, KernelListing] = {}
     for number, entry in enumerate(read_entries(where, document, "run"), 1):
         place = f"{where}, run {number}"
         check_keys(place, entry, _RUN)
@@ -174,21 +173,21 @@ def _read_listings(where: str, name: str, document: Mapping[str, object]) -> lis
                 raise InputError(
                     f"{place}: format is {word!r}; write what runs on quantized operands under [[quantized]]"
                 )
-            if dtype in found:
+            if dtype in by_dtype:
                 raise InputError(f"{place}: {word} has a list already; write all that runs in it into one")
-            found[dtype] = KernelListing(dtype=dtype, kernels=rows, because=because, source=source, since="")
-    return list(found.values())
+            by_dtype[dtype] = KernelListing(dtype=dtype, kernels=rows, because=because, source=source, since="")
+    return list(by_dtype.values())
 
 
 def _read_kernels(where: str, text: str) -> tuple[KernelRow, ...]:
-    """Rows such as "Abs 6-13", "Gelu" or "com.microsoft:FastGelu", several parted by commas."""
-    found: tuple[KernelRow, ...] = ()
+    """Kernels such as "Abs 6-13", "Gelu" or "com.microsoft:FastGelu", separated by commas."""
+    rows: tuple[KernelRow, ...] = ()
     for entry in filter(None, (part.strip() for part in text.split(","))):
         dialect, op = split_dialect(entry)
         if not _KERNEL.fullmatch(op):
             raise InputError(f"{where}: {entry!r} is no operator; write 'Abs', 'Abs 6' or 'Abs 6-13'")
-        found += kernels(dialect, op)
-    return found
+        rows += kernels(dialect, op)
+    return rows
 
 
 def _read_gain(where: str, name: str, entry: Mapping[str, object]) -> Gain:
@@ -226,7 +225,7 @@ def _price(where: str, table: Mapping[str, object], key: str, least: int) -> int
 
 
 def _newest(where: str, document: Mapping[str, object]) -> dict[str, int]:
-    """The newest version by dialect. Raises InputError: ONNX's is said twice."""
+    """The newest version by dialect. Raises InputError: ONNX's is given twice."""
     table = read_table(where, document, "newest")
     if _ONNX in table and "max_opset" in document:
         raise InputError(f"{where}: max_opset and newest.{_ONNX} say the same; keep one")

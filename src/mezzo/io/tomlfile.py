@@ -1,4 +1,4 @@
-"""TOML that people write: read within bounds, and each value checked with an error that says where it stands."""
+"""TOML reading for hand-written files: bounded, with typed accessors and precise errors."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,9 @@ _MAX_BYTES = 1 << 20
 
 
 def load_text(kind: str, path: str | os.PathLike[str]) -> str:
-    """The text of a file. `kind` says in errors what it should be.
+    """The text of a file. `kind`: what it should be, for errors.
 
-    Raises:
-        InputError: there is no such file, it is too large, it is not UTF-8.
+    Raises InputError: no such file, too large, or not UTF-8.
     """
     try:
         data = read_file(path, _MAX_BYTES)
@@ -30,7 +29,7 @@ def load_text(kind: str, path: str | os.PathLike[str]) -> str:
 
 
 def parse(where: str, text: str) -> Mapping[str, object]:
-    """The document. Raises InputError: the text is not TOML."""
+    """Parse a document. Raises InputError: the text is not TOML."""
     try:
         return parse_toml(text)
     except ValueError as error:
@@ -38,14 +37,14 @@ def parse(where: str, text: str) -> Mapping[str, object]:
 
 
 def check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raises InputError: the table has a key that is unknown."""
-    strange = sorted(table.keys() - set(known))
-    if strange:
-        raise InputError(f"{where}: {strange[0]!r} is unknown; choose of {', '.join(sorted(known))}")
+    """Raises InputError: the table has an unknown key."""
+    unknown = sorted(table.keys() - set(known))
+    if unknown:
+        raise InputError(f"{where}: {unknown[0]!r} is unknown; choose of {', '.join(sorted(known))}")
 
 
 def read_entries(where: str, document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
-    """The tables under [[key]]; none if there are none. Raises InputError: they are something else."""
+    """The tables under [[key]], or none. Raises InputError: the value is something else."""
     entries = document.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InputError(f"{where}: {key!r} is {type(entries).__name__}; write each {key} under [[{key}]]")
@@ -53,7 +52,7 @@ def read_entries(where: str, document: Mapping[str, object], key: str) -> list[M
 
 
 def read_text(where: str, table: Mapping[str, object], key: str) -> str:
-    """Raises InputError: the value is no text, or empty."""
+    """A text. Raises InputError: the value is no text, or empty."""
     value = table[key]
     if not isinstance(value, str) or not value:
         raise InputError(f"{where}: {key} is {value!r}; write text")
@@ -69,7 +68,7 @@ def read_texts(where: str, key: str, value: object) -> tuple[str, ...]:
 
 
 def read_table(where: str, entry: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """The table under a key, empty if there is none. Raises InputError: the value is no table."""
+    """The table under a key, empty if absent. Raises InputError: the value is no table."""
     value = entry.get(key, {})
     if not isinstance(value, dict):
         raise InputError(f"{where}: {key} is {value!r}; write a table such as {{ operand = 1 }}")
@@ -77,7 +76,7 @@ def read_table(where: str, entry: Mapping[str, object], key: str) -> Mapping[str
 
 
 def read_number(where: str, table: Mapping[str, object], key: str) -> int | float:
-    """Raises InputError: the value is no number."""
+    """A number. Raises InputError: the value is none."""
     value = table.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InputError(f"{where}: {key} is {value!r}; write a number")
@@ -85,7 +84,7 @@ def read_number(where: str, table: Mapping[str, object], key: str) -> int | floa
 
 
 def read_whole(where: str, table: Mapping[str, object], key: str) -> int:
-    """Raises InputError: the value is no whole number."""
+    """A whole number. Raises InputError: the value is none."""
     value = table.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError(f"{where}: {key} is {value!r}; write a whole number")
@@ -93,7 +92,7 @@ def read_whole(where: str, table: Mapping[str, object], key: str) -> int:
 
 
 def read_truth(where: str, table: Mapping[str, object], key: str) -> bool:
-    """Raises InputError: the value is neither true nor false."""
+    """A boolean. Raises InputError: the value is none."""
     value = table[key]
     if not isinstance(value, bool):
         raise InputError(f"{where}: {key} is {value!r}; write true or false")
@@ -101,7 +100,7 @@ def read_truth(where: str, table: Mapping[str, object], key: str) -> bool:
 
 
 def choose(where: str, key: str, value: object, choices: Iterable[str]) -> str:
-    """Raises InputError: the value is none of the choices."""
+    """One of the choices. Raises InputError: the value is none of them."""
     names = tuple(choices)
     if not isinstance(value, str) or value not in names:
         question = did_you_mean(value, names, 1) if isinstance(value, str) else ""

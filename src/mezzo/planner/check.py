@@ -1,5 +1,4 @@
-"""Legality check of a precision assignment and its graph edits. The only place that calls a plan
-legal; it trusts neither the strategy nor `lower`."""
+"""Legality check of an assignment and its edits. It trusts neither the strategy nor `lower`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -84,7 +83,8 @@ class _Native:
     plan count as the base.
 
     A value that its producer quantizes counts as quantized and is available at the base as well. So
-    does a value whose kernel can output either type, unless a use reads it quantized."""
+    does a value whose kernel can output either type, unless a use reads it quantized.
+    """
 
     def __init__(
         self, problem: Problem, levels: Sequence[int], retypes: Sequence[Retype], quantized: Sequence[Quantize]
@@ -115,8 +115,7 @@ class _Native:
 
 
 def _check_makers(problem: Problem, levels: Sequence[int], native: "_Native") -> list[str]:
-    """Check that every value has the dtype its producer computes; only a source may be stored in
-    any."""
+    """Check that every value has its producer's dtype; only a source may have any."""
     graph, columns, violations = problem.graph, problem.graph.columns, []
     makes = problem.made_at(levels)
     for number in np.flatnonzero(problem.is_planned & (makes != native.levels)).tolist():
@@ -132,7 +131,7 @@ def _check_makers(problem: Problem, levels: Sequence[int], native: "_Native") ->
 
 
 def _check_forms(problem: Problem, native: "_Native", edits: Sequence[AddCast | AddCopy]) -> list[str]:
-    """Check that every further form of a value is made once: copied from a source, cast otherwise."""
+    """Check that each further form exists once: copied from a source, cast otherwise."""
     graph, violations = problem.graph, []
     forms: set[tuple[int, DType]] = set()
     for edit in edits:
@@ -180,8 +179,7 @@ def _check_quantized(problem: Problem, edits: Sequence[Quantize]) -> list[str]:
 
 
 def _check_dynamic(problem: Problem, levels: Sequence[int], edits: Sequence[RunDynamic]) -> list[str]:
-    """Check that each node with dynamic quantization has one such edit, at the quantized level
-    only."""
+    """Check that each node with dynamic quantization has one edit, and no other node has."""
     violations = []
     dynamic = {} if problem.quantized is None else problem.quantized.dynamic
     expected = {number: product for number, product in dynamic.items() if levels[number] == problem.line.quantized}
@@ -204,8 +202,7 @@ def _check_readers(
     further: Sequence[AddCast | AddCopy | Quantize],
     rewires: Sequence[Rewire],
 ) -> list[str]:
-    """Check that every rewired operand reads its own value, in a form that exists and in the dtype
-    its node needs."""
+    """Check that every rewired operand reads an existing form of its own value."""
     graph, violations = problem.graph, []
     forms = {(e.value, e.how.format if isinstance(e, Quantize) else e.dtype) for e in further}
     reads: dict[tuple[int, int], Rewire] = {}
@@ -269,8 +266,7 @@ def _as_integers(problem: Problem, levels: Sequence[int]) -> Bools:
 
 
 def _level_read(problem: Problem, native: "_Native", rewire: Rewire) -> int:
-    """Level that a rewired use reads. The base form of a value that its producer quantizes counts
-    as quantized: it is available at both."""
+    """Level that a rewired use reads; values quantized by their producer have both forms."""
     line = problem.line
     if rewire.dtype is line.base_dtype and native.is_both[rewire.value]:
         return int(native.levels[rewire.value])

@@ -1,4 +1,4 @@
-"""Cast placement: lowers an assignment of levels to graph edits. The only place that places casts."""
+"""Cast placement: lowers an assignment of levels to graph edits. No other module places casts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
@@ -15,8 +15,7 @@ from mezzo.ir.nodes import Kind, Node, Role, Use
 
 
 class _TypedUse(NamedTuple):
-    """The dtype a use needs; None accepts any. `must_rewire`: the use reads through a Cast or
-    another value today."""
+    """The dtype a use needs, None for any. `must_rewire`: it reads another value today."""
 
     use: Use
     dtype: DType | None
@@ -37,7 +36,8 @@ def lower(problem: Problem, levels: Sequence[int], limits: Mapping[int, float] |
     bounds constants stored outside the base, by value id. A quantized value keeps its base form,
     which all other uses read. The outputs of nodes with base-precision outputs are cast back at
     once: uses that accept any dtype get the base form, and only uses at the producer's level read
-    the rounded form."""
+    the rounded form.
+    """
     return tuple(_Lowering(problem, levels, limits or {}).edits())
 
 
@@ -64,12 +64,11 @@ class _Lowering:
         return [*edits, *(RunDynamic(number, product) for number, product in self.dynamic.items())]
 
     def _changing(self) -> Iterator[tuple[int, DType | None]]:
-        """Values to lower, last first, with their new dtype where a Retype is enough. Most values
-        need no edit."""
+        """Values to lower, last first, with their new dtype where a Retype is enough."""
         columns, line = self.graph.columns, self.line
         current, is_planned = self.problem.held, columns.holds(*line.dtypes)
         is_source = columns.is_kind(Kind.SOURCE)[columns.value_producer]
-        # Uses that accept any dtype get a source as it is stored: a source has no precision to follow.
+        # Uses that accept any dtype get a source as stored: it has no precision to follow.
         needed = self.problem.wanted_at(self.levels)
         has_preference = (columns.use_role != ANY) | is_source[columns.use_value]
         is_needed = np.zeros((len(line.levels), len(current)), bool)  # by level and value
@@ -88,8 +87,7 @@ class _Lowering:
             yield number, None if needs_casts[number] else line.dtypes[produced[number]]
 
     def _is_in_group(self, producer: Node, value: int) -> bool:
-        """Whether a value has its producer's precision. Values that a control-flow node passes to a
-        subgraph are none of its outputs."""
+        """Whether a value is an output of its producer, in the node's precision."""
         if value not in producer.outputs:
             return False
         return producer.signature.outputs[producer.outputs.index(value)] is Role.GROUP
@@ -125,7 +123,7 @@ class _Lowering:
         if self.quantized is not None and self.quantized in (native, *needed):
             typed_uses, quantizing = self._quantize(number, native, typed_uses)
             native = self.line.base_dtype if native is self.quantized else native
-            # A quantized form is made from the base form, except for a source, which is stored in any.
+            # A quantized form is made from the base form, except for a source.
             needed = {typed_use.dtype or native for typed_use in typed_uses}
             needed |= set() if producer.kind is Kind.SOURCE else {self.line.base_dtype}
         edits: list[Edit] = [] if native is current else [Retype(number, native, self.limits.get(number))]
@@ -169,8 +167,7 @@ class _Lowering:
         return float_uses, [Quantize(number, parameters.parameters[number], takes_over=True)]
 
     def _forms(self, number: int, native: DType, needed: Set[DType]) -> Iterator[AddCast | AddCopy]:
-        """Further forms of a value: for a source the needed ones, else also the intermediate ones
-        of the casts."""
+        """Further forms of a value: the needed ones; for casts the intermediate ones too."""
         graph, dtypes = self.graph, self.line.dtypes
         is_source = graph.nodes[graph.values[number].producer].kind is Kind.SOURCE
         native_level = dtypes.index(native)
@@ -195,7 +192,7 @@ class _Lowering:
             if node.kind is Kind.CAST:
                 continue  # it is its own cast, or redundant and its uses come through `absorbed`
             if node.id in self.dynamic and use.operand in self.dynamic[node.id].weight_operands:
-                continue  # it is read as integers, which are stored with the matmul or convolution
+                continue  # it is read as integers, which are stored with the matmul
             role = node.signature.inputs[use.operand]
             must_rewire = use in graph.aliased
             if role is Role.ANY and producer.kind is not Kind.SOURCE:
@@ -211,7 +208,8 @@ class _Lowering:
         the same form.
 
         A use that needs the Cast's result in another dtype needs it rounded, so the Cast stays for
-        that use unless the operand itself is low."""
+        that use unless the operand itself is low.
+        """
         graph = self.graph
         operand, result = graph.nodes[cast].inputs[0], graph.nodes[cast].outputs[0]
         assert operand is not None, "a Cast has an operand"

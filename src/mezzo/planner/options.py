@@ -1,5 +1,6 @@
 """Validation of a conversion request: resolves names to policies, targets and dtypes and rejects
-unknown values."""
+unknown values.
+"""
 
 import math
 import os
@@ -36,7 +37,7 @@ from mezzo.tables.target import Target
 if TYPE_CHECKING:
     from mezzo.planner.recalled import Recalled
 
-# Default target per format. ONNX Runtime has no BF16 kernels on CPUs; there the ONNX schema decides.
+# Default target per format. For BF16 the ONNX schema: ONNX Runtime has no BF16 arithmetic on CPUs.
 _USUAL_FORMAT = "fp16"
 _DEFAULT_TARGETS = {
     "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu", "int8,bf16": "openvino-cpu",
@@ -54,7 +55,8 @@ class Options:
     `digests` identify the files of options in it. `is_checked`: whether the result is run on the
     target's runtime. `recalled`: decisions recorded in the model's metadata; `notes`: messages
     about them. `choice`: the reason for the default format. `steps`: the corrections that may be
-    tried; `corrected`: those applied to the model."""
+    tried; `corrected`: those applied to the model.
+    """
 
     planning: PlanningOptions
     out_of_range: str
@@ -73,7 +75,8 @@ class Options:
     @property
     def prepares_model(self) -> bool:
         """Whether a rewritten model is planned: prepared for quantization, or in normal form by
-        request."""
+        request.
+        """
         return self.planning.line.quantized is not None or self.fuse == "simplify"
 
 
@@ -81,7 +84,8 @@ def chosen_target(to: str, target: TargetLike) -> Target:
     """The target of a request: a `Target`, a target's name, a path that ends in '.toml', or the
     default of a format.
 
-    Raises InputError: no such target, or its file is invalid."""
+    Raises InputError: no such target, or its file is invalid.
+    """
     if isinstance(target, Target):
         return target
     if target is None:
@@ -101,12 +105,13 @@ def asked_formats(request: Request) -> str:
     """The formats requested, or the fastest for the target on this machine, as an option value:
     "bf16", "int8,bf16".
 
-    Raises InputError: no such format or target."""
+    Raises InputError: no such format or target.
+    """
     return _read_formats(request)[0]
 
 
 def asked_float(request: Request) -> str | None:
-    """The name of the float format requested, alone or with a quantized one; None if there is none."""
+    """The float format requested, alone or with a quantized one; None if there is none."""
     return next((word for word in read_formats(asked_formats(request)) if word in LOW_DTYPES), None)
 
 
@@ -176,7 +181,8 @@ def read_options(request: Request) -> Options:
 
 def _line_of(words: Sequence[str]) -> PrecisionLine:
     """The levels of a conversion to these formats: floats before the base, quantized formats after
-    it."""
+    it.
+    """
     floats = [LOW_DTYPES[word] for word in words if word in LOW_DTYPES]
     quantized = [LEVEL_DTYPES[word] for word in words if word not in LOW_DTYPES]
     if not quantized:
@@ -208,7 +214,8 @@ def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> boo
     """Whether activations are quantized dynamically, with ranges computed at run time.
 
     Raises InputError: no kernel of the target does so; the calibrator is unknown or takes no
-    setting."""
+    setting.
+    """
     name, equals, text = request.calibrator.partition("=")
     quantized = [LEVEL_DTYPES[word] for word in words if LEVEL_DTYPES[word] in QUANTIZED]
     if not quantized or ":" in name or settle_name("calibrator", name, option("calibrator")) != NO_CALIBRATOR:
@@ -228,7 +235,8 @@ def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> boo
 
 def check_parameters(options: Options) -> Options:
     """Return the options. Raises InputError: the formats need scales, and there is no calibration
-    data."""
+    data.
+    """
     planning = options.planning
     if planning.line.quantized is not None and planning.quantized is None and not planning.is_dynamic:
         to = dict(options.settings)["to"]
@@ -257,7 +265,8 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     set.
 
     Raises InputError: a field contradicts the plan or is not recorded in it; no model can have the
-    plan's levels."""
+    plan's levels.
+    """
     check_levels(plan)
     recorded = dict(plan.settings)
     policy = given.get("policy")
@@ -289,7 +298,7 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     spells_norms = built_in is not None and bool(built_in.norm_quotients)
     if plan.line.quantized is None and not spells_norms:
         return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse))
-    # The target's table decides where Quantize nodes go and which norm patterns its runtime recognizes.
+    # The target's table decides where Quantize nodes go and which norms its runtime matches.
     return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse, target=target))  # type: ignore[arg-type]  # its own field
 
 
@@ -322,7 +331,8 @@ def _read_ends(name: str, text: object) -> tuple[float, float]:
 
 def _read_policy(policy: PolicyLike) -> Policy:
     """A policy from a request: a `Policy`, a function of each node, a preset's name, or a path that
-    ends in '.toml'."""
+    ends in '.toml'.
+    """
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str) and not policy.endswith(".toml"):

@@ -36,7 +36,8 @@ class PlanningOptions:
     small values among their inputs. `quantize_mode`: "smart" or "full", see `choose_units`.
     `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a replayed plan,
     the nodes that run so. `error_prices` (by dtype and node name) and `measured` are costs for the
-    strategy."""
+    strategy.
+    """
 
     line: PrecisionLine
     policy: Policy

@@ -1,5 +1,6 @@
 """Planning problem of a graph: combines operator facts, policy and target into a problem for a
-strategy. Pure; knows no IR."""
+strategy. Pure; knows no IR.
+"""
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 class Judged:
     """Everything decided before a strategy runs: verdicts per non-base level and node id, bounds of
     constants by value id, and notes for the user. `split`: the target's fusion units, where its
-    rows affect the plan; `quantizing`: the nodes that may run quantized, if requested."""
+    rows affect the plan; `quantizing`: the nodes that may run quantized, if requested.
+    """
 
     problem: Problem
     sides: tuple[tuple[NodeVerdict, ...], ...]
@@ -65,7 +67,8 @@ class Judged:
 
     def verdict_of(self, number: int, level: int) -> NodeVerdict:
         """Verdict on a node at a level. At the base: the verdict for the nearest level that is not
-        denied, or a denial if all are."""
+        denied, or a denial if all are.
+        """
         line = self.problem.line
         if level != line.base:
             return self.verdicts(level)[number]
@@ -87,7 +90,8 @@ _BY_KIND = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: 
 
 def rows_of(graph: Graph) -> tuple[OpFacts | None, ...]:
     """The facts of each operator; None for nodes that are no operators and for operators without a
-    row."""
+    row.
+    """
     columns = graph.columns
     rows = [op_facts(signature.dialect).get(signature.op) for signature in columns.signatures]
     return tuple([rows[code] for code in columns.node_signature.tolist()])
@@ -97,7 +101,8 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
     """Give every node its verdict and its choice at every non-base level.
 
     Raises InputError: a pattern or an interface name matches nothing, or an option requests an
-    impossible dtype."""
+    impossible dtype.
+    """
     rows, line = rows_of(graph), planning.line
     check_assumed(graph, planning.assumed)
     check_interface(graph, planning)
@@ -196,7 +201,8 @@ def _judge_side(
 
 def _limits(view: StructureView, planning: PlanningOptions) -> Mapping[int, float]:
     """Bounds of the constants that are clamped. Quantized constants have a scale that covers all
-    values."""
+    values.
+    """
     if view.low.dtype in QUANTIZED:
         return {}
     limits = dict(mask_limits(view)) if planning.policy.limits_masks else {}
@@ -212,7 +218,8 @@ def _verdicts(
     view: StructureView, planning: PlanningOptions, notes: list[str], split: "Partition | None"
 ) -> tuple[list[NodeVerdict], tuple[tuple[int, int], ...]]:
     """Every node's verdict, and pairs of nodes that must have one level for a lifted denial to
-    hold."""
+    hold.
+    """
     graph = view.graph
     columns = graph.columns
     by_signature = [
@@ -250,7 +257,8 @@ def _judge_signature(signature: Signature, planning: PlanningOptions, low: DType
 
 def matcher(pattern: str) -> Callable[[Node], bool]:
     """Predicate of a pattern: a glob on node names, or `op:` and a glob on operators. A node's
-    exact name matches itself."""
+    exact name matches itself.
+    """
     if pattern.startswith("op:"):
         glob = pattern.removeprefix("op:")
         return lambda node: node.kind is Kind.OP and fnmatch.fnmatchcase(node.op, glob)

@@ -1,4 +1,4 @@
-"""Reasons for each node's precision: decided for the node itself, or propagated from a neighbour."""
+"""Reasons for each node's precision: its own decision, or one propagated from a neighbour."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,8 +32,7 @@ def reasons(judged: Judged, levels: Sequence[int], planning: PlanningOptions) ->
 
 
 def decided_reason(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason | None:
-    """Why a node runs at its level, if decided for the node itself; None if it follows or is left
-    to the strategy."""
+    """Why a node runs at its level; None if it follows or is left to the strategy."""
     line = judged.problem.line
     if level != line.base:
         return _reason_beside(judged, node, level)
@@ -42,8 +41,7 @@ def decided_reason(judged: Judged, node: Node, level: int, planning: PlanningOpt
 
 
 def _united(against: Mapping[DType, Reason | None]) -> Reason | None:
-    """Combined reason why a node runs at none of the levels: one text if all agree, else one per
-    level; None if a level has none."""
+    """Reasons against all non-base levels as one; None if a level has none."""
     present = [reason for reason in against.values() if reason is not None]
     if len(present) < len(against):
         return None
@@ -114,8 +112,7 @@ def follow(
     line: PrecisionLine,
     because: str,
 ) -> None:
-    """Propagate reasons from decided nodes, the queue, to neighbours of the same precision:
-    breadth-first, in place."""
+    """Propagate reasons breadth-first, in place, to neighbours of the same precision."""
     at = 0
     while at < len(queue):
         node = graph.nodes[queue[at]]

@@ -1,5 +1,4 @@
-"""Decisions recorded in a model's metadata by an earlier conversion, once checked against its
-graph."""
+"""Decisions that a model's metadata records, once checked against its graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ _KEPT = "kept, as decided when this file was made"
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """Metadata of a converted model that matches its graph. `planned`: its nodes as decided, in
-    order."""
+    """Metadata that matches the model's graph. `planned`: its nodes as decided, in order."""
 
     text: str
     provenance: Provenance
@@ -37,8 +35,7 @@ class Recalled:
         )
 
     def tell(self, nodes: Sequence[PlannedNode]) -> tuple[PlannedNode, ...]:
-        """Plan entries with the recorded reason for each node that was in low precision or INT8
-        already."""
+        """Plan entries with recorded reasons for nodes in low precision or INT8 already."""
         how, low = spell_steps(self.provenance.steps), self.provenance.low
         entries = []
         for entry in nodes:

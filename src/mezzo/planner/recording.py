@@ -1,5 +1,6 @@
 """Provenance of a conversion: the steps that produced a model and the decision on each node, for
-its metadata."""
+its metadata.
+"""
 
 import dataclasses
 import enum
@@ -45,7 +46,8 @@ _DEFAULTS: Mapping[str, str | None] = {
 @dataclass(frozen=True, slots=True)
 class RecordedDecisions:
     """Decisions of a conversion, to be recorded. `reasons`: those not derived from verdicts, by
-    node name; None for a node that follows a neighbour."""
+    node name; None for a node that follows a neighbour.
+    """
 
     judged: Judged
     levels: Sequence[int]
@@ -54,7 +56,7 @@ class RecordedDecisions:
 
 
 def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str]) -> ProvenanceStep:
-    """The options of a run as a Step, without paths. `digests`: content hashes of files by option."""
+    """The options of a run, without paths. `digests`: content hashes of files, by option."""
     options = []
     for name, value in settings:
         if name not in _DEFAULTS or value == _DEFAULTS[name]:
@@ -74,7 +76,8 @@ def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str
 
 def name_content(given: object, read: Policy | Target) -> str:
     """Name of a policy or target: presets by name alone, others by name and a digest of their
-    content."""
+    content.
+    """
     if isinstance(read, Policy) and read.function is not None:
         return f"{read.name} (a function)"
     kind = "policy" if isinstance(read, Policy) else "target"
@@ -108,7 +111,7 @@ def _spell(value: object) -> str:
 def record_decisions(
     decisions: RecordedDecisions, steps: Sequence[ProvenanceStep], added: Sequence[str], order: Sequence[str] | None
 ) -> Provenance:
-    """The provenance of a conversion. `order`: names of the result's nodes, if they are reordered."""
+    """The provenance of a conversion. `order`: node names of the result, if reordered."""
     graph, strategy = decisions.judged.problem.graph, decisions.planning.strategy
     nodes = _in_order(graph, order)
     writer = _Rows(decisions, nodes)
@@ -130,7 +133,8 @@ def record_plan(
     graph: Graph, plan: Plan, steps: Sequence[ProvenanceStep], added: Sequence[str], order: Sequence[str] | None
 ) -> Provenance:
     """The provenance of a plan's decisions, edited ones included. Quantized plans also record
-    followers: the result has nodes between them and their neighbours that the graph has not."""
+    followers: the result has nodes between them and their neighbours that the graph has not.
+    """
     nodes = _in_order(graph, order)
     places = {node.name: place for place, node in enumerate(nodes)}
     strategy = _find_strategy(dict(plan.settings).get("strategy", ""))
@@ -160,7 +164,8 @@ def _row_of(
     entry: PlannedNode, place: int, places: Mapping[str, int], leaves: tuple[str, str], *, tells_followers: bool
 ) -> Row:
     """The metadata row of a plan entry. Texts of nodes that follow or are left over are omitted:
-    the reader derives them."""
+    the reader derives them.
+    """
     if (entry.rule == "follows" and not tells_followers) or (entry.rule, entry.because) == leaves:
         return Row(entry.precision, entry.category, None, "", None)
     if entry.cause is None or entry.cause not in places:
@@ -179,7 +184,8 @@ def _in_order(graph: Graph, order: Sequence[str] | None) -> list[Node]:
 
 class _Rows:
     """Numbers the distinct rows. Nodes with equal verdicts share one, so most rows are looked up
-    without being built."""
+    without being built.
+    """
 
     def __init__(self, decisions: RecordedDecisions, nodes: Sequence[Node]) -> None:
         self.rows: dict[Row, int] = {}
@@ -203,7 +209,7 @@ class _Rows:
                 row = self._row(position, node)
                 code = self.rows.setdefault(row, len(self.rows))
                 verdict = judged.verdict_of(number, levels[number])
-                # Not shared: refusals depend on attributes, error costs on the node, causes on its position.
+                # Not shared: refusals depend on attributes, error costs and causes on the node.
                 is_shared = levels[number] != problem.line.base or verdict.category is Category.DENY
                 if is_shared and row.cause is None and not has_own:
                     by_key[keys[number]] = code
@@ -246,5 +252,5 @@ def precision_of(judged: Judged, number: int, level: int) -> Precision:
 
 
 def category_of(judged: Judged, number: int, level: int) -> Category | None:
-    """Category of a node's verdict at its level; at the base, of the verdict that keeps it there."""
+    """Category of a node's verdict at its level; at the base, of the one that keeps it."""
     return None if judged.problem.is_absent[number] else judged.verdict_of(number, level).category

@@ -16,7 +16,8 @@ _Load = Callable[[], _T]
 
 class BuiltIn(Mapping[str, _T]):
     """Built-in plug-ins by name, sorted. `list_loads`: returns the loader of each; called on first
-    access."""
+    access.
+    """
 
     def __init__(self, list_loads: Callable[[], Mapping[str, _Load[_T]]]) -> None:
         self._list_loads = list_loads
@@ -44,7 +45,8 @@ class BuiltIn(Mapping[str, _T]):
 
 def built_in(package: str, read: Callable[[ModuleType, str], _T], declared: str = "") -> BuiltIn[_T]:
     """The plug-ins in the modules of a package, and those of a `declared` kind among mezzo's own
-    entry points (`mezzo.reference`), for which the metadata of all installed packages is read."""
+    entry points (`mezzo.reference`), for which the metadata of all installed packages is read.
+    """
 
     def list_loads() -> Mapping[str, _Load[_T]]:
         folder = importlib.import_module(package).__path__

@@ -2,7 +2,8 @@
 other packages. Adding one adds a file, or a package, and edits none.
 
 A plug-in is imported when requested by name, or when all are listed, not before. A built-in module
-has the name of its plug-in, with "_" for "-"."""
+has the name of its plug-in, with "_" for "-".
+"""
 
 import logging
 import os
@@ -38,7 +39,8 @@ _Find = Callable[[str], _T]
 @dataclass(frozen=True, eq=False)
 class Table(Mapping[str, _T]):
     """All plug-ins of one kind by name. `origins`: their packages; `broken`: one line for each that
-    failed to load."""
+    failed to load.
+    """
 
     things: Mapping[str, _T]
     origins: Mapping[str, Origin]
@@ -57,7 +59,8 @@ class Table(Mapping[str, _T]):
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_T]):
     """How plug-ins of one kind are loaded: built-in ones, and those of other packages. `beside`:
-    what else is accepted in place of a name; `words`: accepted names without a plug-in."""
+    what else is accepted in place of a name; `words`: accepted names without a plug-in.
+    """
 
     name: str
     built_in: Mapping[str, _T]
@@ -72,7 +75,8 @@ class _Kind(Generic[_T]):
 
     def find(self, name: str, trail: tuple[str, ...] = ()) -> _T:
         """The plug-in of a name. Raises InputError: no such name, two of that name, or a broken
-        plug-in. `trail`: the plug-ins whose base this is, to detect cycles."""
+        plug-in. `trail`: the plug-ins whose base this is, to detect cycles.
+        """
         name = self.settle(name)
         if name in trail:
             raise InputError(f"{self.name} {name!r} stands on itself ({' on '.join((*trail, name))}); mend its base")
@@ -86,7 +90,8 @@ class _Kind(Generic[_T]):
         """The name that a word means, by name or alias; for aliases the built-in plug-ins are
         imported.
 
-        Raises InputError: no match, or several. `what`: the option, for the message."""
+        Raises InputError: no match, or several. `what`: the option, for the message.
+        """
         names = self.names()
         if word in names:
             return word
@@ -111,9 +116,9 @@ class _Kind(Generic[_T]):
         for entry in declared:
             first = by_name.setdefault(entry.name, entry.origin)
             if first is not entry.origin:
-                holder = "mezzo itself" if first.is_built_in else str(first)
+                rival = "mezzo itself" if first.is_built_in else str(first)
                 raise InputError(
-                    f"{self.name} {entry.name!r} is taken twice, by {holder} and by {entry.origin}; uninstall one"
+                    f"{self.name} {entry.name!r} is taken twice, by {rival} and by {entry.origin}; uninstall one"
                 )
 
 
@@ -211,7 +216,7 @@ def _try_out(entry: PluginEntry, use: Callable[[], _T]) -> _T:
 
 
 def _check_texts(entry: PluginEntry, loaded: _T, name: str, *others: str) -> _T:
-    """Check that the plug-in's own name is that of its entry point, and that its texts are strings."""
+    """Check that a plug-in has its entry point's name, and that its texts are strings."""
     if name != entry.name:
         raise entry.fault(f"it calls itself {name!r}; give it the name of its entry point")
     if not all(isinstance(text, str) for text in others):
@@ -247,13 +252,15 @@ def policies() -> Table[Policy]:
     "mezzo.policies", with those of mezzo's own `reference`.
 
     Raises InputError: two have one name. The same holds for `targets`, `strategies` and
-    `calibrators`."""
+    `calibrators`.
+    """
     return _POLICIES.table()
 
 
 def targets() -> Table[Target]:
     """All targets: TARGET of each module of `mezzo.tables.targets`, and entry points of
-    "mezzo.targets"."""
+    "mezzo.targets".
+    """
     return _TARGETS.table()
 
 
@@ -264,19 +271,22 @@ def built_in_targets() -> Mapping[str, Target]:
 
 def strategies() -> Table[Strategy]:
     """All strategies: the subclass in each module of `mezzo.planner.strategies`, and entry points
-    of "mezzo.strategies"."""
+    of "mezzo.strategies".
+    """
     return _STRATEGIES.table()
 
 
 def calibrators() -> Table[Calibrator]:
     """All calibrators: those of `mezzo.quantize.calibrators`, and entry points of
-    "mezzo.calibrators"."""
+    "mezzo.calibrators".
+    """
     return _CALIBRATORS.table()
 
 
 def frontends() -> Table[Frontend]:
     """All front ends: FRONTEND of `mezzo.onnx` and `mezzo.aten`, and entry points of
-    "mezzo.frontends"."""
+    "mezzo.frontends".
+    """
     return _FRONTENDS.table()
 
 
@@ -284,7 +294,8 @@ def frontend_of(source: object, *, warns: bool = True) -> Frontend:
     """The front end that opens a source: for a path by file name suffix, else by type. `warns`: log
     broken front ends if one of them may have been meant.
 
-    Raises InputError: no front end opens it, or several do."""
+    Raises InputError: no front end opens it, or several do.
+    """
     table = frontends()
     if isinstance(source, str | os.PathLike):
         label, name = repr(os.fspath(source)), os.fspath(source).lower()
@@ -313,7 +324,8 @@ def version_word(dialect: str) -> str:
 
 def op_facts(dialect: str) -> Mapping[str, OpFacts]:
     """Facts of a dialect's operators, from mezzo's tables or a front end; empty for an unknown
-    dialect."""
+    dialect.
+    """
     tables = built_in_facts(dialect)
     if tables or not dialect:
         return tables
@@ -322,7 +334,8 @@ def op_facts(dialect: str) -> Mapping[str, OpFacts]:
 
 def policy(name: str) -> Policy:
     """A policy by name. Raises InputError: no such name, two, or a broken one. The same for the
-    three below."""
+    three below.
+    """
     return _POLICIES.find(name)
 
 
@@ -347,7 +360,8 @@ def settle_name(kind: str, word: str, what: str | None = None) -> str:
     """The name of a "policy", "target", "strategy" or "calibrator" that a word means, by name or
     alias.
 
-    Raises InputError: no match, or several. `what`: the option, for the message."""
+    Raises InputError: no match, or several. `what`: the option, for the message.
+    """
     return _KINDS[kind].settle(word, what)
 
 

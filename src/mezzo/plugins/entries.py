@@ -2,7 +2,8 @@
 ends. Only package metadata is read; the objects are imported on demand.
 
 An entry point names an object, "acme_npu:TARGET", or a TOML file of the package,
-"acme_npu:npu.toml"."""
+"acme_npu:npu.toml".
+"""
 
 import importlib
 import os
@@ -78,7 +79,7 @@ class PluginEntry:
         return loaded
 
     def read_text(self) -> str:
-        """The file's text, with Unix line ends. Raises InputError: reading fails, with the cause."""
+        """The file's text, with Unix line ends. Raises InputError: reading fails."""
         from importlib.resources import files
 
         module, path = self._split()

@@ -1,5 +1,6 @@
 """Import of a user's function, written as module:function; modules of the current folder come
-first."""
+first.
+"""
 
 import importlib
 import os
@@ -14,7 +15,8 @@ from mezzo.common.errors import InputError
 def load_function(place: str, what: str, of: str) -> Callable[..., Any]:
     """Import a user's function. `what`: the option, and `of`: its arguments, for messages.
 
-    Raises InputError: no such function, importing fails, or it is not callable."""
+    Raises InputError: no such function, importing fails, or it is not callable.
+    """
     module, _, path = place.partition(":")
     try:
         with _current_folder_first():

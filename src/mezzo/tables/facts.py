@@ -3,7 +3,8 @@ policy.
 
 Keyed by (dialect, operator) and found by discovery: every module under `mezzo.tables.ops.<dialect>`
 has a tuple FACTS. Facts name risks, never formats: a policy says which risk matters in which
-format."""
+format.
+"""
 
 import enum
 from dataclasses import dataclass
@@ -188,7 +189,8 @@ class OpFacts:
     alpha). `is_bounded`: the result's magnitude is bounded for every input (Sigmoid, Softmax,
     normalizations). `transfer`: how size and error propagate; None if not modelled. `like`: outside
     ONNX, the equivalent ONNX operator, or the one that this is the backward of: rules that name
-    that one apply. None if no operator list has an equivalent."""
+    that one apply. None if no operator list has an equivalent.
+    """
 
     op: str
     cost: Cost

@@ -1,5 +1,4 @@
-"""Fused kernels of a target, as columns of a problem: which conversions are free and which break a
-fusion."""
+"""Fused kernels of a target as columns of a problem: free conversions and broken fusions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +7,12 @@ import numpy as np
 
 from mezzo.ir.columns import GROUP, Bools, Columns, Ints
 
-# Price of a conversion inside a kernel. It takes no time, but has the smallest price, so that no plan contains
-# useless ones.
+# Price of a conversion inside a kernel. It takes no time, but has the smallest price, so that no
+# plan contains useless ones.
 FREE_CONVERSION = 1
-# Penalty of an operator that gains nothing outside the base: below every real price, above the free conversions
-# around an operator. So the base, the most accurate level, is chosen where it costs nothing.
+# Penalty of an operator that gains nothing outside the base: below every real price, above the free
+# conversions around an operator. So the base, the most accurate level, is chosen where it costs
+# nothing.
 NO_GAIN = 16
 
 
@@ -26,7 +26,8 @@ class Kernels:
     free. `takes_apart`: by threshold and use, a conversion there splits a fused kernel in two.
     `computes_base`: by level and node, the kernel computes at the base whatever the node's level.
     `hidden`: by level and value, all uses are inside the producer's kernel: the value never reaches
-    memory."""
+    memory.
+    """
 
     reads_free: Bools
     writes_free: Bools
@@ -40,20 +41,18 @@ class Kernels:
         return prices
 
     def use_prices(self, cast_prices: Ints) -> Ints:
-        """Further price of a conversion, by threshold and use, from the price of a cast of each
-        use's value.
-
-        Splitting a kernel costs one more launch, and a value inside it is written and read: the
-        price of a cast."""
+        """Further price of a conversion, by threshold and use: a cast's price if it splits a
+        kernel, which costs a launch, a write and a read.
+        """
         prices: Ints = np.where(self.takes_apart, cast_prices, np.where(self.reads_free, FREE_CONVERSION, 0))
         return prices
 
     def elements_staying(
         self, columns: Columns, level: int, threshold: int, counts: Sequence[bool]
     ) -> tuple[Ints, Ints]:
-        """Elements read and written by each node in its group whose memory traffic does not depend
-        on the level: values inside a kernel, and those that the kernel converts. `counts`: which
-        nodes to count."""
+        """Elements read and written by each node whose traffic is the same at every level: inside a
+        kernel, or converted by it. `counts`: which nodes to count.
+        """
         hidden, size = self.hidden[level], len(columns.node_kind)
         stays = (columns.use_role == GROUP) & (hidden[columns.use_value] | self.reads_free[threshold])
         read = np.zeros(size, np.int64)

@@ -3,7 +3,8 @@ is in exactly one.
 
 A family contains operators that most policies treat alike; a policy that does not names them
 singly. Operators of other domains are written with their domain; those that ONNX Runtime adds to
-the default domain are included."""
+the default domain are included.
+"""
 
 
 def names(*texts: str) -> frozenset[str]:

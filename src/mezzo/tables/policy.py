@@ -1,5 +1,6 @@
 """Policies: ordered rules that give each node a category. A policy never names an operator's
-implementation, a device or a version."""
+implementation, a device or a version.
+"""
 
 import enum
 from collections.abc import Callable, Iterable
@@ -11,14 +12,15 @@ from mezzo.tables.facts import Cost, OpFacts, Risk
 
 # An operator: its dialect and its name.
 OpKey = tuple[str, str]
-# A user's function of a node and a format, "fp16" or "bf16". Returns a category, a category with dtypes, or None; see
-# `policy_function`.
+# A user's function of a node and a format, "fp16" or "bf16". Returns a category, a category with
+# dtypes, or None; see `policy_function`.
 NodeFunction = Callable[[Site, str], object]
 
 
 class Category(enum.Enum):
     """Preference of a node: ALLOW low precision, INFER from neighbours, DENY. CLEAR is INFER for
-    operators that only move or compare values."""
+    operators that only move or compare values.
+    """
 
     ALLOW = "allow"
     INFER = "infer"
@@ -34,7 +36,8 @@ class Lifting(enum.Enum):
     `never`: none: the denial is about integers or precision, or data need not show it. `by_ranges`:
     a suspected overflow, lifted if all values of the node were measured and fit with headroom.
     `by_outputs`: a suspected error, lifted if all values were measured and the outputs are right
-    without the denial. Outputs are checked in both cases."""
+    without the denial. Outputs are checked in both cases.
+    """
 
     NEVER = "never"
     BY_RANGES = "by ranges"
@@ -46,7 +49,8 @@ class Lifting(enum.Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """Evidence on one node from structure, constants or the user: rule name, text, and the node
-    that caused it. `lifting`: which data lifts it; None for the rule's own."""
+    that caused it. `lifting`: which data lifts it; None for the rule's own.
+    """
 
     node: int
     rule: str
@@ -58,7 +62,8 @@ class Finding:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFinding:
     """A finding by node name, so that what was measured on one reading of a model applies to the
-    next. `dtype`: the low format that it concerns, None for all."""
+    next. `dtype`: the low format that it concerns, None for all.
+    """
 
     node: str
     rule: str
@@ -71,7 +76,8 @@ class NamedFinding:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Measurements of a node whose values were all observed, as text. `fits`: all stay in the
-    format's range with headroom, and none rounds to zero or infinity."""
+    format's range with headroom and survive rounding.
+    """
 
     because: str
     fits: bool
@@ -88,7 +94,8 @@ class Lift:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeVerdict:
     """Category of a node, with the deciding rule and evidence as text. `worth`, `accumulate`,
-    `output`: see Rule. `lift`: the denial that data lifted."""
+    `output`: see Rule. `lift`: the denial that data lifted.
+    """
 
     category: Category
     rule: str
@@ -109,7 +116,8 @@ class Rule:
     `ops`: operator names, "Softmax" in any dialect or "com.microsoft:Gelu" in one; a name of ONNX
     also matches operators of other dialects that are `like` it. `worth`: for ALLOW, the maximum
     number of casts that running low is worth. `accumulate` and `output`: accumulation and output
-    dtypes in low precision, if not the low format. `lifting`: which data lifts a denial."""
+    dtypes in low precision, if not the low format. `lifting`: which data lifts a denial.
+    """
 
     name: str
     category: Category
@@ -133,7 +141,8 @@ class Rule:
         self, key: OpKey, row: OpFacts | None, low: DType, known: frozenset[DType] = HALF_FORMATS
     ) -> bool:  # fmt: skip
         """Whether the rule matches an operator, apart from `where`. `known`: the formats of its
-        policy."""
+        policy.
+        """
         if low not in (self.formats or known):
             return False
         if not (self.costs or self.risks or self.ops):
@@ -220,7 +229,8 @@ class Policy:
     mezzo. `formats`: formats that `otherwise`, `unlisted` and rules without formats apply to; in
     others an operator is denied unless a rule names the format. `function`: called for each
     operator; overrides all rules unless it returns None. `also`: aliases; one that several policies
-    share is rejected as ambiguous."""
+    share is rejected as ambiguous.
+    """
 
     name: str
     summary: str
@@ -244,7 +254,8 @@ class Policy:
 
     def judge(self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False) -> NodeVerdict:
         """Verdict on an operator, without rules for single nodes and structure. `lifts`: denials
-        that ranges can lift are skipped; the verdict's `lift` names the first."""
+        that ranges can lift are skipped; the verdict's `lift` names the first.
+        """
         lift: Lift | None = None
         for tier in (Tier.TYPE, Tier.PRESET):
             for candidate in self.rules:

@@ -1,5 +1,6 @@
 """Policy functions: a user's function of each node decides its category, as TVM's colouring
-function does. Calls are validated."""
+function does. Calls are validated.
+"""
 
 import functools
 import inspect
@@ -21,7 +22,8 @@ def policy_of(function: NodeFunction, base: Policy, name: str | None = None) -> 
     """The policy that calls `function` for each node, and falls back to `base` where it returns
     None.
 
-    Raises InputError: the function accepts neither (site) nor (site, format name)."""
+    Raises InputError: the function accepts neither (site) nor (site, format name).
+    """
     called = name_function(function)
     try:
         inspect.signature(function).bind(None, "fp16")
@@ -60,7 +62,8 @@ def name_function(function: Callable[..., object]) -> str:
 def ask(policy: Policy, site: Site, low: DType) -> NodeVerdict | None:
     """The verdict of a policy's function on a node; None leaves the node to the policy's rules.
 
-    Raises InputError: the function fails, or returns no verdict."""
+    Raises InputError: the function fails, or returns no verdict.
+    """
     if policy.function is None or low not in policy.formats:
         return None
     to = next(word for word, dtype in LOW_DTYPES.items() if dtype is low)

@@ -2,7 +2,8 @@
 
 Quantized nodes stay float-typed (QDQ format): an operator reads dequantized operands, and a runtime
 that finds DequantizeLinear before it, and maybe QuantizeLinear after it, runs the whole in INT8 or
-FP8."""
+FP8.
+"""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -33,7 +34,8 @@ class OutputMode(enum.Enum):
     it is a separate pass. READ: that of its operands, as it only moves or selects elements: the
     result has the operands' parameters and needs QuantizeLinear with them. PASSED: the same without
     that QuantizeLinear, which would be a separate pass: quantized uses of its result take the form
-    before its DequantizeLinear."""
+    before its DequantizeLinear.
+    """
 
     EITHER = "either"
     INTEGERS = "integers"
@@ -45,7 +47,8 @@ class OutputMode(enum.Enum):
 class Bias(enum.Enum):
     """Form of a matmul's or convolution's bias, whether an operand or the operand of an Add after
     it. FLOAT: unchanged. INT32: at the product of the operands' scales, with DequantizeLinear after
-    it; a kernel with float output and a float bias runs in floats."""
+    it; a kernel with float output and a float bias runs in floats.
+    """
 
     FLOAT = "float"
     INT32 = "i32"
@@ -69,7 +72,8 @@ class Operand:
     treated alike, with the same parameters if the kernel only moves data. `not_from`: operators
     from whose results, moved or not, only the first storage is accepted. `is_binding`: after any
     DequantizeLinear the runtime uses integers, planned or not, and computes wrong results with
-    other storage: the value is stored so for all uses or not quantized at all."""
+    other storage: the value is stored so for all uses or not quantized at all.
+    """
 
     position: int
     dtype: DType = DType.UINT8
@@ -129,7 +133,8 @@ class QuantizedKernel:
     machine, any of which makes it faster.
 
     `is_dynamic`: dynamic quantization; only the weights need parameters. Inputs and outputs are
-    floats; a file has DynamicQuantizeLinear and an integer matmul, or DynamicQuantizeLSTM."""
+    floats; a file has DynamicQuantizeLinear and an integer matmul, or DynamicQuantizeLSTM.
+    """
 
     dialect: str = "onnx"
     op: str

@@ -9,7 +9,8 @@ def holds(
     versions: tuple[int, int], wanted: Mapping[str, object], version: int, attributes: Mapping[str, object]
 ) -> bool:
     """Whether a version is within a row's range, both ends included, and all attributes that the
-    row names match: by value, or by one of a frozenset; a missing attribute is None."""
+    row names match: by value, or by one of a frozenset; a missing attribute is None.
+    """
     if not versions[0] <= version <= versions[1]:
         return False
     return all(

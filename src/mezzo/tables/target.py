@@ -3,7 +3,8 @@
 A target lists its formats; in others it runs nothing. Within them, what cannot run is stated by
 refusals, single rows for a runtime that runs nearly everything, or by a listing of all kernels of a
 dtype: operators missing in it are refused. Both may be combined. Quantized operators are stated by
-rows of quantized kernels only."""
+rows of quantized kernels only.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,8 @@ class Costs:
     """Relative prices for the planner. The unit is one byte moved through memory.
 
     `cast_launch`: fixed price of a cast, about that of a kernel launch; a policy's `worth` is in
-    units of it. `linear_factor`: how much more a byte of a linear operator costs."""
+    units of it. `linear_factor`: how much more a byte of a linear operator costs.
+    """
 
     cast_launch: int = 1 << 18
     linear_factor: int = 32
@@ -37,7 +39,8 @@ class Refusal:
     `attributes`: must all match, by value or by one of a frozenset. `versions`: of the operator,
     both ends included. `since`: the runtime version of the evidence. `needs`: machine features, any
     of which makes the row apply; empty for every machine. A plan respects every row, as it may be
-    used on another machine."""
+    used on another machine.
+    """
 
     dialect: str
     op: str
@@ -77,7 +80,8 @@ class CustomOperator:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelListing:
     """All kernels of a target in one dtype. `because`: the reason for refusing every other
-    operator."""
+    operator.
+    """
 
     dtype: DType
     kernels: tuple[KernelRow, ...]
@@ -92,7 +96,8 @@ class Gain:
     same in some 40 characters.
 
     `needs`: machine features, any of which suffices; empty if every machine gains. Of a target's
-    gains the first that applies gives the default format."""
+    gains the first that applies gives the default format.
+    """
 
     dtype: DType
     is_faster: bool
@@ -108,7 +113,7 @@ class Gain:
         return self.short or self.because
 
     def is_faster_on(self, machine: "Machine") -> bool | None:
-        """Whether the dtype is faster on a machine; None if unknown, as for GPU features on a CPU."""
+        """Whether the dtype is faster on a machine; None if its features are unknown."""
         if not self.is_faster or not self.needs:
             return self.is_faster
         has = [machine.has(need) for need in self.needs]
@@ -125,7 +130,8 @@ class Gain:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Respelling:
     """An operator that a runtime would fuse with the normalization that is its only use, into a
-    kernel slower than both: it is written as `instead`, an equivalent that no fusion matches."""
+    kernel slower than both: it is written as `instead`, an equivalent that no fusion matches.
+    """
 
     op: str
     instead: str
@@ -136,7 +142,8 @@ class Respelling:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormQuotient:
     """Dtypes in which a runtime fuses a decomposed norm if it divides by the root, but not if it
-    multiplies by its reciprocal: results are written with divisions."""
+    multiplies by its reciprocal: results are written with divisions.
+    """
 
     dtypes: frozenset[DType]
     source: str
@@ -150,7 +157,8 @@ class Target:
 
     `newest`: the newest version of each dialect that the runtime loads; no limit for others.
     `notes`: for users of every dtype. `also`: aliases; one that several targets share is rejected
-    as ambiguous."""
+    as ambiguous.
+    """
 
     name: str
     summary: str
@@ -182,7 +190,8 @@ class Target:
         """The row that refuses an operator in a dtype; None if it runs.
 
         Nodes without a dialect, such as the border of a function call, are no operators and need no
-        listing."""
+        listing.
+        """
         if not self.speaks_of(dtype):
             return Refusal(
                 dialect=dialect,
@@ -214,7 +223,7 @@ class Target:
     def quantized_kernels(
         self, dtype: DType, dialect: str, op: str, version: int, attributes: Mapping[str, object]
     ) -> tuple[QuantizedKernel, ...]:
-        """The quantized kernels of an operator, by version and attributes; the first is preferred."""
+        """The quantized kernels of an operator; the first is preferred."""
         rows = self._quantized_of.get((dtype, dialect, op), ())
         return tuple(row for row in rows if row.fits(dialect, op, version, attributes))
 
@@ -267,7 +276,8 @@ class Target:
 
     def may_refuse(self, dialect: str, op: str, version: int, dtype: DType) -> bool:
         """Whether some row may refuse an operator, for whatever attributes: a cheap filter before
-        `refusal`."""
+        `refusal`.
+        """
         is_unlisted = any(listing.dtype is dtype and dialect for listing in self.listings) and not self._lists(
             dtype, dialect, op, version
         )
@@ -324,7 +334,8 @@ class Target:
 def kernels(dialect: str, text: str) -> tuple[KernelRow, ...]:
     """Parse rows such as "Abs 6-13, Gelu 20, Gather". No version means every version.
 
-    Raises ValueError: a version is no number."""
+    Raises ValueError: a version is no number.
+    """
     rows = []
     for entry in text.split(","):
         op, *spelled = entry.split()

@@ -1,5 +1,6 @@
 """Python keywords of a request's options: validation of `**options`, and signatures and docstrings
-for `help` and editors. Type checkers read `mezzo.contracts.options.keyword_types`."""
+for `help` and editors. Type checkers read `mezzo.contracts.options.keyword_types`.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -17,7 +18,8 @@ _Verb = TypeVar("_Verb", bound=Callable[..., object])
 def named_options(given: Mapping[str, object]) -> dict[str, Any]:
     """The options that a caller has set; None counts as not set.
 
-    Raises TypeError: no option has such a name."""
+    Raises TypeError: no option has such a name.
+    """
     other_names = {option.name: about(option).also for option in fields(Request)}
     for name in given:
         if name not in other_names:
@@ -44,7 +46,8 @@ def request_of(given: Mapping[str, object]) -> Request:
 
 def planning_request_of(given: Mapping[str, object]) -> Request:
     """The request of a verb that only plans. Raises TypeError: no such option, or it concerns a
-    written file."""
+    written file.
+    """
     for option in fields(Request):
         if option.name in given and about(option).is_of_result:
             raise TypeError(f"got an unexpected keyword argument {option.name!r}, which is about a result")
@@ -53,7 +56,8 @@ def planning_request_of(given: Mapping[str, object]) -> Request:
 
 def tells_options(verb: _Verb) -> _Verb:
     """Decorator for a verb with `**options`: adds each option to the signature, with its default,
-    and to the docstring if missing there."""
+    and to the docstring if missing there.
+    """
     signature = inspect.signature(verb)
     last = list(signature.parameters.values())[-1]
     assert last.kind is last.VAR_KEYWORD, "the options come last"

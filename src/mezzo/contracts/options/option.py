@@ -1,5 +1,6 @@
 """Metadata of an option: scope, written form, help and aliases. The command line, keywords,
-folders, plans and reports read it from the fields of `Request`."""
+folders, plans and reports read it from the fields of `Request`.
+"""
 
 import enum
 from collections.abc import Mapping
@@ -10,7 +11,8 @@ from typing import Any
 class OptionScope(enum.Enum):
     """What an option decides about. When a converted model is converted again, a changed EVERY_NODE
     option discards its recorded decisions; SINGLE_NODES options are applied on top of them; OTHER
-    options have no effect on them."""
+    options have no effect on them.
+    """
 
     EVERY_NODE = "every node"
     SINGLE_NODES = "single nodes"
@@ -19,7 +21,8 @@ class OptionScope(enum.Enum):
 
 class Form(enum.Enum):
     """How an option is written as text. The last six, except the flag, may be repeated, one part
-    each time."""
+    each time.
+    """
 
     FORMATS = "a low format, or several with commas"
     CHOICE = "one of its choices"
@@ -54,7 +57,8 @@ class OptionInfo:
     `plug_in`: the kind of plug-in that it names; `is_file`: a path is accepted as well. `usual`:
     the default in words, if it is computed. `is_said`: shown in reports even at its default;
     `is_setting`: recorded in the plan; `is_of_result`: about the file that is written, so only
-    verbs that write one accept it."""
+    verbs that write one accept it.
+    """
 
     help: str
     form: Form

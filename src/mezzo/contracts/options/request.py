@@ -1,6 +1,7 @@
 """Request record: the options of a conversion, one field each. The command line and its help,
 Python's keywords, folder runs, plan settings, defaults in reports and metadata, and suggested
-commands derive from these fields."""
+commands derive from these fields.
+"""
 
 import json
 import os
@@ -24,7 +25,7 @@ PolicyLike = str | os.PathLike[str] | Policy | NodeFunction
 # A target's name, the path of a target file, a target, or the usual one of the low format.
 TargetLike = str | os.PathLike[str] | Target | None
 
-# Defaults of verbs that measure errors, tune and sensitivity: the policy limits what may run low at all.
+# Defaults of tune and sensitivity, which measure errors: here the policy only limits the search.
 SEARCH_DEFAULTS: Mapping[str, str] = MappingProxyType({"policy": "aggressive"})
 
 
@@ -317,7 +318,8 @@ def _settings(kind: type[Request]) -> tuple[Field[Any], ...]:
 
 def settings_of(request: Request, **read: str) -> tuple[tuple[str, str], ...]:
     """A request as plan settings. `read`: the names of options that were resolved from a name or a
-    file."""
+    file.
+    """
     options = _settings(type(request))
     return tuple((option.name, read.get(option.name) or _spell(getattr(request, option.name))) for option in options)
 
@@ -359,5 +361,6 @@ def check_choices(request: Request) -> None:
 
 def choose_one(option: str, given: object, choices: Sequence[str]) -> str:
     """The matching choice, ignoring case. Raises InputError: none matches. `option` is the
-    keyword's name."""
+    keyword's name.
+    """
     return settle(called(option), given if isinstance(given, str) else repr(given), dict.fromkeys(choices, ()))

@@ -1,5 +1,4 @@
-"""Choices per node: the levels that verdicts, schema, target, interface and fixed regions leave
-open."""
+"""Choices per node: the levels that verdicts, schema, target and interface leave open."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -32,7 +31,8 @@ def fix_regions(
     notes: list[str],
 ) -> None:
     """Apply `keep_region` and `fix_region`; the rest of the graph is planned around these nodes.
-    Raises InputError: a pattern matches no node."""
+    Raises InputError: a pattern matches no node.
+    """
     fixed = [(pattern, HIGH, "keep-region") for pattern in planning.keep_regions]
     fixed += [(pattern, dtype, "fix-region") for pattern, dtype in planning.fixed_regions]
     for pattern, dtype, option in fixed:
@@ -74,7 +74,8 @@ def fix_marks(
     notes: list[str],
 ) -> None:
     """Apply the precision that the program itself requests for a node; it overrides all rules and
-    options. Raises InputError: this conversion has no level of the requested dtype."""
+    options. Raises InputError: this conversion has no level of the requested dtype.
+    """
     for number, dtype in graph.marks.items():
         node = graph.nodes[number]
         if choices[number] not in (Choice.FREE, Choice.HIGH, Choice.LOW) or node.signature.dtype is not HIGH:
@@ -121,7 +122,8 @@ def choices_of(view: StructureView, verdicts: Sequence[NodeVerdict], planning: P
 
 def _is_second_name(graph: Graph, node: Node, choices: Sequence[Choice]) -> bool:
     """Whether an operator only renames a value that a Cast of the model widened to FP32, for an
-    FP32 output; it then stays FP32."""
+    FP32 output; it then stays FP32.
+    """
     if Use(node.id, 0) not in graph.widened:
         return False
     users = [graph.nodes[use.node] for value in node.outputs if value is not None for use in graph.uses[value]]
@@ -129,8 +131,7 @@ def _is_second_name(graph: Graph, node: Node, choices: Sequence[Choice]) -> bool
 
 
 def _choice_of(signature: Signature, low: DType, other_dtypes: Set[DType]) -> Choice:
-    """The choice that an operator's schema leaves. `other_dtypes`: those of the other non-base
-    levels."""
+    """The choice that a schema leaves. `other_dtypes`: those of other non-base levels."""
     if signature.dtype is None:
         return Choice.ABSENT
     if signature.dtype is low:
@@ -175,7 +176,8 @@ def check_interface(graph: Graph, planning: PlanningOptions) -> None:
 
 def check_links(problem: Problem, verdicts: Sequence[Sequence[NodeVerdict]], io: Mapping[str, DType]) -> None:
     """Check that all nodes sharing a sequence, which cannot be cast, are assigned one level.
-    `verdicts` are by side and node. Raises InputError: two requests conflict."""
+    `verdicts` are by side and node. Raises InputError: two requests conflict.
+    """
     graph, line = problem.graph, problem.line
     everywhere = problem.linked[0]
     fixed = {

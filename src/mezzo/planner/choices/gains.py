@@ -1,5 +1,4 @@
-"""Default format for a target and alternatives to a target without a speedup, from the targets'
-performance rows."""
+"""Default formats and faster targets, from the targets' performance rows."""
 
 from collections.abc import Iterator
 
@@ -15,8 +14,9 @@ _OTHERWISE = "--to says otherwise"
 
 
 def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
-    """The default format of a target, with the reason as a sentence: the first that is faster, or
-    may be, on this machine; else the first that the target runs, for its size."""
+    """The default format of a target, with the reason: the first that is or may be faster on this
+    machine; else the first it runs, for its size.
+    """
     words = {dtype: word for word, dtype in LOW_DTYPES.items()}
     for gain in target.gains:
         is_known = (
@@ -31,8 +31,7 @@ def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
 
 
 def find_gaining(machine: Machine) -> tuple[str, str] | None:
-    """An installed target that is faster on this machine, with its format's name; None if there is
-    none."""
+    """An installed target that is faster on this machine, and its format; None if none."""
     words = {dtype: word for word, dtype in LOW_DTYPES.items()}
     for target in _installed():
         gain = next((gain for gain in target.gains if gain.is_faster_on(machine)), None)
@@ -42,13 +41,12 @@ def find_gaining(machine: Machine) -> tuple[str, str] | None:
 
 
 def find_better(gain: Gain | None, machine: Machine) -> tuple[str, str] | None:
-    """A faster target and format, where the chosen ones are known not to be faster; else None."""
+    """A faster target and format, if the chosen ones are known not to be; else None."""
     return find_gaining(machine) if gain is not None and gain.is_faster_on(machine) is False else None
 
 
 def told_gain(target: str, low: DType) -> Gain | None:
-    """Performance row of a format in a target's table, by the target's name; None if the target is
-    unknown."""
+    """Performance row of a format, by the target's name; None if the target is unknown."""
     try:
         return find_target(target).gain(low)
     except InputError:  # a target from a file, or of a package that is not installed

@@ -1,5 +1,4 @@
-"""Fusion units of the target in the planning problem: cast prices and links. Imported only where
-they affect the plan."""
+"""Fusion units of a target in the problem: prices and links. Imported only where they matter."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +17,7 @@ from mezzo.tables.target import Target
 
 
 def split_for(graph: Graph, rows: Sequence[OpFacts | None], target: Target, line: PrecisionLine) -> Partition | None:
-    """Partition a graph into the target's fusion units; None if no unit of the target concerns a
-    level of the line."""
+    """Partition a graph into fusion units; None if no unit concerns a level of the line."""
     name = target.fuses_as or target.name
     kernels = kernels_of(name)
     if not any(kernel.constraint.named.intersection(line.beside) for _, kernel in kernels):
@@ -30,7 +28,7 @@ def split_for(graph: Graph, rows: Sequence[OpFacts | None], target: Target, line
 
 
 def with_units(problem: Problem, split: Partition) -> Problem:
-    """The problem with the units' cast prices and links between nodes that must have one level."""
+    """The problem with the units' cast prices and links between nodes."""
     links = links_of_units(split, problem.line, problem.allowed[problem.line.base] | problem.is_absent)
     kernels = kernels_of_units(problem.graph, split, problem.line)
     return with_joins(replace(problem, kernels=kernels, links=(*problem.links, *links)), split.joins)

@@ -1,5 +1,4 @@
-"""INT8 and FP8 units of the target that may run quantized, and the caps, links and prices they add
-to the problem."""
+"""Quantized kernels of a target in the problem: eligible units, caps, links and prices."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,12 +23,12 @@ from mezzo.tables.kernels import Kernels
 from mezzo.tables.policy import Category, NodeVerdict
 from mezzo.tables.quantized_kernels import OutputMode, QuantizedKernel
 
-# Rules of nodes in no quantized unit, without a calibrated range, and not between two quantized matmuls or
-# convolutions.
+# Rules of nodes in no quantized unit, without a calibrated range, and not between two quantized
+# matmuls or convolutions.
 _ALONE, _UNKNOWN, _APART = "no-kernel", "no-range", "apart"
 # The rule of a node whose weight would be stored twice.
 _COPIED = "stored-twice"
-# Bytes that an element saves in INT8 instead of FP32 (3), relative to the 1 byte of a second INT8 copy.
+# INT8 saves 3 bytes per element over FP32; a second INT8 copy of an element takes 1 byte.
 _SAVED = 3
 # Elements of a weight whose copy takes less space than the nodes that dequantize it.
 _FEW = 256
@@ -42,7 +41,8 @@ _NOT_ASKED = Quantization(dtype=DType.INT8, scales=(1.0,), zero_points=(0,))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedUnits:
     """The units that may run quantized; quantization parameters by value id, and by use for
-    constants that are quantized for one use; `free`: values whose Quantize costs nothing."""
+    constants that are quantized for one use; `free`: values whose Quantize costs nothing.
+    """
 
     units: tuple[QuantizedUnit, ...]
     parameters: Mapping[int, Quantization]
@@ -54,7 +54,8 @@ class QuantizedUnits:
         other level.
 
         A policy may favour a float for whole regions; that must not take nodes out of their
-        quantized kernels."""
+        quantized kernels.
+        """
         assert line.quantized is not None, "asked where something is to be quantized"
         index, updated = line.side(line.quantized), list(sides)
         worths = list(updated[index].worths)
@@ -66,7 +67,8 @@ class QuantizedUnits:
     def add_to(self, problem: Problem) -> Problem:
         """The problem with the constraints of quantized kernels: a unit's nodes share one level;
         values inside a unit and its float inputs are not quantized; outputs are free to read as
-        floats where the kernel can output either type. Dynamic units need no casts."""
+        floats where the kernel can output either type. Dynamic units need no casts.
+        """
         graph, line = problem.graph, problem.line
         caps, links = dict(problem.caps), list(problem.links)
         inside, either, handed_on = set[int](), set[int](), set[int]()
@@ -123,8 +125,7 @@ def _tell_missing(graph: Graph, value: int) -> str:
 
 
 def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tuple[int, DynamicProduct]:
-    """The matmul or convolution of a unit with dynamic quantization, by node id. Weights may lack
-    scales yet."""
+    """The matmul or LSTM of a dynamic unit, by node id. Weights may lack scales yet."""
     (data,) = (read for read in unit.reads if not read.operand.is_weight)
     weights = tuple(
         DynamicWeight(read.use.operand, parameters.get(read.value, _NOT_ASKED))
@@ -142,7 +143,8 @@ def choose_units(
 
     `planning.quantized` holds the calibrated parameters by value name; None before calibration.
     Mode "smart" leaves out units that are not between two quantized matmuls or convolutions; "full"
-    takes all that the target runs."""
+    takes all that the target runs.
+    """
     graph, target, calibrated, mode = view.graph, planning.target, planning.quantized, planning.quantize_mode
     parameters = None if calibrated is None else _by_value(graph, calibrated)
     coarse = {number: finding for finding in planning.coarse if (number := graph.by_name.get(finding.node)) is not None}
@@ -190,7 +192,8 @@ def choose_units(
 
 def _with_second_copies(graph: Graph, units: Sequence[QuantizedUnit]) -> tuple[QuantizedUnit, ...]:
     """The units whose weights other nodes read as floats, so that both forms are stored, once these
-    copies outweigh the bytes that the other weights save. Small copies are always accepted."""
+    copies outweigh the bytes that the other weights save. Small copies are always accepted.
+    """
     reads = [(unit, read) for unit in units for read in unit.reads if read.operand.is_weight]
     uses, weights = {read.use for _, read in reads}, {read.value for _, read in reads}
     count = {value: math.prod(size or 0 for size in graph.shapes.get(value) or ()) for value in weights}
@@ -207,8 +210,7 @@ def _with_second_copies(graph: Graph, units: Sequence[QuantizedUnit]) -> tuple[Q
 
 
 def _may_take(planning: PlanningOptions, node: Node, kernel: QuantizedKernel) -> bool:
-    """Whether a kernel is allowed for a node; a replayed plan lists the nodes with dynamic
-    quantization."""
+    """Whether a kernel is allowed for a node; a replayed plan lists its dynamic nodes."""
     if planning.dynamic is not None:
         return kernel.is_dynamic == (node.name in planning.dynamic)
     return kernel.is_dynamic or not planning.is_dynamic
@@ -223,8 +225,7 @@ def name_offset(graph: Graph, use: Use) -> str:
 
 
 def parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Quantization], ...]:
-    """Quantization parameters of the inputs and outputs of quantized nodes, by the names that
-    `choose_units` accepts."""
+    """Parameters of quantized nodes' inputs and outputs, by value name."""
     graph, line, quantized = problem.graph, problem.line, problem.quantized
     if quantized is None:
         return ()
@@ -261,8 +262,7 @@ def _by_value(graph: Graph, by_name: Mapping[str, Quantization]) -> dict[int, Qu
 
 
 def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:
-    """The problem's kernels, with free conversion of outputs that are available as floats and as
-    integers."""
+    """The problem's kernels, with free conversion of outputs in either type."""
     columns, count = problem.graph.columns, len(problem.line.thresholds)
     kernels = problem.kernels
     if kernels is None:
@@ -282,7 +282,8 @@ def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:
 
 def quantized_ports(problem: Problem) -> QuantizedPorts:
     """Quantized inputs and outputs of the nodes that may run quantized. Where a kernel can output
-    either type, its readers quantize."""
+    either type, its readers quantize.
+    """
     line, quantized = problem.line, problem.quantized
     if line.quantized is None or quantized is None:
         return NO_PORTS

@@ -1,5 +1,4 @@
-"""Reasons for nodes that are free in FP32: the target's kernel computes in FP32 whatever its input
-types."""
+"""Reasons for nodes that cost nothing in FP32, as their kernel computes in FP32 anyway."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,8 +15,7 @@ _SHOWN = 2
 
 
 def free_reason(problem: Problem, split: "Partition | None", node: Node, level: int) -> Reason | None:
-    """Why a node stays at the base: its kernel computes at the base anyway, so `level` would gain
-    nothing."""
+    """Why a node stays at the base: its kernel computes there, so `level` gains nothing."""
     unit = None if split is None else split.unit_of.get(node.id)
     if split is None or unit is None or not problem.computes_base[level, node.id]:
         return None

@@ -12,7 +12,8 @@ depend on the order of nodes.
 
 Sources: Picard and Ratliff, "Minimum cuts and related problems", Networks 5 (1975), for two levels;
 Ishikawa, "Exact optimization for Markov random fields with convex priors", PAMI 25 (2003), for a
-chain of vertices per node."""
+chain of vertices per node.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -48,8 +49,8 @@ class MinCut(Strategy):
 
 class _Network:
     """Flow network of a problem. `vertex`: by threshold and node id; edges: arrays (tail, head,
-    capacity). `chains`: edges of unbounded capacity; if the tail is beyond its threshold, so is the
-    head."""
+    capacity). `chains`: edges of unbounded capacity.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -58,8 +59,7 @@ class _Network:
         self.chains = self._chains()
 
     def _vertices(self) -> "Integers":
-        """Vertex of each node at each threshold, shape [thresholds, nodes]: a terminal if its side
-        is fixed, else shared by all linked nodes."""
+        """Vertex by threshold and node: a terminal if fixed, else one per linked group."""
         import numpy as np
 
         problem, count = self.problem, len(self.problem.line.thresholds)
@@ -80,8 +80,7 @@ class _Network:
         return vertices.reshape(free.shape)
 
     def _roots(self, free: "NDArray[np.bool_]") -> "Integers":
-        """Representative by threshold and node: shared by linked nodes, and by the two thresholds
-        around a level that a node may not have."""
+        """Representative by threshold and node, shared by linked nodes."""
         import numpy as np
 
         from mezzo.ir.components import parts
@@ -118,8 +117,7 @@ class _Network:
         self._add(self.chains[:, 0], self.chains[:, 1], np.full(len(self.chains), enough))
 
     def _level_prices(self) -> "tuple[Integers, Integers, Integers]":
-        """Edges for the cost of a node's level: the gain lost against its best level, and its
-        penalty."""
+        """Edges for a node's level: gain lost against the best level, and penalty."""
         import numpy as np
 
         problem, gains = self.problem, self.problem.gains
@@ -131,8 +129,8 @@ class _Network:
         edges_of_gains = tails[is_edge], heads[is_edge], (best - gains)[is_edge]
         if all(side.penalties is None for side in problem.sides):
             return edges_of_gains
-        # All costs without penalties are below `bound`, so a penalty of that size is never paid; larger ones, which
-        # may exceed int64, are clipped to it.
+        # All costs without penalties are below `bound`, so a penalty of that size is never paid;
+        # larger ones, which may exceed int64, are clipped to it.
         bound = int((gains.max(axis=0) - gains.min(axis=0)).sum() + self._most_conversions()) + 1
         penalty_by_edge: dict[tuple[int, int], int] = {}
         for level in problem.line.others:
@@ -192,8 +190,7 @@ class _Network:
     def _add_gates(
         self, values: "Integers", readers: "Integers", producer_vertex: "Integers", prices_of: "Integers"
     ) -> None:
-        """Values with several use vertices: one auxiliary vertex for "some use beyond", one for
-        "some use before"."""
+        """Auxiliary vertices of values with several use vertices."""
         import numpy as np
 
         shared, gate = np.unique(values, return_inverse=True)
@@ -208,14 +205,12 @@ class _Network:
         self._add(widening[gate], readers, prices[gate])
 
     def _add(self, tails: "Integers", heads: "Integers", capacities: "Integers") -> None:
-        """Add edges, each paid if its tail is beyond and its head is before; drop those without
-        effect."""
+        """Add edges, paid if the tail is beyond and the head before; drop useless ones."""
         is_edge = (tails != heads) & (tails != _SINK) & (heads != _SOURCE) & (capacities > 0)
         self.edges.append((tails[is_edge], heads[is_edge], capacities[is_edge]))
 
     def solve(self) -> "NDArray[np.bool_]":
-        """Whether each vertex is beyond its threshold, in the minimum cut with the most vertices
-        beyond."""
+        """Which vertices are beyond, in the minimum cut with the most beyond."""
         import numpy as np
 
         from mezzo.ir.maxflow import farthest_cut

@@ -1,5 +1,5 @@
-"""Verdicts on low precision per node, from operator facts, structure rules, data and the policy's
-rules.
+"""Verdicts on low precision per node: operator facts, structure rules, data and policy rules.
 
-Imports: as for `planner`. A new source of findings is one file; its name goes into the order of
-rules in `rules.py`."""
+Imports: as for `planner`.
+A new source of findings is one file; its name goes into the order of rules in `rules.py`.
+"""

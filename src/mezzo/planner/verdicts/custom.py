@@ -1,5 +1,6 @@
-"""Verdicts on custom operators, which have no schema, no facts and no kernel rows. They keep their
-types unless a policy rule, the target or an option names them."""
+"""Verdicts on custom operators: they have no schema, and keep their types unless a policy rule, the
+target or an option names them.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,8 +16,7 @@ _NODES_SHOWN = 3
 
 
 def judge_custom(signature: Signature, policy: Policy, target: Target, low: DType) -> NodeVerdict:
-    """Verdict on a custom operator before options: a policy rule that names it, else the target's
-    row, else a denial."""
+    """NodeVerdict by a policy rule that names the operator, else the target's row, else a denial."""
     key = signature.dialect, signature.op
     verdict = policy.judge(key, None, low)
     if any(rule.name == verdict.rule and rule.ops for rule in policy.rules):
@@ -30,7 +30,7 @@ def judge_custom(signature: Signature, policy: Policy, target: Target, low: DTyp
 
 
 def mention_custom(graph: Graph, verdicts: Sequence[NodeVerdict]) -> Iterator[str]:
-    """One note per custom operator that stays in FP32 because no rule, target or option names it."""
+    """One note per custom operator that stays in FP32 because nothing names it."""
     names: dict[str, list[str]] = {}
     for node, verdict in zip(graph.nodes, verdicts, strict=True):
         is_kept = verdict.rule == _RULE and verdict.category is Category.DENY

@@ -1,9 +1,9 @@
-"""Lifted denials for operators that the target's kernel computes in FP32 internally, whatever its
-input types.
+"""Lifted denials for operators that the target's kernel computes in FP32 internally.
 
-In low precision such an operator gives the same result as in FP32 between two Casts. So where its
-producer runs low and its users do too, a policy's denial has no effect on accuracy: it is lifted,
-and the operator is linked with its producer."""
+In low precision they give the same result as in FP32 between two Casts. So where the producer and
+the users run low, a policy's denial has no effect on accuracy: it is lifted, and the operator is
+linked with its producer.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def lift_exact(
     view: StructureView, verdicts: list[NodeVerdict], policy: Policy, split: "Partition | None"
 ) -> tuple[tuple[int, int], ...]:
-    """Lift the denials of operators that a kernel computes in FP32. Returns pairs of nodes that
-    must have one level for that."""
+    """Lift denials of operators computed in FP32. Returns the pairs of nodes to link."""
     pairs = []
     for unit, node in computed_exactly(view, split):
         producer = view.graph.nodes[view.graph.values[node.inputs[0]].producer] if node.inputs[0] is not None else None
@@ -39,8 +38,7 @@ def lift_exact(
 
 
 def computed_exactly(view: StructureView, split: "Partition | None") -> Iterator[tuple["Unit", Node]]:
-    """Operators that a kernel of the target computes in FP32 from low-precision inputs, with their
-    units."""
+    """Operators that a kernel computes in FP32 from low inputs, with their units."""
     for unit in () if split is None else split.units:
         if unit.constraint.exact and view.low.dtype in unit.constraint.formats:
             for number in unit.nodes:
@@ -49,7 +47,7 @@ def computed_exactly(view: StructureView, split: "Partition | None") -> Iterator
 
 
 def _may_run_low(view: StructureView, verdicts: list[NodeVerdict], producer: Node, node: Node) -> bool:
-    """Whether the producer of a node's operand and all users of its results may run low."""
+    """Whether a node's producer and users may run low."""
     graph = view.graph
     uses = [use for value in node.outputs if value is not None for use in graph.uses[value]]
     users = [graph.nodes[use.node] for use in uses]

@@ -1,5 +1,4 @@
-"""Attention masks that may run low without changing the softmax: selection, clamping to the range,
-and linked nodes."""
+"""Attention masks that may run low without changing the softmax: bounds and links."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
@@ -17,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def trusted_masks(view: StructureView, policy: Policy, split: "Partition | None") -> frozenset[int]:
-    """Value ids of the mask constants that may run low with all softmaxes they reach. A softmax
-    that stays in FP32 for another reason would undo the gain."""
+    """Value ids of masks that may run low. A softmax that stays in FP32 for another reason keeps
+    its masks in FP32.
+    """
     if not policy.trusts_exact_masks:
         return frozenset()
     exact = {node.id for _, node in computed_exactly(view, split)}
@@ -31,8 +31,7 @@ def trusted_masks(view: StructureView, policy: Policy, split: "Partition | None"
 
 
 def bounds_of_masks(view: StructureView, masks: Set[int]) -> Mapping[int, float]:
-    """Clamp bounds of masks past the range: the largest finite value. The sum of two such values
-    overflows, as it does in FP32."""
+    """Clamp bounds of masks past the range: the largest finite value."""
     limit = view.low.max_finite
     return {value: limit for value in sorted(masks) if view.graph.constants[value].largest > limit}
 
@@ -42,7 +41,8 @@ def agreeing_on_masks(
 ) -> tuple[tuple[int, int], ...]:
     """Pairs of nodes that must have one level, because a mask clamped for one is clamped for the
     other. Exempt: a denied softmax, which computes in FP32 on low inputs, and nodes required to run
-    low."""
+    low.
+    """
     return tuple(
         (producer.id, user.id)
         for producer, user in held_together(view, bounded)

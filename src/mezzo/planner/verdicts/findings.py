@@ -1,5 +1,4 @@
-"""Findings of structure rules and of data, applied to verdicts: denials, and denials lifted by
-measurements."""
+"""Findings of structure rules and of data, applied to verdicts: denials and lifted denials."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
@@ -20,8 +19,7 @@ from mezzo.tables.policy import Category, Evidence, Finding, Lift, Lifting, Name
 def lift_rules(
     graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: DType, lifted: Mapping[str, Evidence]
 ) -> None:
-    """Judge the nodes whose measured values fit, without the policy rules that ranges can lift.
-    `lifted`: evidence by node name."""
+    """Lift denials of nodes whose measured values fit. `lifted`: evidence by node name."""
     by_signature: dict[Signature, NodeVerdict] = {}
     for name, evidence in lifted.items():
         node = graph.nodes[graph.by_name[name]] if name in graph.by_name else None
@@ -43,7 +41,8 @@ def deny_suspected(
     node name.
 
     Under every policy, nodes that hold or use a constant past the range are denied, though not the
-    nodes after them."""
+    nodes after them.
+    """
     structural = {rule.name for rule in structure_rules()}
     asked = rules_of(policy)
     for rule in structure_rules():
@@ -86,8 +85,7 @@ def _lifts(lifting: Lifting, evidence: Evidence) -> bool:
 
 
 def deny_measured(graph: Graph, verdicts: list[NodeVerdict], found: Sequence[NamedFinding], low: DType) -> None:
-    """Deny nodes that failed in `low` on data. These findings name values, so they override all
-    rules."""
+    """Deny nodes that failed in `low` on data; these findings override all rules."""
     for finding in found:
         if finding.dtype not in (None, low):
             continue

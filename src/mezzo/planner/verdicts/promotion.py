@@ -1,5 +1,4 @@
-"""Promotion of regions in which no node needs FP32: the whole region runs low, as the user
-requested."""
+"""Promotion of regions in which no node needs FP32: they run low as a whole."""
 
 from collections.abc import Sequence
 
@@ -33,13 +32,15 @@ def untroubled(
     """Operators to run low because no FP32 operator borders their region.
 
     In a region with arithmetic, pure data movement is left to the strategy, which casts where
-    values are smallest."""
+    values are smallest.
+    """
     columns = graph.columns
     is_op = columns.is_kind(Kind.OP)
     codes = {choice: code for code, choice in enumerate(Choice)}
     chosen = np.array([codes[choice] for choice in choices], np.int64)
     is_free, is_low, is_high = (chosen == codes[choice] for choice in (Choice.FREE, Choice.LOW, Choice.HIGH))
-    # Operators that are low already count in their region, so that converting twice equals converting once.
+    # Operators that are low already count in their region, so that converting twice equals
+    # converting once.
     is_movable = is_free | (is_low & ~columns.is_kind(Kind.INPUT, Kind.OUTPUT))
     region, is_troubled = _regions(graph, is_movable, is_high, low)
     is_moving = np.array([row is not None and row.cost is Cost.MOVEMENT for row in rows], bool)
@@ -55,8 +56,7 @@ def untroubled(
 
 
 def _regions(graph: Graph, is_movable: Bools, is_high: Bools, low: DType) -> tuple[Ints, Bools]:
-    """Region number per node, connected by values between movable nodes; and per region, whether an
-    FP32 operator borders it."""
+    """Region of each node, connected by values; by region, whether FP32 borders it."""
     columns = graph.columns
     sources = columns.is_kind(Kind.SOURCE)[columns.value_producer]
     planned = (columns.holds(HIGH) | columns.holds(low)) & ~sources

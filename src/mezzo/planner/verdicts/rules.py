@@ -38,8 +38,7 @@ def regions_of(graph: Graph) -> tuple[str, ...]:
 
 
 def patterns_near(graph: Graph, pattern: str) -> tuple[str, ...]:
-    """Patterns for a suggestion: similar to one that matches no node, but matching a node, an
-    operator or the producer of a value."""
+    """Suggestions for a pattern without matches: a node, an operator, a value's producer."""
     nodes = [graph.nodes[number] for number in np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist()]
     word, operators = pattern.removeprefix("op:"), dict.fromkeys(node.op for node in nodes if node.kind is Kind.OP)
     if near := nearest(word, operators, 1) if pattern != word else ():
@@ -53,7 +52,8 @@ def patterns_near(graph: Graph, pattern: str) -> tuple[str, ...]:
 
 def apply_rules(graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: DType, tier: Tier) -> set[int]:
     """Apply the single-node rules of one tier; the first rule that selects a node decides. Returns
-    the ids of rules that selected a node."""
+    the ids of rules that selected a node.
+    """
     rules = policy.local_rules(tier)
     selected: set[int] = set()
     if not rules:
@@ -78,7 +78,8 @@ def apply_rules(graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: 
 def apply_function(graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: DType) -> None:
     """Apply the policy's function to every operator with floats; its verdicts override all rules.
 
-    Raises InputError: the function fails, or returns no verdict."""
+    Raises InputError: the function fails, or returns no verdict.
+    """
     if policy.function is None:
         return
     for number in np.flatnonzero(graph.columns.is_kind(Kind.OP)).tolist():
@@ -107,7 +108,8 @@ def mention_idle(graph: Graph, policy: Policy, selected: Set[int]) -> Iterator[s
 def mention_missing(graph: Graph, verdicts: Sequence[NodeVerdict], policy: Policy) -> Iterator[str]:
     """A note on operators without a rule, as the policy's `missing` says.
 
-    Raises InputError: there are some, and `missing` is "error"."""
+    Raises InputError: there are some, and `missing` is "error".
+    """
     if policy.missing is Missing.SILENT:
         return
     unlisted: dict[str, list[str]] = {}

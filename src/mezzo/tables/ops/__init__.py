@@ -2,7 +2,8 @@
 
 A dialect's package states its name in DIALECT. Each module in it is one table: SOURCE, the
 reference of the family's facts, and FACTS, its rows. A new family is a new module, a new dialect a
-new package; neither edits a file."""
+new package; neither edits a file.
+"""
 
 import importlib
 import pkgutil
@@ -20,9 +21,8 @@ def dialects() -> tuple[str, ...]:
 
 
 def op_facts(dialect: str) -> Mapping[str, OpFacts]:
-    """Join the tables of a dialect into one mapping by operator, sorted. Empty for a dialect without tables.
-
-    Raises: AssertionError: an operator has two rows.
+    """Facts of a dialect by operator, sorted; empty for a dialect without tables. Raises
+    AssertionError: an operator has two rows.
     """
     package = _packages().get(dialect)
     return MappingProxyType({}) if package is None else _join_tables(package)

@@ -1,2 +1,1 @@
-"""Preset policies, one file each, found by discovery. A preset uses costs and risks, never operator
-names."""
+"""Preset policies, one file each: rules by cost and risk, never by operator name."""

@@ -1,4 +1,4 @@
-"""Everything that has a chance goes low; only what is wrong whatever the data stays FP32."""
+"""Aggressive preset: everything low except operators that are wrong in low on any data."""
 
 from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED
 from mezzo.tables.facts import Cost, Risk

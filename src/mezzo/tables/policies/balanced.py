@@ -1,4 +1,4 @@
-"""The default: work that gains goes low, what may overflow or lose its meaning stays FP32."""
+"""Balanced preset, the default: work that gains runs low, risky operators stay FP32."""
 
 from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED, narrow_formats
 from mezzo.tables.facts import Cost, Risk

@@ -1,4 +1,4 @@
-"""Only linear work goes low; every operator with any risk stays FP32."""
+"""Conservative preset: only linear work goes low; every operator with any risk stays FP32."""
 
 from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED
 from mezzo.tables.facts import Cost, Risk

@@ -1,4 +1,4 @@
-"""All operators denied: the pass changes nothing. A base for policies that allow single nodes or regions."""
+"""Off preset: all operators denied. A base for policies that allow single nodes or regions."""
 
 from mezzo.tables.policy import Category, Policy, rule
 

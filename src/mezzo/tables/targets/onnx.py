@@ -1,4 +1,4 @@
-"""The ONNX schema, at opsets that today's runtimes load: the default where no runtime's own table applies."""
+"""The ONNX schema at opsets that current runtimes load: the default without a runtime's table."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""ONNX Runtime's CPU provider: which typed models it loads and runs. It computes FP16 graphs in FP32, and BF16 not at
-all: its few BF16 kernels move values.
+"""ONNX Runtime's CPU provider: the typed models it loads and runs. FP16 graphs are computed in
+FP32; BF16 kernels exist for a few data movement operators only.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ def _row(op: str, because: str, dtypes: frozenset[DType], dialect: str = "onnx",
 
 
 _ASKED = f"{_SOURCE} with avx512_vnni"
-# Without one of these products of U8 and S8 are no faster than FP32's.
+# Without one of these features U8-S8 matmuls are no faster than FP32.
 _COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
 _S8 = Storage(DType.INT8)
 _CUT = frozenset({"Clip", "Relu"})
@@ -66,7 +66,7 @@ def _dynamic(op: str, *operands: Operand, **attributes: object) -> QuantizedKern
 
 
 def _recurrent(*, axis: int, **attributes: object) -> QuantizedKernel:
-    """An LSTM. With a scale for each gate of each state where it has one direction, else one for each direction."""
+    """An LSTM. With one direction a scale per gate of each state, else one per direction."""
     because = "DynamicQuantizeLSTM: with 128 states 1.25 times as fast as FP32, 256 2.2 times, 512 4 times"
     weights = weight(1, axis=axis), weight(2, axis=axis)
     row = _kernel(
@@ -83,7 +83,7 @@ _QUANTIZED = (
     ),
     # S8 before a bias at opset 21: "output_dtype INT8 does not match y_zero_point type UINT8".
     _product("MatMul", Operand(position=0), weight(1, axis=-1, rank=2)),
-    # A scale for each column of weights of another rank: "b zero point is not valid".
+    # Per-column scales of weights of another rank: "b zero point is not valid".
     _product("MatMul", Operand(position=0), weight(1)),
     _product("MatMul", Operand(position=0, is_weight=True), _data(1)),
     _product("MatMul", _data(), _data(1)),
@@ -93,8 +93,8 @@ _QUANTIZED = (
     _kernel("Concat", _data(and_rest=True)),
     *(_kernel(op, _data(), hands=OutputMode.READ) for op in _MOVING),
     _kernel("Resize", _data(), hands=OutputMode.READ, mode=frozenset({None, "nearest"})),
-    # A convolution would be ConvInteger: a quarter of FP32's pace (ResNet-50, AMX). With the weight first it does not
-    # load: MatMulIntegerToFloat has no kernel for S8 and U8.
+    # A convolution would be ConvInteger: a quarter of FP32's pace (ResNet-50, AMX). With the weight
+    # first it does not load: MatMulIntegerToFloat has no kernel for S8 and U8.
     _dynamic("Gemm", weight(1, axis=0), transA=_OFF, transB=1, alpha=_UNSCALED, beta=_UNSCALED),
     _dynamic("Gemm", weight(1, axis=-1), transA=_OFF, transB=_OFF, alpha=_UNSCALED, beta=_UNSCALED),
     *(_dynamic("MatMul", weight(1, axis=-1, rank=rank)) for rank in (2, 3)),

@@ -1,12 +1,12 @@
-"""ONNX Runtime's CUDA provider: its kernels by operator, version and type. What it has none for leaves the GPU.
+"""ONNX Runtime's CUDA provider: its kernels by operator, version and type. Operators without a
+kernel leave the GPU.
 
-The rows are those of the list of kernels, held against the provider itself with
-`tools/probe_runtimes.py`. A kernel serves the versions it is registered for, and many end at 13 or
-18; those with newer versions than the list names were seen to run. An operator that the provider
-writes out in others has no kernel here: sessions of larger models fail over it. A range starts
-before the first version whose schema allows the type, so that a step of the opset to 13 is seen to
-help. A step to 22 is not: it would gain a few BF16 kernels (Conv, AveragePool) and take MaxPool,
-among others, off the GPU.
+The rows are those of the documented list of kernels, verified on the provider with `tools/probe_runtimes.py`. A
+kernel serves the versions it is registered for, many up to 13 or 18; newer versions than documented
+were observed to run. Operators that the provider decomposes into others have no kernel here:
+sessions of larger models fail on them. A range starts before the first version whose schema allows
+the type, so that raising the opset to 13 is seen to help. Raising it to 22 is not: it would gain a
+few BF16 kernels (Conv, AveragePool) and take MaxPool, among others, off the GPU.
 """
 
 from mezzo.formats.dtypes import DType

@@ -1,4 +1,5 @@
-"""ONNX Runtime in the browser, on WebGPU. What its WebGPU provider has no kernel for runs on the CPU, in WebAssembly.
+"""ONNX Runtime in the browser, on WebGPU. Operators without a WebGPU kernel run on the CPU, in
+WebAssembly.
 
 As in onnxruntime-cuda, a range ends with the last version a kernel is registered for.
 """

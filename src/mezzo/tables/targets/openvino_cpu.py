@@ -1,5 +1,6 @@
-"""OpenVINO's CPU plug-in: which typed models it compiles and runs with the execution mode ACCURACY, which alone makes
-it mind the types in the file. What it runs in neither type nor in FP32 has no row.
+"""OpenVINO's CPU plug-in: the typed models it compiles and runs in execution mode ACCURACY, the
+only one that respects the types in the file. Operators that run in neither the low type nor FP32
+have no row.
 """
 
 from dataclasses import replace
@@ -13,12 +14,12 @@ from mezzo.tables.target import Gain, NormQuotient, Refusal, Target
 _SINCE = "OpenVINO 2026.4.1"
 _SOURCE = f"probe of {_SINCE}"
 _MEASURED = "eight MatMul and Relu of 1024 x 1024, one thread, AMX"
-# Without one of these the CPU computes BF16 graphs in FP32, with FP32's kernels.
+# Without one of these features the CPU runs BF16 graphs with FP32 kernels.
 _COMPUTES_BF16 = ("amx_bf16", "avx512_bf16")
 _BF16 = frozenset({DType.BFLOAT16})
 
 _ASKED = f"probe of {_SINCE} with avx512_vnni"
-# Without one of these integers are multiplied two at a time, with FP32's pace.
+# Without one of these features integer kernels are as slow as FP32.
 _COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
 _OFF = frozenset({None, 0})
 _ONE_GROUP = frozenset({None, 1})
@@ -26,13 +27,13 @@ _MOVING = (
     "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Reshape",
     "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 )  # fmt: skip
-# What reads floats, and takes in the Quantize behind it. Some would read eight bits too, but compute in floats: nothing
-# is gained by that, and what they read is rounded.
+# Operators with float inputs that fuse the QuantizeLinear after them. Some accept INT8 inputs, but
+# compute in floats: that gains nothing and rounds the inputs.
 _BETWEEN_FLOATS = (
     "Abs", "Add", "BatchNormalization", "Clip", "Div", "Elu", "Erf", "Exp", "HardSwish", "InstanceNormalization",
     "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh",
 )  # fmt: skip
-# What a product takes in behind it, where what is added or multiplied is one number or one per channel.
+# Operators that a matmul or convolution fuses, with a scalar or per-channel second operand.
 _POINTWISE = frozenset(
     {"Abs", "Add", "BatchNormalization", "Clip", "Div", "Elu", "Gelu", "HardSwish", "LeakyRelu", "Mish", "Mul", "Neg"}
     | {"PRelu", "Relu", "Sigmoid", "Sub", "Tanh", "gelu-erf", "gelu-tanh", "silu"}
@@ -40,8 +41,9 @@ _POINTWISE = frozenset(
 
 
 def _data(position: int = 0) -> Operand:
-    """What is no weight is U8. In S8 a convolution answers wrong by a quarter of its result wherever something stands
-    between Dequantize and it, and a Concat is somewhere behind it: a pool, a Slice, a Transpose, a Relu alike.
+    """Data operands are U8. With S8 data, a convolution is wrong by a quarter of its result if an
+    operator (pool, Slice, Transpose, Relu) is between DequantizeLinear and it, and a Concat follows
+    later.
     """
     return Operand(position=position)
 
@@ -51,8 +53,8 @@ def _from_zero(position: int = 0) -> Operand:
 
 
 def _sum_of(position: int) -> Operand:
-    """A residual sum, or what goes into one, where zero is best stored as zero: then what reads it as floats takes its
-    Dequantize in. With another zero point and a length left open that is three kernels in FP32.
+    """A residual sum or its operand. Zero point 0 is preferred: float uses then fuse its
+    DequantizeLinear. With another zero point and a dynamic length it runs as three FP32 kernels.
     """
     return Operand(
         position=position, is_symmetric=True, also=(Storage(DType.INT8, is_symmetric=True), Storage(DType.UINT8))
@@ -79,7 +81,7 @@ def _kernel(
     )
 
 
-# What is known of columns is carried past these as if it were of other axes.
+# The runtime propagates per-column data past these operators with wrong axes.
 _SPOILING = frozenset({"AveragePool", "Concat", "MaxPool", "Resize", "Upsample"})
 _SPOILT = "a pool right behind it answers wrong, a Concat or Resize does not compile"
 _BARE = (
@@ -89,8 +91,8 @@ _BARE = (
 
 
 def _matmul(operand: Operand) -> QuantizedKernel:
-    """A product with a weight. None of two activations: it wants S8, and numbers for each column multiplied behind it
-    make infinities.
+    """A matmul with a weight. Matmuls of two activations have no row: they need S8, and per-column
+    multiplications after them produce infinities.
     """
     row = _kernel("MatMul", _data(), operand, followers=_POINTWISE, because=_SPOILT)
     return replace(row, not_before=_SPOILING)
@@ -235,10 +237,12 @@ TARGET = Target(
     fused_formats=frozenset({DType.BFLOAT16, DType.INT8, DType.UINT8}),
     notes=(
         "Compile with execution mode ACCURACY: otherwise OpenVINO picks one type for all, whatever the file says.",
-        # Casts of one dimension left open and of none, bit for bit: tests/onnx/test_openvino_rounding.py
+        # Casts of one dimension left open and of none, bit for bit:
+        # tests/onnx/test_openvino_rounding.py
         "Fix the shapes where you can: with a length left open OpenVINO 2026.4.1 rounds FP32 to BF16 up only where the "
         "last digit that stays is odd, which errs 1.6 times as much.",
-        # Such a file beside one without Quantize, and with a Relu between: tests/onnx/test_openvino_padding.py
+        # Evidence: such a file, one without Quantize, and one with a Relu between:
+        # tests/onnx/test_openvino_padding.py
         "In a file with any Quantize OpenVINO 2026.4.1 moves numbers per channel that are multiplied and added, as by "
         "a BatchNormalization, behind an AveragePool that counts its padding, and answers wrong: put a Relu between, "
         "or convert without INT8.",

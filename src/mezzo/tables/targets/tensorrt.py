@@ -26,7 +26,7 @@ _BOTH = """
     Softmax, Softplus, Softsign, SpaceToDepth, Split, Sqrt, Squeeze, Sub, Sum, Tan, Tanh, TensorScatter,
     ThresholdedRelu, Tile, TopK, Transpose, Trilu, Unsqueeze, Upsample, Where
 """
-# What DequantizeLinear gives has the type of its scale; the table names the quantized types it takes.
+# DequantizeLinear outputs the type of its scale; the table lists its quantized input types.
 _DEQUANTIZE = "DequantizeLinear"
 _F16 = "BlackmanWindow, DeformConv, GridSample, HammingWindow, HannWindow, Mish, NonZero, RoiAlign"
 
@@ -74,14 +74,14 @@ def _kernel(
     )
 
 
-# Operators that TensorRT multiplies in FP8, E4M3FN alone.
+# Operators with FP8 kernels in TensorRT, for E4M3FN only.
 _FP8_GEMM = "from documents, not run here: Explicit Quantization; release notes 10.6 and 10.7, per-channel scaling"
 _FP8_CONV = (
     "from documents, not run here: Explicit Quantization; release notes 10.12 and 10.13.3, limitations; TensorRT-RTX "
     "names FP8 for matrix products alone"
 )
 _FP8_ATTENTION = "from documents, not run here: release notes 10.6, FP8 multi-head attention"
-# A convolution's kernel holds 32 numbers at most.
+# Convolution kernels have at most 32 elements.
 _TOO_LARGE = frozenset({*((size,) * 2 for size in range(6, 16)), *((size,) * 3 for size in range(4, 8))})
 
 

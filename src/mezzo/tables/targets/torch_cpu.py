@@ -1,4 +1,4 @@
-"""PyTorch on CPUs, compiled by Inductor: products run in oneDNN's kernels, all else in kernels that it writes."""
+"""PyTorch on CPUs, compiled by Inductor: matmuls in oneDNN, the rest in generated kernels."""
 
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.tables.runtime import Runtime

@@ -1,4 +1,4 @@
-"""PyTorch on NVIDIA GPUs, compiled by Inductor: products run in cuBLAS and cuDNN, the rest in kernels it writes."""
+"""PyTorch on NVIDIA GPUs, compiled by Inductor: cuBLAS, cuDNN and generated kernels."""
 
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.tables.runtime import Runtime

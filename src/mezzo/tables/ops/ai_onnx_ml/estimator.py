@@ -1,4 +1,4 @@
-"""Linear models, support vector machines and trees. A classifier's label and a tree's branch are steps."""
+"""Linear models, support vector machines and trees. Class labels and tree branches are steps."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 

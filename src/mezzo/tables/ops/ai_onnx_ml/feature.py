@@ -1,4 +1,4 @@
-"""Preparation of features. Categories are found by equality, so a rounded one is not found."""
+"""Feature preprocessing. Categories match by equality, so rounding breaks the match."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 

@@ -1,4 +1,4 @@
-"""Optimizers, which carry their state from step to step, and the gradient of a subgraph."""
+"""Optimizers with state across steps, and the gradient of a subgraph."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 

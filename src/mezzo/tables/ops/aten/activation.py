@@ -1,4 +1,4 @@
-"""Activation functions. Those with an exponential take it of negative numbers only, so it stays within 0 and 1."""
+"""Activation functions. Exponentials only have negative arguments, so they stay in 0 to 1."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 

@@ -1,6 +1,7 @@
-"""Attention as one operator. It subtracts the maximum and sums in FP32 inside, so its softmax is no risk.
+"""Attention as one operator: a safe softmax (maximum subtracted) with FP32 accumulation, so no
+risk.
 
-Kernels also give the logarithm of each row's sum in FP32, and the backward ones read it so.
+Kernels also output each row's logsumexp in FP32, which the backward kernels read.
 """
 
 from mezzo.tables.facts import Cost, OpFacts, Transfer, facts

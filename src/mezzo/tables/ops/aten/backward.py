@@ -1,6 +1,6 @@
-"""Derivatives of other operators. What they multiply by is within the bounds of the function's slope.
+"""Backward operators. Factors are within the bounds of the function's derivative.
 
-A sum over an axis is a risk here as there: gradients of what was repeated, picked twice or normalized are summed up.
+Sums over an axis are a risk as in the forward: gradients of repeated or normalized values add up.
 """
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
@@ -51,7 +51,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("glu_backward", Cost.POINTWISE, like="SwiGLU"),
     facts("grid_sampler_2d_backward", Cost.MOVEMENT, Risk.POSITION, Risk.SUM, like="GridSample"),
     facts("grid_sampler_3d_backward", Cost.MOVEMENT, Risk.POSITION, Risk.SUM, like="GridSample"),
-    # The gradient where the input lies inside, else zero: the comparison is on what was computed already.
+    # The gradient where the input is in range, else zero; the input was computed in the forward.
     facts("hardshrink_backward", Cost.POINTWISE, Risk.STEP, like="Shrink"),
     facts("hardsigmoid_backward", Cost.POINTWISE, like="HardSigmoid"),
     facts("hardswish_backward", Cost.POINTWISE, like="HardSwish"),

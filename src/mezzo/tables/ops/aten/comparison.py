@@ -1,4 +1,4 @@
-"""Comparisons, tests and logic: floats in, booleans or indices out."""
+"""Comparisons, predicates and logic: float inputs, boolean or index outputs."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
@@ -85,7 +85,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("isfinite", Cost.POINTWISE, Risk.OVERFLOW, like="IsInf", is_bounded=True, transfer=Transfer.FINITE),
     facts("isin", Cost.POINTWISE, Risk.STEP, like="Equal", is_bounded=True, transfer=Transfer.TRUTH),
     facts("isinf", Cost.POINTWISE, Risk.OVERFLOW, like="IsInf", is_bounded=True, transfer=Transfer.FINITE),
-    # A number that passes the range becomes infinite, which is a number still, and what is none stays none.
+    # Overflow changes finite to infinite, but never creates or removes NaN.
     facts("isnan", Cost.POINTWISE, like="IsNaN", is_bounded=True, transfer=Transfer.FINITE),
     facts("isneginf", Cost.POINTWISE, Risk.OVERFLOW, like="IsInf", is_bounded=True, transfer=Transfer.FINITE),
     facts("isposinf", Cost.POINTWISE, Risk.OVERFLOW, like="IsInf", is_bounded=True, transfer=Transfer.FINITE),

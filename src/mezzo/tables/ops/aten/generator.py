@@ -1,4 +1,4 @@
-"""Operators that make values from nothing, from integers or from shapes."""
+"""Generators: operators with outputs from no input, from integers or from shapes."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 

@@ -1,4 +1,4 @@
-"""Products and sums over a contracted axis, which hardware accumulates in FP32 whatever its operands are."""
+"""Matmuls, convolutions and other contractions, which hardware accumulates in FP32."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Transfer, facts
 
@@ -23,7 +23,8 @@ FACTS: tuple[OpFacts, ...] = (
     facts("_convolution_mode", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
     facts("_grouped_mm", Cost.LINEAR, like="MatMul"),
     facts("_trilinear", Cost.LINEAR, like="Einsum"),
-    # Not Function.MATMUL: they add a third operand. The order of operands is that of `mezzo.aten.read.attributes`.
+    # Not Function.MATMUL: they add a third operand. The order of operands is that of
+    # `mezzo.aten.read.attributes`.
     facts(
         "addbmm",
         Cost.LINEAR,

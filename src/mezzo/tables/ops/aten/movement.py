@@ -1,6 +1,6 @@
-"""Operators that move, repeat or pick values and compute none.
+"""Data movement: operators that move, repeat or select elements without arithmetic.
 
-What writes into a tensor at places may combine values there, so it does not keep them in every model.
+Scatter operators may combine elements at one position, so they do not always keep values.
 """
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
@@ -23,7 +23,7 @@ FACTS: tuple[OpFacts, ...] = (
         numbers=("fill",),
         transfer=Transfer.MOVE,
     ),
-    # Where places are named twice the values are added up: as many as there are rows of the same index.
+    # Duplicate indices add up, with one term per duplicate.
     facts("_unsafe_masked_index_put_accumulate", Cost.MOVEMENT, Risk.SUM, like="ScatterND", transfer=Transfer.JOIN),
     facts("_unsafe_view", Cost.MOVEMENT, like="Reshape", keeps_values=True, transfer=Transfer.KEEP),
     facts("adjoint", Cost.MOVEMENT, like="Transpose", keeps_values=True, transfer=Transfer.MOVE),
@@ -82,7 +82,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("diagonal", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE),
     facts("diagonal_copy", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE),
     facts("diagonal_scatter", Cost.MOVEMENT, like="ScatterElements", keeps_values=True, transfer=Transfer.JOIN),
-    # In inference they hand on; in training they also scale by 1 / (1 - p).
+    # The identity in inference; in training it also scales by 1 / (1 - p).
     facts(
         "dropout", Cost.MOVEMENT, like="Dropout", function=Function.IDENTITY, keeps_values=True, transfer=Transfer.KEEP
     ),

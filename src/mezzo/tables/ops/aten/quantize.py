@@ -1,4 +1,4 @@
-"""Quantization: its float operands are scales or what is to be scaled, and its arithmetic is in integers."""
+"""Quantization: float operands are scales or values to quantize; the arithmetic is in integers."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 

@@ -1,4 +1,4 @@
-"""Networks that carry a state over time steps, and its rounding errors with it."""
+"""Recurrent networks, which accumulate rounding errors in their state over time steps."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 
@@ -7,7 +7,7 @@ SOURCE = "PyTorch 2.13 documentation, torch.nn, recurrent layers"
 FACTS: tuple[OpFacts, ...] = (
     facts("_cudnn_rnn", Cost.RECURRENT, Risk.RECURSION, like="LSTM", transfer=Transfer.RECURRENT),
     facts("_cudnn_rnn_backward", Cost.RECURRENT, Risk.RECURSION, like="LSTM"),
-    # What is left of a step once the products are made.
+    # The elementwise rest of a step after the matmuls.
     facts("_thnn_fused_gru_cell", Cost.POINTWISE, Risk.RECURSION, like="Sigmoid"),
     facts("_thnn_fused_gru_cell_backward", Cost.POINTWISE, Risk.RECURSION, like="Sigmoid"),
     facts("_thnn_fused_lstm_cell", Cost.POINTWISE, Risk.RECURSION, like="Sigmoid"),

@@ -9,7 +9,7 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    # How many numbers go into one hangs on the input's size.
+    # The number of elements per result depends on the input's size.
     facts("_adaptive_avg_pool2d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
     facts("_adaptive_avg_pool3d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
     facts("_aminmax", Cost.REDUCTION, like="ReduceMax", keeps_values=True, transfer=Transfer.MOVE),

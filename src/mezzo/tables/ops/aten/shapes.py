@@ -1,4 +1,4 @@
-"""What leaves tensors: sizes and single numbers, on which a program's own branches and shapes hang."""
+"""Sizes and scalars read by the program, on which its branches and shapes depend."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 

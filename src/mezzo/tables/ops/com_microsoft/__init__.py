@@ -1,3 +1,3 @@
-"""Facts of ONNX Runtime's contributed operators. EPContext and Snpe hold compiled code and have no row."""
+"""Facts of ONNX Runtime's contrib operators. EPContext and Snpe hold compiled code: no row."""
 
 DIALECT = "com.microsoft"

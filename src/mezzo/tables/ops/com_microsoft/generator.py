@@ -1,4 +1,4 @@
-"""Operators that make values from nothing or from integers."""
+"""Generators: operators with outputs from no input or from integers."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 

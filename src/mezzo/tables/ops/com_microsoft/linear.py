@@ -1,4 +1,4 @@
-"""Matrix products and convolutions with what the optimizer fused into them: scales, transposes, activations."""
+"""Matmuls and convolutions with fused scales, transposes and activations."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 

@@ -1,4 +1,4 @@
-"""Operators that move, repeat or pick values and compute none."""
+"""Data movement: operators that move, repeat or select elements without arithmetic."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 

@@ -1,6 +1,6 @@
-"""Normalizations and softmax, with the additions and gates fused into them.
+"""Normalizations and softmax with fused additions and gates.
 
-Those that also give the sum they normalize, or multiply by a gate, are not bounded.
+Operators that also output the sum, or multiply by a gate, are not bounded.
 """
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts

@@ -1,4 +1,4 @@
-"""Arithmetic and activations, element by element, with the additions fused into them."""
+"""Elementwise arithmetic and activations with fused additions."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 

@@ -1,7 +1,8 @@
-"""Quantized operators. Where only the weights are quantized, the activations are floats and the work is linear.
+"""Quantized operators. With weight-only quantization the activations are floats and the work is
+linear.
 
-The scales of packed weights have the activations' type. Rounding one scales its block of weights by less than rounding
-these weights themselves would move each, so they are no risk of their own, as long as the format reaches them.
+Scales of packed weights have the activations' type. Rounding a scale changes its block by less than
+rounding the weights would, so scales are no risk within the format's range.
 """
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts

@@ -1,4 +1,4 @@
-"""Networks that carry a state over time steps, and its rounding errors with it."""
+"""Recurrent networks, which accumulate rounding errors in their state over time steps."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 

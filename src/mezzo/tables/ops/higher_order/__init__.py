@@ -1,6 +1,6 @@
-"""Facts of PyTorch's operators that take functions.
+"""Facts of PyTorch's higher-order operators.
 
-Those that only run a body (`cond`, `while_loop`, `scan`) have no row: types of what goes in and out are the body's.
+Control flow (`cond`, `while_loop`, `scan`) has no row: its types are those of the subgraph.
 """
 
 DIALECT = "higher_order"

@@ -1,4 +1,4 @@
-"""Attention whose scores a function of the program changes. Kernels compute scores and that function in FP32."""
+"""FlexAttention: scores are modified by a user function. Kernels compute both in FP32."""
 
 from mezzo.tables.facts import Cost, OpFacts, Transfer, facts
 

@@ -1,4 +1,4 @@
-"""Attention as one operator. It subtracts the maximum and sums in FP32 inside, so its softmax is no risk."""
+"""Attention as one operator, with a safe softmax and FP32 accumulation inside, so no risk."""
 
 from mezzo.tables.facts import Cost, OpFacts, Transfer, facts
 

@@ -1,4 +1,4 @@
-"""Comparisons, tests and logic: floats in, booleans or indices out."""
+"""Comparisons, predicates and logic: float inputs, boolean or index outputs."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
@@ -23,7 +23,7 @@ FACTS: tuple[OpFacts, ...] = (
     ),
     facts("Hardmax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
     facts("IsInf", Cost.POINTWISE, Risk.OVERFLOW, is_bounded=True, transfer=Transfer.FINITE),
-    # A number that passes the range becomes infinite, which is a number still, and what is none stays none.
+    # Overflow changes finite to infinite, but never creates or removes NaN.
     facts("IsNaN", Cost.POINTWISE, is_bounded=True, transfer=Transfer.FINITE),
     facts("Less", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.BELOW),
     facts(

@@ -1,4 +1,4 @@
-"""Operators that run a subgraph. Their cost and risks are those of their bodies."""
+"""Operators with subgraphs. Cost and risks are those of the subgraphs."""
 
 from mezzo.tables.facts import Cost, OpFacts, facts
 

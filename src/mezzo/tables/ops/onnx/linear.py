@@ -1,4 +1,4 @@
-"""Products and sums over a contracted axis, which hardware accumulates in FP32 whatever its operands are."""
+"""Matmuls, convolutions and other contractions, which hardware accumulates in FP32."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 

@@ -1,4 +1,4 @@
-"""Losses: one number from a whole batch, where gradients start."""
+"""Losses: one number from a whole batch, where backpropagation starts."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 

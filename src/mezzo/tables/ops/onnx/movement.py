@@ -1,6 +1,6 @@
-"""Operators that move, repeat or pick values and compute none.
+"""Data movement: operators that move, repeat or select elements without arithmetic.
 
-ScatterElements and ScatterND may combine values (attribute `reduction`), so they do not keep them in every model.
+ScatterElements and ScatterND may combine elements (`reduction`), so they do not always keep values.
 """
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Transfer, facts

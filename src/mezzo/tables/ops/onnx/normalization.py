@@ -1,6 +1,6 @@
 """Normalizations and softmax: a reduction of the input, then a division by it.
 
-Where scale and bias are operands, `is_bounded` means: bounded by them, whatever the normalized input is.
+`is_bounded` with scale and bias operands means bounded by these, whatever the input.
 """
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts

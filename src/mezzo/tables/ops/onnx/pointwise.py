@@ -1,6 +1,6 @@
-"""Arithmetic and elementary functions, element by element.
+"""Elementwise arithmetic and elementary functions.
 
-Div carries no risk of its own: what it divides by is data, and ranges tell whether it comes near zero.
+Division has no risk of its own: calibration shows whether the divisor comes near zero.
 """
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts

@@ -1,4 +1,4 @@
-"""Random draws. The same seed gives other numbers in another dtype."""
+"""Random numbers. The same seed gives other numbers in another dtype."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 

@@ -1,7 +1,7 @@
 """Operators that ONNX Runtime registers in the default domain and ONNX does not have.
 
-Its optimizer emits SimplifiedLayerNormalization and the copies between devices, TensorRT's plug-ins end in _TRT; all
-others were experimental in ONNX until 1.5.
+Its optimizer emits SimplifiedLayerNormalization and the device copies; names of TensorRT's plug-ins
+end in _TRT; the others were experimental in ONNX until 1.5.
 """
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts

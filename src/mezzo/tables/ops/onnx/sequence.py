@@ -1,4 +1,4 @@
-"""Sequences and optionals. They move whole tensors; a sequence's length does not depend on what is in it."""
+"""Sequences and optionals. They move whole tensors; lengths do not depend on the content."""
 
 from mezzo.tables.facts import Cost, OpFacts, Transfer, facts
 

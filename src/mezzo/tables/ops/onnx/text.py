@@ -1,4 +1,4 @@
-"""Strings. None of these reads a float tensor."""
+"""Strings. No operator here reads a float tensor."""
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 

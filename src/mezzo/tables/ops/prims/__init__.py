@@ -1,3 +1,3 @@
-"""Facts of the primitives that decompositions of ATen operators are written in. Named as those of ATen are."""
+"""Facts of PyTorch's prims, which decompositions of ATen operators consist of; named as in ATen."""
 
 DIALECT = "prims"

@@ -1,4 +1,4 @@
-"""Arithmetic that decompositions are written in, element by element. Most of it is named as in ATen."""
+"""Elementwise arithmetic of decompositions, mostly named as in ATen."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
@@ -52,7 +52,8 @@ FACTS: tuple[OpFacts, ...] = (
     facts("exp2", Cost.POINTWISE, Risk.EXPONENTIAL, like="Exp", function=Function.EXP),
     facts("expm1", Cost.POINTWISE, Risk.EXPONENTIAL, like="Exp"),
     facts("floor", Cost.POINTWISE, Risk.STEP, like="Floor", function=Function.FLOOR, transfer=Transfer.STEP),
-    # A product and a sum that round once. Inductor writes the affine part of norms and optimizers with it.
+    # A product and a sum that round once. Inductor writes the affine part of norms and optimizers
+    # with it.
     facts("fma", Cost.POINTWISE, like="Mul"),
     facts("fmax", Cost.POINTWISE, like="Max", function=Function.MAXIMUM, keeps_values=True, transfer=Transfer.MAXIMUM),
     facts("fmin", Cost.POINTWISE, like="Min", function=Function.MINIMUM, keeps_values=True, transfer=Transfer.MINIMUM),

@@ -1,4 +1,4 @@
-"""Counters, constants, seeds and draws."""
+"""Counters, constants, seeds and random numbers."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 

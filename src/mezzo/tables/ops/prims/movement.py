@@ -1,4 +1,4 @@
-"""Views and moves that decompositions are written in."""
+"""Views and data movement of decompositions."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Transfer, facts
 

@@ -1,4 +1,4 @@
-"""Reductions that decompositions are written in."""
+"""Reductions of decompositions."""
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
