@@ -77,7 +77,8 @@ def bench(
     runtime = find_timed(models[0], chosen)
     if not loading.keeps_types and not runtime.startswith("openvino "):
         raise InputError(
-            f"target {chosen.name!r} runs the types of the file and chooses none; leave out {option('types')}"
+            f"target {chosen.name!r} runs the types of the file and chooses none; leave out"
+            f" {option('types')}"
         )
     fed, source, notes = feed_all(models, data, batch_size)
     entrants = [
@@ -85,8 +86,8 @@ def bench(
         for number, (model, feeds) in enumerate(zip(models, fed, strict=True))
     ]
     return time_side_by_side(
-        entrants, chosen, data=source, batch=batch_size, notes=notes, turning=turning, loading=loading, layers=layers,
-        answers=True, progress=progress,
+        entrants, chosen, data=source, batch=batch_size, notes=notes, turning=turning,
+        loading=loading, layers=layers, answers=True, progress=progress,
     )  # fmt: skip
 
 

@@ -81,17 +81,24 @@ def compare(
         progress=progress,
     )
     check_asked(planning)
-    first, second = (open_source(source, trust_external_paths, None) for source in (reference, model))
+    first, second = (
+        open_source(source, trust_external_paths, None) for source in (reference, model)
+    )
     if first.frontend is not second.frontend:
         forms = first.frontend.words.form, second.frontend.words.form
-        raise InputError(f"{first.name} is {forms[0]} and {second.name} is {forms[1]}; compare models of one kind")
+        raise InputError(
+            f"{first.name} is {forms[0]} and {second.name} is {forms[1]}; compare models of one"
+            " kind"
+        )
     if batch_size is None:  # a fixed batch size of either model applies to both
         batch_size = lab_of(first).inputs.fixed_length or lab_of(second).inputs.fixed_length
     dataset = open_model_data(first, data, labels=labels, batch_size=batch_size)
     comparison = compare_asked(first, second.runnable(second.original), dataset, planning, second)
     target, low = told_target(second)
     gain = None if target is None or low is None else told_gain(target, low)
-    return replace(comparison, sizes_bytes=(first.size_bytes, second.size_bytes), target=target, gain=gain)
+    return replace(
+        comparison, sizes_bytes=(first.size_bytes, second.size_bytes), target=target, gain=gain
+    )
 
 
 def _name(source: Any, default: str) -> str:

@@ -13,7 +13,14 @@ from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
 from mezzo.contracts.options.keywords import named_settings, request_of, tells_options
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import AddCast, Plan
-from mezzo.conversion.results import Converted, Progress, aimed, finish, open_source, read_plan_options
+from mezzo.conversion.results import (
+    Converted,
+    Progress,
+    aimed,
+    finish,
+    open_source,
+    read_plan_options,
+)
 from mezzo.io import planfile
 from mezzo.planner.options import Options, check_parameters, read_options, replay_options
 
@@ -101,11 +108,17 @@ def convert(
     check_destinations({"resume": resume, **state_files}, () if dst is None else (Path(dst),))
     replayed = _given_plan(plan)
     if replayed is not None and data is not None:
-        raise InputError(f"data cannot change what a plan has decided; leave one of them out, or use {verb('compare')}")
+        raise InputError(
+            "data cannot change what a plan has decided; leave one of them out, or use"
+            f" {verb('compare')}"
+        )
     about_data = {"labels": labels or None, "batch_size": batch_size, "resume": resume}
     if data is None and any(value is not None for value in about_data.values()):
         name = next(name for name, value in about_data.items() if value is not None)
-        raise InputError(f"{option(name)} is about data, and none is given; give {option('data')} too, or leave it out")
+        raise InputError(
+            f"{option(name)} is about data, and none is given; give {option('data')} too, or leave"
+            " it out"
+        )
     request = aimed(src, request_of(options))
     if replayed is not None:
         replaying = replay_options(named_settings(options), replayed)
@@ -118,7 +131,14 @@ def convert(
     from mezzo.tuning.repair.overflow_protection import convert_on_data
 
     return convert_on_data(
-        model, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite, resume=resume
+        model,
+        dst,
+        request,
+        data,
+        labels=labels,
+        batch_size=batch_size,
+        overwrite=overwrite,
+        resume=resume,
     )
 
 
@@ -140,7 +160,12 @@ def _with_weights(model: "Model", options: Options) -> "tuple[Model, Options]":
 
 
 def _convert(
-    model: "Model", dst: str | os.PathLike[str] | None, options: Options, plan: Plan | None, *, overwrite: bool
+    model: "Model",
+    dst: str | os.PathLike[str] | None,
+    options: Options,
+    plan: Plan | None,
+    *,
+    overwrite: bool,
 ) -> Converted:
     from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import recall
@@ -153,7 +178,9 @@ def _convert(
 
     planned = PlannedResult(decided=decided, result=result, options=recalled_options)
     checked, measured = measured_without_data(model, planned, may_change=plan is None)
-    return finish(model, checked.decided, checked.result, dst, overwrite=overwrite, measured=measured)
+    return finish(
+        model, checked.decided, checked.result, dst, overwrite=overwrite, measured=measured
+    )
 
 
 @tells_options
@@ -164,7 +191,8 @@ def plan(
     **options: Unpack[PlanOptions],
 ) -> Plan:
     """Decide every node's precision without converting. Options and errors are those of
-    `convert`."""
+    `convert`.
+    """
     from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import asks_for_more, recall
 
@@ -197,16 +225,26 @@ def casts_of_plan(
     model = open_source(src, trust_external_paths, progress)
     decided = convert_model(model, replay_options({}, of), of)[0]
     values = decided.reading.graph.values
-    return [(values[edit.value].name, edit.dtype) for edit in decided.plan.edits if isinstance(edit, AddCast)]
+    return [
+        (values[edit.value].name, edit.dtype)
+        for edit in decided.plan.edits
+        if isinstance(edit, AddCast)
+    ]
 
 
-def show(src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False) -> str:
+def show(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    *,
+    trust_external_paths: bool = False,
+) -> str:
     """A model as typed text: one line per input, weight, node and output."""
     return open_source(src, trust_external_paths, None).show()
 
 
 def tell_origin(
-    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    *,
+    trust_external_paths: bool = False,
 ) -> tuple[str, ...]:
     """Lines on how mezzo made a model, from its metadata; empty without such metadata."""
     from mezzo.conversion.recall import tell_record

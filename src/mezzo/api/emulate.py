@@ -61,7 +61,9 @@ def emulate(
         reading,
         sorted({dtype for dtype in low.values() if dtype is not HIGH}, key=str),
         accumulation,
-        sums_high={number for number, precision in precisions.items() if precision.accumulate is HIGH},
+        sums_high={
+            number for number, precision in precisions.items() if precision.accumulate is HIGH
+        },
         limits=_limits(reading.graph, loaded_plan),
     )
     return dict(emulator.run(feeds, low))
@@ -73,11 +75,18 @@ def _bind(graph: Graph, plan: Plan, formats: Collection[DType]) -> dict[int, Pre
     for line in plan.nodes:
         number = graph.by_name.get(line.name)
         if number is None:
-            raise InputError(f"the plan has a line for {line.name!r}, which the model has not; take the line out")
-        unsupported = [dtype for dtype in line.precision if dtype is not HIGH and dtype not in formats]
+            raise InputError(
+                f"the plan has a line for {line.name!r}, which the model has not; take the line out"
+            )
+        unsupported = [
+            dtype for dtype in line.precision if dtype is not HIGH and dtype not in formats
+        ]
         if unsupported:
             supported = ", ".join(sorted(map(str, {*formats, HIGH})))
-            raise InputError(f"node {line.name!r}: the plan asks for {unsupported[0]}; an emulation knows {supported}")
+            raise InputError(
+                f"node {line.name!r}: the plan asks for {unsupported[0]}; an emulation knows"
+                f" {supported}"
+            )
         precisions[number] = line.precision
     return precisions
 
@@ -88,6 +97,8 @@ def _limits(graph: Graph, plan: Plan) -> dict[int, float]:
     for name, limit in plan.limits:
         number = graph.by_name.get(name)
         if number is None or not graph.nodes[number].outputs:
-            raise InputError(f"the plan bounds {name!r}, which the model has not; take the bound out")
+            raise InputError(
+                f"the plan bounds {name!r}, which the model has not; take the bound out"
+            )
         limits[graph.nodes[number].outputs[0]] = limit
     return {value: limit for value, limit in limits.items() if value is not None}

@@ -49,11 +49,19 @@ def find_meant(of: Plan, word: str) -> Meant:
             return Meant(word, kind, tuple(node for node in of.nodes if node.name in names))
     dtype = of.names.without_floats.get(word)
     if dtype is not None:
-        raise InputError(f"{word!r} holds {dtype}, no floats, and nothing that reads it computes in floats; ask for "
-                         f"another; {listing()} lists what there is")  # fmt: skip
+        raise InputError(
+            f"{word!r} holds {dtype}, no floats, and nothing that reads it computes in floats; ask"
+            f" for another; {listing()} lists what there is"
+        )
     suggestions = [repr(name) for name in _near(of, word)]
-    question = f"did you mean {', '.join(suggestions)}?" if suggestions else f"{listing()} lists what there is"
-    raise InputError(f"no node, value, operator or module {word!r} computes floats in this model; {question}")
+    question = (
+        f"did you mean {', '.join(suggestions)}?"
+        if suggestions
+        else f"{listing()} lists what there is"
+    )
+    raise InputError(
+        f"no node, value, operator or module {word!r} computes floats in this model; {question}"
+    )
 
 
 def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
@@ -67,14 +75,16 @@ def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
     """
     if not isinstance(of, Plan):
         raise InputError(
-            f"{type(of).__name__} is no plan, and a plan is explained; results have one as .plan, and "
-            "'mezzo.plan(model)' makes one"
+            f"{type(of).__name__} is no plan, and a plan is explained; results have one as .plan,"
+            " and 'mezzo.plan(model)' makes one"
         )
     lookup = find_meant(of, node)
     if len(lookup.nodes) > 1:
         names = [repr(match.name) for match in lookup.nodes[:_SHOWN]]
         more = f" and {len(lookup.nodes) - _SHOWN} more" if len(lookup.nodes) > _SHOWN else ""
-        raise InputError(f"{node!r} is {len(lookup.nodes)} nodes, {', '.join(names)}{more}; ask for one of them")
+        raise InputError(
+            f"{node!r} is {len(lookup.nodes)} nodes, {', '.join(names)}{more}; ask for one of them"
+        )
     return chain_of(of, lookup.nodes[0])
 
 
@@ -95,22 +105,43 @@ def _readings(of: Plan, word: str) -> Iterator[tuple[NameKind, frozenset[str]]]:
     yield NameKind.NODE, frozenset({word} & of.by_name.keys())
     if word.startswith(_OPERATOR):
         pattern = word.removeprefix(_OPERATOR).lower()
-        yield NameKind.OPERATOR, frozenset(n.name for n in operators if fnmatch.fnmatchcase(n.op.lower(), pattern))
+        yield (
+            NameKind.OPERATOR,
+            frozenset(n.name for n in operators if fnmatch.fnmatchcase(n.op.lower(), pattern)),
+        )
     yield NameKind.MADE, frozenset(of.names.makers.get(word, ())) & of.by_name.keys()
     yield NameKind.READ, frozenset(of.names.readers.get(word, ())) & of.by_name.keys()
-    yield NameKind.NODE, frozenset({f"{port_kind} {word}" for port_kind in ("input", "output")} & of.by_name.keys())
-    yield NameKind.OPERATOR, frozenset(node.name for node in operators if fold(node.op) == fold(word))
+    yield (
+        NameKind.NODE,
+        frozenset({f"{port_kind} {word}" for port_kind in ("input", "output")} & of.by_name.keys()),
+    )
+    yield (
+        NameKind.OPERATOR,
+        frozenset(node.name for node in operators if fold(node.op) == fold(word)),
+    )
     if any(sign in word for sign in _GLOB):
         matching = frozenset(node.name for node in of.nodes if fnmatch.fnmatchcase(node.name, word))
         yield NameKind.PATTERN, matching & {node.name for node in operators} or matching
     if word.strip("/."):
-        paths = {node.name: (node.name, of.names.modules.get(node.name, node.name)) for node in operators}
-        yield NameKind.REGION, frozenset(name for name, known_names in paths.items() if is_in_region(word, known_names))
+        paths = {
+            node.name: (node.name, of.names.modules.get(node.name, node.name)) for node in operators
+        }
+        yield (
+            NameKind.REGION,
+            frozenset(
+                name for name, known_names in paths.items() if is_in_region(word, known_names)
+            ),
+        )
 
 
 def _near(of: Plan, word: str) -> tuple[str, ...]:
     """Names similar to a word that matches nothing."""
     operators = dict.fromkeys(node.op for node in of.nodes if node.kind == "op")
-    values = (name for by_value in (of.names.makers, of.names.readers) for name, nodes in by_value.items() if nodes)
+    values = (
+        name
+        for by_value in (of.names.makers, of.names.readers)
+        for name, nodes in by_value.items()
+        if nodes
+    )
     candidates = dict.fromkeys((*operators, *of.by_name, *values, *of.names.modules.values()))
     return nearest(word.removeprefix(_OPERATOR), candidates)

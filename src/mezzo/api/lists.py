@@ -79,10 +79,15 @@ def convert_lists(
     from mezzo.conversion.results import aimed, open_source
 
     op_lists = {
-        "target_dtype_ops": target_dtype_ops, "fp32_ops": fp32_ops, "widest_dtype_ops": widest_dtype_ops,
+        "target_dtype_ops": target_dtype_ops, "fp32_ops": fp32_ops,
+        "widest_dtype_ops": widest_dtype_ops,
     }  # fmt: skip
     to = _read_dtype(target_dtype)
-    conditions = None if conditional_fp32_ops is None else [_read_condition(entry) for entry in conditional_fp32_ops]
+    conditions = (
+        None
+        if conditional_fp32_ops is None
+        else [_read_condition(entry) for entry in conditional_fp32_ops]
+    )
     for name, ops in (*op_lists.items(), ("excluded_names", excluded_names)):
         _check_texts(name, ops)
     _check_overlaps(op_lists, conditions or ())
@@ -111,28 +116,43 @@ def _read_condition(entry: object) -> Condition:
         op, attribute, values = entry
         if isinstance(values, str | int | float):
             values = (values,)
-        if isinstance(op, str) and isinstance(attribute, str) and isinstance(values, list | tuple | set | frozenset):
+        if (
+            isinstance(op, str)
+            and isinstance(attribute, str)
+            and isinstance(values, list | tuple | set | frozenset)
+        ):
             return op, attribute, tuple(values)
     raise ListError(
-        f"conditional_fp32_ops has {entry!r}; write each as (operator, attribute, [values]), such as "
-        "('Elu', 'alpha', [1.0])"
+        f"conditional_fp32_ops has {entry!r}; write each as (operator, attribute, [values]), such"
+        " as ('Elu', 'alpha', [1.0])"
     )
 
 
 def _check_texts(name: str, texts: object) -> None:
     if texts is None:
         return
-    if isinstance(texts, str) or not isinstance(texts, Iterable) or not all(isinstance(text, str) for text in texts):
+    if (
+        isinstance(texts, str)
+        or not isinstance(texts, Iterable)
+        or not all(isinstance(text, str) for text in texts)
+    ):
         raise ListError(f"{name} is {texts!r}; write a list of names")
 
 
-def _check_overlaps(op_lists: Mapping[str, Sequence[str] | None], conditions: Iterable[Condition]) -> None:
+def _check_overlaps(
+    op_lists: Mapping[str, Sequence[str] | None], conditions: Iterable[Condition]
+) -> None:
     list_of: dict[str, str] = {}
-    for name, ops in (*op_lists.items(), ("conditional_fp32_ops", sorted({op for op, _, _ in conditions}))):
+    for name, ops in (
+        *op_lists.items(),
+        ("conditional_fp32_ops", sorted({op for op, _, _ in conditions})),
+    ):
         for op in dict.fromkeys(ops or ()):
             first_list = list_of.setdefault(op, name)
             if first_list != name:
-                raise ListError(f"operator {op!r} stands in {first_list} and in {name}; take it out of one")
+                raise ListError(
+                    f"operator {op!r} stands in {first_list} and in {name}; take it out of one"
+                )
 
 
 def _check_operators(
@@ -148,7 +168,9 @@ def _check_operators(
     for name, ops in (*op_lists.items(), ("conditional_fp32_ops", [op for op, _, _ in conditions])):
         for op in dict.fromkeys(ops or ()):
             if op not in known_ops:
-                warnings.warn(f"{name} names operator {op!r}, which no table knows", UserWarning, stacklevel=4)
+                warnings.warn(
+                    f"{name} names operator {op!r}, which no table knows", UserWarning, stacklevel=4
+                )
     for op, attribute, _ in conditions:
         attributes = opened.attributes_of(op)
         if attributes is not None and attribute not in attributes:
@@ -160,7 +182,9 @@ def _check_operators(
     names = opened.read(DType.FLOAT16).graph.by_name.keys() if excluded_names else frozenset[str]()
     for name in excluded_names:
         if name not in names:
-            warnings.warn(f"excluded_names has {name!r}, which is no node's name", UserWarning, stacklevel=4)
+            warnings.warn(
+                f"excluded_names has {name!r}, which is no node's name", UserWarning, stacklevel=4
+            )
 
 
 def _make_policy(
@@ -183,7 +207,9 @@ def _make_policy(
         if ops:
             worth = GRANTED if _LISTS[name] is Category.ALLOW else 0
             rules.append(rule(name, _LISTS[name], f"stands in {name}", ops=ops, worth=worth))
-    mentioned = {op for ops in op_lists.values() for op in ops or ()} | {op for op, _, _ in conditions or ()}
+    mentioned = {op for ops in op_lists.values() for op in ops or ()} | {
+        op for op, _, _ in conditions or ()
+    }
     replaced = {_LISTS[name] for name, ops in op_lists.items() if ops is not None}
     defaults = find_policy("mxnet")
     rules += [
@@ -204,7 +230,9 @@ def _make_policy(
     )
 
 
-def _without(default: Rule, mentioned: set[str], replaced: set[Category], has_conditions: bool) -> Rule | None:
+def _without(
+    default: Rule, mentioned: set[str], replaced: set[Category], has_conditions: bool
+) -> Rule | None:
     """A default rule without operators of the caller's lists; None if none is left."""
     if default.tier is Tier.ATTRIBUTE:
         return None if has_conditions or default.ops & mentioned else default

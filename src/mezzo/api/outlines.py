@@ -32,13 +32,18 @@ def outline_model(src: str | os.PathLike[str], *, trust_external_paths: bool = F
 
 
 def outline_pair(
-    reference: str | os.PathLike[str], model: str | os.PathLike[str], *, trust_external_paths: bool = False
+    reference: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    trust_external_paths: bool = False,
 ) -> Outline:
     """The graph of `model`, with its precisions and those of equal names in `reference`."""
     graph = _read(model, trust_external_paths)
     other = _read(reference, trust_external_paths)
     names = os.fspath(model), os.fspath(reference)
-    return outline(graph, [outline_as_it_is(graph, names[0]), outline_matching(graph, names[1], other)])
+    return outline(
+        graph, [outline_as_it_is(graph, names[0]), outline_matching(graph, names[1], other)]
+    )
 
 
 def outline_strategies(
@@ -69,4 +74,8 @@ def _read(src: str | os.PathLike[str], trust: bool) -> "Graph":
     model = open_source(src, trust, None)
     graph = model.read(DType.FLOAT16).graph
     dtypes = {value.dtype for value in graph.values}
-    return model.read(DType.BFLOAT16).graph if DType.BFLOAT16 in dtypes and DType.FLOAT16 not in dtypes else graph
+    return (
+        model.read(DType.BFLOAT16).graph
+        if DType.BFLOAT16 in dtypes and DType.FLOAT16 not in dtypes
+        else graph
+    )

@@ -168,8 +168,14 @@ def split_graph(graph: Graph, target: "Target") -> "Partition":
     from mezzo.analysis.fusion.view import FusionView
     from mezzo.plugins.discovery import op_facts
 
-    rows = tuple(op_facts(n.signature.dialect).get(n.op) if n.kind is Kind.OP else None for n in graph.nodes)
-    return split(FusionView(graph, rows), kernels_of(target.fuses_as or target.name), target.fuses_as or target.name)
+    rows = tuple(
+        op_facts(n.signature.dialect).get(n.op) if n.kind is Kind.OP else None for n in graph.nodes
+    )
+    return split(
+        FusionView(graph, rows),
+        kernels_of(target.fuses_as or target.name),
+        target.fuses_as or target.name,
+    )
 
 
 def name_partition(graph: Graph, split: "Partition", target: str | None = None) -> Split:
@@ -184,19 +190,27 @@ def name_partition(graph: Graph, split: "Partition", target: str | None = None) 
 
     units = tuple(
         FusedUnit(
-            number=unit.number, pattern=unit.pattern, nodes=named(unit.nodes),
-            results=values([graph.nodes[node].outputs[0] for node in unit.nodes if graph.nodes[node].outputs]),
-            inputs=values(unit.inputs), outputs=values(unit.outputs),
-            inside=unit.constraint.inside.value, is_linked=unit.constraint.is_linked,
-            formats=_in_order(unit.constraint.formats), reads_free=_in_order(unit.constraint.reads_free),
+            number=unit.number,
+            pattern=unit.pattern,
+            nodes=named(unit.nodes),
+            results=values(
+                [graph.nodes[node].outputs[0] for node in unit.nodes if graph.nodes[node].outputs]
+            ),
+            inputs=values(unit.inputs),
+            outputs=values(unit.outputs),
+            inside=unit.constraint.inside.value,
+            is_linked=unit.constraint.is_linked,
+            formats=_in_order(unit.constraint.formats),
+            reads_free=_in_order(unit.constraint.reads_free),
             writes_free=_in_order(unit.constraint.writes_free),
-            source=unit.source, since=unit.since,
+            source=unit.source,
+            since=unit.since,
         )
         for unit in split.units
-    )  # fmt: skip
+    )
     return Split(
-        target=target or split.target, fuses_as=split.target if kernels_of(split.target) else None, units=units,
-        alone=named(split.alone), folded=named(split.folded),
+        target=target or split.target, fuses_as=split.target if kernels_of(split.target) else None,
+        units=units, alone=named(split.alone), folded=named(split.folded),
     )  # fmt: skip
 
 
@@ -210,7 +224,8 @@ def _find_part(graph: Graph, split: "Partition", part: str) -> tuple[int, ...]:
         if not 1 <= int(part) <= len(split.units):
             available = f"units 1 to {len(split.units)}" if split.units else "no unit"
             raise InputError(
-                f"there is no unit {part}; the model has {available} for {split.target}, see {verb('partition')}"
+                f"there is no unit {part}; the model has {available} for {split.target}, see"
+                f" {verb('partition')}"
             )
         return split.units[int(part) - 1].nodes
     if part in graph.by_name or _RANGE not in part:
@@ -227,7 +242,10 @@ def _ends(graph: Graph, part: str) -> tuple[str, str]:
     Names may contain ".." too: of several positions, the first at which both sides are node names.
     """
     pieces = part.split(_RANGE)
-    pairs = [(_RANGE.join(pieces[:position]), _RANGE.join(pieces[position:])) for position in range(1, len(pieces))]
+    pairs = [
+        (_RANGE.join(pieces[:position]), _RANGE.join(pieces[position:]))
+        for position in range(1, len(pieces))
+    ]
     return next((pair for pair in pairs if all(name in graph.by_name for name in pair)), pairs[0])
 
 
@@ -236,7 +254,9 @@ def _find_node(graph: Graph, name: str) -> int:
     if number is not None and graph.nodes[number].kind in (Kind.OP, Kind.CAST):
         return number
     names = [node.name for node in graph.nodes if node.kind in (Kind.OP, Kind.CAST)]
-    where = either("'mezzo partition MODEL --nodes' lists them", "'mezzo.partition(model).units' has them")
+    where = either(
+        "'mezzo partition MODEL --nodes' lists them", "'mezzo.partition(model).units' has them"
+    )
     hint = did_you_mean(name, names) or where
     raise InputError(f"no operator of the model is called {name!r}; {hint}")
 
@@ -245,7 +265,9 @@ def _between(graph: Graph, first: int, last: int, part: str) -> tuple[int, ...]:
     """Operators on paths from one node to another. Raises InputError: there is no path."""
     reached = {first}
     for node in graph.nodes[first + 1 : last + 1]:
-        if any(value is not None and graph.values[value].producer in reached for value in node.inputs):
+        if any(
+            value is not None and graph.values[value].producer in reached for value in node.inputs
+        ):
             reached.add(node.id)
     on_path, pending = {last}, [last]
     while pending:
@@ -255,15 +277,27 @@ def _between(graph: Graph, first: int, last: int, part: str) -> tuple[int, ...]:
                 on_path.add(producer)
                 pending.append(producer)
     if first not in on_path:
-        raise InputError(f"{part!r}: no path leads from the first node to the second; give them in the model's order")
+        raise InputError(
+            f"{part!r}: no path leads from the first node to the second; give them in the model's"
+            " order"
+        )
     return tuple(sorted(node for node in on_path if graph.nodes[node].kind in (Kind.OP, Kind.CAST)))
 
 
 def _write(
-    model: "Model", reading: "Reading", nodes: tuple[int, ...], dst: str | os.PathLike[str], *, overwrite: bool
+    model: "Model",
+    reading: "Reading",
+    nodes: tuple[int, ...],
+    dst: str | os.PathLike[str],
+    *,
+    overwrite: bool,
 ) -> Extracted:
     extracted = model.extract(reading, nodes)
     size_bytes = store_of(model).write(extracted.part, dst, overwrite=overwrite)
     return Extracted(
-        path=Path(dst), size_bytes=size_bytes, nodes=extracted.nodes, inputs=extracted.inputs, outputs=extracted.outputs
+        path=Path(dst),
+        size_bytes=size_bytes,
+        nodes=extracted.nodes,
+        inputs=extracted.inputs,
+        outputs=extracted.outputs,
     )

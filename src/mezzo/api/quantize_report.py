@@ -28,7 +28,15 @@ from mezzo.numerics.metrics.user_metric import Metric, MetricTally, load_metric,
 from mezzo.planner.planner import rows_of
 from mezzo.plugins.discovery import calibrators as known_calibrators
 from mezzo.plugins.discovery import settle_name
-from mezzo.quantize.calibration import Watched, check_method, choose_parameters, suits, tell_cut, watch, with_parameters
+from mezzo.quantize.calibration import (
+    Watched,
+    check_method,
+    choose_parameters,
+    suits,
+    tell_cut,
+    watch,
+    with_parameters,
+)
 from mezzo.quantize.calibrator_names import calibrator_of
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tables.facts import Cost
@@ -103,12 +111,17 @@ def quantize_report(
     chosen, trust = read_plan_options(src, options)
     to = dict(chosen.settings)["to"]
     if chosen.planning.line.quantized is None:
-        raise InputError(f"{option('to')} is {to!r}, which takes no scales; give int8, or int8 with a float: int8,bf16")
+        raise InputError(
+            f"{option('to')} is {to!r}, which takes no scales; give int8, or int8 with a float:"
+            " int8,bf16"
+        )
     quantized = chosen.planning.line.quantized_format
     finds_ranges = quantized is not None and chosen.planning.target.finds_ranges(quantized)
     named = _name_calibrators(words, chosen, finds_ranges=finds_ranges)
     dynamic_options = (
-        read_plan_options(src, {**options, "calibrator": NO_CALIBRATOR})[0] if None in named.values() else None
+        read_plan_options(src, {**options, "calibrator": NO_CALIBRATOR})[0]
+        if None in named.values()
+        else None
     )
     if metric is not None:
         load_metric(metric)  # fail before the runs
@@ -118,18 +131,30 @@ def quantize_report(
         dynamic_options = fuse(model, with_data_settings(dynamic_options, data))[1]
     model, chosen = fuse(model, with_data_settings(chosen, data))
     ranges_file = kept_beside(resume, "ranges")
-    ranges = measure_ranges(model, parts.whole, resume=ranges_file, progress=progress, may_go_on=has_time)
-    time_notes = [] if has_time() else [f"the time limit ended the ranges: they are of {ranges.data.batches} batches"]
+    ranges = measure_ranges(
+        model, parts.whole, resume=ranges_file, progress=progress, may_go_on=has_time
+    )
+    time_notes = (
+        []
+        if has_time()
+        else [f"the time limit ended the ranges: they are of {ranges.data.batches} batches"]
+    )
     begin = time.monotonic()
     observed = [entry for entry in named.values() if entry is not None]
-    observations = watch(model, chosen, parts.seen, observed, None if resume is None else Path(resume), has_time)
+    observations = watch(
+        model, chosen, parts.seen, observed, None if resume is None else Path(resume), has_time
+    )
     collecting_s = time.monotonic() - begin
     metrics, metric_notes = _metrics_of(model, parts.judging, metric)
     trials = _Trials(
-        model=model, options=chosen, watched=observations, ranges=ranges, parted=parts, metrics=metrics,
-        has_shares=metric is None, late=dynamic_options, has_time=has_time,
+        model=model, options=chosen, watched=observations, ranges=ranges, parted=parts,
+        metrics=metrics, has_shares=metric is None, late=dynamic_options, has_time=has_time,
     )  # fmt: skip
-    rows, notes_by_text, references = list[CalibratorRow](), dict[str, list[str]](), dict[str, float]()
+    rows, notes_by_text, references = (
+        list[CalibratorRow](),
+        dict[str, list[str]](),
+        dict[str, float](),
+    )
     untried: list[str] = []
     for number, (word, calibrator) in enumerate(named.items()):
         if progress is not None:
@@ -159,15 +184,24 @@ def _tell_untried(words: Sequence[str]) -> list[str]:
 
 def _spell_notes(calibrators_of: Mapping[str, Sequence[str]], total: int) -> list[str]:
     """Notes of the conversions, with the calibrators' names unless all of them share the note."""
-    return [note if len(names) == total else f"{', '.join(names)}: {note}" for note, names in calibrators_of.items()]
+    return [
+        note if len(names) == total else f"{', '.join(names)}: {note}"
+        for note, names in calibrators_of.items()
+    ]
 
 
 def _calibrator_words(calibrators: str | Sequence[str], options: PlanOptions) -> list[str]:
     """Names of calibrators as written; empty for all. Raises InputError: two options have some."""
-    words = [word.strip() for word in (calibrators.split(",") if isinstance(calibrators, str) else calibrators)]
+    words = [
+        word.strip()
+        for word in (calibrators.split(",") if isinstance(calibrators, str) else calibrators)
+    ]
     single = options.pop("calibrator", None)
     if single is not None and words:
-        raise InputError(f"{option('calibrator')} is {single!r} beside {option('calibrators')}; name all in the second")
+        raise InputError(
+            f"{option('calibrator')} is {single!r} beside {option('calibrators')}; name all in the"
+            " second"
+        )
     return words if single is None else [single]
 
 
@@ -180,10 +214,17 @@ def _name_calibrators(
 
     Raises InputError: there is no such calibrator, or it does not suit the format.
     """
-    suitable = [name for name, calibrator in known_calibrators().items() if suits(calibrator, options)]
+    suitable = [
+        name for name, calibrator in known_calibrators().items() if suits(calibrator, options)
+    ]
     all_words = words or [*([NO_CALIBRATOR] if finds_ranges else []), *suitable]
-    settled = ((word, settle_name("calibrator", word) if word.isidentifier() else word) for word in all_words)
-    by_word = {word: None if name == NO_CALIBRATOR else calibrator_of(word) for word, name in settled}
+    settled = (
+        (word, settle_name("calibrator", word) if word.isidentifier() else word)
+        for word in all_words
+    )
+    by_word = {
+        word: None if name == NO_CALIBRATOR else calibrator_of(word) for word, name in settled
+    }
     for calibrator in by_word.values():
         if calibrator is not None:
             check_method(calibrator, options)
@@ -202,18 +243,28 @@ class _Parted:
 
 
 def _part(
-    model: "Model", data: "Data", held_out: "Data | None", labels: Sequence[str], batch_size: int | None
+    model: "Model",
+    data: "Data",
+    held_out: "Data | None",
+    labels: Sequence[str],
+    batch_size: int | None,
 ) -> _Parted:
     if held_out is None:
         all_data = open_model_data(model, data, labels=labels, batch_size=batch_size)
         scale_data, unseen, note = split_for_scales(model, all_data)
         return _Parted(
-            whole=all_data, seen=scale_data, judging=unseen or scale_data, is_unseen=unseen is not None, note=note
+            whole=all_data,
+            seen=scale_data,
+            judging=unseen or scale_data,
+            is_unseen=unseen is not None,
+            note=note,
         )
     all_data = open_model_data(model, data, batch_size=batch_size, others=True)
     judging = open_model_data(model, held_out, labels=labels, batch_size=batch_size)
     if not any(batch.samples for batch in judging):
-        raise InputError(f"{judging.name}: has no sample, and {option('held_out')} judges the answers; give some")
+        raise InputError(
+            f"{judging.name}: has no sample, and {option('held_out')} judges the answers; give some"
+        )
     note = f"scales are from {all_data.name}, and {judging.name} judged the answers"
     return _Parted(whole=all_data, seen=all_data, judging=judging, is_unseen=True, note=note)
 
@@ -250,7 +301,9 @@ class _Trials:
 
     def in_time(self) -> "_Trials":
         """A copy whose passes over data raise OutOfTime after the time limit."""
-        scale_data, judging = (in_time(data, self.has_time) for data in (self.parted.seen, self.parted.judging))
+        scale_data, judging = (
+            in_time(data, self.has_time) for data in (self.parted.seen, self.parted.judging)
+        )
         return replace(self, parted=replace(self.parted, seen=scale_data, judging=judging))
 
     def run(
@@ -267,18 +320,24 @@ class _Trials:
         choosing_s = time.monotonic() - begin
         if calibrator is not None:
             scale_data, unseen = self.parted.seen, judging if self.parted.is_unseen else None
-            model, options = correct_parameters(model, options, scale_data, unseen, word, self.has_time)
+            model, options = correct_parameters(
+                model, options, scale_data, unseen, word, self.has_time
+            )
             if model is not self.model:
                 ranges = measure_ranges(model, self.parted.whole, may_go_on=self.has_time)
         is_cut = calibrator is not None and options.steps and not self.has_time()
         if is_cut:
             options = replace(options, steps=())
-        settings = tuple((name, word if name == "calibrator" else value) for name, value in options.settings)
+        settings = tuple(
+            (name, word if name == "calibrator" else value) for name, value in options.settings
+        )
         options = replace(options, settings=settings)
         scale_data = scale_data if self.parted.is_unseen else None
         attempt = attempt_on(model, options, judging, ranges, scale_data, ScoreCache(None, {}))
         if is_cut:
-            attempt = replace(attempt, measured=replace(attempt.measured, notes=(*attempt.measured.notes, _CUT)))
+            attempt = replace(
+                attempt, measured=replace(attempt.measured, notes=(*attempt.measured.notes, _CUT))
+            )
         scores = []
         for name, tally in self._score(attempt).items():
             result = tally.result()
@@ -289,7 +348,8 @@ class _Trials:
         row = CalibratorRow(
             calibrator=word, summary=_AT_RUN_TIME if calibrator is None else calibrator.summary,
             scores=tuple(scores), verdict=attempt.comparison.verdict, agreement=_agreement(attempt),
-            size_bytes=outcome.summary.size_after_bytes, quantized=quantized, products=products, choosing_s=choosing_s,
+            size_bytes=outcome.summary.size_after_bytes, quantized=quantized, products=products,
+            choosing_s=choosing_s,
         )  # fmt: skip
         return attempt, row
 
@@ -321,6 +381,9 @@ def _count_products(decided: "Decided") -> tuple[int, int]:
     products = [
         node.id
         for node, row in zip(problem.graph.nodes, rows_of(problem.graph), strict=True)
-        if node.kind is Kind.OP and row is not None and row.cost is Cost.LINEAR and not problem.is_absent[node.id]
+        if node.kind is Kind.OP
+        and row is not None
+        and row.cost is Cost.LINEAR
+        and not problem.is_absent[node.id]
     ]
     return sum(decided.levels[number] == line.quantized for number in products), len(products)

@@ -77,8 +77,8 @@ def sensitivity(
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     if len(chosen.planning.line.beside) > 1:
         raise InputError(
-            f"{option('to')} is {dict(chosen.settings)['to']!r}, and what running low costs is told of one format at a "
-            "time; name one of them"
+            f"{option('to')} is {dict(chosen.settings)['to']!r}, and what running low costs is told"
+            " of one format at a time; name one of them"
         )
     model, chosen = fuse(model, chosen)
     chosen = with_parameters(model, chosen, dataset, calibrator, calibration)
@@ -87,12 +87,20 @@ def sensitivity(
     units: Sequence[PrecisionUnit] = units_of(evaluator.judged, low)
     first_batch = next((batch for batch in dataset if batch.samples), None)
     if first_batch is None:
-        return Sensitivity(data=dataset.source(0, 0), units=(), all_low=math.nan, runs=0, unknown=DataWatch().faults())
+        return Sensitivity(
+            data=dataset.source(0, 0),
+            units=(),
+            all_low=math.nan,
+            runs=0,
+            unknown=DataWatch().faults(),
+        )
     batch = few_samples(evaluator, first_batch)
     data_source, data_check = dataset.source(1, batch.samples), evaluator.tell([batch])
     evaluated = evaluator.outputs - data_check.blind
     if not evaluated:
-        return Sensitivity(data=data_source, units=(), all_low=math.nan, runs=0, unknown=data_check.unknown)
+        return Sensitivity(
+            data=data_source, units=(), all_low=math.nan, runs=0, unknown=data_check.unknown
+        )
     reaching = evaluator.reaching(evaluated)
     units = [unit for unit in units if not reaching.isdisjoint(unit.nodes)]
     shares = dict.fromkeys(data_check.blind, 0.0)
@@ -102,11 +110,19 @@ def sensitivity(
         evaluator.foresee((dict.fromkeys(chosen, low) for chosen in sets), batch, shares)
 
     sums = {} if accumulate is None else {"accumulate": accumulate, "tile": str(tile)}
-    memory = ScoreCache(None if resume is None else Path(resume), identity_of(evaluator.graph, dataset, chosen) | sums)
+    memory = ScoreCache(
+        None if resume is None else Path(resume),
+        identity_of(evaluator.graph, dataset, chosen) | sums,
+    )
 
     def error_of(nodes: Sequence[int]) -> float:
-        names, lows = [evaluator.graph.nodes[node].name for node in nodes], dict.fromkeys(nodes, low)
-        return memory.score(batch.origin, names, lambda: score_one(evaluator, shares, lows, batch)).error
+        names, lows = (
+            [evaluator.graph.nodes[node].name for node in nodes],
+            dict.fromkeys(nodes, low),
+        )
+        return memory.score(
+            batch.origin, names, lambda: score_one(evaluator, shares, lows, batch)
+        ).error
 
     probing = probe(
         units,

@@ -57,14 +57,18 @@ def compare_strategies(
 
 
 def judged_without_data(
-    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", options: PlanOptions, progress: Progress | None
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    options: PlanOptions,
+    progress: Progress | None,
 ) -> "Judged":
     """The verdicts that `mezzo.plan` decides from, after fusion, with placeholder scales."""
     chosen, trust = read_plan_options(src, options)
     return judge_model(*without_data(open_source(src, trust, progress), chosen))[1]
 
 
-def try_strategies(problem: Problem, progress: Progress | None = None) -> list[tuple[StrategyRow, Sequence[int]]]:
+def try_strategies(
+    problem: Problem, progress: Progress | None = None
+) -> list[tuple[StrategyRow, Sequence[int]]]:
     """Every strategy's row and levels (indices into the line's dtypes), the cheapest first."""
     from mezzo.plugins.discovery import strategies
 
@@ -87,11 +91,15 @@ def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
     decided = columns.is_kind(Kind.OP) & ~problem.is_absent
     casts, line = conversions(problem, levels), problem.line
     cast_bytes = sum(
-        int(columns.value_elements[value] * columns.value_repeats[value]) * line.conversion_bits(threshold) // 8
+        int(columns.value_elements[value] * columns.value_repeats[value])
+        * line.conversion_bits(threshold)
+        // 8
         for value, threshold, _ in casts
     )
     node_levels = np.array(levels, np.int64)
-    counts = {line.dtypes[level]: int((decided & (node_levels == level)).sum()) for level in line.others}
+    counts = {
+        line.dtypes[level]: int((decided & (node_levels == level)).sum()) for level in line.others
+    }
     return StrategyRow(
         strategy=name,
         low_nodes=sum(counts.values()),
@@ -105,4 +113,6 @@ def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
 
 
 def _relate(row: StrategyRow, lowest_cost: int) -> StrategyRow:
-    return replace(row, to_least=row.cost / lowest_cost if lowest_cost else 1.0 if not row.cost else None)
+    return replace(
+        row, to_least=row.cost / lowest_cost if lowest_cost else 1.0 if not row.cost else None
+    )

@@ -134,7 +134,8 @@ def tune(
     request = aimed(src, request_of(options))
     chosen = read_options(request)
     goal = replace(
-        _read_goal(max_error, metric, max_drop), accumulation=read_accumulation(accumulate, tile, "emulated")
+        _read_goal(max_error, metric, max_drop),
+        accumulation=read_accumulation(accumulate, tile, "emulated"),
     )
     model = open_source(src, request.trust_external_paths, progress)
     if measure:
@@ -149,23 +150,35 @@ def tune(
     def has_time() -> bool:
         return time.monotonic() < deadline
 
-    model, chosen = _calibrated(model, chosen, search_data, request.calibrator, state_files["calibration"], has_time)
+    model, chosen = _calibrated(
+        model, chosen, search_data, request.calibrator, state_files["calibration"], has_time
+    )
     # If the time limit cut corrections short, a resumed run has another model: keep no ranges.
-    chosen, ranges = protect(model, chosen, search_data, state_files["ranges"] if has_time() else None, has_time)
+    chosen, ranges = protect(
+        model, chosen, search_data, state_files["ranges"] if has_time() else None, has_time
+    )
     problem = judge_model(model, chosen)[1].problem
     can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
     prices = (
-        measure_target(model, chosen, next(iter(search_data)).feeds) if can_measure else _read_table(problem, chosen)
+        measure_target(model, chosen, next(iter(search_data)).feeds)
+        if can_measure
+        else _read_table(problem, chosen)
     )
     chosen = replace(chosen, planning=replace(chosen.planning, measured=prices.costs))
     # If the time limit cut calibration short, no run follows: saved scores have full scales.
-    tuner = Tuner(model, chosen, goal, search_data, SearchLimits(deadline), memory, prices.table, progress)
+    tuner = Tuner(
+        model, chosen, goal, search_data, SearchLimits(deadline), memory, prices.table, progress
+    )
 
     def convert_alone(path: Path | None) -> Converted:
         source = open_source(src, request.trust_external_paths, None)
-        return convert_on_data(source, path, replace(usual, check=False), data, labels=labels, batch_size=batch_size)
+        return convert_on_data(
+            source, path, replace(usual, check=False), data, labels=labels, batch_size=batch_size
+        )
 
-    return _Finish(model, tuner, goal, search_data, unseen, ranges, prices, convert_alone, begin).write(dst, overwrite)
+    return _Finish(
+        model, tuner, goal, search_data, unseen, ranges, prices, convert_alone, begin
+    ).write(dst, overwrite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +209,19 @@ class _Finish:
         convert_alone: Callable[[Path | None], Converted],
         begin: float,
     ) -> None:
-        self.model, self.tuner, self.goal, self.seen, self.unseen = model, tuner, goal, search_data, unseen
-        self.ranges, self.prices, self.convert_alone, self.begin = ranges, prices, convert_alone, begin
+        self.model, self.tuner, self.goal, self.seen, self.unseen = (
+            model,
+            tuner,
+            goal,
+            search_data,
+            unseen,
+        )
+        self.ranges, self.prices, self.convert_alone, self.begin = (
+            ranges,
+            prices,
+            convert_alone,
+            begin,
+        )
         self.checks = 0
 
     def write(self, dst: "str | os.PathLike[str] | None", overwrite: bool) -> Converted:
@@ -229,13 +253,19 @@ class _Finish:
             benchmark = self._race(result)
             notes += benchmark.notes
             timing = benchmark.timing
-            if benchmark.fault is not None or (benchmark.speed is not None and benchmark.speed.estimate <= 1.0):
+            if benchmark.fault is not None or (
+                benchmark.speed is not None and benchmark.speed.estimate <= 1.0
+            ):
                 timing = None
                 words = "nothing that holds the budget is faster than FP32 here"
-                choosing = self.tuner.give_up(words if benchmark.fault is None else f"{_NOT_RUN}: {benchmark.fault}")
+                choosing = self.tuner.give_up(
+                    words if benchmark.fault is None else f"{_NOT_RUN}: {benchmark.fault}"
+                )
                 decided, result = convert_model(self.model, choosing.options, None)
                 comparison, excess = self._verify(result), 0.0
-        measured = replace(self._account(choosing, comparison, excess, notes), timing=timing, runtime=runtime)
+        measured = replace(
+            self._account(choosing, comparison, excess, notes), timing=timing, runtime=runtime
+        )
         return finish(self.model, decided, result, dst, overwrite=overwrite, measured=measured)
 
     def _race(self, result: "Artifact") -> Race:
@@ -248,7 +278,11 @@ class _Finish:
         self.checks += 1
         options = self.tuner.options
         return check(
-            self.model, result, self.seen if self.unseen is None else self.unseen, self.goal, options.planning.low
+            self.model,
+            result,
+            self.seen if self.unseen is None else self.unseen,
+            self.goal,
+            options.planning.low,
         )
 
     def _excess(self, comparison: Comparison) -> float:
@@ -262,16 +296,24 @@ class _Finish:
         error = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
         return self.goal.excess(RunScore(error, drop, reference))
 
-    def _account(self, choosing: Choosing, comparison: Comparison, excess: float, notes: Sequence[str]) -> Measured:
+    def _account(
+        self, choosing: Choosing, comparison: Comparison, excess: float, notes: Sequence[str]
+    ) -> Measured:
         tuner = self.tuner
-        largest_error = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
+        largest_error = max(
+            (output.relative_l2.estimate for output in comparison.outputs), default=0.0
+        )
         # Limits of the data, from the search and from the last check.
         unknown = tuple(dict.fromkeys((*tuner.telling.unknown, *comparison.verdict.unknown)))
         scored = [(point, choosing.scores.get(point.key)) for point in choosing.points]
         prediction = predict([(p.error, s.error) for p, s in scored if s is not None])
         units = [] if choosing.sensitivity is None else choosing.sensitivity.units
         record = SearchRecord(
-            budget=comparison.verdict.budget if choosing.score is None else self.goal.bound(choosing.score),
+            budget=(
+                comparison.verdict.budget
+                if choosing.score is None
+                else self.goal.bound(choosing.score)
+            ),
             margin=self.goal.margin,
             evaluations=tuner.evaluations,
             partial_evaluations=tuner.probes,
@@ -322,22 +364,27 @@ def _point(point: FrontierCandidate, choosing: Choosing, factor: float) -> Front
     )
 
 
-def _read_goal(max_error: float | None, metric: "str | Metric | None", max_drop: str | float | None) -> Goal:
+def _read_goal(
+    max_error: float | None, metric: "str | Metric | None", max_drop: str | float | None
+) -> Goal:
     """The budget of error or metric. Raises InputError: neither is given, or both."""
     if (max_error is None) is (metric is None):
         raise InputError(
-            f"say what must hold: a budget such as {setting('max_error', 1e-3)}, or {option('metric')} with "
-            f"{option('max_drop')}; not both"
+            f"say what must hold: a budget such as {setting('max_error', 1e-3)}, or"
+            f" {option('metric')} with {option('max_drop')}; not both"
         )
     if (metric is None) is not (max_drop is None):
         raise InputError(
-            f"{option('metric')} and {option('max_drop')} go together: {setting('metric', 'scores:accuracy')} "
-            f"{setting('max_drop', '0.5%')}"
+            f"{option('metric')} and {option('max_drop')} go together:"
+            f" {setting('metric', 'scores:accuracy')} {setting('max_drop', '0.5%')}"
         )
     if max_error is not None and not 0 < max_error < math.inf:
         raise InputError(f"max_error is {max_error}; give a relative error above 0, such as 1e-3")
     return Goal(
-        max_error=max_error, margin=_MARGIN, metric=metric, max_drop=None if max_drop is None else read_drop(max_drop)
+        max_error=max_error,
+        margin=_MARGIN,
+        metric=metric,
+        max_drop=None if max_drop is None else read_drop(max_drop),
     )
 
 
@@ -351,14 +398,20 @@ def _spell(goal: Goal) -> dict[str, str]:
     if goal.max_error is not None:
         return {"max_error": repr(goal.max_error), "margin": repr(goal.margin)} | sums
     assert goal.max_drop is not None, "a goal bounds the error or the metric"
-    name = goal.metric if isinstance(goal.metric, str) else getattr(goal.metric, "__name__", "a function")
+    name = (
+        goal.metric
+        if isinstance(goal.metric, str)
+        else getattr(goal.metric, "__name__", "a function")
+    )
     return {"metric": str(name), "max_drop": goal.max_drop.text, "margin": repr(goal.margin)} | sums
 
 
 def _check_strategy(options: Options) -> Options:
     name = options.planning.strategy.name
     if name != "mincut":
-        raise InputError(f"strategy {name!r} knows no price of error; tune with 'mincut', or leave it out")
+        raise InputError(
+            f"strategy {name!r} knows no price of error; tune with 'mincut', or leave it out"
+        )
     return options
 
 
@@ -375,12 +428,18 @@ def _calibrated(
         return model, with_parameters(model, options, search_data, calibrator, resume, has_time)
     calibration_data, test_data = split(search_data, lambda batch: can_cut(model, batch))
     options = with_parameters(model, options, calibration_data, calibrator, resume, has_time)
-    searched = replace(options, steps=tuple(step for step in options.steps if step != LEAVE))  # the search itself does
+    searched = replace(
+        options, steps=tuple(step for step in options.steps if step != LEAVE)
+    )  # the search itself does
     return correct_parameters(model, searched, calibration_data, test_data, calibrator, has_time)
 
 
 def _split(
-    model: "Model", data: "Data", held_out: "Data | None", labels: Sequence[str], batch_size: int | None
+    model: "Model",
+    data: "Data",
+    held_out: "Data | None",
+    labels: Sequence[str],
+    batch_size: int | None,
 ) -> "tuple[Dataset, Dataset | None]":
     """The data of the search, and held-out data if there is any."""
     search_data = open_model_data(model, data, labels=labels, batch_size=batch_size)

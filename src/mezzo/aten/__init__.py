@@ -38,11 +38,14 @@ class TorchFrontend(Frontend):
             ("mezzo.aten.program", "Program"),
         )
 
-    def open(self, source: Any, *, trust_external_paths: bool, progress: Progress | None) -> "Model":
+    def open(
+        self, source: Any, *, trust_external_paths: bool, progress: Progress | None
+    ) -> "Model":
         if isinstance(source, str | os.PathLike):
             raise InputError(
-                f"{os.fspath(source)!r} is a saved program of PyTorch's, which unpickles what it reads; if you trust "
-                "the file, load it in Python with torch.export.load, and convert what that gives"
+                f"{os.fspath(source)!r} is a saved program of PyTorch's, which unpickles what it"
+                " reads; if you trust the file, load it in Python with torch.export.load, and"
+                " convert what that gives"
             )
         from mezzo.aten.opening import open_model
 

@@ -53,12 +53,16 @@ def edit_in_place(reading: TorchReading, edits: Sequence[Edit], journal: EditJou
 class _Applier:
     """Applies edits to `graph`, which is the graph that was read or a copy of it."""
 
-    def __init__(self, reading: TorchReading, edits: Sequence[Edit], graph: fx.Graph, journal: EditJournal) -> None:
+    def __init__(
+        self, reading: TorchReading, edits: Sequence[Edit], graph: fx.Graph, journal: EditJournal
+    ) -> None:
         self.reading, self.edits, self.graph, self.journal = reading, edits, graph, journal
         program = reading.program
         self.twin: dict[fx.Node, fx.Node] = dict(zip(program.graph.nodes, graph.nodes, strict=True))
         self.mode = fake_mode_of(program.graph)
-        self.last_input = next((node for node in reversed(self.graph.nodes) if node.op == "placeholder"), None)
+        self.last_input = next(
+            (node for node in reversed(self.graph.nodes) if node.op == "placeholder"), None
+        )
         self.native = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
         self.forms: dict[tuple[int, DType], fx.Node] = {}
         self.wired: dict[Use, tuple[fx.Node, DType]] = {}
@@ -72,14 +76,18 @@ class _Applier:
         self._wire()
         fault = self._refused() or self._unplanned()
         casts = tuple(node.name for node in self.graph.nodes if node in self.casts)
-        return Rewritten(program=replace(self.reading.program, graph=self.graph), casts=casts, fault=fault)
+        return Rewritten(
+            program=replace(self.reading.program, graph=self.graph), casts=casts, fault=fault
+        )
 
     def _take(self, edit: Edit) -> None:
         match edit:
             case Retype(value, dtype, limit) if self._holder(value) is not None:
                 self._retype(value, dtype, limit)
             case AddCopy(value, dtype, limit) if self._holder(value) is not None:
-                self.forms[value, dtype] = self._cast(self._within(self._native(value), limit), dtype)
+                self.forms[value, dtype] = self._cast(
+                    self._within(self._native(value), limit), dtype
+                )
             case AddCast(value, dtype, reads):
                 source = self._native(value) if reads is None else self._form(value, reads)
                 self.forms[value, dtype] = self._cast(source, dtype)
@@ -121,7 +129,8 @@ class _Applier:
     def _form(self, value: int, dtype: DType) -> fx.Node:
         return self.forms.get((value, dtype)) or self._native(value)
 
-    # -- wiring ---------------------------------------------------------------------------------------------------
+    # -- wiring
+    # ----------------------------------------------------------------------------------------------
 
     def _wire(self) -> None:
         """Connect every operand to the form of its value that the plan chose."""
@@ -131,10 +140,15 @@ class _Applier:
                 value = node.inputs[operand]
                 if operand_ref.node is None or value is None:
                     continue
-                form, dtype = self.wired.get(Use(node.id, operand)) or (self._native(value), self._native_dtype(value))
+                form, dtype = self.wired.get(Use(node.id, operand)) or (
+                    self._native(value),
+                    self._native_dtype(value),
+                )
                 if self.reading.is_composite(node.id):
                     is_low = node.signature.inputs[operand] is Role.GROUP and dtype is not HIGH
-                    self._feed_pieces(node.id, operand_ref.node, self._widened(form) if is_low else form)
+                    self._feed_pieces(
+                        node.id, operand_ref.node, self._widened(form) if is_low else form
+                    )
                 elif form is not self.twin[operand_ref.node] and operand_ref.place is not None:
                     places.setdefault(self.reading.calls[node.id][0], {})[operand_ref.place] = form
         for call, forms in places.items():
@@ -143,7 +157,9 @@ class _Applier:
     def _feed(self, call: fx.Node, forms: Mapping[int, fx.Node]) -> None:
         """Replace operands of a call, by their index in traversal order of the arguments."""
         visited = itertools.count()
-        arguments = fx.map_arg((call.args, call.kwargs), lambda operand: forms.get(next(visited), self.twin[operand]))
+        arguments = fx.map_arg(
+            (call.args, call.kwargs), lambda operand: forms.get(next(visited), self.twin[operand])
+        )
         self.journal.feed(self.twin[call], arguments)
 
     def _feed_pieces(self, number: int, operand: fx.Node, form: fx.Node) -> None:
@@ -153,7 +169,9 @@ class _Applier:
             return
         for piece in [self.twin[call] for call in self.reading.calls[number]]:
             if current in piece.all_input_nodes:
-                arguments = fx.map_arg((piece.args, piece.kwargs), lambda node: form if node is current else node)
+                arguments = fx.map_arg(
+                    (piece.args, piece.kwargs), lambda node: form if node is current else node
+                )
                 self.journal.feed(piece, arguments)
 
     def _widened(self, form: fx.Node) -> fx.Node:
@@ -175,11 +193,15 @@ class _Applier:
             return source
         aten, value = torch.ops.aten, source.meta["val"]
         bounded = self._put_behind(source, aten.clamp.default, (source, -limit, limit), value)
-        is_infinite = self._put_behind(source, aten.isinf.default, (source,), as_dtype(self.mode, value, torch.bool))
+        is_infinite = self._put_behind(
+            source, aten.isinf.default, (source,), as_dtype(self.mode, value, torch.bool)
+        )
         behind = max(bounded, is_infinite)
         return self._put_behind(behind, aten.where.self, (is_infinite, source, bounded), value)
 
-    def _put_behind(self, source: fx.Node, target: Any, arguments: tuple[Any, ...], value: torch.Tensor) -> fx.Node:
+    def _put_behind(
+        self, source: fx.Node, target: Any, arguments: tuple[Any, ...], value: torch.Tensor
+    ) -> fx.Node:
         behind = self.last_input if source.op == "placeholder" else source
         assert behind is not None, "an input is behind no other"
         return self.journal.add(behind, target, arguments, {**inherited(source), "val": value})
@@ -187,10 +209,16 @@ class _Applier:
     def _refused(self) -> Fault | None:
         """The first call that PyTorch rejects, as a fault; None if all are valid."""
         owner = self.reading.program.owner
-        refusal = Refresher(self.mode, owner, self.graph, self.journal).refresh(self.casts, self.casts | self.retyped)
+        refusal = Refresher(self.mode, owner, self.graph, self.journal).refresh(
+            self.casts, self.casts | self.retyped
+        )
         if refusal is None:
             return None
-        made_by = {self.twin[call]: number for number, calls in enumerate(self.reading.calls) for call in calls}
+        made_by = {
+            self.twin[call]: number
+            for number, calls in enumerate(self.reading.calls)
+            for call in calls
+        }
         return _fault(f"{refusal.node.target} raises {refusal.raised}", made_by.get(refusal.node))
 
     def _unplanned(self) -> Fault | None:
@@ -201,7 +229,9 @@ class _Applier:
             actual = TORCH_DTYPES.get(self._native(number).meta["val"].dtype)
             planned = self._native_dtype(number)
             if actual is not planned:
-                return _fault(f"{value.name} is of {actual}, and {planned} was planned", value.producer)
+                return _fault(
+                    f"{value.name} is of {actual}, and {planned} was planned", value.producer
+                )
         return None
 
 

@@ -32,20 +32,28 @@ _LONGEST_WAY = 5
 class ExportedModel(TorchModel):
     """An exported program, in functional form."""
 
-    def __init__(self, program: Program, exported: ExportedProgram, progress: Progress | None) -> None:
+    def __init__(
+        self, program: Program, exported: ExportedProgram, progress: Progress | None
+    ) -> None:
         super().__init__(program, progress)
         self.exported = exported
         self.store = ExportedStore(self)
 
     def materialize(self, result: "Rewritten | Program") -> Artifact:
-        return export_again(self.exported, result) if isinstance(result, Rewritten) else self.exported
+        return (
+            export_again(self.exported, result) if isinstance(result, Rewritten) else self.exported
+        )
 
     def size_of(self, whole: "ExportedProgram | Rewritten | Program") -> int:
         if not isinstance(whole, ExportedProgram):
             return super().size_of(whole)
-        tensors = {id(tensor): tensor for tensor in (*whole.state_dict.values(), *whole.constants.values())}
+        tensors = {
+            id(tensor): tensor for tensor in (*whole.state_dict.values(), *whole.constants.values())
+        }
         return sum(
-            tensor.numel() * tensor.element_size() for tensor in tensors.values() if isinstance(tensor, torch.Tensor)
+            tensor.numel() * tensor.element_size()
+            for tensor in tensors.values()
+            if isinstance(tensor, torch.Tensor)
         )
 
 
@@ -64,7 +72,9 @@ class ExportedStore:
         path = Path(dst)
         check_destination(path)
         if path.suffix != ".pt2":
-            raise InputError(f"{os.fspath(dst)!r} does not end in .pt2, as PyTorch's programs do; name it so")
+            raise InputError(
+                f"{os.fspath(dst)!r} does not end in .pt2, as PyTorch's programs do; name it so"
+            )
         program = self._model.materialize(result)
         with Staging() as staging:
             with staging.create(path) as sink:
@@ -115,7 +125,11 @@ class _Exporter:
             if len(path) > _LONGEST_WAY:
                 return []
         ordered = [node for node in self.graph.nodes if node in path]
-        return ordered if self._is_weight(ordered[0]) and not any(map(self._is_input, ordered[1:])) else []
+        return (
+            ordered
+            if self._is_weight(ordered[0]) and not any(map(self._is_input, ordered[1:]))
+            else []
+        )
 
     def _is_weight(self, node: fx.Node) -> bool:
         return node.op == "placeholder" and node.name in self.result.program.weights
@@ -146,20 +160,29 @@ class _Exporter:
     def _converted(self, weight: torch.Tensor, path: Sequence[fx.Node]) -> torch.Tensor:
         """The result of the calls on a weight, computed once for all of its names."""
         calls = tuple(
-            (node.target, tuple(argument for argument in node.args if not isinstance(argument, fx.Node)))
+            (
+                node.target,
+                tuple(argument for argument in node.args if not isinstance(argument, fx.Node)),
+            )
             for node in path
         )
         if (id(weight), calls) not in self.stored:
             results: dict[fx.Node, Any] = {}
             for node in path:
                 target: Any = node.target
-                results[node] = target(*fx.map_arg(node.args, lambda argument: results.get(argument, weight.detach())))
+                results[node] = target(
+                    *fx.map_arg(node.args, lambda argument: results.get(argument, weight.detach()))
+                )
             low = results[path[-1]]
             is_parameter = isinstance(weight, torch.nn.Parameter)
-            self.stored[id(weight), calls] = torch.nn.Parameter(low, requires_grad=False) if is_parameter else low
+            self.stored[id(weight), calls] = (
+                torch.nn.Parameter(low, requires_grad=False) if is_parameter else low
+            )
         return self.stored[id(weight), calls]
 
-    def _replace_everywhere(self, home: dict[str, Any], weight: torch.Tensor, low: torch.Tensor, target: str) -> None:
+    def _replace_everywhere(
+        self, home: dict[str, Any], weight: torch.Tensor, low: torch.Tensor, target: str
+    ) -> None:
         """Store a weight in another dtype, also under its unused aliases."""
         for node in self.graph.nodes:
             spec = self.specs.get(node.name) if node.op == "placeholder" else None
@@ -173,7 +196,9 @@ class _Exporter:
         with self.graph.inserting_after(weight):
             placeholder = self.graph.placeholder(f"{weight.name}_{target.rpartition('_')[2]}")
         placeholder.meta = dict(weight.meta)
-        self.specs[placeholder.name] = replace(spec, arg=TensorArgument(name=placeholder.name), target=target)
+        self.specs[placeholder.name] = replace(
+            spec, arg=TensorArgument(name=placeholder.name), target=target
+        )
         return placeholder
 
     def _rebuild(self) -> ExportedProgram:
@@ -182,7 +207,11 @@ class _Exporter:
         returned = end.args[0]
         assert isinstance(returned, tuple | list), "an exported graph returns a tuple"
         outputs = [
-            replace(spec, arg=TensorArgument(name=node.name)) if isinstance(spec.arg, TensorArgument) else spec
+            (
+                replace(spec, arg=TensorArgument(name=node.name))
+                if isinstance(spec.arg, TensorArgument)
+                else spec
+            )
             for spec, node in zip(old.graph_signature.output_specs, returned, strict=True)
         ]
         inputs = [self.specs[node.name] for node in self.graph.nodes if node.op == "placeholder"]

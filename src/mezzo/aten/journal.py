@@ -17,7 +17,9 @@ class EditJournal:
         self._arguments: dict[fx.Node, Arguments] = {}
         self._made: dict[fx.Node, object] = {}
 
-    def add(self, behind: fx.Node, target: Any, arguments: tuple[Any, ...], meta: dict[str, Any]) -> fx.Node:
+    def add(
+        self, behind: fx.Node, target: Any, arguments: tuple[Any, ...], meta: dict[str, Any]
+    ) -> fx.Node:
         """Insert a call directly after a node."""
         with self._graph.inserting_after(behind):
             node = self._graph.call_function(target, arguments)

@@ -17,7 +17,15 @@ from mezzo.aten.read.groups import dialect_and_op
 from mezzo.aten.read.read import TorchReading, facts_of, read_program
 from mezzo.common.errors import InputError
 from mezzo.contracts.corrections import Correction
-from mezzo.contracts.frontend import Applied, ConversionRecord, Extract, Fault, Frontend, Port, Progress
+from mezzo.contracts.frontend import (
+    Applied,
+    ConversionRecord,
+    Extract,
+    Fault,
+    Frontend,
+    Port,
+    Progress,
+)
 from mezzo.contracts.plans import Edit
 from mezzo.contracts.reading import Artifact
 from mezzo.contracts.reading import Reading as AnyReading
@@ -68,21 +76,34 @@ class TorchModel:
     def read(self, low: DType, version: int | None = None) -> TorchReading:
         return read_program(self.original, low)
 
-    def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
+    def next_version(
+        self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None
+    ) -> int | None:
         return None
 
-    def obstacle(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
+    def obstacle(
+        self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None
+    ) -> str | None:
         return None
 
-    def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
+    def least_version(
+        self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]
+    ) -> int:
         raise AssertionError("ATen states no version")
 
-    def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    def weights(
+        self, reading: AnyReading, values: Sequence[int]
+    ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         torch_reading = own_reading(reading)
         for value in values:
             holder = torch_reading.holders[value]
             weight = None if holder is None else self.original.weights.get(holder.name)
-            if holder is not None and weight is not None and weight.tensor is not None and dtype_of(holder) is HIGH:
+            if (
+                holder is not None
+                and weight is not None
+                and weight.tensor is not None
+                and dtype_of(holder) is HIGH
+            ):
                 yield value, weight.tensor().detach().cpu().numpy()
 
     def widened(self) -> "TorchModel":
@@ -90,7 +111,11 @@ class TorchModel:
         return self
 
     def fused(
-        self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
+        self,
+        reading: AnyReading,
+        apart: Sequence[int],
+        copied: float = 1.0,
+        respellings: Sequence[Respelling] = (),
     ) -> "TorchModel":
         return self
 
@@ -104,7 +129,9 @@ class TorchModel:
     def applied(self, reading: AnyReading) -> Applied:
         return Applied((), None)
 
-    def replaced(self, result: Rewritten, low: DType, find: Callable[[Graph], Sequence[Replacement]]) -> Rewritten:
+    def replaced(
+        self, result: Rewritten, low: DType, find: Callable[[Graph], Sequence[Replacement]]
+    ) -> Rewritten:
         return result
 
     def unchanged(self, reading: AnyReading) -> Rewritten:
@@ -139,7 +166,11 @@ class TorchModel:
         return tuple(ports)
 
     def low_weights(self) -> DType | None:
-        dtypes = [dtype_of(node) for node in self.original.graph.nodes if node.name in self.original.weights]
+        dtypes = [
+            dtype_of(node)
+            for node in self.original.graph.nodes
+            if node.name in self.original.weights
+        ]
         counts = {dtype: dtypes.count(dtype) for dtype in (*LOW_DTYPES.values(), HIGH)}
         commonest = max(LOW_DTYPES.values(), key=lambda dtype: counts[dtype])
         return commonest if counts[commonest] > counts[HIGH] else None
@@ -155,7 +186,10 @@ class TorchModel:
         return str(self.original.graph)
 
     def extract(self, reading: AnyReading, nodes: Sequence[int]) -> Extract:
-        raise InputError(f"{self.name}: no part is taken out of a PyTorch program; export the module that holds it")
+        raise InputError(
+            f"{self.name}: no part is taken out of a PyTorch program; export the module that"
+            " holds it"
+        )
 
 
 def own_reading(reading: AnyReading) -> TorchReading:

@@ -41,4 +41,6 @@ def functional(exported: ExportedProgram) -> ExportedProgram:
         return result
     except Exception as error:
         message = spell_raised(error, _LONGEST_FAULT)
-        raise ModelError(f"the program cannot be brought into functional form: {message}; export it anew") from error
+        raise ModelError(
+            f"the program cannot be brought into functional form: {message}; export it anew"
+        ) from error

@@ -49,7 +49,9 @@ def _copied(module: fx.GraphModule) -> fx.GraphModule:
     result = fx.GraphModule(module, graph)
     result.meta.update(module.meta)
     for part in [node for node in graph.nodes if _is_part(node)]:
-        for name in [str(operand.target) for operand in part.all_input_nodes if operand.op == "get_attr"]:
+        for name in [
+            str(operand.target) for operand in part.all_input_nodes if operand.op == "get_attr"
+        ]:
             inner = _copied(getattr(module, name))
             inner.forward = _NodeByNode(inner)
             setattr(result, name, inner)
@@ -59,7 +61,10 @@ def _copied(module: fx.GraphModule) -> fx.GraphModule:
 def without_assertions(graph: fx.Graph) -> fx.Graph:
     """Remove the dtype assertions recorded during tracing, in place, and return the graph."""
     for node in list(graph.nodes):
-        if node.op == "call_function" and str(node.target) == "aten._assert_tensor_metadata.default":
+        if (
+            node.op == "call_function"
+            and str(node.target) == "aten._assert_tensor_metadata.default"
+        ):
             graph.erase_node(node)
     return graph
 

@@ -31,7 +31,9 @@ TORCH_DTYPES: Mapping[torch.dtype, DType] = MappingProxyType(
         torch.complex128: DType.COMPLEX128,
     }
 )
-FROM_DTYPE: Mapping[DType, torch.dtype] = MappingProxyType({dtype: kind for kind, dtype in TORCH_DTYPES.items()})
+FROM_DTYPE: Mapping[DType, torch.dtype] = MappingProxyType(
+    {dtype: kind for kind, dtype in TORCH_DTYPES.items()}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,16 @@ class Program:
         graph = copy.deepcopy(self.graph)
         graph.owning_module = None
         for node, copy_node in zip(self.graph.nodes, graph.nodes, strict=True):
-            copy_node.name = node.name  # deepcopy renames nodes named like a builtin: "input", "max"
+            copy_node.name = (
+                node.name
+            )  # deepcopy renames nodes named like a builtin: "input", "max"
         return graph
 
     def mark_of(self, node: fx.Node) -> Mark | None:
         """The mark of a node of this graph."""
-        return mark_within(node.meta, self.around, len(self.path)) if self.path else mark_of(node.meta)
+        return (
+            mark_within(node.meta, self.around, len(self.path)) if self.path else mark_of(node.meta)
+        )
 
     @property
     def returned(self) -> tuple[tuple[str, fx.Node | None], ...]:
@@ -88,14 +94,17 @@ class Program:
         outputs = returned if isinstance(returned, tuple | list) else (returned,)
         names = self.outputs or tuple(map(str, range(len(outputs))))
         return tuple(
-            (name, output if isinstance(output, fx.Node) else None) for name, output in zip(names, outputs, strict=True)
+            (name, output if isinstance(output, fx.Node) else None)
+            for name, output in zip(names, outputs, strict=True)
         )
 
     @property
     def weight_bytes(self) -> int:
         """The size of the weights in bytes, in their dtypes in the graph."""
         tensors = [tensor_of(node) for node in self.graph.nodes if node.name in self.weights]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
+        return sum(
+            tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None
+        )
 
 
 def packet_of(target: object) -> str:

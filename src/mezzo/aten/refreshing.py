@@ -28,7 +28,9 @@ class RejectedCall(NamedTuple):
 class Refresher:
     """Updates `meta["val"]` of a graph's nodes."""
 
-    def __init__(self, mode: FakeTensorMode, owner: torch.nn.Module, graph: fx.Graph, journal: EditJournal) -> None:
+    def __init__(
+        self, mode: FakeTensorMode, owner: torch.nn.Module, graph: fx.Graph, journal: EditJournal
+    ) -> None:
         self.mode, self.owner, self.graph, self.journal = mode, owner, graph, journal
 
     def refresh(self, casts: set[fx.Node], changed: set[fx.Node]) -> RejectedCall | None:
@@ -41,7 +43,9 @@ class Refresher:
         # A conversion returns a dense tensor, so that users of a strided or expanded operand may
         # get new strides, too.
         restrided = {
-            node for node in casts if not is_laid_out_alike(node.meta["val"], node.all_input_nodes[0].meta["val"])
+            node
+            for node in casts
+            if not is_laid_out_alike(node.meta["val"], node.all_input_nodes[0].meta["val"])
         }
         for node in self.graph.nodes:
             if node.op != "call_function" or changed.isdisjoint(node.all_input_nodes):
@@ -79,7 +83,9 @@ class Refresher:
             return spell_raised(error, _LONGEST_FAULT)
 
     def _types(self, node: fx.Node) -> Types | str:
-        if not isinstance(node.target, torch._ops.OpOverload):  # subgraphs are not visible in the operand types
+        if not isinstance(
+            node.target, torch._ops.OpOverload
+        ):  # subgraphs are not visible in the operand types
             return self._asked(node)
         # The number of results of a split or an unbind depends on sizes, which are not part of the
         # kinds.
@@ -95,9 +101,14 @@ class Refresher:
     def _retyped(self, value: object, types: Types) -> object:
         """A call's previous result, with new dtypes."""
         if isinstance(value, tuple | list):
-            return type(value)(self._retyped(*pair) for pair in zip(value, ((dtype,) for dtype in types), strict=True))
+            return type(value)(
+                self._retyped(*pair)
+                for pair in zip(value, ((dtype,) for dtype in types), strict=True)
+            )
         (dtype,) = types
-        is_changed = isinstance(value, torch.Tensor) and dtype is not None and value.dtype is not dtype
+        is_changed = (
+            isinstance(value, torch.Tensor) and dtype is not None and value.dtype is not dtype
+        )
         return laid_out_as(self.mode, value, dtype) if is_changed else value
 
 
@@ -105,7 +116,9 @@ def _shares_memory(target: object) -> bool:
     """Whether a call's result may alias its operands, so that its fake must alias, too."""
     if target is getitem:
         return True
-    return isinstance(target, torch._ops.OpOverload) and any(result.alias_info for result in target._schema.returns)
+    return isinstance(target, torch._ops.OpOverload) and any(
+        result.alias_info for result in target._schema.returns
+    )
 
 
 def _is_plain(node: fx.Node) -> bool:

@@ -17,13 +17,18 @@ def program_of(exported: ExportedProgram) -> Program:
     Buffers that the program mutates are inputs and outputs, and keep their types.
     """
     signature = exported.graph_signature
-    written = set(signature.buffers_to_mutate.values()) | set(signature.parameters_to_mutate.values())
+    written = set(signature.buffers_to_mutate.values()) | set(
+        signature.parameters_to_mutate.values()
+    )
     weights: dict[str, ProgramTensor] = {}
     states: dict[str, ProgramTensor] = {}
     names: dict[str, str] = {}
     for spec in signature.input_specs:
         name, target = spec.arg.name, spec.target
-        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR) and target is not None:
+        if (
+            spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+            and target is not None
+        ):
             names[name] = target
             source = ProgramTensor(target, lambda target=target: held_by(exported, target))  # type: ignore[misc]  # bound now
             (states if target in written else weights)[name] = source

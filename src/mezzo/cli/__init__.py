@@ -22,7 +22,8 @@ _OBJECTS_BETWEEN_LOOKS = 200_000
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; exit code 0 done, 1 refused by a contract, 2 bad input, 130
-    interrupted."""
+    interrupted.
+    """
     try:
         _open_closed_streams()
         if arguments is None:  # the process is the command's own
@@ -67,7 +68,11 @@ def _open_closed_streams() -> None:
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
             os.set_inheritable(descriptor, descriptor == number)
-            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=descriptor != number))
+            setattr(
+                sys,
+                name,
+                os.fdopen(descriptor, mode, encoding="utf-8", closefd=descriptor != number),
+            )
 
 
 def _start(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
@@ -79,6 +84,9 @@ def _start(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
             raise
         from mezzo.common.packages import spell_install
 
-        print(f"mezzo: {error.name} is not installed; {spell_install(error.name or '')}", file=sys.stderr)
+        print(
+            f"mezzo: {error.name} is not installed; {spell_install(error.name or '')}",
+            file=sys.stderr,
+        )
         return 1
     return run(arguments, interrupts)

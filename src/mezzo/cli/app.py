@@ -23,8 +23,8 @@ from mezzo.cli.hints.examples import TOP_EXAMPLES, examples_of
 from mezzo.cli.version import print_versions
 
 _COMMANDS = (
-    convert, compare, tune, bench, quantize_report, ranges, sensitivity, plan, explain, diff, show, partition, policies,
-    strategies, targets, ops, doctor,
+    convert, compare, tune, bench, quantize_report, ranges, sensitivity, plan, explain, diff, show,
+    partition, policies, strategies, targets, ops, doctor,
 )  # fmt: skip
 
 
@@ -41,7 +41,9 @@ def make_app() -> typer.Typer:
     )
     app.callback()(describe)
     for command in _COMMANDS:
-        app.command(epilog=examples_of(command.__name__.replace("_", "-"), is_terminal=is_terminal))(command)
+        app.command(
+            epilog=examples_of(command.__name__.replace("_", "-"), is_terminal=is_terminal)
+        )(command)
     return app
 
 
@@ -56,4 +58,6 @@ def describe(
         ),
     ] = False,
 ) -> None:
-    """Turn an FP32 ONNX model into a typed FP16, BF16 or INT8 one, and say why each node runs in what it runs in."""
+    """Turn an FP32 ONNX model into a typed FP16, BF16 or INT8 one, and say why each node runs in
+    what it runs in.
+    """

@@ -46,7 +46,13 @@ def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
         return
     text = io.StringIO()
     plain = Console(
-        file=text, width=_UNBOUNDED, color_system=None, force_terminal=False, markup=False, highlight=False, emoji=False
+        file=text,
+        width=_UNBOUNDED,
+        color_system=None,
+        force_terminal=False,
+        markup=False,
+        highlight=False,
+        emoji=False,
     )
     for part in parts:
         plain.print(part)
@@ -54,7 +60,12 @@ def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
 
 
 def print_first_screen(
-    headline: "Headline", rest: "Iterable[RenderableType]", layout: "Layout", *, has_all: bool, more: str
+    headline: "Headline",
+    rest: "Iterable[RenderableType]",
+    layout: "Layout",
+    *,
+    has_all: bool,
+    more: str,
 ) -> None:
     """Print a headline, and the full report below it with `has_all`, else the hint `more`."""
     from mezzo.report.layout.layout import blank
@@ -78,7 +89,9 @@ def print_document(document: Mapping[str, object]) -> None:
 
 def print_json(text: str) -> None:
     """Print a JSON text with its layout, in ASCII."""
-    _write(re.sub(r"[^\n\x20-\x7e]", lambda match: json.dumps(match.group())[1:-1], text.rstrip("\n")))
+    _write(
+        re.sub(r"[^\n\x20-\x7e]", lambda match: json.dumps(match.group())[1:-1], text.rstrip("\n"))
+    )
 
 
 def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None:
@@ -99,7 +112,8 @@ def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None
     size = shutil.get_terminal_size()
     rows = sum(max(1, -(-len(line) // size.columns)) for line in lines)
     if sys.stdin.isatty() and rows > size.lines - _PAGER_MARGIN:
-        # less, as set by git: exit if one screen suffices, show colours, keep the text on the screen.
+        # less, as set by git: exit if one screen suffices, show colours, keep the text on the
+        # screen.
         os.environ.setdefault("LESS", "FRX")
         pydoc.pager(captured.get())
     else:
@@ -136,4 +150,6 @@ def _write(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise typer.Exit(_BROKEN_PIPE) from None
-        raise InputError(f"cannot print to stdout: {error.strerror}; files that were asked for are written") from error
+        raise InputError(
+            f"cannot print to stdout: {error.strerror}; files that were asked for are written"
+        ) from error

@@ -24,16 +24,24 @@ _OF_ONE_MODEL = NAMING_NODES | {Form.PORT_DTYPES, Form.PORT_ENDS}
 
 LayoutName = Annotated[
     str | None,
-    typer.Option("--layout", metavar="beside|instead", help="Where IN is a folder: low files beside the originals, as "
-                 "model_fp16.onnx (default), or in their place (default where genai_config.json names the models).",
-                 rich_help_panel=given.FILES_PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--layout",
+        metavar="beside|instead",
+        help=(
+            "Where IN is a folder: low files beside the originals, as model_fp16.onnx (default), or"
+            " in their place (default where genai_config.json names the models)."
+        ),
+        rich_help_panel=given.FILES_PANEL,
+    ),
+]
 
 
 def check_single(layout: str | None) -> None:
     """Raises InputError: an option for folders was given for a single model."""
     if layout is not None:
-        raise InputError(f"--layout {layout} is for folders, and IN is a file; leave it out, or name a folder")
+        raise InputError(
+            f"--layout {layout} is for folders, and IN is a file; leave it out, or name a folder"
+        )
 
 
 def convert_models(
@@ -58,7 +66,10 @@ def convert_models(
     """
     for name, value in unfit.items():
         if value is not None:
-            raise InputError(f"{name} is for single models, and IN is a folder; leave it out, or name one of its files")
+            raise InputError(
+                f"{name} is for single models, and IN is a folder; leave it out, or name one of its"
+                " files"
+            )
     from mezzo.api.folders.converting import convert_folder
     from mezzo.cli.hints.suggestions import Given, with_step
     from mezzo.cli.progress import Patience
@@ -94,7 +105,11 @@ def convert_models(
         stdout_layout = output_layout()
         rest = report_folder(stdout_layout, *names, folder)[1:]  # the headline has its title
         print_first_screen(
-            headline, [*rest, *report_next_steps(_steps(folder, options))], stdout_layout, has_all=verbose, more=MORE
+            headline,
+            [*rest, *report_next_steps(_steps(folder, options))],
+            stdout_layout,
+            has_all=verbose,
+            more=MORE,
         )
     end_with_worst(file.converted.measured for file in folder.files)
 
@@ -108,11 +123,27 @@ def _steps(folder: "ConvertedFolder", options: given.CommandOptions) -> "Steps":
     """Suggested commands after a folder conversion, without options that name parts of a model."""
     source, result = (
         quote(os.fspath(folder_path / name))
-        for folder_path, name in ((folder.source, folder.files[0].source), (folder.path, folder.files[0].result))
+        for folder_path, name in (
+            (folder.source, folder.files[0].source),
+            (folder.path, folder.files[0].result),
+        )
     )
     words = options.without(*_naming_parts()).words("plan")
-    steps = [(" ".join(("mezzo plan", source, *words)), "why the nodes of one model run in what they run in")]
+    steps = [
+        (
+            " ".join(("mezzo plan", source, *words)),
+            "why the nodes of one model run in what they run in",
+        )
+    ]
     if folder.layout == "beside":
-        compare_command = ("mezzo compare", source, result, "--data random", *options.beside_a_plan().words("compare"))
-        steps.append((" ".join(compare_command), "the same answers? --data FILE.npz of yours proves more"))
+        compare_command = (
+            "mezzo compare",
+            source,
+            result,
+            "--data random",
+            *options.beside_a_plan().words("compare"),
+        )
+        steps.append(
+            (" ".join(compare_command), "the same answers? --data FILE.npz of yours proves more")
+        )
     return steps

@@ -27,7 +27,11 @@ def end_with_worst(several: "Iterable[Measured | None]") -> None:
     present = [measured for measured in several if measured is not None]
     if any(measured.runtime is not None and measured.runtime.is_wrong for measured in present):
         raise typer.Exit(NO)
-    rulings = [measured.comparison.verdict.ruling for measured in present if measured.comparison is not None]
+    rulings = [
+        measured.comparison.verdict.ruling
+        for measured in present
+        if measured.comparison is not None
+    ]
     for worst in ("different", "cannot tell"):
         end_with(next((ruling for ruling in rulings if ruling.value == worst), None))
 

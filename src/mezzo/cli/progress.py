@@ -8,7 +8,15 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+)
 from rich.text import Text
 
 from mezzo.common.sizes import format_size
@@ -59,7 +67,10 @@ class Patience:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._timer.cancel()
         with self._lock:
@@ -73,8 +84,8 @@ class Patience:
             if self._is_over:
                 return
             columns = (
-                SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(_BAR_WIDTH),
-                _Figures(self._started_s),
+                SpinnerColumn(), TextColumn("{task.description}", markup=False),
+                BarColumn(_BAR_WIDTH), _Figures(self._started_s),
             )  # fmt: skip
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._add(self._bar)
@@ -93,7 +104,9 @@ class _Figures(ProgressColumn):
         self._started_s = started_s
 
     def render(self, task: Task) -> Text:
-        return Text(spell_progress(task, time.monotonic() - self._started_s), style="dim", no_wrap=True)
+        return Text(
+            spell_progress(task, time.monotonic() - self._started_s), style="dim", no_wrap=True
+        )
 
 
 def spell_progress(task: Task, elapsed_s: float) -> str:
@@ -103,7 +116,9 @@ def spell_progress(task: Task, elapsed_s: float) -> str:
     done, total = int(task.completed), None if task.total is None else int(task.total)
     if done or total:
         count = format_size(done) if is_bytes else str(done)
-        parts.append(count if total is None else f"{count} of {format_size(total) if is_bytes else total}")
+        parts.append(
+            count if total is None else f"{count} of {format_size(total) if is_bytes else total}"
+        )
     if task.speed:
         parts.append(f"{format_size(round(task.speed))}/s" if is_bytes else _spell_rate(task.speed))
     parts.append(_spell_clock(elapsed_s))

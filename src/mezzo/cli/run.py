@@ -20,7 +20,8 @@ from mezzo.common.telemetry import opt_out_of_telemetry
 REFUSED = 1
 BAD_INPUT = 2
 
-# Base class of usage errors. Typer exports only a subclass; the base's module depends on the version.
+# Base class of usage errors. Typer exports only a subclass; the base's module depends on the
+# version.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
@@ -31,7 +32,9 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="backslashreplace")  # names outside the terminal's encoding are escaped
+            reconfigure(
+                errors="backslashreplace"
+            )  # names outside the terminal's encoding are escaped
     opt_out_of_telemetry()  # early, as a metric or a plug-in may import a library before mezzo does
     command = typer.main.get_command(make_app())
     words = respell(sys.argv[1:] if arguments is None else arguments)
@@ -77,7 +80,9 @@ def _package_of(error: ImportError) -> str | None:
     from mezzo.common.packages import BASE
 
     module = error.name or ""
-    return next((p.name for p in BASE if module == p.module or module.startswith(f"{p.module}.")), None)
+    return next(
+        (p.name for p in BASE if module == p.module or module.startswith(f"{p.module}.")), None
+    )
 
 
 def respell(words: Sequence[str]) -> list[str]:

@@ -15,7 +15,18 @@ from mezzo.formats.format_words import plain_word
 _BAD_INPUT = 2
 # Names of commands and options in other tools. Aliases of a request's options are in its fields.
 _COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "convert": ("quantize", "cast", "fp16", "bf16", "half", "optimize", "run", "export", "amp", "transform"),
+    "convert": (
+        "quantize",
+        "cast",
+        "fp16",
+        "bf16",
+        "half",
+        "optimize",
+        "run",
+        "export",
+        "amp",
+        "transform",
+    ),
     "compare": ("validate", "verify", "check", "evaluate", "eval", "test", "accuracy", "judge"),
     "tune": ("autotune", "search", "optimise", "calibrate-and-convert"),
     "bench": ("benchmark", "time", "perf", "speed", "profile", "measure", "latency", "throughput"),
@@ -27,7 +38,16 @@ _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "--version": ("version",),
 }
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "--data": ("calibration", "calib", "calibration-data", "dataset", "samples", "inputs", "input-data", "feeds"),
+    "--data": (
+        "calibration",
+        "calib",
+        "calibration-data",
+        "dataset",
+        "samples",
+        "inputs",
+        "input-data",
+        "feeds",
+    ),
     "--max-error": ("tolerance", "tol", "rtol", "atol", "threshold", "max-err"),
     "--batch": ("batch-size", "b"),
     "--labels": ("label", "targets", "y"),
@@ -74,7 +94,12 @@ def explain_usage(error: Exception, words: Sequence[str]) -> int:
 
 def check_said_once(parameters: Iterable[_Parameter], words: Sequence[str]) -> None:
     """Raises InputError: a single-valued option has two values; the parser would drop one."""
-    by_option = {word: parameter for parameter in parameters for word in parameter.opts if word.startswith("--")}
+    by_option = {
+        word: parameter
+        for parameter in parameters
+        for word in parameter.opts
+        if word.startswith("--")
+    }
     values: dict[str, str] = {}
     remaining = iter(words)
     for word in remaining:
@@ -97,12 +122,16 @@ def _describe(error: Exception, context: object, words: Sequence[str]) -> str:
     parameter: _Parameter | None = getattr(error, "param", None)
     match type(error).__name__:
         case "NoSuchOption" if command is not None:
-            return _unknown_option(str(getattr(error, "option_name", "")), str(command.name), parameters)
+            return _unknown_option(
+                str(getattr(error, "option_name", "")), str(command.name), parameters
+            )
         case "MissingParameter" if parameter is not None and command is not None:
             return _missing(parameter, str(command.name), parameters)
         case "BadParameter" if parameter is not None and parameter.opts[0].startswith("--"):
             return _bad_value(parameter, str(getattr(error, "message", "")), words)
-        case "BadOptionUsage" if (option := getattr(error, "option_name", None)) and "requires" in _message(error):
+        case "BadOptionUsage" if (
+            option := getattr(error, "option_name", None)
+        ) and "requires" in _message(error):
             return f"{option} is the last word, and lacks its value; write it behind {option}"
     word = _unknown_command(error)
     commands = list(getattr(command, "commands", {}))
@@ -118,14 +147,21 @@ def _describe(error: Exception, context: object, words: Sequence[str]) -> str:
 def _unknown_option(option: str, command: str, parameters: Sequence[_Parameter]) -> str:
     options = [word for parameter in parameters for word in parameter.opts if word.startswith("--")]
     arguments = [_metavar(p) for p in parameters if p.param_type_name == "argument"]
-    fault, plain_name = f"{option!r} is no option of {command!r}", option.lstrip("-").replace("_", "-")
+    fault, plain_name = (
+        f"{option!r} is no option of {command!r}",
+        option.lstrip("-").replace("_", "-"),
+    )
     if plain_name in _RESULT and len(arguments) > 1:
-        return f"{fault}: the result is the second word; write mezzo {command} {' '.join(arguments)}"
+        return (
+            f"{fault}: the result is the second word; write mezzo {command} {' '.join(arguments)}"
+        )
     if plain_name in _SOURCE and arguments:
         return f"{fault}: the model is the first word; write mezzo {command} {' '.join(arguments)}"
     if "--to" in options and plain_word(plain_name) in LOW_DTYPES:
         return f"{fault}; write --to {plain_word(plain_name)}"
-    request_aliases = {spell_option(o.name, about(o).form, o.default): about(o).also for o in fields(Request)}
+    request_aliases = {
+        spell_option(o.name, about(o).form, o.default): about(o).also for o in fields(Request)
+    }
     aliases = {word: (*_OPTIONS.get(word, ()), *request_aliases.get(word, ())) for word in options}
     suggestions = names_meant(plain_name, aliases) or nearest(plain_name, options, 1)
     if not suggestions:
@@ -140,15 +176,27 @@ def _missing(parameter: _Parameter, command: str, parameters: Sequence[_Paramete
     arguments = " ".join(_metavar(p) for p in parameters if p.param_type_name == "argument")
     if name.startswith("--"):
         arguments = f"{arguments} {name} {parameter.metavar or ''}".rstrip()
-    return f"{command!r} lacks {name}: {purpose[:1].lower()}{purpose[1:]}; write mezzo {command} {arguments}"
+    return (
+        f"{command!r} lacks {name}: {purpose[:1].lower()}{purpose[1:]}; write mezzo {command}"
+        f" {arguments}"
+    )
 
 
 def _bad_value(parameter: _Parameter, message: str, words: Sequence[str]) -> str:
     option = parameter.opts[0]
-    value = next((after for word, after in zip(words, (*words[1:], ""), strict=True) if word == option), None)
+    value = next(
+        (after for word, after in zip(words, (*words[1:], ""), strict=True) if word == option), None
+    )
     if value is None:
-        value = next((word.partition("=")[2] for word in words if word.startswith(f"{option}=")), "")
-    kinds = {"integer": "a whole number", "int": "a whole number", "number": "a number", "float": "a number"}
+        value = next(
+            (word.partition("=")[2] for word in words if word.startswith(f"{option}=")), ""
+        )
+    kinds = {
+        "integer": "a whole number",
+        "int": "a whole number",
+        "number": "a number",
+        "float": "a number",
+    }
     kind = next((kinds[word] for word in message.rstrip(".").split() if word in kinds), None)
     return f"{option} is {value!r}; {message.lower() if kind is None else f'give {kind}'}"
 
@@ -169,7 +217,9 @@ def _no_command(word: str, commands: Sequence[str]) -> str:
     aliases = {name: _COMMANDS.get(name, ()) for name in (*commands, "--help", "--version")}
     suggestions = names_meant(word, aliases) or nearest(word, commands, 1)
     choices = f"; choose one of {', '.join(commands)}" if not suggestions else ""
-    return f"{word!r} is no command{aside(ask_for(f'mezzo {name}' for name in suggestions))}{choices}"
+    return (
+        f"{word!r} is no command{aside(ask_for(f'mezzo {name}' for name in suggestions))}{choices}"
+    )
 
 
 def _metavar(parameter: _Parameter) -> str:

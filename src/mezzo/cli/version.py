@@ -14,7 +14,10 @@ def print_versions(is_wanted: bool) -> None:
 
     from mezzo.common.packages import BASE, OPTIONAL, find_installed
 
-    lines = [f"mezzo {__version__}", f"{platform.python_implementation()} {platform.python_version()}"]
+    lines = [
+        f"mezzo {__version__}",
+        f"{platform.python_implementation()} {platform.python_version()}",
+    ]
     for package in BASE:
         lines += [f"{name} {version}" for name, version in find_installed(package.name)] or [
             f"{package.name} is not installed; mezzo doctor says what to do"

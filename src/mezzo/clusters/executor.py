@@ -40,8 +40,8 @@ class RayCrew:
         while not any(worker.is_here for worker in self._hands):
             if time.monotonic() > end:
                 raise InputError(
-                    f"no worker has started within {_GREETING_S:g} s: the cluster has no processor free; ask for fewer "
-                    "workers, or wait until it has"
+                    f"no worker has started within {_GREETING_S:g} s: the cluster has no processor"
+                    " free; ask for fewer workers, or wait until it has"
                 )
             self._step()
 
@@ -93,7 +93,9 @@ class RayCrew:
                 continue
             task = self._queue.next(self._orders.wanted)
             if task is None:
-                task = self._queue.slow([busy.task for busy in self._hands if busy.task is not None])
+                task = self._queue.slow(
+                    [busy.task for busy in self._hands if busy.task is not None]
+                )
                 if task is None:
                     return
                 self._tell(f"{task.name} takes long; it is begun on a second worker")
@@ -107,7 +109,9 @@ class RayCrew:
         if worker.is_preparing:
             ordered = self._orders[task.order]
             # Ray fetches files from its object store on demand, once per machine.
-            worker.under_way = worker.actor.prepare.remote(ordered.order, [*ordered.files], *ordered.files.values())
+            worker.under_way = worker.actor.prepare.remote(
+                ordered.order, [*ordered.files], *ordered.files.values()
+            )
         else:
             worker.under_way = worker.actor.run.remote(task.order, task.item)
 
@@ -116,7 +120,9 @@ class RayCrew:
     def _step(self) -> None:
         """Wait up to `_LOOK_EVERY_S` for replies, and process them."""
         self._hand_out()
-        waited = {worker.under_way: worker for worker in self._hands if worker.under_way is not None}
+        waited = {
+            worker.under_way: worker for worker in self._hands if worker.under_way is not None
+        }
         done, _ = self._ray.wait(list(waited), num_returns=1, timeout=_LOOK_EVERY_S)
         for ref in done:
             worker = waited[ref]
@@ -180,8 +186,11 @@ class RayCrew:
                 task.begun = 0
                 self._queue.waiting.appendleft(task)
         begun = "" if task is None else f", and {task.name} is begun again"
-        self._tell(f"a worker was lost; another takes its place{begun}" if task is None or task.error is None
-                   else f"a worker was lost with {task.name}, as {task.deaths - 1} before it")  # fmt: skip
+        self._tell(
+            f"a worker was lost; another takes its place{begun}"
+            if task is None or task.error is None
+            else f"a worker was lost with {task.name}, as {task.deaths - 1} before it"
+        )
 
     def _refused(self, worker: PooledWorker, cause: Exception) -> None:
         """Fail a task that could not be sent to a worker, or its result back."""
@@ -190,7 +199,8 @@ class RayCrew:
             raise not_starting(cause)
         if not task.is_done:
             task.error = MezzoError(
-                f"{task.name}: did not get to a worker and back: {first_line(cause)}; install the same packages there"
+                f"{task.name}: did not get to a worker and back: {first_line(cause)}; install the"
+                " same packages there"
             )
 
 

@@ -46,13 +46,18 @@ class Jobs:
             source = source_of(model)
             if source is None:
                 if model.store is None:
-                    self._tell(f"{model.name} is no file and cannot be sent: {job.title} stays in this process")
+                    self._tell(
+                        f"{model.name} is no file and cannot be sent: {job.title} stays in this"
+                        " process"
+                    )
                     return None
                 source, files[number] = self._send(model)
             sources.append(source)
         key = next(self._keys)
         order = Order(key=key, job=job, sources=tuple(sources), voice=_voice())
-        self._ordered[key] = Ordered(title=job.title, order=self._ray.put(order), models=models, files=files)
+        self._ordered[key] = Ordered(
+            title=job.title, order=self._ray.put(order), models=models, files=files
+        )
         return key
 
     def drop(self, key: int) -> None:
@@ -64,7 +69,9 @@ class Jobs:
         ordered = self._ordered[key]
         if number not in ordered.files:
             model = ordered.models()[number]
-            self._tell(f"{model.name} is not there for all workers under its path: it is sent as files")
+            self._tell(
+                f"{model.name} is not there for all workers under its path: it is sent as files"
+            )
             ordered.files[number] = self._send(model)[1]
 
     def _send(self, model: Model) -> tuple[TransferredModel, Any]:

@@ -27,7 +27,9 @@ class TransferredModel:
     key: str
     name: str
     path: str | None
-    files: tuple[str, ...]  # the other files (external weights), as paths relative to the model's folder
+    files: tuple[
+        str, ...
+    ]  # the other files (external weights), as paths relative to the model's folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,9 @@ def source_of(model: Model) -> TransferredModel | None:
     if model.path is None or model.store is None:
         return None
     path = Path(os.path.realpath(model.path))
-    files = [os.path.relpath(os.path.realpath(other), path.parent) for other in model.store.companions]
+    files = [
+        os.path.relpath(os.path.realpath(other), path.parent) for other in model.store.companions
+    ]
     if any(name.startswith(os.pardir) or os.path.isabs(name) for name in files):
         return None
     return TransferredModel(_digest(path, files), model.name, os.fspath(path), tuple(files))
@@ -54,7 +58,10 @@ def bundle_of(model: Model) -> tuple[TransferredModel, Bundle]:
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
         first = Path(folder) / f"model{suffix}"
         store_of(model).write(model.original, first, overwrite=False)
-        names = [first.name, *sorted(other.name for other in Path(folder).iterdir() if other != first)]
+        names = [
+            first.name,
+            *sorted(other.name for other in Path(folder).iterdir() if other != first),
+        ]
         key = _digest(first, names[1:])
         files = {name: np.fromfile(Path(folder) / name, np.uint8) for name in names}
     return TransferredModel(key, model.name, None, tuple(names[1:])), Bundle(files)

@@ -68,7 +68,9 @@ def cluster(
 def check_cluster(address: str, workers: int | None) -> None:
     """Raises InputError: the address or number of workers is invalid, or Ray is not installed."""
     name = option("cluster")
-    if address not in (LOCAL, AUTO) and not (address.startswith(REMOTE) and len(address) > len(REMOTE)):
+    if address not in (LOCAL, AUTO) and not (
+        address.startswith(REMOTE) and len(address) > len(REMOTE)
+    ):
         raise InputError(f"{name} is {address!r}; choose one of {LOCAL}, {AUTO}, {REMOTE}HOST:PORT")
     if workers is not None and workers < 1:
         raise InputError(f"{option('workers')} is {workers}; give 1 or more")
@@ -84,15 +86,18 @@ def _connect(ray: Any, address: str, workers: int | None, say: Callable[[str], N
         if address == LOCAL:
             # Little data is sent, and a temporary folder has more room than shared memory.
             context = ray.init(
-                address="local", num_cpus=workers or count_cores(), _plasma_directory=tempfile.gettempdir(), **quiet
+                address="local",
+                num_cpus=workers or count_cores(),
+                _plasma_directory=tempfile.gettempdir(),
+                **quiet,
             )
         else:
             context = ray.init(address=address, **quiet)
     except (ImportError, ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         cause = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"{setting('cluster', address)}: no cluster answers there ({cause}); start one with 'ray start --head', or "
-            f"give {setting('cluster', LOCAL)}"
+            f"{setting('cluster', address)}: no cluster answers there ({cause}); start one with"
+            f" 'ray start --head', or give {setting('cluster', LOCAL)}"
         ) from error
     if getattr(context, "dashboard_url", None):
         say(f"the cluster's dashboard is at http://{context.dashboard_url}")

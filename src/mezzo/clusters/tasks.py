@@ -69,8 +69,8 @@ def raised(fault: tuple[str, str]) -> Exception:
 def poisonous(task: Task) -> MezzoError:
     """The error of a task that killed `MOST_DEATHS` workers."""
     return MezzoError(
-        f"{task.name}: {task.deaths} workers died of it one after the other, and it was not tried again; run without "
-        "a cluster to see why, or give workers more memory"
+        f"{task.name}: {task.deaths} workers died of it one after the other, and it was not tried"
+        " again; run without a cluster to see why, or give workers more memory"
     )
 
 
@@ -125,7 +125,11 @@ class Queue:
         most_s = max(_SLOW_S, _SLOW_TIMES * usual_s)
         now = time.monotonic()
         late = [
-            task for task in running
-            if task.begun == 1 and not task.is_done and not task.is_dropped and now - task.begun_s > most_s
-        ]  # fmt: skip
+            task
+            for task in running
+            if task.begun == 1
+            and not task.is_done
+            and not task.is_dropped
+            and now - task.begun_s > most_s
+        ]
         return min(late, key=lambda task: task.begun_s, default=None)

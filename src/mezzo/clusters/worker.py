@@ -71,7 +71,9 @@ class Worker:
 
     def greet(self) -> Handshake:
         tidy_up()
-        return Handshake(version=VERSION, machine=find_machine(), host=platform.node(), pid=os.getpid())
+        return Handshake(
+            version=VERSION, machine=find_machine(), host=platform.node(), pid=os.getpid()
+        )
 
     def prepare(self, order: Order, numbers: Sequence[int], *sent: Bundle) -> Reply:
         """Prepare a job. `sent`: models as files; `numbers`: their indices in the job."""

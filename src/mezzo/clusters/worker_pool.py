@@ -60,11 +60,15 @@ class WorkerPool:
         """Accept a worker. Raises InputError: it has another version of mezzo."""
         if greeting.version != VERSION:
             raise InputError(
-                f"worker on {greeting.host}: has mezzo {greeting.version}, wanted {VERSION}; install the same there"
+                f"worker on {greeting.host}: has mezzo {greeting.version}, wanted {VERSION};"
+                " install the same there"
             )
         if greeting.machine != find_machine() and greeting.host not in self._strange:
             self._strange.add(greeting.host)
-            self._tell(f"{greeting.host} has another processor than this machine: last bits of its numbers may differ")
+            self._tell(
+                f"{greeting.host} has another processor than this machine: last bits of its numbers"
+                " may differ"
+            )
         hand.is_here, hand.pid, hand.under_way, self._stillborn = True, greeting.pid, None, 0
 
     def replace(self, hand: PooledWorker, cause: Exception) -> None:
@@ -88,7 +92,9 @@ class WorkerPool:
 
 def not_starting(cause: Exception) -> MezzoError:
     """The error for workers that do not start."""
-    return MezzoError(f"workers do not start: {first_line(cause)}; look into Ray's logs, or leave it out")
+    return MezzoError(
+        f"workers do not start: {first_line(cause)}; look into Ray's logs, or leave it out"
+    )
 
 
 def first_line(error: Exception) -> str:

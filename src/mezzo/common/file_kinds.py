@@ -48,7 +48,10 @@ _BY_CONTENT: tuple[FileKind, ...] = (
     ),
     FileKind(
         what="a model of Keras in HDF5",
-        remedy="load it in Keras and export it: keras.models.load_model('{path}').export('model.onnx', format='onnx')",
+        remedy=(
+            "load it in Keras and export it: keras.models.load_model('{path}').export('model.onnx',"
+            " format='onnx')"
+        ),
         begins=((0, b"\x89HDF\r\n\x1a\n"),),
         endings=(".h5", ".hdf5", ".hdf"),
     ),
@@ -92,8 +95,13 @@ _BY_CONTENT: tuple[FileKind, ...] = (
         what="a packed file",
         remedy=_UNPACK,
         begins=(
-            (0, b"\x1f\x8b"), (0, b"BZh"), (0, b"\xfd7zXZ\0"), (0, b"\x28\xb5\x2f\xfd"), (0, b"7z\xbc\xaf\x27\x1c"),
-            (0, b"Rar!"), (_TAR_AT, _TAR),
+            (0, b"\x1f\x8b"),
+            (0, b"BZh"),
+            (0, b"\xfd7zXZ\0"),
+            (0, b"\x28\xb5\x2f\xfd"),
+            (0, b"7z\xbc\xaf\x27\x1c"),
+            (0, b"Rar!"),
+            (_TAR_AT, _TAR),
         ),
         endings=(".tar.gz", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar"),
     ),
@@ -103,14 +111,18 @@ _BY_CONTENT: tuple[FileKind, ...] = (
         begins=((0, b"\x89PNG"), (0, b"\xff\xd8\xff"), (0, b"GIF8"), (8, b"WEBP")),
         endings=(".png", ".jpg", ".jpeg", ".gif", ".webp"),
     ),
-    FileKind(what="a PDF document", remedy="name the model", begins=((0, b"%PDF"),), endings=(".pdf",)),
-    FileKind(what="a database of SQLite", remedy="name the model", begins=((0, b"SQLite format 3\0"),)),
+    FileKind(
+        what="a PDF document", remedy="name the model", begins=((0, b"%PDF"),), endings=(".pdf",)
+    ),
+    FileKind(
+        what="a database of SQLite", remedy="name the model", begins=((0, b"SQLite format 3\0"),)
+    ),
     FileKind(
         what="a program",
         remedy="name the model",
         begins=((0, b"\x7fELF"), (0, b"MZ\x90\0"), (0, b"\xcf\xfa\xed\xfe"), (0, b"#!")),
     ),
-)  # fmt: skip
+)
 _BY_ENDING: tuple[FileKind, ...] = (
     FileKind(
         what="the external data of a model, weights without a graph",
@@ -124,13 +136,18 @@ _BY_ENDING: tuple[FileKind, ...] = (
     ),
     FileKind(
         what="a SavedModel of TensorFlow",
-        remedy="convert its folder: python -m tf2onnx.convert --saved-model {folder} --output model.onnx",
+        remedy=(
+            "convert its folder: python -m tf2onnx.convert --saved-model {folder} --output"
+            " model.onnx"
+        ),
         endings=("saved_model.pb",),
     ),
     FileKind(
         what="a frozen graph of TensorFlow",
-        remedy="convert it: python -m tf2onnx.convert --graphdef {path} --inputs IN:0 --outputs OUT:0 "
-        "--output model.onnx",
+        remedy=(
+            "convert it: python -m tf2onnx.convert --graphdef {path} --inputs IN:0 --outputs OUT:0 "
+            "--output model.onnx"
+        ),
         endings=(".pb", ".pbtxt"),
     ),
     FileKind(
@@ -139,18 +156,26 @@ _BY_ENDING: tuple[FileKind, ...] = (
         endings=(".pdmodel", ".pdiparams", ".pdparams"),
     ),
     FileKind(
-        what="a model of Caffe", remedy="name an ONNX export of it", endings=(".caffemodel", ".prototxt")
+        what="a model of Caffe",
+        remedy="name an ONNX export of it",
+        endings=(".caffemodel", ".prototxt"),
     ),
     FileKind(
-        what="a model of ncnn or MNN", remedy="name the .onnx file that it was made from", endings=(".param", ".mnn")
+        what="a model of ncnn or MNN",
+        remedy="name the .onnx file that it was made from",
+        endings=(".param", ".mnn"),
     ),
-    FileKind(what="a file of weights of Flax", remedy="export the model with jax2onnx", endings=(".msgpack",)),
+    FileKind(
+        what="a file of weights of Flax",
+        remedy="export the model with jax2onnx",
+        endings=(".msgpack",),
+    ),
     FileKind(
         what="a file of weights without a graph, of OpenVINO or PyTorch",
         remedy="name the .onnx file that they were made from; in PyTorch, " + _TORCH,
         endings=(".bin", ".weights"),
     ),
-)  # fmt: skip
+)
 _TORCH_CHECKPOINT = FileKind(
     what="a checkpoint of PyTorch",
     remedy="load it in the model's own code and export that: " + _TORCH,
@@ -158,40 +183,58 @@ _TORCH_CHECKPOINT = FileKind(
 )
 _TORCHSCRIPT = FileKind(
     what="a TorchScript program of PyTorch",
-    remedy="export the module that it was made from, or torch.onnx.export(torch.jit.load('{path}'), inputs, "
-    "'model.onnx', dynamo=False)",
+    remedy=(
+        "export the module that it was made from, or torch.onnx.export(torch.jit.load('{path}'),"
+        " inputs, 'model.onnx', dynamo=False)"
+    ),
 )
 _EXPORTED = FileKind(
     what="an exported program of PyTorch",
-    remedy="torch.onnx.export(torch.export.load('{path}').module(), inputs, 'model.onnx', dynamo=True)",
+    remedy=(
+        "torch.onnx.export(torch.export.load('{path}').module(), inputs, 'model.onnx', dynamo=True)"
+    ),
 )
 _KERAS = FileKind(
     what="a model of Keras",
-    remedy="load it in Keras and export it: keras.models.load_model('{path}').export('model.onnx', format='onnx')",
+    remedy=(
+        "load it in Keras and export it: keras.models.load_model('{path}').export('model.onnx',"
+        " format='onnx')"
+    ),
     endings=(".keras",),
 )
 _SAFETENSORS = FileKind(
     what="a file of weights in safetensors, without a graph",
-    remedy=f"export the model that they are of: {EXPORT_FROM_HUB.format(path='{folder}')}, or in its own code {_TORCH}",
+    remedy=(
+        f"export the model that they are of: {EXPORT_FROM_HUB.format(path='{folder}')}, or in its"
+        f" own code {_TORCH}"
+    ),
     endings=(".safetensors",),
 )
 _PICKLE = FileKind(
     what="a pickle of Python, which mezzo never loads",
-    remedy="export the model in it, from the code that wrote it: scikit-learn's with skl2onnx, PyTorch's with "
-    "torch.onnx.export",
+    remedy=(
+        "export the model in it, from the code that wrote it: scikit-learn's with skl2onnx,"
+        " PyTorch's with torch.onnx.export"
+    ),
     endings=(".pkl", ".pickle", ".joblib"),
 )
-_SERVED = FileKind(what="an archive of TorchServe", remedy="export the model that it was packed from: " + _TORCH)
+_SERVED = FileKind(
+    what="an archive of TorchServe", remedy="export the model that it was packed from: " + _TORCH
+)
 _ARRAYS = FileKind(
-    what="an .npz file, arrays of numpy", remedy="name the model first; data is {data}", endings=(".npz",)
+    what="an .npz file, arrays of numpy",
+    remedy="name the model first; data is {data}",
+    endings=(".npz",),
 )
 ZIP_ARCHIVE = FileKind(what="a zip archive", remedy=_UNPACK, endings=(".zip",))
 _IR = FileKind(
-    what="a model of OpenVINO, its graph", remedy="name the .onnx file that it was made from; {openvino} converts for "
-    "OpenVINO",
+    what="a model of OpenVINO, its graph",
+    remedy="name the .onnx file that it was made from; {openvino} converts for " "OpenVINO",
 )  # fmt: skip
 _PAGE = FileKind(
-    what="a web page, as a download that needs a login leaves", remedy="download the file again", endings=(".html",)
+    what="a web page, as a download that needs a login leaves",
+    remedy="download the file again",
+    endings=(".html",),
 )
 _PLAN = FileKind(what="a plan of mezzo", remedy="name its model, and the plan with {plan}")
 _JSON = FileKind(what="a JSON text", remedy="name the model", endings=(".json",))
@@ -200,10 +243,12 @@ _TEXT = FileKind(
     remedy="name the model",
     endings=(".txt", ".md", ".py", ".toml", ".yaml", ".yml", ".csv", ".ipynb"),
 )
-_ZEROS = FileKind(what="nothing but zeros, as a broken download leaves", remedy="get the file again")
+_ZEROS = FileKind(
+    what="nothing but zeros, as a broken download leaves", remedy="get the file again"
+)
 _ALL: tuple[FileKind, ...] = (
-    *_BY_CONTENT, _TORCH_CHECKPOINT, _KERAS, _SAFETENSORS, _PICKLE, _ARRAYS, ZIP_ARCHIVE, _PAGE, _JSON, _TEXT,
-    *_BY_ENDING,
+    *_BY_CONTENT, _TORCH_CHECKPOINT, _KERAS, _SAFETENSORS, _PICKLE, _ARRAYS, ZIP_ARCHIVE, _PAGE,
+    _JSON, _TEXT, *_BY_ENDING,
 )  # fmt: skip
 
 
@@ -250,8 +295,19 @@ def _by_members(file: io.FileIO) -> FileKind:
     """The type of a zip archive, from its member names. Nothing is unpacked."""
     try:
         file.seek(0)
-        names = [member.filename for member in zipfile.ZipFile(_Bounded(file)).infolist()[:_MOST_NAMES]]
-    except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, EOFError, IndexError, OverflowError, struct.error):
+        names = [
+            member.filename for member in zipfile.ZipFile(_Bounded(file)).infolist()[:_MOST_NAMES]
+        ]
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        ValueError,
+        RuntimeError,
+        EOFError,
+        IndexError,
+        OverflowError,
+        struct.error,
+    ):
         return ZIP_ARCHIVE
     inside = {name.partition("/")[2] for name in names}
     rules: tuple[tuple[Callable[[], bool], FileKind], ...] = (
@@ -289,7 +345,9 @@ class _Bounded(io.BytesIO):
 
 def _is_safetensors(head: bytes, size_bytes: int) -> bool:
     length = int.from_bytes(head[:8], "little")
-    return 2 <= length <= min(size_bytes, _LONGEST_HEADER) and head[8:9] == b"{" and b'"' in head[9:64]
+    return (
+        2 <= length <= min(size_bytes, _LONGEST_HEADER) and head[8:9] == b"{" and b'"' in head[9:64]
+    )
 
 
 def _by_text(head: bytes, name: str) -> FileKind | None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 # Instruction sets to detect, in Linux's spelling: x86, then Arm.
 _FEATURES = (
-    "avx2", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "avx_vnni", "avx512_vnni", "amx_int8", "amx_bf16",
-    "amx_fp16", "asimdhp", "bf16", "i8mm", "sve",
+    "avx2", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "avx_vnni", "avx512_vnni", "amx_int8",
+    "amx_bf16", "amx_fp16", "asimdhp", "bf16", "i8mm", "sve",
 )  # fmt: skip
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
@@ -57,7 +57,10 @@ def find_machine(cpuinfo: Path = _CPUINFO) -> Machine:
         return Machine(architecture, None)
     fields = (line.partition(":") for line in text.splitlines())
     flags = {
-        flag for name, _, flags in fields if name.strip().lower() in ("flags", "features") for flag in flags.split()
+        flag
+        for name, _, flags in fields
+        if name.strip().lower() in ("flags", "features")
+        for flag in flags.split()
     }
     return Machine(architecture, tuple(feature for feature in _FEATURES if feature in flags))
 
@@ -82,27 +85,40 @@ def find_memory(
     The limits of all control groups of the process apply, so a container's limit counts.
     """
     try:
-        rows = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines() if ":" in line)
+        rows = dict(
+            line.split(":", 1)
+            for line in meminfo.read_text(encoding="utf-8").splitlines()
+            if ":" in line
+        )
         total, free = (int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     except (OSError, KeyError, ValueError, IndexError):
         return None
     for group, (limit, usage, stat, idle) in _find_groups(groups, membership):
         try:
-            most, used = (int((group / name).read_text(encoding="ascii")) for name in (limit, usage))
+            most, used = (
+                int((group / name).read_text(encoding="ascii")) for name in (limit, usage)
+            )
         except (OSError, ValueError):
             continue
-        total, free = min(total, most), max(0, min(free, most - used + _idle_bytes(group / stat, idle)))
+        total, free = (
+            min(total, most),
+            max(0, min(free, most - used + _idle_bytes(group / stat, idle))),
+        )
     return total, free
 
 
-def _find_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, tuple[str, str, str, str]]]:
+def _find_groups(
+    groups: Path, membership: Path
+) -> Iterator[tuple[Path, tuple[str, str, str, str]]]:
     """Folders of the process's control groups, outermost first, with their file names."""
     try:
         rows = [line.split(":", 2) for line in membership.read_text(encoding="utf-8").splitlines()]
     except OSError:
         rows = []
     places = {row[1]: row[2] for row in rows if len(row) == 3}
-    for version, (name, root) in zip(_GROUP_FILES, (("", groups), ("memory", groups / "memory")), strict=True):
+    for version, (name, root) in zip(
+        _GROUP_FILES, (("", groups), ("memory", groups / "memory")), strict=True
+    ):
         parts = [part for part in places.get(name, "").split("/") if part not in ("", "..")]
         for count in range(len(parts) + 1):
             yield root.joinpath(*parts[:count]), version
@@ -110,7 +126,11 @@ def _find_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, tuple[s
 
 def _idle_bytes(stat: Path, name: str) -> int:
     try:
-        rows = dict(line.split(" ", 1) for line in stat.read_text(encoding="ascii").splitlines() if " " in line)
+        rows = dict(
+            line.split(" ", 1)
+            for line in stat.read_text(encoding="ascii").splitlines()
+            if " " in line
+        )
         return int(rows[name])
     except (OSError, KeyError, ValueError):
         return 0
@@ -156,10 +176,17 @@ def data_bounded(most_bytes: int, status: Path = _STATUS) -> Iterator[None]:
 def _status_bytes(status: Path) -> dict[str, int]:
     """Memory fields of /proc/self/status in bytes; empty if it cannot be read."""
     try:
-        rows = [line.split() for line in status.read_text(encoding="ascii", errors="replace").splitlines()]
+        rows = [
+            line.split()
+            for line in status.read_text(encoding="ascii", errors="replace").splitlines()
+        ]
     except OSError:
         return {}
-    return {row[0][:-1]: int(row[1]) * 1024 for row in rows if len(row) == 3 and row[2] == "kB" and row[1].isdigit()}
+    return {
+        row[0][:-1]: int(row[1]) * 1024
+        for row in rows
+        if len(row) == 3 and row[2] == "kB" and row[1].isdigit()
+    }
 
 
 def find_temporary_folder(mounts: Path = _MOUNTS) -> str:
@@ -178,10 +205,15 @@ def _is_in_memory(folder: str, mounts: Path) -> bool:
     shows.
     """
     try:
-        rows = [line.split() for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()]
+        rows = [
+            line.split()
+            for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+        ]
     except OSError:
         return False
-    kinds = {row[1]: row[2] for row in rows if len(row) > 2}  # the last mount at a path hides earlier ones
+    kinds = {
+        row[1]: row[2] for row in rows if len(row) > 2
+    }  # the last mount at a path hides earlier ones
     place = os.path.realpath(folder)
     while place not in kinds and place != os.path.dirname(place):
         place = os.path.dirname(place)
@@ -195,7 +227,9 @@ def find_gpus() -> tuple[str, ...]:
         return ()
     query = [tool, "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)
+        done = subprocess.run(
+            query, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(line.strip() for line in done.stdout.splitlines() if line.strip())

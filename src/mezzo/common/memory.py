@@ -49,7 +49,9 @@ class MemoryLimit:
         """Bytes available for a model beyond this process's current use; None if unlimited."""
         if self.bound_bytes is None:
             return None
-        private_bytes = 0  # a default limit is of available memory, which excludes this process's own
+        private_bytes = (
+            0  # a default limit is of available memory, which excludes this process's own
+        )
         if self.is_asked:
             give_back_memory()
             private_bytes = find_private_bytes() or 0
@@ -65,7 +67,10 @@ class MemoryLimit:
         self.segments = max(self.segments, segments)
         if segments >= 2 * self._told:
             self._told = segments
-            self.tell(f"runs in segments to fit in memory: {segments} segments, {format_size(most_bytes)} at most")
+            self.tell(
+                f"runs in segments to fit in memory: {segments} segments, {format_size(most_bytes)}"
+                " at most"
+            )
         self.most_bytes = max(self.most_bytes, most_bytes)
 
     def refusal(self, what: str, remedy: str = "") -> "NoRoom":
@@ -88,7 +93,9 @@ def memory_at_hand() -> MemoryLimit:
 
 
 @contextmanager
-def memory(size: str | int | None = None, *, tell: Callable[[str], None] | None = None) -> Iterator[MemoryLimit]:
+def memory(
+    size: str | int | None = None, *, tell: Callable[[str], None] | None = None
+) -> Iterator[MemoryLimit]:
     """Limit the memory of running models inside this context; outputs are unchanged.
 
     A model that does not fit runs in segments: all batches pass through one segment before the next
@@ -106,7 +113,11 @@ def memory(size: str | int | None = None, *, tell: Callable[[str], None] | None 
     Raises:
         InputError: the size is invalid, this process exceeds it, or something inside does not fit.
     """
-    limit = _most_of_what_is_free() if size is None else MemoryLimit(bound_bytes=_read(size), is_asked=True)
+    limit = (
+        _most_of_what_is_free()
+        if size is None
+        else MemoryLimit(bound_bytes=_read(size), is_asked=True)
+    )
     limit.tell = tell or limit.tell
     token = _bound.set(limit)
     try:
@@ -115,7 +126,9 @@ def memory(size: str | int | None = None, *, tell: Callable[[str], None] | None 
             return
         private = find_private_bytes() or 0
         if private > limit.bound_bytes:
-            raise limit.refusal(f"this process alone, which holds {format_size(private)} by now,", " than that")
+            raise limit.refusal(
+                f"this process alone, which holds {format_size(private)} by now,", " than that"
+            )
         with data_bounded(limit.bound_bytes):
             try:
                 yield limit
@@ -132,13 +145,18 @@ def memory(size: str | int | None = None, *, tell: Callable[[str], None] | None 
 def _read(size: str | int) -> int:
     size_bytes = read_size(str(size))
     if size_bytes is None:
-        raise InputError(f"{option('memory')} is {size!r}, which is no size; give one such as 6GB or 512MiB")
+        raise InputError(
+            f"{option('memory')} is {size!r}, which is no size; give one such as 6GB or 512MiB"
+        )
     return size_bytes
 
 
 def _most_of_what_is_free() -> MemoryLimit:
     total_and_free = find_memory()
-    return MemoryLimit(bound_bytes=None if total_and_free is None else int(total_and_free[1] * _SHARE), is_asked=False)
+    return MemoryLimit(
+        bound_bytes=None if total_and_free is None else int(total_and_free[1] * _SHARE),
+        is_asked=False,
+    )
 
 
 def _causes_of(error: BaseException | None) -> Iterator[BaseException]:

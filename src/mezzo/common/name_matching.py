@@ -78,7 +78,9 @@ def unknown(what: str, word: object, names: Collection[str], more: str = "") -> 
     what it accepts in addition to names.
     """
     question = did_you_mean(word, names, 1) if isinstance(word, str) else ""
-    listed = f"choose one of {', '.join(names)}" if len(names) <= _LISTED else "choose one that there is"
+    listed = (
+        f"choose one of {', '.join(names)}" if len(names) <= _LISTED else "choose one that there is"
+    )
     return InputError(f"{what} {word!r} is unknown{aside(question)}; {listed}{more}")
 
 
@@ -92,7 +94,9 @@ def settle(what: str, word: str, aliases: Mapping[str, Collection[str]], more: s
         by_alias = {other: name for name, others in aliases.items() for other in (*others, name)}
         likeliest = [by_alias[other] for other in nearest(word, by_alias, 1)]
         question = aside(ask_for(likeliest))
-        raise InputError(f"{what} {word!r} is unknown{question}; choose one of {', '.join(aliases)}{more}")
+        raise InputError(
+            f"{what} {word!r} is unknown{question}; choose one of {', '.join(aliases)}{more}"
+        )
     if len(meant) > 1:
         raise InputError(f"{what} {word!r} may be {join_with_or(map(repr, meant))}; write which")
     return meant[0]

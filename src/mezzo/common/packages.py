@@ -29,8 +29,8 @@ class Package:
 
 
 _ONNXRUNTIME_VARIANTS = (
-    "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn", "onnxruntime-rocm",
-    "onnxruntime-migraphx",
+    "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn",
+    "onnxruntime-rocm", "onnxruntime-migraphx",
 )  # fmt: skip
 # Required packages.
 BASE: tuple[Package, ...] = (
@@ -38,7 +38,10 @@ BASE: tuple[Package, ...] = (
     Package(name="ml_dtypes", module="ml_dtypes", purpose="BF16 and FP8 numbers", needs=("numpy",)),
     Package(name="protobuf", module="google.protobuf", purpose="the encoding of models"),
     Package(
-        name="onnx", module="onnx", purpose="reads, checks and writes models", needs=("numpy", "ml_dtypes", "protobuf")
+        name="onnx",
+        module="onnx",
+        purpose="reads, checks and writes models",
+        needs=("numpy", "ml_dtypes", "protobuf"),
     ),
     Package(
         name="onnxruntime",
@@ -128,7 +131,10 @@ def find_requirement(name: str) -> str | None:
         requirement, _, marker = (part.strip() for part in line.partition(";"))
         if extra is not None and _normal(extra) not in _normal(marker).replace("'", '"').split('"'):
             continue
-        end = next((place for place, sign in enumerate(requirement) if sign in "<>=!~[ ("), len(requirement))
+        end = next(
+            (place for place, sign in enumerate(requirement) if sign in "<>=!~[ ("),
+            len(requirement),
+        )
         if _normal(requirement[:end]) == normal_name:
             return requirement
     return None
@@ -138,12 +144,18 @@ def is_within(version: str, requirement: str) -> bool:
     """Whether a version satisfies the `>=` and `<` bounds of a requirement; other operators are
     ignored.
     """
-    start = next((place for place, sign in enumerate(requirement) if sign in "<>=!~"), len(requirement))
+    start = next(
+        (place for place, sign in enumerate(requirement) if sign in "<>=!~"), len(requirement)
+    )
     for bound in requirement[start:].split(","):
         text = bound.strip()
         if text.startswith(">=") and _numbers(version) < _numbers(text[2:]):
             return False
-        if text.startswith("<") and not text.startswith("<=") and _numbers(version) >= _numbers(text[1:]):
+        if (
+            text.startswith("<")
+            and not text.startswith("<=")
+            and _numbers(version) >= _numbers(text[1:])
+        ):
             return False
     return True
 
@@ -176,7 +188,9 @@ def _numbers(version: str) -> tuple[int, ...]:
     """The release part of a version as numbers, without trailing zeros: "1.20.0rc1" is (1, 20)."""
     numbers = []
     for part in version.strip().partition("+")[0].split("."):
-        digits = part[: next((place for place, sign in enumerate(part) if not sign.isdigit()), len(part))]
+        digits = part[
+            : next((place for place, sign in enumerate(part) if not sign.isdigit()), len(part))
+        ]
         if not digits:
             break
         numbers.append(int(digits))

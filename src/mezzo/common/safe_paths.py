@@ -55,10 +55,14 @@ def check_destination(path: str | os.PathLike[str], what: str = "") -> None:
     if _is_of_the_system(os.path.realpath(folder)):
         raise InputError(f"{begin}: {_quote(folder)} holds devices; name a file in another folder")
     if not os.access(folder, os.W_OK):
-        raise InputError(f"{begin}: {_quote(folder)} may not be written to; name a file in another folder")
+        raise InputError(
+            f"{begin}: {_quote(folder)} may not be written to; name a file in another folder"
+        )
 
 
-def check_destinations(wanted: Mapping[str, str | os.PathLike[str] | None], models: Iterable[Path] = ()) -> None:
+def check_destinations(
+    wanted: Mapping[str, str | os.PathLike[str] | None], models: Iterable[Path] = ()
+) -> None:
     """Check a command's output files, by purpose, before it starts: each is writable, and no two
     outputs or models are the same file.
 
@@ -71,7 +75,10 @@ def check_destinations(wanted: Mapping[str, str | os.PathLike[str] | None], mode
         check_destination(path, what)
         identity = _identity(Path(path))
         if identity in labels:
-            raise InputError(f"{what} {_quote(path)} is {labels[identity]} of this command; give it a name of its own")
+            raise InputError(
+                f"{what} {_quote(path)} is {labels[identity]} of this command; give it a name of"
+                " its own"
+            )
         labels[identity] = f"the {what}"
 
 
@@ -102,7 +109,8 @@ def write_file(path: str | os.PathLike[str], data: bytes, what: str = "") -> Non
             staged.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot write {what + ' ' if what else ''}{_quote(path)}: {_say(error)}; nothing was written"
+            f"cannot write {what + ' ' if what else ''}{_quote(path)}: {_say(error)}; nothing was"
+            " written"
         ) from error
 
 
@@ -117,14 +125,21 @@ def replace_file(staged: Path, destination: Path) -> None:
     os.replace(staged, destination)
 
 
-def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> tuple[io.FileIO, os.stat_result]:
+def open_regular(
+    path: str | os.PathLike[str], *, follow: bool = True
+) -> tuple[io.FileIO, os.stat_result]:
     """Open a regular file for reading. O_NONBLOCK keeps a FIFO from blocking the open.
 
     Raises:
         InputError: it is not a regular file.
         OSError: it cannot be opened.
     """
-    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    flags = (
+        os.O_RDONLY
+        | getattr(os, "O_CLOEXEC", 0)
+        | getattr(os, "O_NONBLOCK", 0)
+        | getattr(os, "O_BINARY", 0)
+    )
     if not follow:
         flags |= getattr(os, "O_NOFOLLOW", 0)
     if follow:  # checked before opening, which has side effects on some devices
@@ -148,7 +163,9 @@ def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
         if status.st_size > most_bytes:
             return None
         data = bytearray()
-        while len(data) <= most_bytes and (piece := file.read(_AT_ONCE_BYTES)):  # it may grow while it is read
+        while len(data) <= most_bytes and (
+            piece := file.read(_AT_ONCE_BYTES)
+        ):  # it may grow while it is read
             data += piece
     return None if len(data) > most_bytes else bytes(data)
 

@@ -28,7 +28,13 @@ class Staging:
         path = stage_beside(destination)
         # Recorded before it is created, so that an interrupt in between cannot leave it behind.
         self._staged.append((path, destination))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        flags = (
+            os.O_WRONLY
+            | os.O_CREAT
+            | os.O_EXCL
+            | getattr(os, "O_CLOEXEC", 0)
+            | getattr(os, "O_BINARY", 0)
+        )
         return os.fdopen(os.open(path, flags, 0o666), "wb", buffering=_BUFFER_BYTES)
 
     def commit(self) -> None:
@@ -64,7 +70,10 @@ class Staging:
         self._staged.clear()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         for path, _ in self._staged:
             path.unlink(missing_ok=True)

@@ -27,12 +27,18 @@ def advise_missing(path: str | os.PathLike[str]) -> str:
     where = os.fspath(path)
     address = _ADDRESS.match(where)
     if address is not None:
-        return f"; it is a web address: download {address['file'] or 'the model'!r} first and name the file"
+        return (
+            f"; it is a web address: download {address['file'] or 'the model'!r} first and name the"
+            " file"
+        )
     folder, _, name = where.rpartition("/")
-    question = did_you_mean(name, [n for n in _names_in(folder or ".") if n.lower().endswith(_MODEL)], 1)
+    question = did_you_mean(
+        name, [n for n in _names_in(folder or ".") if n.lower().endswith(_MODEL)], 1
+    )
     if not question and _HUB_NAME.fullmatch(where):
         return (
-            f"; name an ONNX model file, or export a model of Hugging Face's hub: {EXPORT_FROM_HUB.format(path=where)}"
+            "; name an ONNX model file, or export a model of Hugging Face's hub:"
+            f" {EXPORT_FROM_HUB.format(path=where)}"
         )
     return f"{aside(question)}; name an ONNX model file"
 
@@ -57,15 +63,21 @@ def _folder_without_models(where: str, names: Iterable[str]) -> str:
         return f"a SavedModel of TensorFlow, not an ONNX model; convert it: {convert}"
     if where.rstrip("/").lower().endswith(".mlpackage"):
         return "a model of Core ML, not an ONNX model; name the model that it was made from"
-    weights = sorted(name for name in entries if name.endswith((".safetensors", ".bin", ".gguf", ".pt", ".pth")))
+    weights = sorted(
+        name for name in entries if name.endswith((".safetensors", ".bin", ".gguf", ".pt", ".pth"))
+    )
     if "config.json" in entries and weights:
         export = EXPORT_FROM_HUB.format(path=where)
         return f"a model of Hugging Face without ONNX files ({weights[0]}); export it: {export}"
     below = (os.path.join(where, name) for name in sorted(entries))
-    inside = next((f for f in below if any(name.lower().endswith(_MODEL) for name in _names_in(f))), None)
+    inside = next(
+        (f for f in below if any(name.lower().endswith(_MODEL) for name in _names_in(f))), None
+    )
     if inside is not None:
         return f"a folder without an .onnx file; there is one in {inside!r}: name that"
-    kind = next((kind for name in weights if (kind := kind_by_name(name.lower())) is not None), None)
+    kind = next(
+        (kind for name in weights if (kind := kind_by_name(name.lower())) is not None), None
+    )
     if kind is not None:
         remedy = _spell(kind.remedy, os.path.join(where, weights[0]))
         return f"a folder without an .onnx file; {weights[0]} is {kind.what}: {remedy}"

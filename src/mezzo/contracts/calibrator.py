@@ -144,4 +144,6 @@ class Calibrator(ABC):
         """A calibrator with a setting, parsed from text. Raises InputError: it takes none, or not
         this.
         """
-        raise InputError(f"calibrator {self.name!r} takes no setting, and {text!r} was given; write {self.name}")
+        raise InputError(
+            f"calibrator {self.name!r} takes no setting, and {text!r} was given; write {self.name}"
+        )

@@ -109,7 +109,10 @@ def makes_low(split: Split, is_low: Sequence[bool], value: int) -> bool:
     """
     graph = split.graph
     producer = graph.nodes[graph.values[value].producer]
-    if value not in producer.outputs or producer.signature.outputs[producer.outputs.index(value)] is not Role.GROUP:
+    if (
+        value not in producer.outputs
+        or producer.signature.outputs[producer.outputs.index(value)] is not Role.GROUP
+    ):
         return bool(split.holds_low[value])
     return is_low[producer.id] and producer.id not in split.hands_on_high
 
@@ -139,7 +142,8 @@ def _disagreeing(split: Split, is_low: Sequence[bool]) -> set[int]:
         carries_high = node.kind is Kind.TIE and any(
             value is not None
             and graph.values[value].producer > node.id
-            and graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE  # a weight is available in each dtype
+            and graph.nodes[graph.values[value].producer].kind
+            is not Kind.SOURCE  # a weight is available in each dtype
             and not makes_low(split, is_low, value)
             for value in node.inputs
         )

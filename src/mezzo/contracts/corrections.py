@@ -41,13 +41,16 @@ def read_steps(text: str) -> tuple[str, ...]:
         return ()
     if {*words} - {*STEPS} or len({*words}) < len(words):
         raise InputError(
-            f"{option('correct')} is {text!r}; write {AUTO} or {NONE} alone, or some of {', '.join(STEPS)} with "
-            "commas, each once"
+            f"{option('correct')} is {text!r}; write {AUTO} or {NONE} alone, or some of"
+            f" {', '.join(STEPS)} with commas, each once"
         )
     return tuple(step for step in STEPS if step in words)
 
 
 def settle_words(text: str, choices: Sequence[str]) -> str:
     """Normalize comma-separated words; unknown ones are rejected when the option is read."""
-    matches = [(word.strip(), names_meant(word.strip(), dict.fromkeys(choices, ()))) for word in text.split(",")]
+    matches = [
+        (word.strip(), names_meant(word.strip(), dict.fromkeys(choices, ())))
+        for word in text.split(",")
+    ]
     return ",".join(names[0] if names else word for word, names in matches)

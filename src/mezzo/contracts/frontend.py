@@ -62,7 +62,9 @@ class Frontend(ABC):
         """Whether a source that is no path is a model of this kind; without imports."""
 
     @abstractmethod
-    def open(self, source: Any, *, trust_external_paths: bool, progress: Progress | None) -> "Model":
+    def open(
+        self, source: Any, *, trust_external_paths: bool, progress: Progress | None
+    ) -> "Model":
         """Open a path or a source that it says it opens.
 
         Raises:
@@ -185,22 +187,30 @@ class Model(Protocol):
         structure is invalid.
         """
 
-    def next_version(self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
+    def next_version(
+        self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None
+    ) -> int | None:
         """The smallest higher opset, up to `limit`, that allows some of the given nodes to run in
         the given dtypes; None if none does.
         """
 
-    def obstacle(self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
+    def obstacle(
+        self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None
+    ) -> str | None:
         """Why the opset cannot be raised to allow more of the given nodes in the given dtypes: the
         node, the cause and a remedy. None if no opset would help, or nothing prevents it.
         """
 
-    def least_version(self, reading: Reading, first: Reading, nodes: Mapping[DType, Sequence[int]]) -> int:
+    def least_version(
+        self, reading: Reading, first: Reading, nodes: Mapping[DType, Sequence[int]]
+    ) -> int:
         """The smallest opset, from the model's own to that of `reading`, that allows `nodes` to run
         as planned. `first`: the model's own reading; dtypes legal there need no step.
         """
 
-    def weights(self, reading: Reading, values: Sequence[int]) -> "Iterator[tuple[int, npt.NDArray[np.float32]]]":
+    def weights(
+        self, reading: Reading, values: Sequence[int]
+    ) -> "Iterator[tuple[int, npt.NDArray[np.float32]]]":
         """The elements of constants as FP32 arrays in their shapes, subgraphs included: lazily, in
         the order of `values`. Values that are no float constants are left out. The reading must be
         unspent.
@@ -215,7 +225,11 @@ class Model(Protocol):
         """
 
     def fused(
-        self, reading: Reading, apart: Sequence[int], copied: float = 1.0, respellings: "Sequence[Respelling]" = ()
+        self,
+        reading: Reading,
+        apart: Sequence[int],
+        copied: float = 1.0,
+        respellings: "Sequence[Respelling]" = (),
     ) -> "Model":
         """The model in normal form: constant folding, removal of no-ops and dead code, fusion of
         operators into their producers where nothing else uses the value between, and rewrites that
@@ -243,7 +257,9 @@ class Model(Protocol):
     def applied(self, reading: Reading) -> Applied:
         """Side effects of applying edits to the reading."""
 
-    def replaced(self, result: Artifact, low: "DType", find: "Callable[[Graph], Sequence[Replacement]]") -> Artifact:
+    def replaced(
+        self, result: Artifact, low: "DType", find: "Callable[[Graph], Sequence[Replacement]]"
+    ) -> Artifact:
         """A copy of the result with each group that `find` returns for its graph replaced by one
         operator; `low` is the low float for reading.
         """

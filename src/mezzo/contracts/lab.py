@@ -299,7 +299,9 @@ class Lab(Protocol):
         Raises InputError: their inputs or outputs do not match.
         """
 
-    def observer(self, reading: Reading, values: Sequence[int]) -> "Callable[[Feeds], Iterator[ObservedValue]]":
+    def observer(
+        self, reading: Reading, values: Sequence[int]
+    ) -> "Callable[[Feeds], Iterator[ObservedValue]]":
         """Prepare the model to show values, by id: one after the other, as FP32.
 
         The values are of the reading's main graph; the model runs at its opset, and the reading is

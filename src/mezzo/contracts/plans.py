@@ -162,7 +162,9 @@ class Plan(Displayed):
     choice: str | None = field(default=None, repr=False, compare=False)
     obstacle: str | None = field(default=None, repr=False, compare=False)
     apart: tuple[tuple[DType, int], ...] = field(default=(), repr=False, compare=False)
-    make_names: Callable[[], NodeAliases] = field(default=lambda: _NO_NAMES, repr=False, compare=False)
+    make_names: Callable[[], NodeAliases] = field(
+        default=lambda: _NO_NAMES, repr=False, compare=False
+    )
 
     @cached_property
     def names(self) -> NodeAliases:

@@ -146,7 +146,9 @@ class Problem:
         import numpy as np
 
         base = self.line.base
-        levels: list[int] = np.where(self.allowed[base] | self.is_absent, base, self.allowed.argmax(axis=0)).tolist()
+        levels: list[int] = np.where(
+            self.allowed[base] | self.is_absent, base, self.allowed.argmax(axis=0)
+        ).tolist()
         return levels
 
     @cached_property
@@ -188,7 +190,11 @@ class Problem:
 
         columns, everything = self.graph.columns, (0, len(self.line.levels) - 1)
         uses = zip(columns.use_node.tolist(), columns.use_operand.tolist(), strict=True)
-        lowest, highest = np.array([self.caps.get(Use(*use), everything) for use in uses], np.int64).reshape(-1, 2).T
+        lowest, highest = (
+            np.array([self.caps.get(Use(*use), everything) for use in uses], np.int64)
+            .reshape(-1, 2)
+            .T
+        )
         return lowest, highest
 
     def capped(self, use: Use, level: int) -> int:
@@ -240,7 +246,11 @@ class Problem:
         columns, size = self.graph.columns, len(self.graph.nodes)
         is_operand, is_result = columns.use_role == GROUP, columns.value_role == GROUP
         read = np.zeros(size, np.int64)
-        np.add.at(read, columns.use_node[is_operand], columns.value_elements[columns.use_value[is_operand]])
+        np.add.at(
+            read,
+            columns.use_node[is_operand],
+            columns.value_elements[columns.use_value[is_operand]],
+        )
         written = np.zeros(size, np.int64)
         np.add.at(written, columns.value_producer[is_result], columns.value_elements[is_result])
         return read, written
@@ -252,13 +262,19 @@ class Problem:
         threshold = self.line.threshold_of(level)
         is_light = [cost not in HEAVY for cost in self.costs_of]
         read, written = self.elements_moved
-        stays_read, stays_written = self.kernels.elements_staying(self.graph.columns, level, threshold, is_light)
+        stays_read, stays_written = self.kernels.elements_staying(
+            self.graph.columns, level, threshold, is_light
+        )
         return read - stays_read, written - stays_written
 
     @cached_property
     def computes_base(self) -> "Bools":
         """By level and node: whether the kernel computes at the base whatever the node's level."""
-        return self.allowed & False if self.kernels is None else self.kernels.computes_base & ~self.is_absent
+        return (
+            self.allowed & False
+            if self.kernels is None
+            else self.kernels.computes_base & ~self.is_absent
+        )
 
     def _gains_at(self, level: int) -> "Ints":
         import numpy as np
@@ -281,7 +297,9 @@ class Problem:
         factors = np.where([cost in HEAVY for cost in self.costs_of], self.prices.linear_factor, 1)
         preferred = worths * self.prices.cast_launch * columns.node_repeats + moved * factors
         gains = np.where(is_counted, np.where(is_allowed, preferred, moved), 0)
-        return gains if self.kernels is None else gains - self.kernels.losses(level) * ~self.is_absent
+        return (
+            gains if self.kernels is None else gains - self.kernels.losses(level) * ~self.is_absent
+        )
 
     @cached_property
     def cast_prices(self) -> "Ints":
@@ -289,16 +307,26 @@ class Problem:
         import numpy as np
 
         if self.measured is not None:
-            return np.array(self.measured.cast_prices, np.int64).reshape(len(self.line.thresholds), -1)
+            return np.array(self.measured.cast_prices, np.int64).reshape(
+                len(self.line.thresholds), -1
+            )
         columns = self.graph.columns
-        bits = np.array([[self.line.conversion_bits(threshold)] for threshold in self.line.thresholds], np.int64)
-        prices: Ints = (self.prices.cast_launch + bits * columns.value_elements // 8) * columns.value_repeats
+        bits = np.array(
+            [[self.line.conversion_bits(threshold)] for threshold in self.line.thresholds], np.int64
+        )
+        prices: Ints = (
+            self.prices.cast_launch + bits * columns.value_elements // 8
+        ) * columns.value_repeats
         return prices
 
     @cached_property
     def shared_prices(self) -> "Ints":
         """By threshold and value: cost of one conversion that all uses of `are_shared` share."""
-        return self.cast_prices if self.kernels is None else self.kernels.shared_prices(self.cast_prices)
+        return (
+            self.cast_prices
+            if self.kernels is None
+            else self.kernels.shared_prices(self.cast_prices)
+        )
 
     @cached_property
     def are_shared(self) -> "Bools":
@@ -319,7 +347,9 @@ class Problem:
     def is_planned(self) -> "Bools":
         """Which values have a level's dtype today and come from an operator, an input or a tie."""
         columns = self.graph.columns
-        is_planned: Bools = columns.holds(*self.line.dtypes) & ~columns.is_kind(Kind.SOURCE)[columns.value_producer]
+        is_planned: Bools = (
+            columns.holds(*self.line.dtypes) & ~columns.is_kind(Kind.SOURCE)[columns.value_producer]
+        )
         return is_planned
 
     @cached_property
@@ -336,7 +366,8 @@ class Problem:
         """The same problem with other choices: `change` maps a level and its side to them."""
         levels = sorted(self.line.others)
         sides = [
-            replace(side, choices=tuple(change(level, side))) for level, side in zip(levels, self.sides, strict=True)
+            replace(side, choices=tuple(change(level, side)))
+            for level, side in zip(levels, self.sides, strict=True)
         ]
         return replace(self, sides=tuple(sides))
 
@@ -376,7 +407,9 @@ class Problem:
         categories = self.side(beyond).categories
         if len(far) > 1:  # the category of a forbidden level does not count
             first_allowed = np.argmax(self.allowed[list(order)], axis=0).tolist()
-            categories = tuple(self.side(order[first]).categories[node] for node, first in enumerate(first_allowed))
+            categories = tuple(
+                self.side(order[first]).categories[node] for node, first in enumerate(first_allowed)
+            )
         return Split(
             graph=self.graph,
             choices=tuple([members[code] for code in codes.tolist()]),

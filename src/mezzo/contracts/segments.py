@@ -88,7 +88,9 @@ def crossing_bytes(course: Course) -> list[int | None]:
     for number, step in enumerate(course.steps):
         for value in step.makes:
             if last_use.get(value, number) > number:
-                target, size = (blockers, 1) if value in course.kept else (change, course.sizes_bytes[value])
+                target, size = (
+                    (blockers, 1) if value in course.kept else (change, course.sizes_bytes[value])
+                )
                 target[number + 1] += size
                 target[last_use[value] + 1] -= size
     result: list[int | None] = []
@@ -109,7 +111,13 @@ def _cheapest_places(crossing: Sequence[int | None], places: Sequence[int]) -> l
     if stretch == 1:
         return [*places]
     parts = [places[start : start + stretch] for start in range(0, len(places), stretch)]
-    return sorted({places[0], places[-1], *(min(part, key=lambda place: crossing[place] or 0) for part in parts)})
+    return sorted(
+        {
+            places[0],
+            places[-1],
+            *(min(part, key=lambda place: crossing[place] or 0) for part in parts),
+        }
+    )
 
 
 def _cut_at(
@@ -134,7 +142,9 @@ def _cut_at(
                     cost[stop], best_segment[stop] = total, Segment(start, stop, needed)
     if len(course.steps) not in best_segment:
         furthest = max(cost)
-        raise _misfit(course, last_use, furthest, next(place for place in places if place > furthest))
+        raise _misfit(
+            course, last_use, furthest, next(place for place in places if place > furthest)
+        )
     segments, stop = list[Segment](), len(course.steps)
     while stop:
         segments.append(best_segment[stop])
@@ -169,6 +179,8 @@ def _growing(course: Course, last_use: dict[int, int], start: int) -> Iterator[t
         peak = max(peak, alive + course.scratch_bytes[number])
         yield number + 1, resident + peak
         ending = {
-            value for value in (*step.reads, *step.makes) if value in produced and last_use.get(value, number) == number
+            value
+            for value in (*step.reads, *step.makes)
+            if value in produced and last_use.get(value, number) == number
         }
         alive -= sum(course.sizes_bytes[value] for value in ending - course.results)

@@ -20,7 +20,10 @@ class Strategy(ABC):
     summary: ClassVar[str]
     because: ClassVar[str]
     also: ClassVar[tuple[str, ...]] = ()
-    leaves: ClassVar[tuple[str, str]] = ("strategy", "the strategy finds nothing around it to follow")
+    leaves: ClassVar[tuple[str, str]] = (
+        "strategy",
+        "the strategy finds nothing around it to follow",
+    )
 
     @abstractmethod
     def assign(self, problem: Problem) -> Sequence[int]:
@@ -40,13 +43,18 @@ def conversions(problem: Problem, levels: Sequence[int]) -> "list[tuple[int, int
     for threshold, differs in _differing(problem, levels):
         for value in np.unique(columns.use_value[differs]).tolist():
             # In one direction only: uses on the producer's side need no conversion.
-            conversions.append((value, threshold, threshold if produced[value] > threshold else threshold + 1))
+            conversions.append(
+                (value, threshold, threshold if produced[value] > threshold else threshold + 1)
+            )
     return sorted(conversions)
 
 
 def _differing(problem: Problem, levels: Sequence[int]) -> "Iterator[tuple[int, Bools]]":
     """By threshold: the uses on the other side of it than their value's producer."""
-    produced, needed = problem.made_at(levels)[problem.graph.columns.use_value], problem.wanted_at(levels)
+    produced, needed = (
+        problem.made_at(levels)[problem.graph.columns.use_value],
+        problem.wanted_at(levels),
+    )
     for threshold in problem.line.thresholds:
         yield threshold, problem.is_convertible & ((produced > threshold) != (needed > threshold))
 
@@ -68,7 +76,10 @@ def cost(problem: Problem, levels: Sequence[int]) -> int:
     for level in problem.line.others:
         penalties = problem.side(level).penalties
         if penalties is not None:
-            total += sum(penalties[node] for node in np.flatnonzero(is_present & (level_of == level)).tolist())
+            total += sum(
+                penalties[node]
+                for node in np.flatnonzero(is_present & (level_of == level)).tolist()
+            )
     return int(total) + conversion_cost(problem, levels)
 
 

@@ -57,7 +57,11 @@ def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[D
     """
     try:
         with _collector_paused():
-            return call_with_room(lambda: with_norm_quotients(model, options, *decide_and_apply(model, options, given)))
+            return call_with_room(
+                lambda: with_norm_quotients(
+                    model, options, *decide_and_apply(model, options, given)
+                )
+            )
     except MezzoError:
         raise
     except Exception as error:
@@ -72,7 +76,9 @@ def _invalid(model: Model) -> ModelError:
 
 def _not_valid(model: Model, fault: str) -> ModelError:
     words = model.frontend.words
-    return ModelError(f"{model.name} is not valid {words.form}: {fault[:_LONGEST_FAULT]}; mend the model first")
+    return ModelError(
+        f"{model.name} is not valid {words.form}: {fault[:_LONGEST_FAULT]}; mend the model first"
+    )
 
 
 @contextmanager
@@ -88,28 +94,36 @@ def _collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if not gc.get_freeze_count():  # unfreeze() would also release objects frozen by the caller
+            if (
+                not gc.get_freeze_count()
+            ):  # unfreeze() would also release objects frozen by the caller
                 # Move new objects to the oldest generation: the next collection skips them.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
-def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
+def decide_and_apply(
+    model: Model, options: Options, given: Plan | None
+) -> tuple[Decided, Artifact]:
     """Plan, apply and verify; plan again without low nodes that the checker refuses.
 
     After `_REPAIRS` failures the model is returned unchanged, with the reason. A given plan is
     replayed on the same normal form that it was made of. Errors are those of `convert_model`.
     """
     if given is not None:
-        model = fused_as(model, given, options.planning.target.respellings).corrected(given.corrected)
+        model = fused_as(model, given, options.planning.target.respellings).corrected(
+            given.corrected
+        )
     if given is None and options.recalled is not None and not asks_for_more(options):
         return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}
     words, fault = model.frontend.words, Fault("", frozenset())
     for attempt in range(_REPAIRS + 1):
         _tell(model, "planning")
-        decided = replay(model, options, given) if given is not None else _decide(model, options, banned)
+        decided = (
+            replay(model, options, given) if given is not None else _decide(model, options, banned)
+        )
         graph = decided.reading.graph
         result = model.apply(decided.reading, decided.plan.edits)
         _tell(model, "checking")
@@ -121,11 +135,19 @@ def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tupl
             raise _invalid(model)
         if given is not None:
             text = fault.text[:_LONGEST_FAULT]
-            raise ContractError(f"the plan's result would not be valid {words.form}: {text}; change the plan")
+            raise ContractError(
+                f"the plan's result would not be valid {words.form}: {text}; change the plan"
+            )
         _log.debug("the checker refused attempt %d: %s", attempt, fault.text)
-        problem = decided.problem  # nodes that are low in the source model cannot go back to the base
+        problem = (
+            decided.problem
+        )  # nodes that are low in the source model cannot go back to the base
         may_go_back = problem.allowed[problem.line.base]
-        low = {n.id for n in graph.nodes if decided.levels[n.id] != problem.line.base and may_go_back[n.id]}
+        low = {
+            n.id
+            for n in graph.nodes
+            if decided.levels[n.id] != problem.line.base and may_go_back[n.id]
+        }
         culprits = fault.culprits & low if attempt < _REPAIRS - 1 else low
         for number in culprits or low:
             banned[graph.nodes[number].name] = f"{words.checker} refused it low: {fault.text[:200]}"
@@ -156,7 +178,12 @@ def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, A
     plan = _make_plan(judged, levels, (), reading, None, options, banned)
     record = _recorder(model, reading, judged, levels, options, banned, plan)
     decided = Decided(
-        reading=reading, plan=plan, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
+        reading=reading,
+        plan=plan,
+        problem=judged.problem,
+        levels=levels,
+        units=judged.units,
+        spell_record=record,
     )
     return decided, model.unchanged(reading)
 
@@ -178,7 +205,12 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
         raise _not_valid(model, fault.text)
     record = (lambda: recalled.text) if options.is_recorded else None
     decided = Decided(
-        reading=reading, plan=plan, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
+        reading=reading,
+        plan=plan,
+        problem=judged.problem,
+        levels=levels,
+        units=judged.units,
+        spell_record=record,
     )
     return decided, result
 
@@ -193,7 +225,9 @@ def _recorder(
     plan: Plan,
 ) -> Callable[[], str] | None:
     """A function that writes these decisions as metadata; None if the result gets no record."""
-    if not options.is_recorded or options.planning.policy.name == "off":  # leaves the model unchanged
+    if (
+        not options.is_recorded or options.planning.policy.name == "off"
+    ):  # leaves the model unchanged
         return None
     if judged.problem.line.quantized is not None:
         # Dynamically quantized nodes have other names in the file: no record could find them.
@@ -201,7 +235,9 @@ def _recorder(
             return None
         return spell_replay(model, reading, plan, options.digests)
     refusals = {name: Reason("contract", because) for name, because in banned.items()}
-    return spell_record(model, reading, RecordedDecisions(judged, levels, options.planning, refusals), options)
+    return spell_record(
+        model, reading, RecordedDecisions(judged, levels, options.planning, refusals), options
+    )
 
 
 def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decided:
@@ -216,7 +252,9 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
 
     def judge_smaller(version: int | None) -> tuple[Reading, Judged]:
         # Measurements belong to the nodes of the first reading.
-        reading, judged = judge_at(model, replace(options, planning=replace(planning, measured=None)), version)
+        reading, judged = judge_at(
+            model, replace(options, planning=replace(planning, measured=None)), version
+        )
         return reading, _ban(judged, banned)
 
     planned = assign(reading, _ban(judged, banned), planning.strategy)
@@ -277,17 +315,24 @@ def _apart(graph: Graph, line: PrecisionLine) -> tuple[tuple[DType, int], ...]:
     for node in graph.nodes:
         if node.kind is Kind.OP and node.signature.dtype is None:
             input_dtypes, output_dtypes = (
-                {graph.values[v].dtype for v in ports if v is not None} for ports in (node.inputs, node.outputs)
+                {graph.values[v].dtype for v in ports if v is not None}
+                for ports in (node.inputs, node.outputs)
             )
             counts.update(
-                dtype for dtype in input_dtypes & output_dtypes if dtype in FLOATING and dtype not in line.dtypes
+                dtype
+                for dtype in input_dtypes & output_dtypes
+                if dtype in FLOATING and dtype not in line.dtypes
             )
     return tuple(sorted(counts.items(), key=lambda item: str(item[0])))
 
 
 def _gain_of(planning: PlanningOptions) -> Gain | None:
     """The target's expected speed-up of the narrowest low format for which it lists one."""
-    gains = [gain for low in reversed(planning.line.beside) if (gain := planning.target.gain(low)) is not None]
+    gains = [
+        gain
+        for low in reversed(planning.line.beside)
+        if (gain := planning.target.gain(low)) is not None
+    ]
     return gains[0] if gains else None
 
 
@@ -345,15 +390,21 @@ def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str
     graph, line, planning = judged.problem.graph, judged.problem.line, options.planning
     notes = [*graph.notes, *judged.notes]
     if any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP):
-        notes += dict.fromkeys(note for low in line.beside for note in planning.target.notes_for(low))
+        notes += dict.fromkeys(
+            note for low in line.beside for note in planning.target.notes_for(low)
+        )
     else:
         is_planned = any(n.kind is Kind.OP and n.signature.dtype is not None for n in graph.nodes)
-        summary = f"every node stays in {line.base_dtype}" if is_planned else f"no node computes in {line.base_dtype}"
+        summary = (
+            f"every node stays in {line.base_dtype}"
+            if is_planned
+            else f"no node computes in {line.base_dtype}"
+        )
         notes.append(f"{summary}: the model computes as it did")
     total = len(dynamic_names(judged.problem, levels))
     if total:
         notes.append(
-            f"products that find the range of what they read as the model runs: {total}; a range is that of the whole "
-            "tensor, so samples of a batch share it"
+            f"products that find the range of what they read as the model runs: {total}; a range is"
+            " that of the whole tensor, so samples of a batch share it"
         )
     return tuple(notes)

@@ -33,13 +33,19 @@ class Decided:
     problem: Problem
     levels: Sequence[int]
     units: Sequence[QuantizedUnit] = ()
-    spell_record: Callable[[], str] | None = None  # the metadata record; call after the edits are applied
+    spell_record: Callable[[], str] | None = (
+        None  # the metadata record; call after the edits are applied
+    )
 
     @property
     def may_gain(self) -> bool:
         """Whether a node runs low and the target may be faster with it on this machine."""
         gain = self.plan.gain
-        return bool(self.count_nodes()[0]) and gain is not None and gain.is_faster_on(find_machine()) is not False
+        return (
+            bool(self.count_nodes()[0])
+            and gain is not None
+            and gain.is_faster_on(find_machine()) is not False
+        )
 
     @property
     def is_quantized(self) -> bool:
@@ -49,7 +55,11 @@ class Decided:
     def quantized_units(self) -> list[QuantizedUnit]:
         """The units that run quantized, in graph order."""
         quantized = self.problem.line.quantized
-        return [unit for unit in self.units if quantized is not None and self.levels[unit.nodes[0]] == quantized]
+        return [
+            unit
+            for unit in self.units
+            if quantized is not None and self.levels[unit.nodes[0]] == quantized
+        ]
 
     def count_nodes(self) -> tuple[int, int]:
         """Counts of operators at a low level, and of those at the base that could be low."""

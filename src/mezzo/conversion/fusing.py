@@ -19,7 +19,10 @@ from mezzo.report.layout.numbers import spell_count
 from mezzo.tables.facts import Cost, Transfer
 from mezzo.tables.target import Respelling
 
-_WIDENED = "integer kernels read and make f32: the model, of lower floats, is widened first; its weights are exact so"
+_WIDENED = (
+    "integer kernels read and make f32: the model, of lower floats, is widened first; its weights"
+    " are exact so"
+)
 
 
 def fuse(model: Model, options: Options) -> tuple[Model, Options]:
@@ -38,8 +41,8 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
     if not judge_model(fused, options)[1].units:
         target, dtype = options.planning.target.name, options.planning.line.quantized_format
         raise InputError(
-            f"{model.name}: is of lower floats than {HIGH}, and target {target!r} runs none of its operators in "
-            f"{dtype}; use it as it is, or choose another {option('target')}"
+            f"{model.name}: is of lower floats than {HIGH}, and target {target!r} runs none of its"
+            f" operators in {dtype}; use it as it is, or choose another {option('target')}"
         )
     return fused, options
 
@@ -58,7 +61,10 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     graph, quantized = reading.graph, planning.line.quantized_format
     if _came_quantized(graph):
         return model, options
-    regions = [*planning.keep_regions, *(region for region, dtype in planning.fixed_regions if dtype is not quantized)]
+    regions = [
+        *planning.keep_regions,
+        *(region for region, dtype in planning.fixed_regions if dtype is not quantized),
+    ]
     excluded = {node.id for pattern in planning.exclude for node in matched(graph, pattern)}
     unfused = sorted(excluded.union(*(nodes_in(graph, region) for region in regions)))
     fused = model.fused(reading, unfused, _copied(planning.line), planning.target.respellings)
@@ -100,26 +106,39 @@ def _is_fused(line: PrecisionLine, fuse: str) -> bool:
 
 def _copied(line: PrecisionLine) -> float:
     """Bytes of a stored weight at the line's lowest level, relative to FP32."""
-    return 1.0 if line.quantized_format is None else size_bits(line.quantized_format) / size_bits(HIGH)
+    return (
+        1.0 if line.quantized_format is None else size_bits(line.quantized_format) / size_bits(HIGH)
+    )
 
 
 def _tell(before: Graph, after: Graph) -> str:
     """A note on nodes that were folded, replaced by another operator, or given a bias."""
     nodes = [node for node in before.nodes if node.kind is Kind.OP]
     folded = [node.op for node in nodes if node.name not in after.by_name]
-    ops_after = {node.name: after.nodes[after.by_name[node.name]].op for node in nodes if node.name in after.by_name}
+    ops_after = {
+        node.name: after.nodes[after.by_name[node.name]].op
+        for node in nodes
+        if node.name in after.by_name
+    }
     replaced = [
-        f"{node.op} as {ops_after[node.name]}" for node in nodes if ops_after.get(node.name, node.op) != node.op
+        f"{node.op} as {ops_after[node.name]}"
+        for node in nodes
+        if ops_after.get(node.name, node.op) != node.op
     ]
     parts = []
     if folded:
         parts.append(
-            f"{_counted(folded)} folded into constants, or into the operators beside them, whose names stand for both"
+            f"{_counted(folded)} folded into constants, or into the operators beside them, whose"
+            " names stand for both"
         )
     if replaced:
         parts.append(f"{_counted(replaced)} written in other words")
-    if completed := [node.op for node in nodes if len(node.inputs) < _count_inputs(after, node.name)]:
-        parts.append(f"{_counted(completed)} given a bias next to zero, as several read what it makes")
+    if completed := [
+        node.op for node in nodes if len(node.inputs) < _count_inputs(after, node.name)
+    ]:
+        parts.append(
+            f"{_counted(completed)} given a bias next to zero, as several read what it makes"
+        )
     return "; ".join(parts)
 
 
@@ -128,9 +147,14 @@ def _count_inputs(graph: Graph, name: str) -> int:
 
 
 def _counted(words: Sequence[str]) -> str:
-    return f"{spell_count(len(words), 'operator')} ({', '.join(sorted({*words}))}) {'is' if len(words) == 1 else 'are'}"
+    return (
+        f"{spell_count(len(words), 'operator')} ({', '.join(sorted({*words}))})"
+        f" {'is' if len(words) == 1 else 'are'}"
+    )
 
 
 def _still_asked(patterns: Iterable[str], before: Graph, after: Graph) -> Iterable[str]:
     """Include patterns without those that match only folded nodes; invalid ones stay."""
-    return (pattern for pattern in patterns if matched(after, pattern) or not matched(before, pattern))
+    return (
+        pattern for pattern in patterns if matched(after, pattern) or not matched(before, pattern)
+    )

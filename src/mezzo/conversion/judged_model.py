@@ -32,7 +32,9 @@ def judge_at(model: Model, options: Options, version: int | None) -> tuple[Readi
     return reading, judge(reading.graph, options.planning)
 
 
-def held_by_schema(reading: Reading, judged: Judged, planning: PlanningOptions) -> dict[DType, list[int]]:
+def held_by_schema(
+    reading: Reading, judged: Judged, planning: PlanningOptions
+) -> dict[DType, list[int]]:
     """Nodes that only the schema of this version keeps out of a low format, by format."""
     return {low: _held(judged, planning, reading.dialect, low) for low in planning.line.beside}
 
@@ -40,11 +42,14 @@ def held_by_schema(reading: Reading, judged: Judged, planning: PlanningOptions) 
 def _held(judged: Judged, planning: PlanningOptions, dialect: str, low: DType) -> list[int]:
     """Nodes for which policy and target allow a format that the schema of this version does not."""
     columns, line = judged.problem.graph.columns, judged.problem.line
-    needs_version = [s.dtype is HIGH and s.dialect == dialect and low not in s.legal for s in columns.signatures]
+    needs_version = [
+        s.dtype is HIGH and s.dialect == dialect and low not in s.legal for s in columns.signatures
+    ]
     is_candidate = np.array(needs_version, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
     nodes, verdicts = judged.problem.graph.nodes, judged.verdicts(line.level_of(low))
     return [
         number
         for number in np.flatnonzero(is_candidate).tolist()
-        if verdicts[number].category is not Category.DENY and refusal_of(nodes[number], planning, low) is None
+        if verdicts[number].category is not Category.DENY
+        and refusal_of(nodes[number], planning, low) is None
     ]

@@ -18,7 +18,9 @@ from mezzo.planner.planner import rows_of
 from mezzo.report.layout.numbers import spell_count
 
 
-def with_norm_quotients(model: Model, options: Options, decided: Decided, result: Artifact) -> tuple[Decided, Artifact]:
+def with_norm_quotients(
+    model: Model, options: Options, decided: Decided, result: Artifact
+) -> tuple[Decided, Artifact]:
     """Rewrite norms in low floats to the form that the target fuses, and add a note.
 
     Unchanged if no norm matches, fusion is off, or the checker refuses the rewritten model.
@@ -39,9 +41,9 @@ def with_norm_quotients(model: Model, options: Options, decided: Decided, result
         return decided, result
     verb, formats = "is" if len(quotients) == 1 else "are", join_with_or(sorted(map(str, dtypes)))
     note = (
-        f"{spell_count(len(quotients), 'product')} with the reciprocal of a root {verb} written as a quotient (Div), "
-        f"which rounds once and not twice: only so {target.name} runs such a norm in {formats} as one kernel, in f32 "
-        "inside"
+        f"{spell_count(len(quotients), 'product')} with the reciprocal of a root {verb} written as"
+        f" a quotient (Div), which rounds once and not twice: only so {target.name} runs such a"
+        f" norm in {formats} as one kernel, in f32 inside"
     )
     if note in decided.plan.notes:  # of a plan that is replayed
         return decided, written

@@ -12,7 +12,15 @@ from mezzo.contracts.plans import Plan, PlannedNode, Reason
 from mezzo.contracts.reading import Reading
 from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
 from mezzo.formats.precision_line import line_of, uniform
-from mezzo.io.provenance import Provenance, Row, digest_names, read_text, show_name, to_text, told_nodes
+from mezzo.io.provenance import (
+    Provenance,
+    Row,
+    digest_names,
+    read_text,
+    show_name,
+    to_text,
+    told_nodes,
+)
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 from mezzo.planner.options import Options, chosen_target
@@ -35,7 +43,11 @@ def recall(model: Model, options: Options) -> Options:
         return replace(options, notes=(*options.notes, because))
     findings = recalled.findings()
     how = spell_steps(recalled.provenance.steps)
-    notes = [f"{len(findings)} nodes are kept in f32, as decided when this file was made ({how})"] if findings else []
+    notes = (
+        [f"{len(findings)} nodes are kept in f32, as decided when this file was made ({how})"]
+        if findings
+        else []
+    )
     planning = replace(options.planning, kept=findings)
     return replace(options, planning=planning, recalled=recalled, notes=(*options.notes, *notes))
 
@@ -64,12 +76,17 @@ def _verify(text: str, provenance: Provenance, graph: Graph) -> Recalled:
     if provenance.size != len(nodes):
         raise ValueError(f"it tells of {provenance.size} nodes, and the file has {len(nodes)}")
     if digest_names(nodes) != provenance.names:
-        raise ValueError("the file's nodes have other names, operators or places than those it tells of")
+        raise ValueError(
+            "the file's nodes have other names, operators or places than those it tells of"
+        )
     rows = provenance.each_row()
     for node, row in zip(nodes, rows, strict=True):
         dtype = HIGH if row.precision.compute in QUANTIZED else row.precision.compute
         if (node.signature.dtype is provenance.low) != (dtype is provenance.low):
-            raise ValueError(f"node {node.name!r} is {node.signature.dtype} in the file and {dtype} in what it tells")
+            raise ValueError(
+                f"node {node.name!r} is {node.signature.dtype} in the file and {dtype} in what it"
+                " tells"
+            )
     _verify_quantized(graph, nodes, rows)
     planned = _plan(provenance, graph, nodes, rows)
     by_name = dict(zip((node.name for node in nodes), rows, strict=True))
@@ -81,13 +98,22 @@ def _verify_quantized(graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) 
 
     Paths lead through recorded nodes alone, which run in one kernel.
     """
-    recorded = {node.id for node, row in zip(nodes, rows, strict=True) if row.precision.compute in QUANTIZED}
+    recorded = {
+        node.id for node, row in zip(nodes, rows, strict=True) if row.precision.compute in QUANTIZED
+    }
     if not recorded:
         return
     facts = rows_of(graph)
-    reached = {number for number, row in enumerate(facts) if row is not None and row.cost is Cost.QUANTIZE}
-    waiting = [use.node for number in reached for value in graph.nodes[number].outputs if value is not None
-               for use in graph.uses[value]]  # fmt: skip
+    reached = {
+        number for number, row in enumerate(facts) if row is not None and row.cost is Cost.QUANTIZE
+    }
+    waiting = [
+        use.node
+        for number in reached
+        for value in graph.nodes[number].outputs
+        if value is not None
+        for use in graph.uses[value]
+    ]
     while waiting:
         number = waiting.pop()
         if number in recorded and number not in reached:
@@ -96,10 +122,15 @@ def _verify_quantized(graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) 
             waiting += [use.node for value in outputs for use in graph.uses[value]]
     unreached = next((node.name for node in nodes if node.id in recorded - reached), None)
     if unreached is not None:
-        raise ValueError(f"node {unreached!r} is quantized in what it tells, and reads nothing quantized in the file")
+        raise ValueError(
+            f"node {unreached!r} is quantized in what it tells, and reads nothing quantized in the"
+            " file"
+        )
 
 
-def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) -> list[PlannedNode]:
+def _plan(
+    provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]
+) -> list[PlannedNode]:
     """The plan's nodes from the record, with reasons of "follows" derived again."""
     reasons: list[Reason | None] = [None] * len(graph.nodes)
     line = line_of(HIGH, provenance.low)
@@ -109,7 +140,9 @@ def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Seq
         is_planned[node.id] = True
         if row.rule is not None:
             cause = _find_cause(row, position, graph, nodes)
-            because = row.because if cause is None else show_name(row.because, graph.nodes[cause].name)
+            because = (
+                row.because if cause is None else show_name(row.because, graph.nodes[cause].name)
+            )
             reasons[node.id] = Reason(row.rule, because, cause)
     casts = frozenset(provenance.casts)
     queue = [node.id for node in graph.nodes if reasons[node.id] is not None or _leads(node, casts)]
@@ -124,7 +157,14 @@ def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Seq
         precision = row.precision if is_recorded or dtype is None else uniform(dtype)
         planned.append(
             PlannedNode(
-                node.name, node.op, node.kind.value, precision, row.category, reason.rule, reason.because, cause_name
+                node.name,
+                node.op,
+                node.kind.value,
+                precision,
+                row.category,
+                reason.rule,
+                reason.because,
+                cause_name,
             )
         )
     return planned
@@ -164,17 +204,25 @@ def tell_record(model: Model) -> tuple[str, ...]:
     if recalled is None:
         return () if fault is None else (fault,)
     lines = [
-        f"made by mezzo {step.version}: {step.command}, {', '.join(' '.join(option) for option in step.options)}"
+        f"made by mezzo {step.version}: {step.command},"
+        f" {', '.join(' '.join(option) for option in step.options)}"
         for step in recalled.provenance.steps
     ]
     low = recalled.provenance.low
     operators = [entry for entry in recalled.planned.values() if entry.kind == "op"]
     high = Counter(entry.rule for entry in operators if entry.precision.compute is HIGH)
-    rules = ", ".join(f"{rule} {count}" for rule, count in sorted(high.items(), key=lambda rule: (-rule[1], rule[0])))
-    counts = {low: 0} | Counter(e.precision.compute for e in operators if e.precision.compute is not HIGH)
+    rules = ", ".join(
+        f"{rule} {count}"
+        for rule, count in sorted(high.items(), key=lambda rule: (-rule[1], rule[0]))
+    )
+    counts = {low: 0} | Counter(
+        e.precision.compute for e in operators if e.precision.compute is not HIGH
+    )
     count = next(iter(counts.values()))
     running = f"{count} operator{' runs' if count == 1 else 's run'} in {low}"
-    running += "".join(f", {number} in {dtype}" for dtype, number in counts.items() if dtype is not low)
+    running += "".join(
+        f", {number} in {dtype}" for dtype, number in counts.items() if dtype is not low
+    )
     verb = "does" if high.total() == 1 else "do"
     lines.append(f"{running}, {high.total()} {verb} not{f': {rules}' if rules else ''}")
     return tuple(lines)
@@ -187,7 +235,10 @@ def _decided_anew(options: Options, provenance: Provenance) -> str | None:
     steps = [dict(step.options) for step in provenance.steps]
     change = None
     if options.planning.low is not provenance.low:
-        change = f"--to {requested['to']} is another format than the {provenance.low} that it was made for"
+        change = (
+            f"--to {requested['to']} is another format than the {provenance.low} that it was"
+            " made for"
+        )
     made_to = next((options["to"] for options in reversed(steps) if "to" in options), None)
     if change is None and provenance.is_quantized and requested["to"] != made_to:
         change = f"--to {requested['to']} is other than the {made_to} that it was made for"
@@ -196,11 +247,15 @@ def _decided_anew(options: Options, provenance: Provenance) -> str | None:
         if value != usual[name] and not any(step.get(name, usual[name]) == value for step in steps):
             change = change or f"--{name.replace('_', '-')} {value} asks for something else"
     if options.planning.policy.function is not None:
-        change = change or f"the policy asks the function {options.planning.policy.name!r}, whose code no file tells"
+        name = options.planning.policy.name
+        change = change or f"the policy asks the function {name!r}, whose code no file tells"
     if change is None:
         return None
     how = spell_steps(provenance.steps)
-    return f"what is f32 in this file is decided anew, and not kept as decided when it was made ({how}): {change}"
+    return (
+        "what is f32 in this file is decided anew, and not kept as decided when it was made"
+        f" ({how}): {change}"
+    )
 
 
 def asks_for_more(options: Options) -> bool:
@@ -211,13 +266,16 @@ def asks_for_more(options: Options) -> bool:
     requested = dict(describe_step(options.settings, options.digests).options)
     steps = [dict(step.options) for step in options.recalled.provenance.steps]
     return any(
-        requested.get(name, usual) != usual and not any(step.get(name, usual) == requested.get(name) for step in steps)
+        requested.get(name, usual) != usual
+        and not any(step.get(name, usual) == requested.get(name) for step in steps)
         for name, usual in usual_settings().items()
         if name in options_about(OptionScope.SINGLE_NODES)
     )
 
 
-def spell_record(model: Model, reading: Reading, decisions: RecordedDecisions, options: Options) -> Callable[[], str]:
+def spell_record(
+    model: Model, reading: Reading, decisions: RecordedDecisions, options: Options
+) -> Callable[[], str]:
     """A function that returns a result's metadata; call it after the edits are applied."""
 
     def spell() -> str:
@@ -226,7 +284,9 @@ def spell_record(model: Model, reading: Reading, decisions: RecordedDecisions, o
         steps = (*before, describe_step(options.settings, options.digests))
         reasons = dict(decisions.reasons)
         if recalled is not None:
-            reasons = recalled.reasons(reading.graph, decisions.planning.line, decisions.levels) | reasons
+            reasons = (
+                recalled.reasons(reading.graph, decisions.planning.line, decisions.levels) | reasons
+            )
         added, order = model.applied(reading)
         return to_text(record_decisions(replace(decisions, reasons=reasons), steps, added, order))
 

@@ -34,7 +34,8 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
     graph = reading.graph
     if graph.fingerprint != given.fingerprint:
         raise InputError(
-            f"the plan was made for another model: their structures differ; make a new one with {verb('plan')}"
+            "the plan was made for another model: their structures differ; make a new one with"
+            f" {verb('plan')}"
         )
     planning = replace(options.planning, line=given.line)
     if given.line.quantized is not None:  # allow what the plan's policy allowed
@@ -49,18 +50,28 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
     problem = judged.problem
     unknown = given.by_name.keys() - graph.by_name.keys()
     if unknown:
-        raise InputError(f"the plan has a line for {min(unknown)!r}, which the model has not; take the line out")
+        raise InputError(
+            f"the plan has a line for {min(unknown)!r}, which the model has not; take the line out"
+        )
     levels, problem = _levels_of(given, problem)
     if options.out_of_range == "error":
-        refuse_out_of_range(graph, planning, {n for n, level in enumerate(levels) if level != problem.line.base})
+        refuse_out_of_range(
+            graph, planning, {n for n, level in enumerate(levels) if level != problem.line.base}
+        )
     output_of = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
-    limits = {value: limit for name, limit in given.limits if (value := output_of.get(name)) is not None}
+    limits = {
+        value: limit for name, limit in given.limits if (value := output_of.get(name)) is not None
+    }
     faults = check_nodes(problem, levels)
     edits = () if faults else lower(problem, levels, limits)
     faults = faults or check(problem, levels, edits)
     if faults:
-        raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
-    record = spell_replay(model, reading, given) if options.is_recorded and not given.dynamic else None
+        raise InputError(
+            f"the plan cannot be carried out: {faults[0]}; change its precision in the plan"
+        )
+    record = (
+        spell_replay(model, reading, given) if options.is_recorded and not given.dynamic else None
+    )
     return Decided(
         reading=reading,
         plan=replace(given, edits=edits, gain=_gain_of(given)),
@@ -82,8 +93,8 @@ def read_for(model: Model, given: Plan) -> Reading:
     own = model.frontend.dialect
     if given.dialect != own:
         raise InputError(
-            f"the plan is of a model in dialect {given.dialect!r}, and {model.name} is in {own!r}; make a new one with "
-            f"{verb('plan')}"
+            f"the plan is of a model in dialect {given.dialect!r}, and {model.name} is in {own!r};"
+            f" make a new one with {verb('plan')}"
         )
     check_levels(given)
     return model.read(float_of(given.line), given.version)
@@ -102,7 +113,8 @@ def _levels_of(plan: Plan, problem: Problem) -> tuple[list[int], Problem]:
         entry = plan.by_name.get(node.name)
         if entry is None:
             raise InputError(
-                f"the plan says nothing of node {node.name!r}; add it or make a new plan with {verb('plan')}"
+                f"the plan says nothing of node {node.name!r}; add it or make a new plan with"
+                f" {verb('plan')}"
             )
         _check_precision(entry, plan)
         level = line.level_of(entry.precision.compute)
@@ -118,7 +130,11 @@ def _levels_of(plan: Plan, problem: Problem) -> tuple[list[int], Problem]:
             return
         for node, choice in zip(graph.nodes, level_choices.choices, strict=True):
             is_port = node.kind in (Kind.INPUT, Kind.OUTPUT)
-            yield Choice.FREE if choice is not Choice.ABSENT and (is_port or choice is not Choice.LOW) else choice
+            yield (
+                Choice.FREE
+                if choice is not Choice.ABSENT and (is_port or choice is not Choice.LOW)
+                else choice
+            )
 
     return levels, replace(problem.rechosen(open_up), hands_on_base=frozenset(base_outputs))
 

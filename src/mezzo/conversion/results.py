@@ -91,7 +91,9 @@ class Converted:
     @property
     def model(self) -> "onnx.ModelProto":
         if self._model is None:
-            assert self.path is not None and self._load is not None, "a result is in memory or in a file"
+            assert self.path is not None and self._load is not None, (
+                "a result is in memory or in a file"
+            )
             self._model = self._load(self.path)
         model: onnx.ModelProto = self._model
         return model
@@ -127,7 +129,14 @@ def finish(
         )
     filled = model.materialize(result)
     summary = _summary(model, decided, model.size_of(filled))
-    return Converted(plan=decided.plan, summary=summary, path=None, measured=measured, _model=filled, _decided=decided)
+    return Converted(
+        plan=decided.plan,
+        summary=summary,
+        path=None,
+        measured=measured,
+        _model=filled,
+        _decided=decided,
+    )
 
 
 def aimed(src: object, request: Request) -> Request:
@@ -148,8 +157,8 @@ def check_formats(frontend: Frontend, to: str) -> None:
     if not set(read_formats(to)) <= frontend.formats.keys():
         words = frontend.words
         raise InputError(
-            f"{option('to')} is {to!r}, and a model in {words.form} is converted to {join_with_or(frontend.formats)} "
-            f"alone; choose one of these, or {words.elsewhere}"
+            f"{option('to')} is {to!r}, and a model in {words.form} is converted to"
+            f" {join_with_or(frontend.formats)} alone; choose one of these, or {words.elsewhere}"
         )
 
 
@@ -163,7 +172,9 @@ def read_plan_options(src: object, given: PlanOptions) -> tuple[Options, bool]:
 
 
 def decided_nodes(
-    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    *,
+    trust_external_paths: bool = False,
 ) -> tuple[PlannedNode, ...]:
     """Each node's precision and reason, from a model's metadata; empty without metadata."""
     from mezzo.conversion.recall import read_record
@@ -182,7 +193,9 @@ def open_source(src: object, trust: bool, progress: Progress | None) -> Model:
 def store_of(model: Model) -> Store:
     """The writer of a model's results. Raises InputError: such models have no file format."""
     if model.store is None:
-        raise InputError(f"{model.name} is no file, and neither is what comes of it; leave the destination out")
+        raise InputError(
+            f"{model.name} is no file, and neither is what comes of it; leave the destination out"
+        )
     return model.store
 
 
@@ -190,7 +203,8 @@ def lab_of(model: Model) -> Lab:
     """The runtime of a model. Raises InputError: its front end has none."""
     if model.lab is None:
         raise InputError(
-            f"{model.name} cannot be run: front end {model.frontend.name!r} has no runtime; leave data out"
+            f"{model.name} cannot be run: front end {model.frontend.name!r} has no runtime; leave"
+            " data out"
         )
     return model.lab
 
@@ -206,7 +220,9 @@ def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary
     if decided.plan.version is not None and decided.plan.version != before:
         version_word, after = model.frontend.words.version, decided.plan.version
         lows = " and ".join(map(str, decided.plan.lows))
-        notes.append(f"the {version_word} went from {before} to {after}: only there the schema allows {lows}")
+        notes.append(
+            f"the {version_word} went from {before} to {after}: only there the schema allows {lows}"
+        )
     return Summary(
         low_nodes=low,
         high_nodes=high,

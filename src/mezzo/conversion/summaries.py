@@ -31,4 +31,6 @@ def summarise_result(source: str, result: str, converted: "ConvertedLike") -> He
 def summarise_folder(source: str, result: str, folder: "Folder") -> Headline:
     """The headline of a folder of conversions."""
     machine, first = find_machine(), next(iter(folder.files))
-    return head_folder(source, result, folder, machine, find_better(first.converted.plan.gain, machine))
+    return head_folder(
+        source, result, folder, machine, find_better(first.converted.plan.gain, machine)
+    )

@@ -38,7 +38,9 @@ def assign(reading: Reading, judged: Judged, strategy: Strategy) -> PlannedAtVer
     return PlannedAtVersion(reading, judged, levels, edits)
 
 
-def settle(model: Model, planned: PlannedAtVersion, strategy: Strategy, judge: Judge) -> PlannedAtVersion:
+def settle(
+    model: Model, planned: PlannedAtVersion, strategy: Strategy, judge: Judge
+) -> PlannedAtVersion:
     """Plan at smaller versions as long as all low nodes remain legal there.
 
     A version above the source model's therefore always has a low node that needs it. `judge` reads
@@ -68,14 +70,25 @@ def _nodes_beside(planned: PlannedAtVersion) -> dict[DType, list[int]]:
     problem = planned.judged.problem
     levels, line = np.array(planned.levels, np.int64), problem.line
     counts = problem.graph.columns.is_kind(Kind.OP) & ~problem.is_absent
-    return {line.dtypes[level]: np.flatnonzero(counts & (levels == level)).tolist() for level in line.others}
+    return {
+        line.dtypes[level]: np.flatnonzero(counts & (levels == level)).tolist()
+        for level in line.others
+    }
 
 
 def _are_legal(reading: Reading, before: Graph, nodes: Mapping[DType, Sequence[int]]) -> bool:
     """Whether the schema allows the nodes these dtypes; replaced nodes do not count."""
     graph = reading.graph
-    present = [(dtype, graph.by_name.get(before.nodes[number].name)) for dtype in nodes for number in nodes[dtype]]
-    return all(dtype in graph.nodes[number].signature.legal for dtype, number in present if number is not None)
+    present = [
+        (dtype, graph.by_name.get(before.nodes[number].name))
+        for dtype in nodes
+        for number in nodes[dtype]
+    ]
+    return all(
+        dtype in graph.nodes[number].signature.legal
+        for dtype, number in present
+        if number is not None
+    )
 
 
 def _plan_again(
@@ -89,7 +102,11 @@ def _plan_again(
     if planned.judged.problem.measured is None:
         return assign(reading, judged, strategy)
     before, after = planned.reading.graph, reading.graph
-    if any(before.nodes[n].name not in after.by_name for ids in _nodes_beside(planned).values() for n in ids):
+    if any(
+        before.nodes[n].name not in after.by_name
+        for ids in _nodes_beside(planned).values()
+        for n in ids
+    ):
         return None
     level_of = {node.name: planned.levels[node.id] for node in before.nodes}
     levels = [level_of.get(node.name, judged.problem.line.base) for node in after.nodes]

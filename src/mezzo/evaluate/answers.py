@@ -70,7 +70,11 @@ def compare_on(
         has_layers=layers,
         accumulation=accumulation,
         low=low,
-        noise=None if known is None else {output.name: output.noise or 0.0 for output in known.outputs},
+        noise=(
+            None
+            if known is None
+            else {output.name: output.noise or 0.0 for output in known.outputs}
+        ),
         progress=progress,
     )
     check_asked(planning)
@@ -84,7 +88,8 @@ def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Acc
     if accumulate is None:
         if tile is not None:
             raise InputError(
-                f"{option('tile')} is {tile} without {option('accumulate')}; name the format of the sums, fp16 or bf16"
+                f"{option('tile')} is {tile} without {option('accumulate')}; name the format of the"
+                " sums, fp16 or bf16"
             )
         return None
     word = read_format(accumulate, option("accumulate"))
@@ -92,14 +97,18 @@ def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Acc
         raise InputError(f"{option('tile')} is {tile}; give 1 or more")
     if run != "emulated":
         raise InputError(
-            f"{option('accumulate')} is {accumulate!r} and {option('run')} is {run!r}; only an emulated run rounds its "
-            "sums"
+            f"{option('accumulate')} is {accumulate!r} and {option('run')} is {run!r}; only an"
+            " emulated run rounds its sums"
         )
     return Accumulation(LOW_DTYPES[word], _TILE if tile is None else tile)
 
 
 def compare_asked(
-    reference: Model, candidate: Artifact, dataset: "Dataset", planning: Asked, source: Model | None = None
+    reference: Model,
+    candidate: Artifact,
+    dataset: "Dataset",
+    planning: Asked,
+    source: Model | None = None,
 ) -> Comparison:
     """Compare a reference with a model that is ready to run. `source`: the candidate as it was
     opened, if it came from a file. Errors are those of `compare`.
@@ -116,7 +125,9 @@ def compare_asked(
         return _compare_nothing(pair, dataset, skipping.empty, planning)
     standards = Standards(pair, first, planning.low, sums, planning.noise)
     runs = _Runs(pair, running, reference, candidate, source)
-    team, chunks, notes = _load_with_layers(runs, first) if planning.has_layers else (runs.load({}), [], [])
+    team, chunks, notes = (
+        _load_with_layers(runs, first) if planning.has_layers else (runs.load({}), [], [])
+    )
     layers = _layer_meters(chunks[:1], lowest)
     count, samples, run_notes = 0, 0, tuple[str, ...]()
     for batch, answered in runs.answer(team, chain([first], batches)):
@@ -130,7 +141,9 @@ def compare_asked(
         _tell(planning, "comparing", count)
     notes += [*pair.notes, *run_notes, *standards.notes()]
     empty = skipping.empty
-    notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
+    notes += (
+        [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
+    )
     by_metric = planning.max_drop is not None and planning.max_error is None
     results = standards.results(planning.max_error, parts_decide=not by_metric)
     layer_deviations = [meter.result() for meter in layers.values()]
@@ -154,7 +167,12 @@ class _Runs:
     """Runs both models, in this process or on an executor's workers."""
 
     def __init__(
-        self, pair: Pair, running: Running, reference: Model, candidate: Artifact, source: Model | None
+        self,
+        pair: Pair,
+        running: Running,
+        reference: Model,
+        candidate: Artifact,
+        source: Model | None,
     ) -> None:
         self.pair, self._running, self._reference = pair, running, reference
         self._candidate, self._source = candidate, source
@@ -173,7 +191,9 @@ class _Runs:
         weights do not fit in memory.
         """
         try:
-            self._source = self._reference.frontend.open(self._candidate, trust_external_paths=False, progress=None)
+            self._source = self._reference.frontend.open(
+                self._candidate, trust_external_paths=False, progress=None
+            )
         except ContractError:
             return False
         return True
@@ -246,7 +266,9 @@ def _compare_layers(
         # Both ran on all data before: this is about layers alone, e.g. data that can be read only
         # once.
         except (ContractError, InputError) as error:
-            return deviations, [f"{sum(map(len, chunks[number:]))} layers were not compared: {error}"]
+            return deviations, [
+                f"{sum(map(len, chunks[number:]))} layers were not compared: {error}"
+            ]
     return deviations, []
 
 
@@ -265,11 +287,15 @@ def _layer_meters(chunks: Sequence[Layers], lowest: DType) -> dict[str, Meter]:
     return {name: Meter(name, lowest, is_output=False) for chunk in chunks for name in chunk}
 
 
-def _judge(outputs: Sequence[Deviation], tally: MetricTally | None, planning: Asked, faults: Sequence[str]) -> Verdict:
+def _judge(
+    outputs: Sequence[Deviation], tally: MetricTally | None, planning: Asked, faults: Sequence[str]
+) -> Verdict:
     by_error = judge(outputs, faults)
     if tally is None or planning.max_drop is None:
         return by_error
-    by_drop = judge_drop(outputs, tally.name, tally.drop(), planning.max_drop, tally.result().reference, faults)
+    by_drop = judge_drop(
+        outputs, tally.name, tally.drop(), planning.max_drop, tally.result().reference, faults
+    )
     return by_drop if planning.max_error is None or by_error.is_same else by_error
 
 
@@ -291,4 +317,6 @@ def check_asked(planning: Asked) -> None:
             f"{option('max_drop')} is {planning.max_drop.text} of no metric; name one with "
             f"{setting('metric', 'module:function')}"
         )
-    choose_budget(planning.max_error, DType.FLOAT32, 0.0)  # an invalid budget is reported before the runs, not after
+    choose_budget(
+        planning.max_error, DType.FLOAT32, 0.0
+    )  # an invalid budget is reported before the runs, not after

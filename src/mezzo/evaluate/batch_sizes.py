@@ -59,7 +59,10 @@ def _is_joined(whole: Any, first: Any, second: Any) -> bool:
     arrays = (whole, first, second)
     if not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
         return False
-    if first.shape[1:] != second.shape[1:] or whole.shape != (len(first) + len(second), *first.shape[1:]):
+    if first.shape[1:] != second.shape[1:] or whole.shape != (
+        len(first) + len(second),
+        *first.shape[1:],
+    ):
         return False
     joined = np.concatenate([first, second])
     if joined.dtype.kind not in "fV":

@@ -17,7 +17,12 @@ from mezzo.numerics.data.datasets import Batch, Data, Dataset, open_data
 
 
 def open_model_data(
-    model: Model, data: Data, *, labels: Sequence[str] = (), batch_size: int | None = None, others: bool = False
+    model: Model,
+    data: Data,
+    *,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    others: bool = False,
 ) -> Dataset:
     """Open data for a model. Inputs with a default may be absent; absent inputs of an optional type
     are empty. The data "random", or "random:SEED", is generated. `others`: arrays that are not
@@ -35,7 +40,8 @@ def open_model_data(
     if seed is not None:
         if labels:
             raise InputError(
-                f"labels {', '.join(map(repr, labels))} cannot be drawn at random; give data that has them"
+                f"labels {', '.join(map(repr, labels))} cannot be drawn at random; give data that"
+                " has them"
             )
         drawn = draw_data(model, seed)
         data = partial(map, attrgetter("feeds"), drawn)
@@ -45,17 +51,29 @@ def open_model_data(
     def reopen(at_most: int | None = None) -> Dataset:
         optional = inputs.optional | empty.keys()
         return open_data(
-            data, inputs.names, labels=labels, batch_size=split_size, at_most=at_most, optional=optional, others=others
+            data,
+            inputs.names,
+            labels=labels,
+            batch_size=split_size,
+            at_most=at_most,
+            optional=optional,
+            others=others,
         )
 
     opened = reopen()
-    is_peeked = split_size is None and seed is None and isinstance(data, str | os.PathLike | Mapping)
+    is_peeked = (
+        split_size is None and seed is None and isinstance(data, str | os.PathLike | Mapping)
+    )
 
     @cache
     def fitting() -> Dataset:
         """The data in batches that fit in memory."""
         few = next(iter(reopen(MANY))) if is_peeked else None
-        size = None if few is None else choose_batch_size(model, replace(few, feeds={**empty, **few.feeds}))
+        size = (
+            None
+            if few is None
+            else choose_batch_size(model, replace(few, feeds={**empty, **few.feeds}))
+        )
         return opened if size is None else reopen(size)
 
     def start() -> Iterator[Batch]:

@@ -18,7 +18,13 @@ from mezzo.common.errors import InputError, MezzoError
 from mezzo.conversion.results import lab_of
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics.data.datasets import Batch, Dataset
-from mezzo.numerics.data.random_inputs import LADDER, AxisLengths, check_size, choose_lengths, draw_batch
+from mezzo.numerics.data.random_inputs import (
+    LADDER,
+    AxisLengths,
+    check_size,
+    choose_lengths,
+    draw_batch,
+)
 from mezzo.planner.planner import rows_of
 
 if TYPE_CHECKING:
@@ -44,11 +50,13 @@ def read_seed(data: object) -> int | None:
         return None
     if Path(os.fspath(data)).exists():
         raise InputError(
-            f"data {os.fspath(data)!r} is a file or folder here, and the word for inputs drawn at random; give its "
-            "whole path, or rename it"
+            f"data {os.fspath(data)!r} is a file or folder here, and the word for inputs drawn at"
+            " random; give its whole path, or rename it"
         )
     if colon and not (seed.isascii() and seed.isdigit()):
-        raise InputError(f"data {os.fspath(data)!r} has seed {seed!r}; give a whole number, such as {WORD}:7")
+        raise InputError(
+            f"data {os.fspath(data)!r} has seed {seed!r}; give a whole number, such as {WORD}:7"
+        )
     return int(seed or 0)
 
 
@@ -73,7 +81,9 @@ def draw_data(model: "Model", seed: int) -> Dataset:
         tried.add(attempt)
         try:
             check_size(model.name, slots, shapes)
-            feeds = draw_batch(slots, shapes, assumptions, np.random.default_rng([seed, 0]), is_timid=is_timid)
+            feeds = draw_batch(
+                slots, shapes, assumptions, np.random.default_rng([seed, 0]), is_timid=is_timid
+            )
             answers = run({**empty, **feeds})
         except MezzoError as error:
             fault = fault or error
@@ -85,7 +95,9 @@ def draw_data(model: "Model", seed: int) -> Dataset:
         if len(tried) > _MOST_ODD:  # it runs; perhaps no input makes its outputs finite
             break
     if usable is None:
-        raise InputError(f"no random inputs fit {model.name}; give data of your own ({fault})") from fault
+        raise InputError(
+            f"no random inputs fit {model.name}; give data of your own ({fault})"
+        ) from fault
     shapes = choose_lengths(slots, usable[0])
     lengths = {shape[0] for shape in shapes.values() if shape}
     samples = lengths.pop() if len(lengths) == 1 else 1
@@ -94,7 +106,13 @@ def draw_data(model: "Model", seed: int) -> Dataset:
 
     def start() -> Iterator[Batch]:
         for number in range(count):
-            feeds = draw_batch(slots, shapes, assumptions, np.random.default_rng([seed, number]), is_timid=usable[1])
+            feeds = draw_batch(
+                slots,
+                shapes,
+                assumptions,
+                np.random.default_rng([seed, number]),
+                is_timid=usable[1],
+            )
             yield Batch(feeds, {}, f"{name}, batch {number}", samples)
 
     return Dataset(name, start, seed=seed)

@@ -54,12 +54,16 @@ class MeasuredBatch:
 
 @dataclass(frozen=True, slots=True)
 class RangesJob:
-    """Executor job that measures a model. An item is a `MeasuredBatch`; None returns the `InstrumentFacts`."""
+    """Executor job that measures a model. An item is a `MeasuredBatch`; None returns the
+    `InstrumentFacts`.
+    """
 
     feeds: Feeds  # of the first batch: all workers take the model's lengths from it
     title: str = "ranges"
 
-    def open(self, models: "Sequence[Model]") -> Callable[[MeasuredBatch | None], Records | InstrumentFacts]:
+    def open(
+        self, models: "Sequence[Model]"
+    ) -> Callable[[MeasuredBatch | None], Records | InstrumentFacts]:
         return _Instrumented(lab_of(models[0]).instruments(self.feeds))
 
 
@@ -80,8 +84,9 @@ class _Instrumented:
         instruments = self._instruments
         if reading is None:
             return InstrumentFacts(
-                fingerprint=instruments.fingerprint, size=instruments.size, elements=instruments.elements,
-                values=tuple(instruments.values), skipped=instruments.skipped,
+                fingerprint=instruments.fingerprint, size=instruments.size,
+                elements=instruments.elements, values=tuple(instruments.values),
+                skipped=instruments.skipped,
             )  # fmt: skip
         return instruments.run(*_asked(reading))
 
@@ -126,7 +131,9 @@ def measure_ranges(
     return replace(measuring.result(), unknown=watch.faults())
 
 
-def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: Callable[[], bool]) -> "Iterator[Batch]":
+def _with_samples(
+    dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: Callable[[], bool]
+) -> "Iterator[Batch]":
     """Yield the batches that hold samples, each checked by the watch."""
     count = 0
     for batch in dataset:
@@ -141,9 +148,13 @@ def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: C
 class _Measuring:
     """One pass over data. Holds no worker, so that their memory is freed after the pass."""
 
-    def __init__(self, about: InstrumentFacts, data: "Dataset", first: "Batch", path: Path | None) -> None:
+    def __init__(
+        self, about: InstrumentFacts, data: "Dataset", first: "Batch", path: Path | None
+    ) -> None:
         self._about, self._data = about, data
-        self._state = State(model=about.fingerprint, data=data.name, content=data.content, values=about.size)
+        self._state = State(
+            model=about.fingerprint, data=data.name, content=data.content, values=about.size
+        )
         self._accumulator = Accumulator(about.size)
         if path is not None and os.path.lexists(path):
             self._state, self._accumulator = load_state(path, self._state)
@@ -151,7 +162,10 @@ class _Measuring:
         self._first_fed = _count_numbers(first.feeds)
 
     def take(
-        self, team: Team[MeasuredBatch | None, Records | InstrumentFacts], first: "Batch", more: "Iterator[Batch]"
+        self,
+        team: Team[MeasuredBatch | None, Records | InstrumentFacts],
+        first: "Batch",
+        more: "Iterator[Batch]",
     ) -> "Iterator[int]":
         """Measure all batches that the saved state lacks; yields each number before its result."""
         yield 0
@@ -170,7 +184,9 @@ class _Measuring:
             if not self.keeping.has(number, batch):
                 # From the batch's own length, so that it is sampled alike whichever batches were
                 # measured before.
-                elements = self._state.elements * _count_numbers(batch.feeds) // max(self._state.fed, 1)
+                elements = (
+                    self._state.elements * _count_numbers(batch.feeds) // max(self._state.fed, 1)
+                )
                 yield MeasuredBatch(batch, number, _sample_size(elements, self._state.values))
 
     def _add(self, number: int, batch: "Batch", records: Records) -> None:
@@ -185,7 +201,9 @@ class _Measuring:
 
     def _drop_origins(self) -> None:
         referenced = self._accumulator.largest_batches()
-        self._state.origins = {number: name for number, name in self._state.origins.items() if number in referenced}
+        self._state.origins = {
+            number: name for number, name in self._state.origins.items() if number in referenced
+        }
 
     def _spell(self) -> bytes:
         self._drop_origins()
@@ -194,7 +212,10 @@ class _Measuring:
     def result(self) -> Ranges:
         """The ranges measured so far."""
         state = self._state
-        names = [ValueName(value.record, value.name, value.node, value.op) for value in self._about.values]
+        names = [
+            ValueName(value.record, value.name, value.node, value.op)
+            for value in self._about.values
+        ]
         source = DataSource(state.data, state.batches, state.samples, self._data.seed)
         return Ranges(source, self._accumulator.ranges(names, state.origins), self._about.skipped)
 
@@ -211,6 +232,10 @@ def _count_numbers(feeds: Feeds) -> int:
     def count(feed: Any) -> int:
         if feed is None:
             return 0
-        return sum(map(count, feed)) if isinstance(feed, list | tuple) else int(getattr(feed, "size", 1))
+        return (
+            sum(map(count, feed))
+            if isinstance(feed, list | tuple)
+            else int(getattr(feed, "size", 1))
+        )
 
     return sum(map(count, feeds.values()))

@@ -21,7 +21,9 @@ class Keeping:
     without a path nothing is saved.
     """
 
-    def __init__(self, path: Path | None, journal: RangeJournal, spell: Callable[[], bytes]) -> None:
+    def __init__(
+        self, path: Path | None, journal: RangeJournal, spell: Callable[[], bytes]
+    ) -> None:
         self._path, self._journal, self._spell = path, journal, spell
         self._seen = 0
         self._is_saved = self._is_sound = True
@@ -35,8 +37,8 @@ class Keeping:
         was = self._journal.origin(number)
         if was not in (None, batch.origin):
             raise InputError(
-                f"{self._path}: batch {number} was {was!r} and is {batch.origin!r} now; give the same data and batch "
-                "size, or delete the file to start anew"
+                f"{self._path}: batch {number} was {was!r} and is {batch.origin!r} now; give the"
+                " same data and batch size, or delete the file to start anew"
             )
         return True
 
@@ -58,8 +60,8 @@ class Keeping:
         """Raises InputError: the data had fewer batches than the file."""
         if self._seen < self._journal.batches:
             raise InputError(
-                f"{self._path}: the {self._journal.keeps} has {self._journal.batches} batches and the data "
-                f"{self._seen}; give the same data, or delete the file to start anew"
+                f"{self._path}: the {self._journal.keeps} has {self._journal.batches} batches and"
+                f" the data {self._seen}; give the same data, or delete the file to start anew"
             )
 
     def save(self) -> None:

@@ -70,7 +70,10 @@ def feeds_of_sizes(batches: Sequence[Batch], slots: Sequence[Slot]) -> list[Fed]
     if axis:
         for size in _SIZES:
             if size != first.samples:
-                feeds = {name: cut_rows(feed, size) if name in axis else feed for name, feed in first.feeds.items()}
+                feeds = {
+                    name: cut_rows(feed, size) if name in axis else feed
+                    for name, feed in first.feeds.items()
+                }
                 parts.append(Fed(feeds, size, size))
     return parts
 
@@ -98,7 +101,9 @@ class Reference:
         """FP32's own rounding noise in each output."""
         fed = self.every[0]
         batch = Batch(fed.feeds, {}, "", fed.samples)
-        return measure_noises(lab_of(self._model).subject(), batch, lab_of(self._model).native()(fed.feeds))
+        return measure_noises(
+            lab_of(self._model).subject(), batch, lab_of(self._model).native()(fed.feeds)
+        )
 
 
 def compare_on_runtime(
@@ -119,9 +124,15 @@ def compare_on_runtime(
     """
     pair, every = lab_of(model).pair(candidate, EMULATED), reference.every
     reached = pair.reached(every[0].feeds.keys())
-    lowest, tables, labels = _lowest(reached), tables_of(pair.reference.inputs.slots), labels_of(reached)
+    lowest, tables, labels = (
+        _lowest(reached),
+        tables_of(pair.reference.inputs.slots),
+        labels_of(reached),
+    )
     meters: dict[tuple[str, int | None], Meter] = {}
-    first: dict[str, Meter] = {}  # of the first batch alone: the reference for the other batch sizes, which repeat it
+    first: dict[
+        str, Meter
+    ] = {}  # of the first batch alone: the reference for the other batch sizes, which repeat it
     for fed, expected in zip(every, reference.answers, strict=True):
         actual = found(fed.feeds)
         for name, own in pair.outputs.items():
@@ -136,7 +147,9 @@ def compare_on_runtime(
     outputs = _judge_all(meters, first, standards)
     if held is None and any(output.ruling is Ruling.DIFFERENT for output in outputs):
         outputs = _judge_all(meters, first, _standards(lowest, {}, reference.noises()))
-    return Comparison(data=source, run="native", outputs=outputs, layers=(), verdict=judge(outputs, ()))
+    return Comparison(
+        data=source, run="native", outputs=outputs, layers=(), verdict=judge(outputs, ())
+    )
 
 
 def _lowest(reached: Mapping[str, tuple[Reached, Reached]]) -> dict[str, DType]:
@@ -157,14 +170,18 @@ class _Standard(NamedTuple):
 
 
 def _standards(
-    lowest: Mapping[str, DType], earlier_outputs: Mapping[str, Deviation], noises: Mapping[str, float]
+    lowest: Mapping[str, DType],
+    earlier_outputs: Mapping[str, Deviation],
+    noises: Mapping[str, float],
 ) -> dict[str, _Standard]:
     """The standard of each output: that of an earlier comparison, else its format's default."""
     standards = {}
     for name, dtype in lowest.items():
         earlier = earlier_outputs.get(name)
         if earlier is not None and earlier.budget is not None:
-            standards[name] = _Standard(Budget(earlier.budget, earlier.budget_source or ""), earlier.noise or 0.0)
+            standards[name] = _Standard(
+                Budget(earlier.budget, earlier.budget_source or ""), earlier.noise or 0.0
+            )
         else:
             noise = noises.get(name, 0.0)
             standards[name] = _Standard(choose_budget(None, dtype, noise), noise)
@@ -172,7 +189,9 @@ def _standards(
 
 
 def _judge_all(
-    meters: Mapping[tuple[str, int | None], Meter], first: Mapping[str, Meter], standards: Mapping[str, _Standard]
+    meters: Mapping[tuple[str, int | None], Meter],
+    first: Mapping[str, Meter],
+    standards: Mapping[str, _Standard],
 ) -> tuple[Deviation, ...]:
     """The worst judgement of each output: of all batches together, and of each other number of
     samples per call.
@@ -198,7 +217,8 @@ def _is_worse(output: Deviation, other: Deviation) -> bool:
     whether its error is larger.
     """
     gravity, other_gravity = (
-        (each.ruling is Ruling.DIFFERENT, each.fault is not None, each.doubt is not None) for each in (output, other)
+        (each.ruling is Ruling.DIFFERENT, each.fault is not None, each.doubt is not None)
+        for each in (output, other)
     )
     if gravity != other_gravity:
         return gravity > other_gravity
@@ -207,8 +227,13 @@ def _is_worse(output: Deviation, other: Deviation) -> bool:
 
 def _judge(meter: Meter, standard: _Standard, size: int | None) -> Deviation:
     budget = standard.budget
-    judged = judge_output(with_losses(meter, budget.error, standard.noise), budget, standard.noise, None)
+    judged = judge_output(
+        with_losses(meter, budget.error, standard.noise), budget, standard.noise, None
+    )
     if judged.ruling is Ruling.DIFFERENT and size is not None:
-        fault = judged.fault or f"off by {judged.relative_l2.estimate:.3g}, more than {budget.error:.3g}"
+        fault = (
+            judged.fault
+            or f"off by {judged.relative_l2.estimate:.3g}, more than {budget.error:.3g}"
+        )
         return replace(judged, fault=f"{fault}, with {size} samples a call")
     return judged

@@ -40,12 +40,15 @@ class Standards:
         """
         self._reference, self._low = pair.reference, low
         reached = pair.reached(first.feeds.keys())
-        self.lowest = {name: _lowest(ours, theirs, low, sums) for name, (ours, theirs) in reached.items()}
+        self.lowest = {
+            name: _lowest(ours, theirs, low, sums) for name, (ours, theirs) in reached.items()
+        }
         self._steady = frozenset(name for name, (ours, _) in reached.items() if not ours.reads_data)
         tables = tables_of(self._reference.inputs.slots)
         labels = labels_of(reached)
         self.meters = {
-            name: Meter(name, lowest, tables=tables, are_labels=name in labels) for name, lowest in self.lowest.items()
+            name: Meter(name, lowest, tables=tables, are_labels=name in labels)
+            for name, lowest in self.lowest.items()
         }
         self._data, self._answers = DataWatch(), AnswerWatch()
         self._noise = noise
@@ -71,11 +74,17 @@ class Standards:
         """
         unknown = self._answers.unknown(self._data, self._steady)
         return tuple(
-            self._judge(name, meter, unknown.get(name), max_error, parts_decide) for name, meter in self.meters.items()
+            self._judge(name, meter, unknown.get(name), max_error, parts_decide)
+            for name, meter in self.meters.items()
         )
 
     def _judge(
-        self, name: str, meter: Meter, unknown: Unknown | None, max_error: float | None, parts_decide: bool
+        self,
+        name: str,
+        meter: Meter,
+        unknown: Unknown | None,
+        max_error: float | None,
+        parts_decide: bool,
     ) -> Deviation:
         noise = (self._noise or {}).get(name, 0.0)
         result, budget = meter.result(), choose_budget(max_error, self.lowest[name], noise)
@@ -83,7 +92,9 @@ class Standards:
             floor = floor_of(self.lowest[name], noise)
             loud = judge_noise(noise, floor, budget.error, result.relative_l2.estimate)
             unknown = loud or unknown
-            if loud is not None and loud.is_blind:  # noise does not explain NaN or infinities, so that fault stays
+            if (
+                loud is not None and loud.is_blind
+            ):  # noise does not explain NaN or infinities, so that fault stays
                 result = replace(result, fault=meter.broken)
             else:
                 result = with_losses(meter, budget.error, noise, parts_decide=parts_decide)
@@ -95,10 +106,12 @@ class Standards:
         """Notes for the reader about the data and the reference's outputs."""
         notes = []
         if self._data.is_repeated:
-            notes.append(f"all {self._data.samples} samples are one and the same, so they count as one")
+            notes.append(
+                f"all {self._data.samples} samples are one and the same, so they count as one"
+            )
         notes += [
-            f"output {name!r} of the reference moves by {noise:.2g} when its numbers move by half a unit in the last "
-            "place: it is ill-conditioned on this data, or draws random numbers"
+            f"output {name!r} of the reference moves by {noise:.2g} when its numbers move by half a"
+            " unit in the last place: it is ill-conditioned on this data, or draws random numbers"
             for name, noise in (self._noise or {}).items()
             if noise > _LOUD
         ]
@@ -122,10 +135,15 @@ class Telling:
     @property
     def unknown(self) -> tuple[str, ...]:
         """All reasons as text."""
-        return (*self.faults, *(f"output {name!r} {unknown.because}" for name, unknown in self.outputs.items()))
+        return (
+            *self.faults,
+            *(f"output {name!r} {unknown.because}" for name, unknown in self.outputs.items()),
+        )
 
 
-def find_telling(subject: Subject, batches: "Iterable[Batch]", answer: "Callable[[Batch], Answers]") -> Telling:
+def find_telling(
+    subject: Subject, batches: "Iterable[Batch]", answer: "Callable[[Batch], Answers]"
+) -> Telling:
     """Check whether a model's own outputs, by `answer`, on data allow a verdict."""
     data, answers = DataWatch(), AnswerWatch()
     noise: dict[str, float] | None = None
@@ -138,7 +156,9 @@ def find_telling(subject: Subject, batches: "Iterable[Batch]", answer: "Callable
         answers.add(outputs, batch.samples, batch.origin)
         if noise is None:
             noise, fed = measure_noises(subject, batch, outputs), tuple(batch.feeds)
-    steady = frozenset(name for name, reached in subject.reached(fed).items() if not reached.reads_data)
+    steady = frozenset(
+        name for name, reached in subject.reached(fed).items() if not reached.reads_data
+    )
     unknown = answers.unknown(data, steady)
     unknown |= {
         name: Unknown("is noise: FP32's last bits decide what it is", True)
@@ -155,10 +175,14 @@ def tables_of(slots: Iterable[Slot]) -> frozenset[int]:
 
 def labels_of(reached: Mapping[str, tuple[Reached, Reached]]) -> frozenset[str]:
     """Outputs that are indices of the largest numbers (ArgMax, TopK) in both models."""
-    return frozenset(name for name, (ours, theirs) in reached.items() if ours.are_labels and theirs.are_labels)
+    return frozenset(
+        name for name, (ours, theirs) in reached.items() if ours.are_labels and theirs.are_labels
+    )
 
 
-def with_losses(meter: Meter, budget: float, noise: float, *, parts_decide: bool = True) -> Deviation:
+def with_losses(
+    meter: Meter, budget: float, noise: float, *, parts_decide: bool = True
+) -> Deviation:
     """A meter's result, with parts of the output that are lost or decisions that changed, whatever
     the overall error: a fault or a doubt where `parts_decide`, else a worry.
     """

@@ -44,7 +44,9 @@ def feed_all(
             fed.append(shared)
     for model, feeds in zip(models, fed, strict=True):
         _check(model, feeds, batch_size)
-    samples = size if any(batch_axis(lab_of(model).inputs.slots) for model in models) else source.samples
+    samples = (
+        size if any(batch_axis(lab_of(model).inputs.slots) for model in models) else source.samples
+    )
     return fed, DataSource(source.name, 1, samples, source.seed), notes
 
 
@@ -70,7 +72,9 @@ def _feed(model: Model, data: Data, size: int) -> tuple[Feeds, DataSource]:
     if not batch.samples:
         raise InputError(f"{batch.origin}: holds no sample; give at least one")
     axis = batch_axis(lab_of(model).inputs.slots)
-    feeds = {name: cut_rows(feed, size) if name in axis else feed for name, feed in batch.feeds.items()}
+    feeds = {
+        name: cut_rows(feed, size) if name in axis else feed for name, feed in batch.feeds.items()
+    }
     return feeds, dataset.source(1, batch.samples)
 
 
@@ -78,11 +82,15 @@ def batch_axis(slots: Sequence[Slot]) -> frozenset[str]:
     """Inputs whose first axis is the open batch axis: the most frequent symbolic name of first axes
     that is not the name of an inner axis, or an unnamed length.
     """
-    firsts: list[tuple[str, Length]] = [(slot.name, slot.lengths[0]) for slot in slots if slot.lengths]
+    firsts: list[tuple[str, Length]] = [
+        (slot.name, slot.lengths[0]) for slot in slots if slot.lengths
+    ]
     within = {length for slot in slots for length in (slot.lengths or ())[1:]}
     words = [length for _, length in firsts if isinstance(length, str) and length not in within]
     word = max(words, key=words.count) if words else None
-    return frozenset(name for name, length in firsts if length is None or (length == word and word is not None))
+    return frozenset(
+        name for name, length in firsts if length is None or (length == word and word is not None)
+    )
 
 
 def cut_rows(feed: Any, size: int) -> Any:
@@ -97,8 +105,8 @@ def _check(model: Model, feeds: Feeds, batch_size: int | None) -> None:
     inputs = lab_of(model).inputs
     if batch_size is not None and inputs.fixed_length not in (None, batch_size):
         raise InputError(
-            f"{model.name}: runs {inputs.fixed_length} samples at a time and no other number; leave out "
-            f"{option('batch_size')}, or export it with an open first axis"
+            f"{model.name}: runs {inputs.fixed_length} samples at a time and no other number; leave"
+            f" out {option('batch_size')}, or export it with an open first axis"
         )
     try:
         inputs.check({name: feed for name, feed in feeds.items() if feed is not None})

@@ -37,7 +37,9 @@ class DType(enum.Enum):
     UINT2 = "u2"
     BOOL = "bool"
     STRING = "str"
-    QUANTIZED8 = "int8"  # 8-bit integers with a scale; `Quantization.dtype` says whether INT8 or UINT8
+    QUANTIZED8 = (  # 8-bit integers with a scale; `Quantization.dtype` says whether INT8 or UINT8
+        "int8"
+    )
     QUANTIZED_E4M3 = "fp8"  # FP8 with a scale
     QUANTIZED_E5M2 = "fp8-e5m2"
     COMPLEX64 = "c64"
@@ -141,7 +143,18 @@ FORMATS: dict[DType, Format] = {
         smallest_subnormal=2.0**-149,
         eps=2.0**-4,
         words=(
-            *("fp8", "float8", "f8", "e4m3", "e4m3fn", "fp8e4m3", "fp8e4m3fn", "float8e4m3", "float8e4m3fn", "f8e4m3"),
+            *(
+                "fp8",
+                "float8",
+                "f8",
+                "e4m3",
+                "e4m3fn",
+                "fp8e4m3",
+                "fp8e4m3fn",
+                "float8e4m3",
+                "float8e4m3fn",
+                "f8e4m3",
+            ),
             "f8e4m3fn",
         ),
     ),
@@ -168,7 +181,8 @@ STORED_AS: Mapping[DType, tuple[DType, ...]] = MappingProxyType(
 QUANTIZED: frozenset[DType] = frozenset(STORED_AS)
 # Storage types and their quantized formats; INT32 stores biases of INT8 matmuls and convolutions.
 STORES: Mapping[DType, DType] = MappingProxyType(
-    {stored: dtype for dtype, several in STORED_AS.items() for stored in several} | {DType.INT32: DType.QUANTIZED8}
+    {stored: dtype for dtype, several in STORED_AS.items() for stored in several}
+    | {DType.INT32: DType.QUANTIZED8}
 )
 
 HIGH = DType.FLOAT32
@@ -192,19 +206,18 @@ def narrow_formats() -> frozenset[DType]:
 
 
 _BITS = {
-    DType.FLOAT64: 64, DType.INT64: 64, DType.UINT64: 64, DType.COMPLEX64: 64, DType.COMPLEX128: 128,
-    DType.FLOAT32: 32, DType.INT32: 32, DType.UINT32: 32,
-    DType.FLOAT16: 16, DType.BFLOAT16: 16, DType.INT16: 16, DType.UINT16: 16,
-    DType.INT4: 4, DType.UINT4: 4, DType.FLOAT4E2M1: 4, DType.INT2: 2, DType.UINT2: 2,
-    DType.FLOAT6E2M3: 6, DType.FLOAT6E3M2: 6,
+    DType.FLOAT64: 64, DType.INT64: 64, DType.UINT64: 64, DType.COMPLEX64: 64,
+    DType.COMPLEX128: 128, DType.FLOAT32: 32, DType.INT32: 32, DType.UINT32: 32, DType.FLOAT16: 16,
+    DType.BFLOAT16: 16, DType.INT16: 16, DType.UINT16: 16, DType.INT4: 4, DType.UINT4: 4,
+    DType.FLOAT4E2M1: 4, DType.INT2: 2, DType.UINT2: 2, DType.FLOAT6E2M3: 6, DType.FLOAT6E3M2: 6,
 }  # fmt: skip
 
 
 # Whether each integer type is signed.
 _SIGNED = {
-    DType.INT64: True, DType.INT32: True, DType.INT16: True, DType.INT8: True, DType.INT4: True, DType.INT2: True,
-    DType.UINT64: False, DType.UINT32: False, DType.UINT16: False, DType.UINT8: False, DType.UINT4: False,
-    DType.UINT2: False,
+    DType.INT64: True, DType.INT32: True, DType.INT16: True, DType.INT8: True, DType.INT4: True,
+    DType.INT2: True, DType.UINT64: False, DType.UINT32: False, DType.UINT16: False,
+    DType.UINT8: False, DType.UINT4: False, DType.UINT2: False,
 }  # fmt: skip
 
 

@@ -29,27 +29,59 @@ _BITS = "16"
 _ELSEWHERE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("fp8", "float8", "f8", "e4m3", "e5m2", "mxfp8", "hf8"),
-        "of FP8 a conversion takes E4M3FN and E5M2 with a scale for a tensor or a slice, fp8 and fp8-e5m2",
+        (
+            "of FP8 a conversion takes E4M3FN and E5M2 with a scale for a tensor or a slice, fp8"
+            " and fp8-e5m2"
+        ),
     ),
     (
-        ("fp4", "float4", "f4", "nf4", "mxfp4", "nvfp4", "e2m1", "fp6", "float6", "f6", "e3m2", "e2m3"),
+        (
+            "fp4",
+            "float4",
+            "f4",
+            "nf4",
+            "mxfp4",
+            "nvfp4",
+            "e2m1",
+            "fp6",
+            "float6",
+            "f6",
+            "e3m2",
+            "e2m3",
+        ),
         "formats of 4 and 6 bits store weights in blocks with scales, which is quantization",
     ),
     (
-        ("int", "uint", "i4", "u4", "q4", "q5", "q6", "qint", "quint", "w8a", "w4a", "quant", "qdq"),
+        (
+            "int",
+            "uint",
+            "i4",
+            "u4",
+            "q4",
+            "q5",
+            "q6",
+            "qint",
+            "quint",
+            "w8a",
+            "w4a",
+            "quant",
+            "qdq",
+        ),
         "of integers a conversion takes those of eight bits, int8",
     ),
     (
         ("tf32", "tensorfloat", "xfloat"),
         "TF32 is a mode of the GPU for models in FP32, switched on where they run",
     ),
-)  # fmt: skip
+)
 _MIXES = ("mixed", "amp", "automatic", "mixedprecision", "fp16mixed", "mixedfloat16", "autocast")
 _LEFT_OPEN = ("auto", "default", "any", "best")
 _NOTHING = ("", "none", "no")
 
 
-def read_format(given: object, what: str, others: Sequence[str] = (), formats: Mapping[str, DType] = LOW_DTYPES) -> str:
+def read_format(
+    given: object, what: str, others: Sequence[str] = (), formats: Mapping[str, DType] = LOW_DTYPES
+) -> str:
     """The option name of the requested format: one of `formats`, or one of `others`, words that the
     option accepts too.
 
@@ -111,7 +143,10 @@ def _remedy(option_name: str, text: str | None, word: str | None, choices: Seque
     if word is not None and word not in LEVEL_DTYPES:
         return f"that is wider than FP32, and a low format is asked for; {choose}"
     if word is not None and LEVEL_DTYPES.get(word) in QUANTIZED:
-        return f"{word} is what operators are quantized to, with scales from data, and no type for this; {choose}"
+        return (
+            f"{word} is what operators are quantized to, with scales from data, and no type for"
+            f" this; {choose}"
+        )
     if word is not None:
         return f"this takes {join_with_or(choices)}"
     if bare == _BITS:
@@ -123,10 +158,17 @@ def _remedy(option_name: str, text: str | None, word: str | None, choices: Seque
         return f"leave {option_name} out for the usual one, or {choose}"
     if bare in _NOTHING:
         return choose
-    reason = next((why for begins, why in _ELSEWHERE if any(_is_of(bare, begin) for begin in begins)), None)
+    reason = next(
+        (why for begins, why in _ELSEWHERE if any(_is_of(bare, begin) for begin in begins)), None
+    )
     if reason is not None:
         return f"{reason}; {choose}"
-    names = {name: row.words[0] for row in FORMATS.values() for name in row.words if row.words[0] in choices}
+    names = {
+        name: row.words[0]
+        for row in FORMATS.values()
+        for name in row.words
+        if row.words[0] in choices
+    }
     question = ask_for(names[near] for near in nearest(bare, names, 1))
     return f"{question} {choose}" if question else choose
 
@@ -155,7 +197,10 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
     words = tuple(read_format(part, what, formats=LEVEL_DTYPES) for part in parts)
     if len(set(words)) < len(words):
         raise InputError(f"{what} is {to!r}, which says a format twice; say each once")
-    floats, scaled = [word for word in words if word in LOW_DTYPES], [word for word in words if word not in LOW_DTYPES]
+    floats, scaled = (
+        [word for word in words if word in LOW_DTYPES],
+        [word for word in words if word not in LOW_DTYPES],
+    )
     if len(scaled) > 1:
         raise InputError(
             f"{option('to')} is {to!r}, two formats that take scales, and a plan has one; write "
@@ -163,8 +208,9 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
         )
     if len(floats) > 1:
         raise InputError(
-            f"{option('to')} is {to!r}, two floats beside FP32, and neither holds the other's numbers: one has the "
-            f"range, the other the digits; write {join_with_or(setting('to', word) for word in floats)}"
+            f"{option('to')} is {to!r}, two floats beside FP32, and neither holds the other's"
+            " numbers: one has the range, the other the digits; write"
+            f" {join_with_or(setting('to', word) for word in floats)}"
         )
     return (*scaled, *floats)
 

@@ -27,8 +27,12 @@ class Quantization:
 
     def __post_init__(self) -> None:
         assert len(self.scales) == len(self.zero_points), "one zero point for each scale"
-        assert self.axis is not None or len(self.scales) == 1, "a tensor without an axis has one scale"
-        assert all(0 < scale < float("inf") for scale in self.scales), "scales are finite and above 0"
+        assert self.axis is not None or len(self.scales) == 1, (
+            "a tensor without an axis has one scale"
+        )
+        assert all(0 < scale < float("inf") for scale in self.scales), (
+            "scales are finite and above 0"
+        )
 
     @property
     def is_symmetric(self) -> bool:

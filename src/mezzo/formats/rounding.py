@@ -16,7 +16,8 @@ Floats = npt.NDArray[np.float32]
 RANGED = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2)
 _STORAGE: dict[DType, np.dtype[Any]] = {
     DType.FLOAT16: np.dtype(np.float16), DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
-    DType.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn), DType.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+    DType.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    DType.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2),
 }  # fmt: skip
 _INFINITY_BITS = 0x7F800000
 
@@ -36,7 +37,9 @@ def beyond_from(dtype: DType) -> float:
 @cache
 def vanishing_up_to(dtype: DType) -> float:
     """The largest magnitude, as f32, that rounds to zero. f16: 2 ** -25."""
-    first_kept = np.array([_first(lambda magnitude: round_through(magnitude, dtype)[0] != 0)], np.float32)
+    first_kept = np.array(
+        [_first(lambda magnitude: round_through(magnitude, dtype)[0] != 0)], np.float32
+    )
     return float(np.nextafter(first_kept, np.float32(0))[0])
 
 
@@ -61,7 +64,9 @@ def limits_of(dtype: DType) -> Limits:
     -24. Source: ml_dtypes.finfo.
     """
     limits = ml_dtypes.finfo(_STORAGE[dtype])  # type: ignore[no-untyped-call]  # ml_dtypes types its classes only
-    return Limits(float(limits.max), float(limits.smallest_normal), float(limits.smallest_subnormal))
+    return Limits(
+        float(limits.max), float(limits.smallest_normal), float(limits.smallest_subnormal)
+    )
 
 
 def _first(holds: Callable[[Floats], bool]) -> float:

@@ -29,12 +29,20 @@ def read_corrections(held: object) -> tuple[Correction, ...]:
 
 
 def _read(entry: object) -> Correction:
-    if not isinstance(entry, dict) or not isinstance(entry.get("value"), str) or not entry.keys() <= _KEYS:
-        raise ValueError(f"corrected holds {str(entry)[:80]!r}, wanted a value, an axis, and factors or added")
+    if (
+        not isinstance(entry, dict)
+        or not isinstance(entry.get("value"), str)
+        or not entry.keys() <= _KEYS
+    ):
+        raise ValueError(
+            f"corrected holds {str(entry)[:80]!r}, wanted a value, an axis, and factors or added"
+        )
     where, axis = f"corrected {entry['value']!r}", entry.get("axis")
     if isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis < _MOST_AXES:
         raise ValueError(f"{where}: axis is {axis!r}, wanted a number of an axis, counted from 0")
-    factors, added = (_numbers(f"{where}: {key}", entry.get(key, [])) for key in ("factors", "added"))
+    factors, added = (
+        _numbers(f"{where}: {key}", entry.get(key, [])) for key in ("factors", "added")
+    )
     if (not factors and not added) or not all(factor > 0.0 for factor in factors):
         raise ValueError(f"{where}: wanted factors above 0, or numbers to add, one for each slice")
     return Correction(value=entry["value"], axis=axis, factors=factors, added=added)

@@ -23,7 +23,9 @@ _LONG_KEY = re.compile(rf"(?<![\w-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{
 _PLAIN = frozenset({str, bool, type(None)})
 
 
-def parse_json(text: str | bytes, *, pairs: Callable[[Sequence[tuple[str, Any]]], dict[str, Any]] | None = None) -> Any:
+def parse_json(
+    text: str | bytes, *, pairs: Callable[[Sequence[tuple[str, Any]]], dict[str, Any]] | None = None
+) -> Any:
     """Parse JSON. `pairs` creates an object from its fields. Raises ValueError with a readable
     cause.
     """
@@ -34,7 +36,10 @@ def parse_json(text: str | bytes, *, pairs: Callable[[Sequence[tuple[str, Any]]]
     if sum(map(text.count, ",:[{")) > _MOST_PARTS:
         raise ValueError(f"it has more than {_MOST_PARTS} parts")
     decoder = json.JSONDecoder(
-        object_pairs_hook=pairs, parse_constant=_refuse_constant, parse_float=_read_float, parse_int=_read_whole
+        object_pairs_hook=pairs,
+        parse_constant=_refuse_constant,
+        parse_float=_read_float,
+        parse_int=_read_whole,
     )
     return _parse(lambda: decoder.decode(text))
 

@@ -32,7 +32,9 @@ _CONVERSIONS = frozenset(
 
 def type_called(words: str) -> DType | None:
     """The dtype of the first known type name in a text: "Row major linear FP16 format" is FP16."""
-    return next((_WORDS[word] for word in re.findall(r"[a-z0-9]+", words.lower()) if word in _WORDS), None)
+    return next(
+        (_WORDS[word] for word in re.findall(r"[a-z0-9]+", words.lower()) if word in _WORDS), None
+    )
 
 
 def is_conversion(op: str) -> bool:

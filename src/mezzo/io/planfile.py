@@ -48,12 +48,18 @@ def to_json(plan: Plan) -> str:
     lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
     body = ",\n    ".join(lines)
     text = json.dumps(head, indent=2, ensure_ascii=False)
-    return f'{text[:-2]},\n  "nodes": [\n    {body}\n  ]\n}}\n' if lines else f'{text[:-2]},\n  "nodes": []\n}}\n'
+    return (
+        f'{text[:-2]},\n  "nodes": [\n    {body}\n  ]\n}}\n'
+        if lines
+        else f'{text[:-2]},\n  "nodes": []\n}}\n'
+    )
 
 
 def _node(node: PlannedNode) -> dict[str, object]:
     compute, accumulate, output = (str(dtype) for dtype in node.precision)
-    precision: object = compute if compute == accumulate == output else [compute, accumulate, output]
+    precision: object = (
+        compute if compute == accumulate == output else [compute, accumulate, output]
+    )
     return {
         "name": node.name,
         "op": node.op,
@@ -80,8 +86,8 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write a plan atomically. Raises InputError: it is no plan, or the path cannot be written."""
     if not isinstance(plan, Plan):
         raise InputError(
-            f"{type(plan).__name__} is no plan, and a plan is saved; results have one as .plan, and "
-            "'mezzo.plan(model)' makes one"
+            f"{type(plan).__name__} is no plan, and a plan is saved; results have one as .plan, and"
+            " 'mezzo.plan(model)' makes one"
         )
     write_file(path, to_json(plan).encode(), "plan")
 
@@ -98,10 +104,14 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             raise InputError(f"{where} is larger than {_MAX_BYTES} bytes; no plan is")
         document = parse_json(data)
     except OSError as error:
-        raise InputError(f"cannot read {where}: {error.strerror}; give the path of a plan") from error
+        raise InputError(
+            f"cannot read {where}: {error.strerror}; give the path of a plan"
+        ) from error
     except ValueError as error:
         kind = None if os.fspath(path).lower().endswith(".json") else tell_kind(path)
-        problem = f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
+        problem = (
+            f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
+        )
         raise InputError(f"{where} {problem}; {_save_again()}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         actual = document.get("format") if isinstance(document, dict) else type(document).__name__
@@ -124,7 +134,8 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
             notes=tuple(str(note) for note in document["notes"]),
             quantized=tuple(
-                (str(name), _read_parameters(name, parameters)) for name, parameters in _quantized(document)
+                (str(name), _read_parameters(name, parameters))
+                for name, parameters in _quantized(document)
             ),
             dynamic=_dynamic(document, frozenset(names)),
             corrected=read_corrections(document.get("corrected", [])),
@@ -132,7 +143,9 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             make_fingerprint=lambda: fingerprint,
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{where} lacks or misstates a field: {error}; compare it with a plan saved afresh") from error
+        raise InputError(
+            f"{where} lacks or misstates a field: {error}; compare it with a plan saved afresh"
+        ) from error
 
 
 def _text(entry: dict[str, object], key: str) -> str:
@@ -180,7 +193,11 @@ def _read_parameters(name: str, entry: object) -> Quantization:
         raise ValueError(f"{where}: zero points have to lie from {low} to {high}")
     rounding = _read_turned(where, entry.get("turned", ""))
     return Quantization(
-        dtype=dtype, scales=scales, zero_points=tuple(map(int, zero_points)), axis=axis, turned=rounding
+        dtype=dtype,
+        scales=scales,
+        zero_points=tuple(map(int, zero_points)),
+        axis=axis,
+        turned=rounding,
     )
 
 
@@ -200,9 +217,13 @@ def _numbers(where: str, value: object, has_several: bool, kind: type) -> tuple[
     """One number, or a list if `has_several`. Raises ValueError: malformed, or the wrong form."""
     numbers = value if isinstance(value, list) else [value]
     if not numbers or (isinstance(value, list) and kind is float) is not has_several:
-        raise ValueError(f"{where} is {'a list' if isinstance(value, list) else 'one'}, wanted the other for its axis")
+        raise ValueError(
+            f"{where} is {'a list' if isinstance(value, list) else 'one'}, wanted the other for its"
+            " axis"
+        )
     if any(
-        isinstance(number, bool) or not isinstance(number, int | float) or kind(number) != number for number in numbers
+        isinstance(number, bool) or not isinstance(number, int | float) or kind(number) != number
+        for number in numbers
     ):
         raise ValueError(f"{where} holds what is no {'whole ' if kind is int else ''}number")
     return tuple(map(float, numbers))
@@ -220,17 +241,30 @@ def _line(document: dict[str, object]) -> PrecisionLine:
         raise ValueError(f"base is {base}, wanted {HIGH}")
     dtypes = tuple(map(DType, words))
     low_dtypes = {dtype for dtype in FORMATS if size_bits(dtype) < size_bits(HIGH)}
-    if len(dtypes) < 2 or len({*dtypes}) < len(dtypes) or not {HIGH} < {*dtypes} <= {HIGH, *low_dtypes}:
-        listed, lows = ", ".join(map(str, dtypes)) or "none", ", ".join(sorted(map(str, low_dtypes)))
-        raise ValueError(f"levels are {listed}, wanted {HIGH} and some of {lows} beside it, each once")
+    if (
+        len(dtypes) < 2
+        or len({*dtypes}) < len(dtypes)
+        or not {HIGH} < {*dtypes} <= {HIGH, *low_dtypes}
+    ):
+        listed, lows = (
+            ", ".join(map(str, dtypes)) or "none",
+            ", ".join(sorted(map(str, low_dtypes))),
+        )
+        raise ValueError(
+            f"levels are {listed}, wanted {HIGH} and some of {lows} beside it, each once"
+        )
     if len(QUANTIZED & {*dtypes}) > 1:
-        raise ValueError(f"levels are {', '.join(map(str, dtypes))}, wanted one at most that takes scales")
+        raise ValueError(
+            f"levels are {', '.join(map(str, dtypes))}, wanted one at most that takes scales"
+        )
     return PrecisionLine(tuple(map(uniform, dtypes)), dtypes.index(base))
 
 
 def _version(document: dict[str, object], key: str) -> int | None:
     value = document[key]
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_VERSION):
+    if value is None or (
+        isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_VERSION
+    ):
         return value
     raise ValueError(f"{key} is {value!r}, wanted a number from 1 to {_MAX_VERSION} or null")
 
@@ -239,7 +273,11 @@ def _read_node(entry: dict[str, object]) -> PlannedNode:
     name = _text(entry, "name")
     stated = entry["precision"]
     try:
-        precision = Precision(*(DType(d) for d in stated)) if isinstance(stated, list) else uniform(DType(stated))
+        precision = (
+            Precision(*(DType(d) for d in stated))
+            if isinstance(stated, list)
+            else uniform(DType(stated))
+        )
         category = None if entry["category"] is None else Category(entry["category"])
     except (ValueError, TypeError) as error:
         raise ValueError(f"node {name!r}: {error}") from error

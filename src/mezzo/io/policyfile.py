@@ -49,8 +49,8 @@ _HEAD = {
     "rule",
 }
 _RULE = {
-    "name", "gives", "because", "op", "node", "region", "attribute", "constant", "shape", "format", "worth",
-    "accumulate", "output",
+    "name", "gives", "because", "op", "node", "region", "attribute", "constant", "shape", "format",
+    "worth", "accumulate", "output",
 }  # fmt: skip
 _CONSTANT = {"operand", "at_least", "at_most"}
 _SHAPE = _CONSTANT | {"axis"}
@@ -78,7 +78,9 @@ def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
     title = read_text(where, document, "name") if "name" in document else name
     if "base" in document:
         base = find(read_text(where, document, "base"))
-        policy = replace(base, name=title, rules=(*rules, *base.rules), source=f"{name}, on {base.name}")
+        policy = replace(
+            base, name=title, rules=(*rules, *base.rules), source=f"{name}, on {base.name}"
+        )
     else:
         # Without a base, operators that no rule names keep FP32, and are reported.
         policy = Policy(
@@ -91,7 +93,11 @@ def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
             missing=Missing.WARN,
             source=name,
         )
-    summary = read_text(where, document, "summary") if "summary" in document else f"read from {policy.source}"
+    summary = (
+        read_text(where, document, "summary")
+        if "summary" in document
+        else f"read from {policy.source}"
+    )
     policy = replace(policy, summary=summary)
     return _read_head(where, document, policy)
 
@@ -99,7 +105,11 @@ def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
 def _read_head(where: str, document: Mapping[str, object], policy: Policy) -> Policy:
     if "findings" in document:
         rules = document["findings"]
-        names = None if rules == "all" else frozenset(() if rules == "none" else read_texts(where, "findings", rules))
+        names = (
+            None
+            if rules == "all"
+            else frozenset(() if rules == "none" else read_texts(where, "findings", rules))
+        )
         policy = replace(policy, findings=names)
     if "otherwise" in document:
         policy = replace(policy, otherwise=_category(where, "otherwise", document["otherwise"]))
@@ -107,13 +117,20 @@ def _read_head(where: str, document: Mapping[str, object], policy: Policy) -> Po
         policy = replace(policy, unlisted=_category(where, "unlisted", document["unlisted"]))
     if "missing" in document:
         policy = replace(
-            policy, missing=Missing(choose(where, "missing", document["missing"], [m.value for m in Missing]))
+            policy,
+            missing=Missing(
+                choose(where, "missing", document["missing"], [m.value for m in Missing])
+            ),
         )
     if "formats" in document:
         words = read_texts(where, "formats", document["formats"])
-        policy = replace(policy, formats=frozenset(_dtype(where, "formats", word, LOW_DTYPES) for word in words))
+        policy = replace(
+            policy, formats=frozenset(_dtype(where, "formats", word, LOW_DTYPES) for word in words)
+        )
     if "promotes_untroubled" in document:
-        policy = replace(policy, promotes_untroubled=read_truth(where, document, "promotes_untroubled"))
+        policy = replace(
+            policy, promotes_untroubled=read_truth(where, document, "promotes_untroubled")
+        )
     return policy
 
 
@@ -143,14 +160,18 @@ def check_lists(where: str, rules: Sequence[Rule]) -> None:
                 earlier = listed.setdefault((op, dtype), current)
                 if earlier.category is not current.category:
                     raise InputError(
-                        f"{where}: operator {op!r} stands in {earlier.name!r} ({earlier.category.value}) and in "
-                        f"{current.name!r} ({current.category.value}); take it out of one"
+                        f"{where}: operator {op!r} stands in {earlier.name!r}"
+                        f" ({earlier.category.value}) and in {current.name!r}"
+                        f" ({current.category.value}); take it out of one"
                     )
 
 
 def _read_rules(where: str, document: Mapping[str, object]) -> list[Rule]:
     entries = read_entries(where, document, "rule")
-    return [_read_rule(f"{where}, rule {number}", number, entry) for number, entry in enumerate(entries, 1)]
+    return [
+        _read_rule(f"{where}, rule {number}", number, entry)
+        for number, entry in enumerate(entries, 1)
+    ]
 
 
 def _read_rule(where: str, number: int, entry: Mapping[str, object]) -> Rule:
@@ -161,20 +182,36 @@ def _read_rule(where: str, number: int, entry: Mapping[str, object]) -> Rule:
     name = read_text(where, entry, "name") if "name" in entry else f"rule {number}"
     worth = entry.get("worth", GRANTED if category is Category.ALLOW else 0)
     if not isinstance(worth, int) or isinstance(worth, bool) or worth < 0:
-        raise InputError(f"{where}: worth is {worth!r}; write for how many casts it is worth running low")
+        raise InputError(
+            f"{where}: worth is {worth!r}; write for how many casts it is worth running low"
+        )
     selectors = tuple(_selectors(where, entry))
     ops = read_texts(where, "op", entry["op"]) if "op" in entry else ()
     formats = read_texts(where, "format", entry.get("format", ()))
     if not selectors and not ops:
-        raise InputError(f"{where} says nothing of which nodes it is about; add op, node, region, attribute, constant "
-                         "or shape")  # fmt: skip
+        raise InputError(
+            f"{where} says nothing of which nodes it is about; add op, node, region, attribute,"
+            " constant or shape"
+        )
     return rule(
-        name, category, read_text(where, entry, "because") if "because" in entry else f"{name} of the policy says so",
+        name,
+        category,
+        (
+            read_text(where, entry, "because")
+            if "because" in entry
+            else f"{name} of the policy says so"
+        ),
         formats=[_dtype(where, "format", word, LOW_DTYPES) for word in formats],
-        worth=worth, ops=ops, where=selectors,
-        accumulate=_dtype(where, "accumulate", entry["accumulate"], _DTYPES) if "accumulate" in entry else None,
+        worth=worth,
+        ops=ops,
+        where=selectors,
+        accumulate=(
+            _dtype(where, "accumulate", entry["accumulate"], _DTYPES)
+            if "accumulate" in entry
+            else None
+        ),
         output=_dtype(where, "output", entry["output"], _DTYPES) if "output" in entry else None,
-    )  # fmt: skip
+    )
 
 
 def _selectors(where: str, entry: Mapping[str, object]) -> Iterable[Selector]:
@@ -184,7 +221,9 @@ def _selectors(where: str, entry: Mapping[str, object]) -> Iterable[Selector]:
             try:
                 re.compile(pattern.removeprefix("re:"))
             except re.error as error:
-                raise InputError(f"{where}: node {pattern!r} is no regular expression: {error}; mend it") from error
+                raise InputError(
+                    f"{where}: node {pattern!r} is no regular expression: {error}; mend it"
+                ) from error
         yield ByName(pattern)
     if "region" in entry:
         yield ByRegion(read_text(where, entry, "region"))
@@ -193,12 +232,18 @@ def _selectors(where: str, entry: Mapping[str, object]) -> Iterable[Selector]:
     if "constant" in entry:
         table = read_table(where, entry, "constant")
         check_keys(f"{where}, constant", table, _CONSTANT)
-        bounds = {key: float(read_number(where, table, key)) for key in ("at_least", "at_most") if key in table}
+        bounds = {
+            key: float(read_number(where, table, key))
+            for key in ("at_least", "at_most")
+            if key in table
+        }
         yield ByConstant(_operand(where, table), **bounds)
     if "shape" in entry:
         table = read_table(where, entry, "shape")
         check_keys(f"{where}, shape", table, _SHAPE)
-        sizes = {key: read_whole(where, table, key) for key in ("at_least", "at_most") if key in table}
+        sizes = {
+            key: read_whole(where, table, key) for key in ("at_least", "at_most") if key in table
+        }
         yield ByShape(_operand(where, table), read_whole(where, table, "axis"), **sizes)
 
 
@@ -214,4 +259,6 @@ def _category(where: str, key: str, value: object) -> Category:
 
 
 def _dtype(where: str, key: str, value: object, choices: Mapping[str, DType]) -> DType:
-    return choices[read_format(value, f"{where}: {key}", [word for word in choices if word not in LOW_DTYPES])]
+    return choices[
+        read_format(value, f"{where}: {key}", [word for word in choices if word not in LOW_DTYPES])
+    ]

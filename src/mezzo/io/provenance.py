@@ -98,12 +98,16 @@ class Provenance:
 
 def told_nodes(graph: Graph) -> list[Node]:
     """The recorded nodes, in order: those with a float dtype, except weights and casts."""
-    return [node for node in graph.nodes if node.signature.dtype is not None and node.kind in _KINDS]
+    return [
+        node for node in graph.nodes if node.signature.dtype is not None and node.kind in _KINDS
+    ]
 
 
 def told_casts(graph: Graph) -> list[Node]:
     """The narrowing casts of a model. Nodes may follow them, but a conversion may remove them."""
-    casts = [graph.nodes[number] for number in graph.columns.is_kind(Kind.CAST).nonzero()[0].tolist()]
+    casts = [
+        graph.nodes[number] for number in graph.columns.is_kind(Kind.CAST).nonzero()[0].tolist()
+    ]
     return [node for node in casts if node.signature.dtype is not None]
 
 
@@ -144,7 +148,9 @@ def to_text(given: Provenance) -> str:
         number = reasons.setdefault(text, len(reasons))
         category = None if row.category is None else row.category.value
         reason_fields = (
-            [] if row.rule is None else [_plain(row.rule), number, *([] if row.cause is None else [row.cause])]
+            []
+            if row.rule is None
+            else [_plain(row.rule), number, *([] if row.cause is None else [row.cause])]
         )
         rows.append([_spell_precision(row.precision), category, *reason_fields])
     document = {
@@ -161,7 +167,9 @@ def to_text(given: Provenance) -> str:
         "leaves": given.leaves,
         "reasons": list(reasons),
         "rows": rows,
-        "nodes": " ".join([f"{number}x{count}" if count > 1 else str(number) for number, count in given.runs]),
+        "nodes": " ".join(
+            [f"{number}x{count}" if count > 1 else str(number) for number, count in given.runs]
+        ),
     }
     return json.dumps(document, separators=(",", ":"))
 
@@ -170,7 +178,9 @@ def _plain(text: str) -> str:
     """Printable text: other characters escaped."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
 
 
 def _spell_precision(precision: Precision) -> object:
@@ -241,7 +251,11 @@ def _read_step(entry: object) -> ProvenanceStep:
 def _read_row(entry: object, reasons: Sequence[str]) -> Row:
     parts = _list(entry)
     stated = parts[0]
-    precision = Precision(*map(DType, _texts(stated))) if isinstance(stated, list) else uniform(DType(_text(stated)))
+    precision = (
+        Precision(*map(DType, _texts(stated)))
+        if isinstance(stated, list)
+        else uniform(DType(_text(stated)))
+    )
     category = None if parts[1] is None else Category(_text(parts[1]))
     if len(parts) == 2:
         return Row(precision, category, None, "", None)

@@ -1,9 +1,7 @@
 """Quantized kernels of a target, in TOML.
 
-[[quantized]]
-op = "Conv"
-operands = [{ position = 0, type = "u8" }, { position = 1, type = "i8", symmetric = true, weight = true, axis = 0 }]
-hands = "either"
+[[quantized]] op = "Conv" operands = [{ position = 0, type = "u8" }, { position = 1, type = "i8",
+symmetric = true, weight = true, axis = 0 }] hands = "either"
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +10,15 @@ from mezzo.common.errors import InputError
 from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.formats.dtypes import STORED_AS, STORES, DType
 from mezzo.io.rowfields import read_attributes, read_versions, split_dialect
-from mezzo.io.tomlfile import check_keys, choose, read_entries, read_text, read_texts, read_truth, read_whole
+from mezzo.io.tomlfile import (
+    check_keys,
+    choose,
+    read_entries,
+    read_text,
+    read_texts,
+    read_truth,
+    read_whole,
+)
 from mezzo.tables.quantized_kernels import (
     COMPOSITES,
     DYNAMIC_WEIGHTS,
@@ -44,7 +50,9 @@ _TYPES = {str(stored): stored for several in STORED_AS.values() for stored in se
 _LARGEST = 64  # operands and axes; no ONNX operator has more
 
 
-def read_quantized(where: str, name: str, entries: Sequence[Mapping[str, object]]) -> tuple[QuantizedKernel, ...]:
+def read_quantized(
+    where: str, name: str, entries: Sequence[Mapping[str, object]]
+) -> tuple[QuantizedKernel, ...]:
     """Rows of a target called `name`, one for each operator of an entry.
 
     Raises InputError: an unknown key, or an invalid value.
@@ -60,7 +68,8 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
     for key in ("op", "operands", "hands"):
         if key not in entry:
             raise InputError(
-                f"{where} lacks {key!r}; write the operator, what it reads quantized, and what it hands on"
+                f"{where} lacks {key!r}; write the operator, what it reads quantized, and what it"
+                " hands on"
             )
     operands = tuple(
         _read_operand(f"{where}, operand {number}", member)
@@ -72,11 +81,16 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
     stored = [storage.dtype for operand in operands for storage in operand.storages]
     formats = list(dict.fromkeys(STORES[dtype] for dtype in stored)) or [DType.QUANTIZED8]
     if len(formats) > 1:
-        raise InputError(f"{where}: operands are of {' and '.join(map(str, formats))}; write a row for each")
-    hands = OutputMode(choose(where, "hands", entry["hands"], [member.value for member in OutputMode]))
+        raise InputError(
+            f"{where}: operands are of {' and '.join(map(str, formats))}; write a row for each"
+        )
+    hands = OutputMode(
+        choose(where, "hands", entry["hands"], [member.value for member in OutputMode])
+    )
     if not operands and hands is not OutputMode.EITHER:
         raise InputError(
-            f"{where}: hands is {hands.value!r} without operands; write 'either', or what it reads quantized"
+            f"{where}: hands is {hands.value!r} without operands; write 'either', or what it reads"
+            " quantized"
         )
     is_dynamic = "dynamic" in entry and read_truth(where, entry, "dynamic")
     operators = [split_dialect(text) for text in read_texts(where, "op", entry["op"])]
@@ -94,7 +108,14 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
             is_cut="cut" in entry and read_truth(where, entry, "cut"),
             is_bare_alone="bare_alone" in entry and read_truth(where, entry, "bare_alone"),
             not_before=frozenset(read_texts(where, "not_before", entry.get("not_before", ()))),
-            bias=Bias(choose(where, "bias", entry.get("bias", Bias.FLOAT.value), [member.value for member in Bias])),
+            bias=Bias(
+                choose(
+                    where,
+                    "bias",
+                    entry.get("bias", Bias.FLOAT.value),
+                    [member.value for member in Bias],
+                )
+            ),
             versions=read_versions(where, entry),
             attributes=read_attributes(where, entry),
             needs=read_texts(where, "needs", entry.get("needs", ())),
@@ -105,21 +126,23 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
     ]
 
 
-def _check_dynamic(where: str, ops: Sequence[str], operands: Sequence[Operand], hands: OutputMode) -> None:
+def _check_dynamic(
+    where: str, ops: Sequence[str], operands: Sequence[Operand], hands: OutputMode
+) -> None:
     """Raises InputError: the operators cannot be written with dynamic quantization."""
     static = [op for op in ops if op not in DYNAMIC_WEIGHTS]
     if static:
         raise InputError(
-            f"{where}: {static[0]!r} cannot find ranges as it runs; choose one of {', '.join(DYNAMIC_WEIGHTS)}, or "
-            "leave out dynamic"
+            f"{where}: {static[0]!r} cannot find ranges as it runs; choose one of"
+            f" {', '.join(DYNAMIC_WEIGHTS)}, or leave out dynamic"
         )
     weight_flags = [[False] + [True] * DYNAMIC_WEIGHTS[op] for op in ops]
     if hands is not OutputMode.FLOATS or any(
         [operand.is_weight for operand in operands] != each for each in weight_flags
     ):
         raise InputError(
-            f"{where} finds ranges as it runs, which takes data, its weights behind it and hands = 'floats'; write "
-            "these, or leave out dynamic"
+            f"{where} finds ranges as it runs, which takes data, its weights behind it and hands ="
+            " 'floats'; write these, or leave out dynamic"
         )
 
 
@@ -131,7 +154,8 @@ def _read_followers(where: str, entry: Mapping[str, object]) -> frozenset[str]:
             question = aside(did_you_mean(follower, COMPOSITES, 1))
             composites = ", ".join(sorted(COMPOSITES))
             raise InputError(
-                f"{where}: follower {follower!r}{question} is no operator; write one, or a composite of {composites}"
+                f"{where}: follower {follower!r}{question} is no operator; write one, or a"
+                f" composite of {composites}"
             )
     return frozenset(names)
 
@@ -139,7 +163,9 @@ def _read_followers(where: str, entry: Mapping[str, object]) -> frozenset[str]:
 def _read_operand(where: str, entry: Mapping[str, object]) -> Operand:
     check_keys(where, entry, _OPERAND)
     if "position" not in entry:
-        raise InputError(f"{where} lacks 'position'; write which input of the operator it is, the first being 0")
+        raise InputError(
+            f"{where} lacks 'position'; write which input of the operator it is, the first being 0"
+        )
     stored = _read_storage(where, entry)
     alternatives = []
     for number, alternative in enumerate(read_entries(where, entry, "also"), 1):
@@ -167,5 +193,7 @@ def _read_storage(where: str, entry: Mapping[str, object]) -> Storage:
 def _within(where: str, entry: Mapping[str, object], key: str, least: int) -> int:
     value = read_whole(where, entry, key)
     if not least <= value <= _LARGEST:
-        raise InputError(f"{where}: {key} is {value}; write a whole number from {least} to {_LARGEST}")
+        raise InputError(
+            f"{where}: {key} is {value}; write a whole number from {least} to {_LARGEST}"
+        )
     return value

@@ -17,14 +17,19 @@ def split_dialect(op: str) -> tuple[str, str]:
 
 def read_attributes(where: str, entry: Mapping[str, object]) -> dict[str, object]:
     """The attributes to match, under "attribute". Raises InputError: one is no plain value."""
-    return {key: _read_attribute(where, key, value) for key, value in read_table(where, entry, "attribute").items()}
+    return {
+        key: _read_attribute(where, key, value)
+        for key, value in read_table(where, entry, "attribute").items()
+    }
 
 
 def _read_attribute(where: str, key: str, value: object) -> object:
     """A value, or a frozenset for a list of alternatives."""
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(element, str | int | float) for element in values):
-        raise InputError(f"{where}: attribute {key} is {value!r}; write a number, a text, or a list of them")
+        raise InputError(
+            f"{where}: attribute {key} is {value!r}; write a number, a text, or a list of them"
+        )
     return frozenset(values) if isinstance(value, list) else value
 
 
@@ -36,4 +41,6 @@ def read_versions(where: str, entry: Mapping[str, object]) -> tuple[int, int]:
         case [int(first), int(last)] if 1 <= first <= last:
             return first, last
         case found:
-            raise InputError(f"{where}: versions is {found!r}; write the first and the last, such as [11, 18]")
+            raise InputError(
+                f"{where}: versions is {found!r}; write the first and the last, such as [11, 18]"
+            )

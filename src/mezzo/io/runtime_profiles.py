@@ -65,7 +65,8 @@ def read_profiles(paths: Sequence[str | os.PathLike[str]]) -> tuple[RuntimeProfi
             profiles.append(_read_trtexec(name, document))
     if typings and not profiles:
         raise InputError(
-            f"{typings[0]!r} is trtexec's layer information, which has no times; give the file of --exportProfile too"
+            f"{typings[0]!r} is trtexec's layer information, which has no times; give the file of"
+            " --exportProfile too"
         )
     return tuple(_inform(profile, layer_types) for profile in profiles)
 
@@ -83,7 +84,11 @@ def _load(path: str | os.PathLike[str]) -> Any:
     except ValueError as error:
         kind = None if os.fspath(path).lower().endswith(".json") else tell_kind(path)
         cause = str(error).splitlines()[0]
-        problem = f"is {kind.what}, not a profile" if kind else f"is not JSON ({cause}): did the program end normally?"
+        problem = (
+            f"is {kind.what}, not a profile"
+            if kind
+            else f"is not JSON ({cause}): did the program end normally?"
+        )
         raise InputError(f"{where} {problem}; {_ASK}") from error
     if not isinstance(document, list | dict):
         raise InputError(f"{where} is a JSON {type(document).__name__}; {_ASK}")
@@ -94,8 +99,14 @@ def _read_onnxruntime(name: str, document: Any) -> RuntimeProfile:
     """Parse events in Chrome's trace format: "model_run" for each run, and one per kernel, in
     microseconds.
     """
-    events = [event for event in document if isinstance(event, Mapping)] if isinstance(document, list) else []
-    starts = sorted(_number(name, event, "ts") for event in events if event.get("name") == "model_run")
+    events = (
+        [event for event in document if isinstance(event, Mapping)]
+        if isinstance(document, list)
+        else []
+    )
+    starts = sorted(
+        _number(name, event, "ts") for event in events if event.get("name") == "model_run"
+    )
     kernels = [event for event in events if str(event.get("name", "")).endswith(_SUFFIX)]
     if not starts or not kernels:
         raise InputError(f"profile {name!r} has no run of a model; {_ASK}")
@@ -112,7 +123,8 @@ def _read_onnxruntime(name: str, document: Any) -> RuntimeProfile:
         times_by_kernel.setdefault(key, []).append(_number(name, event, "dur") * 1e3)
         arguments_by_kernel.setdefault(key, arguments)
     layers = tuple(
-        _onnxruntime_layer(key, times, arguments_by_kernel[key], runs) for key, times in times_by_kernel.items()
+        _onnxruntime_layer(key, times, arguments_by_kernel[key], runs)
+        for key, times in times_by_kernel.items()
     )
     return RuntimeProfile(name=name, tool="ONNX Runtime", runs=runs, layers=layers)
 
@@ -123,16 +135,23 @@ def _onnxruntime_layer(
     op = str(arguments.get("op_name", ""))
     calls = len(times) / runs
     types = [
-        _first_key(each) for field in ("input_type_shape", "output_type_shape") for each in _list(arguments, field)
+        _first_key(each)
+        for field in ("input_type_shape", "output_type_shape")
+        for each in _list(arguments, field)
     ]
     # The median, as a disturbed run does not reflect the kernel's time.
     time_ns = median(times) * calls
     dtype = type_called(types[0]) if types else None
-    if op.startswith(_ROUND_FIRST):  # packed weights have no recorded type; the data is quantized to U8
-        dtype = next((candidate for candidate in map(type_called, types[1:]) if candidate in _EIGHT_BITS), DType.UINT8)
+    if op.startswith(
+        _ROUND_FIRST
+    ):  # packed weights have no recorded type; the data is quantized to U8
+        dtype = next(
+            (candidate for candidate in map(type_called, types[1:]) if candidate in _EIGHT_BITS),
+            DType.UINT8,
+        )
     return LayerTime(
-        name=key[0] or f"{op} {key[1]}".rstrip(), op=op, dtype=dtype, is_conversion=is_conversion(op), time_ns=time_ns,
-        calls=calls,
+        name=key[0] or f"{op} {key[1]}".rstrip(), op=op, dtype=dtype,
+        is_conversion=is_conversion(op), time_ns=time_ns, calls=calls,
     )  # fmt: skip
 
 
@@ -149,7 +168,14 @@ def _read_trtexec(name: str, document: Any) -> RuntimeProfile:
         field = "medianMs" if "medianMs" in row else "averageMs"
         time_ns = _number(name, row, field) * 1e6
         layers.append(
-            LayerTime(name=str(row["name"]), op="", dtype=None, is_conversion=False, time_ns=time_ns, calls=1.0)
+            LayerTime(
+                name=str(row["name"]),
+                op="",
+                dtype=None,
+                is_conversion=False,
+                time_ns=time_ns,
+                calls=1.0,
+            )
         )
     if not layers:
         raise InputError(f"profile {name!r} has no layer with a time; {_ASK}")
@@ -165,13 +191,15 @@ def _read_layer_information(name: str, document: Mapping[str, Any]) -> dict[str,
     detailed = [row for row in rows if isinstance(row, Mapping)]
     if rows and not detailed:
         raise InputError(
-            f"profile {name!r} has the names of layers alone; give trtexec --profilingVerbosity=detailed beside "
-            "--exportLayerInfo"
+            f"profile {name!r} has the names of layers alone; give trtexec"
+            " --profilingVerbosity=detailed beside --exportLayerInfo"
         )
     by_name = {}
     for row in detailed:
         ports = [*_list(row, "Inputs"), *_list(row, "Outputs")]
-        type_name = next((str(port["Format/Datatype"]) for port in ports if "Format/Datatype" in port), "")
+        type_name = next(
+            (str(port["Format/Datatype"]) for port in ports if "Format/Datatype" in port), ""
+        )
         by_name[str(row.get("Name", ""))] = str(row.get("LayerType", "")), type_name
     return by_name
 
@@ -190,14 +218,18 @@ def _with(layer: LayerTime, layer_types: Mapping[str, tuple[str, str]]) -> Layer
 def _number(name: str, row: Mapping[str, Any], field: str) -> float:
     value = row.get(field)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LONGEST:
-        raise InputError(f"profile {name!r} has {field!r} {str(value)[:40]!r} where a time belongs; {_ASK}")
+        raise InputError(
+            f"profile {name!r} has {field!r} {str(value)[:40]!r} where a time belongs; {_ASK}"
+        )
     return float(value)
 
 
 def _list(row: Mapping[str, Any], field: str) -> Iterator[Mapping[str, Any]]:
     """The objects in a field that should be a list of objects."""
     value = row.get(field)
-    yield from (each for each in (value if isinstance(value, list) else ()) if isinstance(each, Mapping))
+    yield from (
+        each for each in (value if isinstance(value, list) else ()) if isinstance(each, Mapping)
+    )
 
 
 def _first_key(shape: Mapping[str, Any]) -> str:

@@ -30,7 +30,16 @@ from mezzo.io.tomlfile import (
     read_truth,
     read_whole,
 )
-from mezzo.tables.target import Costs, CustomOperator, Gain, KernelListing, KernelRow, Refusal, Target, kernels
+from mezzo.tables.target import (
+    Costs,
+    CustomOperator,
+    Gain,
+    KernelListing,
+    KernelRow,
+    Refusal,
+    Target,
+    kernels,
+)
 
 _HEAD = {"name", "summary", "base", "max_opset", "newest", "notes", "formats", "costs"}
 _HEAD |= {"refuse", "run", "gain", "quantized", "custom"}
@@ -65,7 +74,10 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
     if "base" in document:
         base = find(read_text(where, document, "base"))
         target = replace(
-            base, name=name, summary=f"{base.summary}, as {name} has it", fuses_as=base.fuses_as or base.name
+            base,
+            name=name,
+            summary=f"{base.summary}, as {name} has it",
+            fuses_as=base.fuses_as or base.name,
         )
     refusals = tuple(
         row
@@ -84,16 +96,26 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
         for row in _read_custom(f"{where}, custom {number}", name, entry)
     )
     new_quantized = {(row.format, row.dialect, row.op) for row in quantized}
-    new_gains, new_listings = {gain.dtype for gain in gains}, {listing.dtype for listing in listings}
+    new_gains, new_listings = (
+        {gain.dtype for gain in gains},
+        {listing.dtype for listing in listings},
+    )
     target = replace(
         target,
         refusals=(*refusals, *target.refusals),
         # Rows of the base apply to dtypes and quantized operators that the file has no row for.
-        listings=(*listings, *(listing for listing in target.listings if listing.dtype not in new_listings)),
+        listings=(
+            *listings,
+            *(listing for listing in target.listings if listing.dtype not in new_listings),
+        ),
         gains=(*gains, *(gain for gain in target.gains if gain.dtype not in new_gains)),
         quantized=(
             *quantized,
-            *(row for row in target.quantized if (row.format, row.dialect, row.op) not in new_quantized),
+            *(
+                row
+                for row in target.quantized
+                if (row.format, row.dialect, row.op) not in new_quantized
+            ),
         ),
         custom=(*custom, *target.custom),
         costs=_read_costs(where, document, target.costs),
@@ -107,12 +129,16 @@ def _read_head(where: str, document: Mapping[str, object], target: Target) -> Ta
     if "summary" in document:
         target = replace(target, summary=read_text(where, document, "summary"))
     if "max_opset" in document:
-        target = replace(target, newest={**target.newest, _ONNX: _at_least_one(where, document, "max_opset")})
+        target = replace(
+            target, newest={**target.newest, _ONNX: _at_least_one(where, document, "max_opset")}
+        )
     if "newest" in document:
         target = replace(target, newest={**target.newest, **_newest(where, document)})
     if "formats" in document:
         words = read_texts(where, "formats", document["formats"])
-        target = replace(target, formats=frozenset(_dtype(where, word, "formats") for word in words))
+        target = replace(
+            target, formats=frozenset(_dtype(where, word, "formats") for word in words)
+        )
     if "notes" in document:
         target = replace(target, notes=read_texts(where, "notes", document["notes"]))
     return target
@@ -125,7 +151,9 @@ def _read_refusals(where: str, name: str, entry: Mapping[str, object]) -> list[R
         raise InputError(f"{where} lacks 'op'; write the operators that it is about")
     formats = read_texts(where, "format", entry.get("format", ()))
     attributes = read_attributes(where, entry)
-    because = read_text(where, entry, "because") if "because" in entry else "the target's file says so"
+    because = (
+        read_text(where, entry, "because") if "because" in entry else "the target's file says so"
+    )
     versions = read_versions(where, entry)
     return [
         Refusal(
@@ -146,7 +174,9 @@ def _read_custom(where: str, name: str, entry: Mapping[str, object]) -> list[Cus
     check_keys(where, entry, _CUSTOM)
     if "op" not in entry:
         raise InputError(f"{where} lacks 'op'; write the operators that it is about")
-    formats = read_texts(where, "format", entry["format"]) if "format" in entry else tuple(LOW_DTYPES)
+    formats = (
+        read_texts(where, "format", entry["format"]) if "format" in entry else tuple(LOW_DTYPES)
+    )
     dtypes = frozenset(_dtype(where, word) for word in formats)
     source = read_text(where, entry, "source") if "source" in entry else name
     return [
@@ -163,19 +193,32 @@ def _read_listings(where: str, name: str, document: Mapping[str, object]) -> lis
         check_keys(place, entry, _RUN)
         for key in ("ops", "format"):
             if key not in entry:
-                raise InputError(f"{place} lacks {key!r}; write which operators run, and in which format")
-        rows = tuple(row for text in read_texts(place, "ops", entry["ops"]) for row in _read_kernels(place, text))
-        because = read_text(place, entry, "because") if "because" in entry else f"{name} lists no kernel"
+                raise InputError(
+                    f"{place} lacks {key!r}; write which operators run, and in which format"
+                )
+        rows = tuple(
+            row
+            for text in read_texts(place, "ops", entry["ops"])
+            for row in _read_kernels(place, text)
+        )
+        because = (
+            read_text(place, entry, "because") if "because" in entry else f"{name} lists no kernel"
+        )
         source = read_text(place, entry, "source") if "source" in entry else name
         for word in read_texts(place, "format", entry["format"]):
             dtype = _dtype(place, word, others=_QUANTIZED)
             if dtype in QUANTIZED:
                 raise InputError(
-                    f"{place}: format is {word!r}; write what runs on quantized operands under [[quantized]]"
+                    f"{place}: format is {word!r}; write what runs on quantized operands under"
+                    " [[quantized]]"
                 )
             if dtype in by_dtype:
-                raise InputError(f"{place}: {word} has a list already; write all that runs in it into one")
-            by_dtype[dtype] = KernelListing(dtype=dtype, kernels=rows, because=because, source=source, since="")
+                raise InputError(
+                    f"{place}: {word} has a list already; write all that runs in it into one"
+                )
+            by_dtype[dtype] = KernelListing(
+                dtype=dtype, kernels=rows, because=because, source=source, since=""
+            )
     return list(by_dtype.values())
 
 
@@ -185,7 +228,9 @@ def _read_kernels(where: str, text: str) -> tuple[KernelRow, ...]:
     for entry in filter(None, (part.strip() for part in text.split(","))):
         dialect, op = split_dialect(entry)
         if not _KERNEL.fullmatch(op):
-            raise InputError(f"{where}: {entry!r} is no operator; write 'Abs', 'Abs 6' or 'Abs 6-13'")
+            raise InputError(
+                f"{where}: {entry!r} is no operator; write 'Abs', 'Abs 6' or 'Abs 6-13'"
+            )
         rows += kernels(dialect, op)
     return rows
 
@@ -194,7 +239,9 @@ def _read_gain(where: str, name: str, entry: Mapping[str, object]) -> Gain:
     check_keys(where, entry, _GAIN)
     for key in ("format", "faster", "because"):
         if key not in entry:
-            raise InputError(f"{where} lacks {key!r}; write whether a format is faster here, and why")
+            raise InputError(
+                f"{where} lacks {key!r}; write whether a format is faster here, and why"
+            )
     source = read_text(where, entry, "source") if "source" in entry else name
     dtype = _dtype(where, read_text(where, entry, "format"), others=_QUANTIZED)
     return Gain(
@@ -213,14 +260,18 @@ def _read_costs(where: str, document: Mapping[str, object], costs: Costs) -> Cos
     if "cast_launch" in table:
         costs = replace(costs, cast_launch=_price(f"{where}, costs", table, "cast_launch", least=0))
     if "linear_factor" in table:
-        costs = replace(costs, linear_factor=_price(f"{where}, costs", table, "linear_factor", least=1))
+        costs = replace(
+            costs, linear_factor=_price(f"{where}, costs", table, "linear_factor", least=1)
+        )
     return costs
 
 
 def _price(where: str, table: Mapping[str, object], key: str, least: int) -> int:
     value = read_whole(where, table, key)
     if not least <= value <= _LARGEST_PRICE:
-        raise InputError(f"{where}: {key} is {value}; write a whole number from {least} to {_LARGEST_PRICE}")
+        raise InputError(
+            f"{where}: {key} is {value}; write a whole number from {least} to {_LARGEST_PRICE}"
+        )
     return value
 
 

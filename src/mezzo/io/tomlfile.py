@@ -20,10 +20,14 @@ def load_text(kind: str, path: str | os.PathLike[str]) -> str:
     try:
         data = read_file(path, _MAX_BYTES)
         if data is None:
-            raise InputError(f"{kind} {str(path)!r} is larger than {_MAX_BYTES} bytes; no {kind} is")
+            raise InputError(
+                f"{kind} {str(path)!r} is larger than {_MAX_BYTES} bytes; no {kind} is"
+            )
         return data.decode().replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
-        raise InputError(f"cannot read {kind} {str(path)!r}: {error.strerror}; give the path of a TOML file") from error
+        raise InputError(
+            f"cannot read {kind} {str(path)!r}: {error.strerror}; give the path of a TOML file"
+        ) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{kind} {str(path)!r} is not UTF-8 text; write it as TOML") from error
 
@@ -40,14 +44,20 @@ def check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) ->
     """Raises InputError: the table has an unknown key."""
     unknown = sorted(table.keys() - set(known))
     if unknown:
-        raise InputError(f"{where}: {unknown[0]!r} is unknown; choose of {', '.join(sorted(known))}")
+        raise InputError(
+            f"{where}: {unknown[0]!r} is unknown; choose of {', '.join(sorted(known))}"
+        )
 
 
-def read_entries(where: str, document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+def read_entries(
+    where: str, document: Mapping[str, object], key: str
+) -> list[Mapping[str, object]]:
     """The tables under [[key]], or none. Raises InputError: the value is something else."""
     entries = document.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(f"{where}: {key!r} is {type(entries).__name__}; write each {key} under [[{key}]]")
+        raise InputError(
+            f"{where}: {key!r} is {type(entries).__name__}; write each {key} under [[{key}]]"
+        )
     return entries
 
 
@@ -62,7 +72,9 @@ def read_text(where: str, table: Mapping[str, object], key: str) -> str:
 def read_texts(where: str, key: str, value: object) -> tuple[str, ...]:
     """One text or a list of texts. Raises InputError: the value is neither."""
     texts = (value,) if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text for text in texts):
+    if not isinstance(texts, list | tuple) or not all(
+        isinstance(text, str) and text for text in texts
+    ):
         raise InputError(f"{where}: {key} is {value!r}; write a list of texts")
     return tuple(texts)
 
@@ -104,5 +116,7 @@ def choose(where: str, key: str, value: object, choices: Iterable[str]) -> str:
     names = tuple(choices)
     if not isinstance(value, str) or value not in names:
         question = did_you_mean(value, names, 1) if isinstance(value, str) else ""
-        raise InputError(f"{where}: {key} is {value!r}{aside(question)}; choose one of {', '.join(names)}")
+        raise InputError(
+            f"{where}: {key} is {value!r}{aside(question)}; choose one of {', '.join(names)}"
+        )
     return value

@@ -86,7 +86,9 @@ class Columns:
     def made_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
         """The level at which each value is produced, given the level of each node."""
         level_of_node = np.asarray(levels, np.int64)
-        return np.where(self.value_role == GROUP, level_of_node[self.value_producer], self.levels_held(line))
+        return np.where(
+            self.value_role == GROUP, level_of_node[self.value_producer], self.levels_held(line)
+        )
 
     def wanted_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
         """The level that each use needs, by the nodes' levels; undefined for role ANY."""
@@ -111,7 +113,11 @@ class UsesByValue:
 
 
 def columns_of(
-    nodes: Sequence[Node], values: Sequence[Value], scopes: Sequence[Scope], aliased: Set[Use], widened: Set[Use]
+    nodes: Sequence[Node],
+    values: Sequence[Value],
+    scopes: Sequence[Scope],
+    aliased: Set[Use],
+    widened: Set[Use],
 ) -> Columns:
     """Build the arrays of a graph from its nodes, values and scopes."""
     kinds = {kind: code for code, kind in enumerate(Kind)}
@@ -119,10 +125,14 @@ def columns_of(
     codes = {id(signature): code for code, signature in enumerate(signatures)}
     node_signature = np.array([codes[id(node.signature)] for node in nodes], np.int64)
     use_node, use_operand, use_value, use_role = _ports(
-        [node.inputs for node in nodes], node_signature, [signature.inputs for signature in signatures]
+        [node.inputs for node in nodes],
+        node_signature,
+        [signature.inputs for signature in signatures],
     )
     _, _, made_value, made_role = _ports(
-        [node.outputs for node in nodes], node_signature, [signature.outputs for signature in signatures]
+        [node.outputs for node in nodes],
+        node_signature,
+        [signature.outputs for signature in signatures],
     )
     value_role = np.full(len(values), FIXED)
     value_role[made_value] = made_role
@@ -141,7 +151,9 @@ def columns_of(
         use_aliased=is_aliased,
         value_producer=np.array([v.producer for v in values], np.int64),
         value_role=value_role,
-        value_dtype=np.array([_UNKNOWN if v.dtype is None else _DTYPES[v.dtype] for v in values], np.int64),
+        value_dtype=np.array(
+            [_UNKNOWN if v.dtype is None else _DTYPES[v.dtype] for v in values], np.int64
+        ),
         value_elements=np.array([v.elements for v in values], np.int64),
         value_repeats=repeats[[v.scope for v in values]],
         node_kind=np.array([kinds[n.kind] for n in nodes], np.int64),

@@ -47,8 +47,12 @@ class Tabled(Displayed):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the record as JSON, atomically. Raises InputError: the file cannot be written."""
-        write_file(path, f"{json.dumps(self.to_dict(), indent=1, allow_nan=False)}\n".encode(), "errors")
+        write_file(
+            path, f"{json.dumps(self.to_dict(), indent=1, allow_nan=False)}\n".encode(), "errors"
+        )
 
 
 def _teller() -> _Teller:
-    return cast(_Teller, import_module(_TELLER))  # the module implements the protocol with its functions
+    return cast(
+        _Teller, import_module(_TELLER)
+    )  # the module implements the protocol with its functions

@@ -37,7 +37,9 @@ def farthest_cut(size: int, tails: Ints, heads: Ints, capacities: Ints) -> Bools
     balance, (tails, heads, capacities) = _balance(size, tails, heads, capacities)
     settled = np.zeros(size, np.int8)
     settled[SOURCE], settled[SINK] = _BEYOND, _BEFORE
-    if int(np.abs(balance).max()) < _MOST and int(capacities.max(initial=0)) < _MOST // max(len(capacities), 1):
+    if int(np.abs(balance).max()) < _MOST and int(capacities.max(initial=0)) < _MOST // max(
+        len(capacities), 1
+    ):
         tails, heads, capacities = _settle(settled, balance, tails, heads, capacities)
     left = np.flatnonzero(settled == 0)
     if len(left):
@@ -49,7 +51,9 @@ def farthest_cut(size: int, tails: Ints, heads: Ints, capacities: Ints) -> Bools
     return is_beyond
 
 
-def _balance(size: int, tails: Ints, heads: Ints, capacities: Ints) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
+def _balance(
+    size: int, tails: Ints, heads: Ints, capacities: Ints
+) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
     """Capacity from the source minus capacity to the sink of each vertex, and the edges between
     other vertices.
 
@@ -99,9 +103,13 @@ class _Network:
 
     def __init__(self, tails: Ints, heads: Ints, capacities: Ints, balance: Ints) -> None:
         size = len(balance)
-        pairs, at = np.unique(np.minimum(tails, heads) * size + np.maximum(tails, heads), return_inverse=True)
+        pairs, at = np.unique(
+            np.minimum(tails, heads) * size + np.maximum(tails, heads), return_inverse=True
+        )
         self.room: list[int] = [0] * (2 * len(pairs))
-        for edge, capacity in zip((2 * at + (tails > heads)).tolist(), capacities.tolist(), strict=True):
+        for edge, capacity in zip(
+            (2 * at + (tails > heads)).tolist(), capacities.tolist(), strict=True
+        ):
             self.room[edge] += capacity
         # A pair's first edge leads to its larger vertex, the second to the smaller.
         self.head: list[int] = np.stack([pairs % size, pairs // size], axis=1).ravel().tolist()
@@ -122,10 +130,15 @@ class _Network:
             # Only vertices that can still send flow to the sink have to be on its side; that leaves
             # the source's side as large as possible.
             distance = self._distances()
-            starts = [vertex for vertex, length in enumerate(distance) if length and self.balance[vertex] > 0]
+            starts = [
+                vertex
+                for vertex, length in enumerate(distance)
+                if length and self.balance[vertex] > 0
+            ]
             if not starts:
                 return [
-                    side == _BEYOND or (not side and not length) for side, length in zip(settled, distance, strict=True)
+                    side == _BEYOND or (not side and not length)
+                    for side, length in zip(settled, distance, strict=True)
                 ]
             self._send(starts, distance)
 
@@ -193,7 +206,9 @@ class _Network:
                 edges, next_distance = self.leaving[vertex], distance[vertex] - 1
                 place = tried[vertex]
                 while place < len(edges) and not (
-                    next_distance and room[edges[place]] and distance[head[edges[place]]] == next_distance
+                    next_distance
+                    and room[edges[place]]
+                    and distance[head[edges[place]]] == next_distance
                 ):
                     place += 1
                 tried[vertex] = place

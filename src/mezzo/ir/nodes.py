@@ -14,7 +14,9 @@ class Kind(enum.Enum):
     OP = "op"
     INPUT = "input"  # produces a graph input; its dtype is part of the model's interface
     OUTPUT = "output"  # uses a graph output; its dtype is part of the model's interface
-    SOURCE = "source"  # a weight, or a Cast from an integer: each use can have its own dtype at no cost
+    SOURCE = (  # a weight, or a Cast from an integer: each use can have its own dtype at no cost
+        "source"
+    )
     CAST = "cast"  # a narrowing Cast of the source model, which is kept: it rounds on purpose
     TIE = "tie"  # loop-carried state, branch merge or scan slice: one dtype, no arithmetic
 

@@ -117,7 +117,9 @@ class ByAttribute:
 
     def matches(self, site: Site) -> bool:
         attribute = site.attribute(self.name)
-        return attribute is not None and any(is_same_value(attribute, value) for value in self.values)
+        return attribute is not None and any(
+            is_same_value(attribute, value) for value in self.values
+        )
 
     def __str__(self) -> str:
         return f"{self.name} = {' or '.join(map(str, self.values))}"
@@ -137,7 +139,11 @@ class ByConstant:
         return facts is not None and self.at_least <= facts.largest <= self.at_most
 
     def __str__(self) -> str:
-        bounds = f" from {self.at_least:g} to {self.at_most:g}" if self.at_least or self.at_most < float("inf") else ""
+        bounds = (
+            f" from {self.at_least:g} to {self.at_most:g}"
+            if self.at_least or self.at_most < float("inf")
+            else ""
+        )
         return f"constant operand {self.operand}{bounds}"
 
 
@@ -158,7 +164,11 @@ class ByShape:
         if shape is None or not -len(shape) <= self.axis < len(shape):
             return False
         size = shape[self.axis]
-        return size is not None and size >= self.at_least and (self.at_most is None or size <= self.at_most)
+        return (
+            size is not None
+            and size >= self.at_least
+            and (self.at_most is None or size <= self.at_most)
+        )
 
     def __str__(self) -> str:
         most = "" if self.at_most is None else f" to {self.at_most}"
@@ -187,7 +197,10 @@ def is_in_region(pattern: str, paths: Iterable[str]) -> bool:
     selects everything below it.
     """
     region = _normal(pattern)
-    return any(fnmatch.fnmatchcase(path, region) or path.startswith(f"{region}/") for path in map(_normal, paths))
+    return any(
+        fnmatch.fnmatchcase(path, region) or path.startswith(f"{region}/")
+        for path in map(_normal, paths)
+    )
 
 
 def is_same_value(held: object, wanted: object) -> bool:
@@ -195,7 +208,11 @@ def is_same_value(held: object, wanted: object) -> bool:
     by element.
     """
     if isinstance(held, tuple | list) or isinstance(wanted, tuple | list):
-        if not isinstance(held, tuple | list) or not isinstance(wanted, tuple | list) or len(held) != len(wanted):
+        if (
+            not isinstance(held, tuple | list)
+            or not isinstance(wanted, tuple | list)
+            or len(held) != len(wanted)
+        ):
             return False
         return all(is_same_value(a, b) for a, b in zip(held, wanted, strict=True))
     left, right = _number(held), _number(wanted)

@@ -11,7 +11,9 @@ _LONGEST_TRACE = 50_000
 _TRACED = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in [^\n]*(?:\n[ \t]+([^\n]*))?')
 _PACKAGES = re.compile(r"^.*[\\/](?:site|dist)-packages[\\/]")
 # Frames of PyTorch, and of mezzo's own precision regions.
-_OWN = re.compile(r"[\\/](?:site|dist)-packages[\\/]torch[\\/]|[\\/]mezzo[\\/]torch[\\/]regions\.py$")
+_OWN = re.compile(
+    r"[\\/](?:site|dist)-packages[\\/]torch[\\/]|[\\/]mezzo[\\/]torch[\\/]regions\.py$"
+)
 
 
 class SourceLines(Mapping[int, SourceLine]):
@@ -40,7 +42,9 @@ def is_readable(trace: object) -> TypeGuard[str]:
 
 def line_of_traceback(trace: str) -> SourceLine | None:
     """The innermost line of a traceback that is outside PyTorch."""
-    frames = [SourceLine(file, int(line), code.strip()) for file, line, code in _TRACED.findall(trace)]
+    frames = [
+        SourceLine(file, int(line), code.strip()) for file, line, code in _TRACED.findall(trace)
+    ]
     return choose_line(reversed(frames))
 
 
@@ -49,5 +53,7 @@ def choose_line(innermost_first: Iterable[SourceLine]) -> SourceLine | None:
     site-packages.
     """
     frames = list(innermost_first)
-    chosen = next((frame for frame in frames if not _OWN.search(frame.file)), frames[0] if frames else None)
+    chosen = next(
+        (frame for frame in frames if not _OWN.search(frame.file)), frames[0] if frames else None
+    )
     return None if chosen is None else chosen._replace(file=_PACKAGES.sub("", chosen.file))

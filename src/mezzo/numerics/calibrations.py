@@ -63,5 +63,11 @@ class Calibrations(Displayed):
         output error, which is finer than top-1. None if no outputs are within their budgets, or
         nothing runs in INT8.
         """
-        right = [row for row in self.rows if row.verdict.ruling in (Ruling.SAME, Ruling.UNDECIDED) and row.quantized]
-        return min(right, key=lambda row: (-row.quantized, row.verdict.error.estimate), default=None)
+        right = [
+            row
+            for row in self.rows
+            if row.verdict.ruling in (Ruling.SAME, Ruling.UNDECIDED) and row.quantized
+        ]
+        return min(
+            right, key=lambda row: (-row.quantized, row.verdict.error.estimate), default=None
+        )

@@ -96,7 +96,9 @@ class Ruling(enum.Enum):
 
     SAME = "same"
     DIFFERENT = "different"
-    UNDECIDED = "undecided"  # within the budget, but maybe not on other samples: more of them would decide
+    UNDECIDED = (  # within the budget, but maybe not on other samples: more of them would decide
+        "undecided"
+    )
     UNKNOWN = "cannot tell"  # the data, or the reference's outputs on it, cannot reveal an error
 
     @property
@@ -374,7 +376,9 @@ class RuntimeCheck:
     @property
     def is_in_doubt(self) -> bool:
         """Whether the outputs on the target leave the ruling open."""
-        return self.comparison is not None and any(output.doubt for output in self.comparison.outputs)
+        return self.comparison is not None and any(
+            output.doubt for output in self.comparison.outputs
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

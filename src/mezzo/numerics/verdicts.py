@@ -54,7 +54,10 @@ def read_drop(given: str | float) -> Drop:
     except ValueError:
         amount = -1.0
     if not 0 <= amount < float("inf"):
-        raise InputError(f"{option('max_drop')} is {text!r}; give a difference such as 0.005, or a share such as 0.5%")
+        raise InputError(
+            f"{option('max_drop')} is {text!r}; give a difference such as 0.005, or a share such as"
+            " 0.5%"
+        )
     return Drop(amount / 100, True, text) if text.endswith("%") else Drop(amount, False, text)
 
 
@@ -65,20 +68,33 @@ def choose_budget(max_error: float | None, lowest: DType, noise: float) -> Budge
     Raises InputError: `max_error` is negative or not finite.
     """
     if max_error is not None and not 0 <= max_error < float("inf"):
-        raise InputError(f"{option('max_error')} is {max_error}; give a relative error of 0 or more, such as 1e-3")
+        raise InputError(
+            f"{option('max_error')} is {max_error}; give a relative error of 0 or more, such as"
+            " 1e-3"
+        )
     raised = min(noise, MOST_NOISE)
     if max_error is not None:
         if raised > max_error:
-            return Budget(raised, f"the noise of FP32 itself, as the {max_error:.3g} asked for is below it", max_error)
+            return Budget(
+                raised,
+                f"the noise of FP32 itself, as the {max_error:.3g} asked for is below it",
+                max_error,
+            )
         return Budget(max_error, "as asked for")
     if lowest in _HIGH:
         eps = FORMATS[DType.FLOAT32].eps
-        return Budget(min(_NOISES * max(noise, eps), MOST_NOISE), f"{_NOISES} times the noise of FP32")
+        return Budget(
+            min(_NOISES * max(noise, eps), MOST_NOISE), f"{_NOISES} times the noise of FP32"
+        )
     error = _LOW_EPS * FORMATS[lowest].eps
     if error > _MOST_LOW:
-        return Budget(_MOST_LOW, f"a quarter of an answer, as {_LOW_EPS} eps of {lowest} are above it")
+        return Budget(
+            _MOST_LOW, f"a quarter of an answer, as {_LOW_EPS} eps of {lowest} are above it"
+        )
     if raised > error:
-        return Budget(raised, f"the noise of FP32 itself, as {_LOW_EPS} eps of {lowest} are below it")
+        return Budget(
+            raised, f"the noise of FP32 itself, as {_LOW_EPS} eps of {lowest} are below it"
+        )
     return Budget(error, f"{_LOW_EPS} eps of {lowest}")
 
 
@@ -87,7 +103,9 @@ def floor_of(lowest: DType, noise: float) -> float:
     return _NOISES * noise if lowest in _HIGH else noise
 
 
-def judge_output(output: Deviation, budget: Budget, noise: float, unknown: Unknown | None) -> Deviation:
+def judge_output(
+    output: Deviation, budget: Budget, noise: float, unknown: Unknown | None
+) -> Deviation:
     """Judge one output by its own budget. A wrong one fails even if parts of it are `unknown`."""
     error = output.relative_l2
     is_blind = unknown is not None and unknown.is_blind
@@ -96,11 +114,13 @@ def judge_output(output: Deviation, budget: Budget, noise: float, unknown: Unkno
     elif unknown is not None:
         ruling = Ruling.UNKNOWN
     else:
-        ruling = Ruling.SAME if error.high <= budget.error and output.doubt is None else Ruling.UNDECIDED
+        ruling = (
+            Ruling.SAME if error.high <= budget.error and output.doubt is None else Ruling.UNDECIDED
+        )
     because = None if unknown is None else unknown.because
     return replace(
-        output, ruling=ruling, budget=budget.error, budget_source=budget.source, budget_asked=budget.asked, noise=noise,
-        unknown=because,
+        output, ruling=ruling, budget=budget.error, budget_source=budget.source,
+        budget_asked=budget.asked, noise=noise, unknown=because,
     )  # fmt: skip
 
 
@@ -130,7 +150,12 @@ def judge(outputs: Sequence[Deviation], faults: Sequence[str]) -> Verdict:
 
 
 def judge_drop(
-    outputs: Sequence[Deviation], name: str, drop: Interval, allowed: Drop, of: float, faults: Sequence[str]
+    outputs: Sequence[Deviation],
+    name: str,
+    drop: Interval,
+    allowed: Drop,
+    of: float,
+    faults: Sequence[str],
 ) -> Verdict:
     """The verdict by the loss of the user's metric; a fault of any output still fails the model.
 
@@ -148,12 +173,22 @@ def judge_drop(
         ruling, because = Ruling.UNKNOWN, _sum_up(unknown, [], len(outputs))
     noise = max((output.noise or 0.0 for output in outputs), default=0.0)
     return Verdict(
-        ruling=ruling, error=drop, budget=limit, budget_source=source, noise=noise, because=because, unknown=unknown
+        ruling=ruling,
+        error=drop,
+        budget=limit,
+        budget_source=source,
+        noise=noise,
+        because=because,
+        unknown=unknown,
     )
 
 
 def _tell_unknown(outputs: Sequence[Deviation]) -> list[str]:
-    return [f"output {output.name!r} {output.unknown}" for output in outputs if output.ruling is Ruling.UNKNOWN]
+    return [
+        f"output {output.name!r} {output.unknown}"
+        for output in outputs
+        if output.ruling is Ruling.UNKNOWN
+    ]
 
 
 def _sum_up(unknown: Sequence[str], judged: Sequence[Deviation], outputs: int) -> str:
@@ -207,7 +242,9 @@ def _rule(ruling: Ruling, by: Deviation | None, because: str, unknown: tuple[str
 
 
 def _weigh_output(output: Deviation) -> str:
-    return _weigh(f"output {output.name!r} differs most, by", output.relative_l2, output.budget or 0.0)[1]
+    return _weigh(
+        f"output {output.name!r} differs most, by", output.relative_l2, output.budget or 0.0
+    )[1]
 
 
 def _weigh(subject: str, error: Interval, limit: float) -> tuple[Ruling, str]:
@@ -218,8 +255,12 @@ def _weigh(subject: str, error: Interval, limit: float) -> tuple[Ruling, str]:
         return Ruling.SAME, f"{summary}, {share} at most {error.high:.3g}, within {limit:.3g}"
     if not error.estimate <= limit:
         return Ruling.DIFFERENT, f"{summary}, more than {limit:.3g}"
-    return Ruling.UNDECIDED, (
-        f"{summary}, within {limit:.3g}, but {share} it may be {error.high:.3g}; more samples would decide"
+    return (
+        Ruling.UNDECIDED,
+        (
+            f"{summary}, within {limit:.3g}, but {share} it may be {error.high:.3g}; more samples"
+            " would decide"
+        ),
     )
 
 

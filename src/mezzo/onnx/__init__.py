@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
 
 class OnnxFrontend(Frontend):
-    """ONNX models, as files and in memory. A file of any name that no other front end claims is taken for one."""
+    """ONNX models, as files and in memory. A file of any name that no other front end claims is
+    taken for one.
+    """
 
     name = "onnx"
     dialect = "onnx"
@@ -24,7 +26,9 @@ class OnnxFrontend(Frontend):
     def opens(self, source: object) -> bool:
         return type(source).__module__.partition(".")[0] in ("onnx", "onnx_ir")
 
-    def open(self, source: Any, *, trust_external_paths: bool, progress: Progress | None) -> "Model":
+    def open(
+        self, source: Any, *, trust_external_paths: bool, progress: Progress | None
+    ) -> "Model":
         from mezzo.onnx.opening import open_model
 
         return open_model(source, trust_external_paths=trust_external_paths, progress=progress)

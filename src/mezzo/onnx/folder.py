@@ -33,7 +33,11 @@ def low_weights(model: onnx.ModelProto) -> DType | None:
         dtype = FROM_ONNX.get(tensor.data_type)
         if dtype is not None:
             counts[dtype] = counts.get(dtype, 0) + prod(max(dim, 0) for dim in tensor.dims)
-    candidates = [dtype for dtype in LOW_DTYPES.values() if counts.get(dtype, 0) > counts.get(DType.FLOAT32, 0)]
+    candidates = [
+        dtype
+        for dtype in LOW_DTYPES.values()
+        if counts.get(dtype, 0) > counts.get(DType.FLOAT32, 0)
+    ]
     return max(candidates, key=lambda dtype: counts[dtype]) if candidates else None
 
 

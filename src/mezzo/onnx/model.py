@@ -155,7 +155,9 @@ class OnnxModel:
         schema = find_schema("", op, self.version or opsets.newest_opset())
         return None if schema is None else schema.attributes.keys()
 
-    def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
+    def next_version(
+        self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None
+    ) -> int | None:
         """The smallest newer opset that allows the most nodes their dtype, or None."""
         since = reading.version
         if since is None or not any(wanted.values()):
@@ -165,11 +167,14 @@ class OnnxModel:
             self._reachable[steps] = opsets.reachable_opset(own(reading).handles.model, steps[1])
         reachable = self._reachable[steps]
         best = max(
-            opsets.helpful_opset(reading.graph, numbers, low, since, reachable) for low, numbers in wanted.items()
+            opsets.helpful_opset(reading.graph, numbers, low, since, reachable)
+            for low, numbers in wanted.items()
         )
         return best if best > since else None
 
-    def obstacle(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
+    def obstacle(
+        self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None
+    ) -> str | None:
         """A sentence on the first node that blocks an upgrade to a helpful opset, with a remedy;
         None if no upgrade would help or none is blocked.
         """
@@ -178,28 +183,42 @@ class OnnxModel:
         newest = opsets.newest_within(limit)
         reached, upgraded = opsets.reach(own(reading).handles.model, newest)
         helpful = {
-            low: opsets.helpful_opsets(reading.graph, numbers, low, reached, newest) for low, numbers in wanted.items()
+            low: opsets.helpful_opsets(reading.graph, numbers, low, reached, newest)
+            for low, numbers in wanted.items()
         }
-        opset = max((opset for opsets_of_level in helpful.values() for opset in opsets_of_level), default=None)
+        opset = max(
+            (opset for opsets_of_level in helpful.values() for opset in opsets_of_level),
+            default=None,
+        )
         if opset is None or not upgraded.obstacles:
             return None
-        count, formats = sum(map(len, helpful.values())), " and ".join(str(low) for low in helpful if helpful[low])
+        count, formats = (
+            sum(map(len, helpful.values())),
+            " and ".join(str(low) for low in helpful if helpful[low]),
+        )
         node, other_count = upgraded.obstacles[0], len(upgraded.obstacles) - 1
         more = f" ({other_count} more cannot either)" if other_count else ""
         nodes = "1 node" if count == 1 else f"{count} nodes"
         return (
-            f"opset {opset} is out of reach, which keeps {nodes} out of {formats}: node {node.node!r} ({node.op}) "
-            f"cannot go to opset {node.version}, as {node.because}{more}; export the model at opset {opset} or newer"
+            f"opset {opset} is out of reach, which keeps {nodes} out of {formats}: node"
+            f" {node.node!r} ({node.op}) cannot go to opset {node.version}, as"
+            f" {node.because}{more}; export the model at opset {opset} or newer"
         )
 
-    def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
+    def least_version(
+        self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]
+    ) -> int:
         """The smallest opset, from the model's own to that of `reading`, at which nodes of
         `reading` can have the dtypes of `nodes`. `first` is the original model: what is legal there
         needs no upgrade.
         """
-        return max(self._least_version(reading, first, low, numbers) for low, numbers in nodes.items())
+        return max(
+            self._least_version(reading, first, low, numbers) for low, numbers in nodes.items()
+        )
 
-    def _least_version(self, reading: AnyReading, first: AnyReading, low: DType, nodes: Sequence[int]) -> int:
+    def _least_version(
+        self, reading: AnyReading, first: AnyReading, low: DType, nodes: Sequence[int]
+    ) -> int:
         assert self.version is not None, "asked where an opset was raised"
         assert reading.version is not None, "asked where an opset was raised"
         illegal_before, rewritten = [], []
@@ -209,9 +228,13 @@ class OnnxModel:
                 rewritten.append(number)
             elif low not in first.graph.nodes[before].signature.legal:
                 illegal_before.append(number)
-        return opsets.smallest_opset(reading.graph, illegal_before, rewritten, low, self.version, reading.version)
+        return opsets.smallest_opset(
+            reading.graph, illegal_before, rewritten, low, self.version, reading.version
+        )
 
-    def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    def weights(
+        self, reading: AnyReading, values: Sequence[int]
+    ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """The elements of constants in FP32, one tensor in memory at a time."""
         return read_constants(reading.graph, own(reading).handles, self.source.blobs, values)
 
@@ -235,9 +258,13 @@ class OnnxModel:
         titles = [(scopes[scope].path, title_of(proto)) for scope, proto in handles.made]
         order = None
         if handles.is_resorted:
-            graph, _ = read(handles.model, reading.low, self._sizes or KnownShapes({}, {}), self._facts_of)
+            graph, _ = read(
+                handles.model, reading.low, self._sizes or KnownShapes({}, {}), self._facts_of
+            )
             order = [node.name for node in graph.nodes]
-        return Applied(tuple(sorted(f"{path}/{title}" if path else title for path, title in titles)), order)
+        return Applied(
+            tuple(sorted(f"{path}/{title}" if path else title for path, title in titles)), order
+        )
 
     def note_record(self, model: onnx.ModelProto, text: str) -> None:
         """Store the provenance record in a result's metadata."""
@@ -251,7 +278,9 @@ class OnnxModel:
     def find_fault(self, model: onnx.ModelProto) -> str | None:
         """The ONNX checker's message, or None if the model is valid."""
         blobs = self.source.blobs
-        fault = find_fault(model, blobs, Strictness.FULL, may_crash=self._may_crash)  # no edit makes it crash
+        fault = find_fault(
+            model, blobs, Strictness.FULL, may_crash=self._may_crash
+        )  # no edit makes it crash
         if fault is None or self.standing.strictness in (None, Strictness.FULL):
             return fault
         self.leniency = self.standing.note
@@ -287,8 +316,12 @@ class OnnxModel:
 
 def suspects(graph: Graph, fault: str) -> set[int]:
     """Ids of the nodes that a checker's message names, by node name or else by operator type."""
-    ops = [node for node in graph.nodes if node.kind is Kind.OP and node.signature.dtype is not None]
+    ops = [
+        node for node in graph.nodes if node.kind is Kind.OP and node.signature.dtype is not None
+    ]
     named = {node.id for node in ops if len(node.name) > 2 and node.name in fault}
     return named or {
-        node.id for node in ops if f"{node.op})" in fault or f"op_type:{node.op}," in fault or f"({node.op}" in fault
+        node.id
+        for node in ops
+        if f"{node.op})" in fault or f"op_type:{node.op}," in fault or f"({node.op}" in fault
     }

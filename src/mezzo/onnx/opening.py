@@ -39,7 +39,9 @@ class Opened(OnnxModel):
     model, else the model itself.
     """
 
-    def __init__(self, source: ModelSource, progress: Progress | None, given: "Opened | None" = None) -> None:
+    def __init__(
+        self, source: ModelSource, progress: Progress | None, given: "Opened | None" = None
+    ) -> None:
         super().__init__(source, progress)
         self._given = given
         if given is not None:
@@ -59,11 +61,20 @@ class Opened(OnnxModel):
         return self if source is None else Opened(source, self.progress, self.given)
 
     def fused(
-        self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
+        self,
+        reading: AnyReading,
+        apart: Sequence[int],
+        copied: float = 1.0,
+        respellings: Sequence[Respelling] = (),
     ) -> "Opened":
         """The model in normal form, with affine operators folded; `apart` are nodes to keep."""
         nodes, values = reading.graph.nodes, reading.graph.values
-        kept_results = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
+        kept_results = {
+            values[value].name
+            for node in apart
+            for value in nodes[node].outputs
+            if value is not None
+        }
         source = fold(self.source, kept_results, copied, respellings)
         return self if source is None else Opened(source, self.progress, self.given)
 
@@ -76,7 +87,11 @@ class Opened(OnnxModel):
 
     def corrected(self, corrections: Sequence[Correction]) -> "Opened":
         """The model with corrected constants."""
-        return Opened(correct(self.source, corrections), self.progress, self.given) if corrections else self
+        return (
+            Opened(correct(self.source, corrections), self.progress, self.given)
+            if corrections
+            else self
+        )
 
     @cached_property
     def lab(self) -> "OnnxLab":
@@ -92,7 +107,9 @@ class Opened(OnnxModel):
         fault = self.find_fault(part)
         if fault is not None:
             raise ContractError(f"the part would be no valid model: {fault}; take a larger part")
-        inputs, outputs = ([port.name for port in ports] for ports in (part.graph.input, part.graph.output))
+        inputs, outputs = (
+            [port.name for port in ports] for ports in (part.graph.input, part.graph.output)
+        )
         return Extract(part, len(part.graph.node), tuple(inputs), tuple(outputs))
 
 
@@ -120,6 +137,9 @@ def open_model(
 
         source = from_proto(onnx_ir.to_proto(src))
     else:
-        raise InputError(f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an onnx_ir.Model")
+        raise InputError(
+            f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an"
+            " onnx_ir.Model"
+        )
     check_expansion(source.model)  # before onnx's inference, which expands every call
     return Opened(source, progress)

@@ -27,14 +27,20 @@ def check_nodes(problem: Problem, levels: Sequence[int]) -> list[str]:
     is_converted = is_present & (at != line.base)
     for number in np.flatnonzero(is_converted & ~is_allowed).tolist():
         legal = _allowed(problem, number)
-        violations.append(f"{_where(nodes[number])} runs in {line.dtypes[at[number]]}, but has to stay {legal}")
+        violations.append(
+            f"{_where(nodes[number])} runs in {line.dtypes[at[number]]}, but has to stay {legal}"
+        )
     for number in np.flatnonzero(is_converted).tolist():
         dtype = line.dtypes[at[number]]
         if dtype not in nodes[number].signature.legal:
-            violations.append(f"{_where(nodes[number])} runs in {dtype}, which its schema does not allow")
+            violations.append(
+                f"{_where(nodes[number])} runs in {dtype}, which its schema does not allow"
+            )
     for number in np.flatnonzero(is_present & (at == line.base) & ~is_allowed).tolist():
         legal = _allowed(problem, number)
-        violations.append(f"{_where(nodes[number])} runs in {line.base_dtype}, but has to be {legal}")
+        violations.append(
+            f"{_where(nodes[number])} runs in {line.base_dtype}, but has to be {legal}"
+        )
     return violations + _check_links(problem, at)
 
 
@@ -49,7 +55,11 @@ def _check_links(problem: Problem, at: Ints) -> list[str]:
     nodes = problem.graph.nodes
     for threshold, roots in zip(problem.line.thresholds, problem.linked, strict=True):
         linked = np.array(roots, np.int64)
-        differs = ((at > threshold) != (at[linked] > threshold)) & ~problem.is_absent & ~problem.is_absent[linked]
+        differs = (
+            ((at > threshold) != (at[linked] > threshold))
+            & ~problem.is_absent
+            & ~problem.is_absent[linked]
+        )
         for number in np.flatnonzero(differs).tolist():
             name, root = nodes[number].name, nodes[roots[number]].name
             text = f"nodes {name!r} and {root!r} share a sequence and have to agree on one dtype"
@@ -70,7 +80,9 @@ def _check_edits(problem: Problem, levels: Sequence[int], edits: Sequence[Edit])
         *_check_dynamic(problem, levels, dynamic),
         *_check_makers(problem, levels, native),
         *_check_forms(problem, native, conversions),
-        *_check_readers(problem, levels, native, [*conversions, *quantized], [*rewires, *_read_alone(quantized)]),
+        *_check_readers(
+            problem, levels, native, [*conversions, *quantized], [*rewires, *_read_alone(quantized)]
+        ),
     ]
 
 
@@ -87,12 +99,19 @@ class _Native:
     """
 
     def __init__(
-        self, problem: Problem, levels: Sequence[int], retypes: Sequence[Retype], quantized: Sequence[Quantize]
+        self,
+        problem: Problem,
+        levels: Sequence[int],
+        retypes: Sequence[Retype],
+        quantized: Sequence[Quantize],
     ) -> None:
         self._values = problem.graph.values
         self.changed = {edit.value: edit.dtype for edit in retypes}
         level_of = {dtype: problem.line.level_of(dtype) for dtype in {*self.changed.values()}}
-        by_dtype = {dtype: problem.line.base if level is None else level for dtype, level in level_of.items()}
+        by_dtype = {
+            dtype: problem.line.base if level is None else level
+            for dtype, level in level_of.items()
+        }
         self.levels = problem.held.copy()
         self.levels[[*self.changed]] = [by_dtype[dtype] for dtype in self.changed.values()]
         self.is_both = np.zeros(len(self.levels), bool)
@@ -100,13 +119,21 @@ class _Native:
             self.is_both[[edit.value for edit in quantized if edit.takes_over]] = True
             has_either = np.zeros(len(self.levels), bool)
             has_either[sorted(problem.quantized.hand_on_either)] = True
-            has_either &= (problem.made_at(levels) == problem.line.quantized) & ~self.is_both & problem.is_planned
+            has_either &= (
+                (problem.made_at(levels) == problem.line.quantized)
+                & ~self.is_both
+                & problem.is_planned
+            )
             columns, wants = problem.graph.columns, problem.wanted_at(levels)
-            has_either[columns.use_value[(wants == problem.line.quantized) & columns.use_wants]] = False
+            has_either[columns.use_value[(wants == problem.line.quantized) & columns.use_wants]] = (
+                False
+            )
             passes_through = np.zeros(len(self.levels), bool)
             passes_through[sorted(problem.quantized.handed_on)] = True
             self.is_both |= has_either | (
-                passes_through & (problem.made_at(levels) == problem.line.quantized) & problem.is_planned
+                passes_through
+                & (problem.made_at(levels) == problem.line.quantized)
+                & problem.is_planned
             )
             self.levels[self.is_both] = problem.line.quantized
 
@@ -121,16 +148,22 @@ def _check_makers(problem: Problem, levels: Sequence[int], native: "_Native") ->
     for number in np.flatnonzero(problem.is_planned & (makes != native.levels)).tolist():
         name, producer = graph.values[number].name, graph.nodes[columns.value_producer[number]].name
         want = problem.line.dtypes[makes[number]]
-        violations.append(f"value {name!r} is noted as {native[number]}, but {producer!r} makes {want}")
+        violations.append(
+            f"value {name!r} is noted as {native[number]}, but {producer!r} makes {want}"
+        )
     changed = np.fromiter(native.changed, np.int64, len(native.changed))
     for number in changed[~problem.is_planned[changed]].tolist():
         value, dtype = graph.values[number], native[number]
         if dtype is not value.dtype and dtype not in graph.nodes[value.producer].signature.legal:
-            violations.append(f"value {value.name!r} becomes {dtype}, which cannot be: it is {value.dtype}")
+            violations.append(
+                f"value {value.name!r} becomes {dtype}, which cannot be: it is {value.dtype}"
+            )
     return violations
 
 
-def _check_forms(problem: Problem, native: "_Native", edits: Sequence[AddCast | AddCopy]) -> list[str]:
+def _check_forms(
+    problem: Problem, native: "_Native", edits: Sequence[AddCast | AddCopy]
+) -> list[str]:
     """Check that each further form exists once: copied from a source, cast otherwise."""
     graph, violations = problem.graph, []
     forms: set[tuple[int, DType]] = set()
@@ -142,12 +175,20 @@ def _check_forms(problem: Problem, native: "_Native", edits: Sequence[AddCast | 
         if isinstance(edit, AddCast) and not graph.values[edit.value].is_castable:
             violations.append(f"value {name!r} is a sequence or optional and cannot be cast")
         if isinstance(edit, AddCopy) != is_source:
-            violations.append(f"value {name!r} is {'cast' if is_source else 'copied'} where it should be the other")
+            violations.append(
+                f"value {name!r} is {'cast' if is_source else 'copied'} where it should be the"
+                " other"
+            )
         if isinstance(edit, AddCast) and edit.reads is not None:
             operand = edit.value, edit.reads
-            if operand not in forms and operand not in graph.forms and native[edit.value] is not edit.reads:
+            if (
+                operand not in forms
+                and operand not in graph.forms
+                and native[edit.value] is not edit.reads
+            ):
                 violations.append(
-                    f"value {name!r} is cast to {edit.dtype} from {edit.reads}, a form that nothing makes"
+                    f"value {name!r} is cast to {edit.dtype} from {edit.reads}, a form that nothing"
+                    " makes"
                 )
         forms.add((edit.value, edit.dtype))
     return violations
@@ -155,7 +196,11 @@ def _check_forms(problem: Problem, native: "_Native", edits: Sequence[AddCast | 
 
 def _read_alone(edits: Sequence[Quantize]) -> list[Rewire]:
     """Rewires implied by constants that are quantized for a single use."""
-    return [Rewire(*edit.reader, edit.value, edit.how.format) for edit in edits if edit.reader is not None]
+    return [
+        Rewire(*edit.reader, edit.value, edit.how.format)
+        for edit in edits
+        if edit.reader is not None
+    ]
 
 
 def _check_quantized(problem: Problem, edits: Sequence[Quantize]) -> list[str]:
@@ -165,33 +210,55 @@ def _check_quantized(problem: Problem, edits: Sequence[Quantize]) -> list[str]:
     offsets = {} if problem.quantized is None else problem.quantized.offsets
     quantized: set[tuple[int, Use | None]] = set()
     for edit in edits:
-        name, producer = graph.values[edit.value].name, graph.nodes[graph.values[edit.value].producer]
+        name, producer = (
+            graph.values[edit.value].name,
+            graph.nodes[graph.values[edit.value].producer],
+        )
         if (edit.value, edit.reader) in quantized:
             violations.append(f"value {name!r} is quantized twice")
-        if (parameters.get(edit.value) if edit.reader is None else offsets.get(edit.reader)) != edit.how:
-            violations.append(f"value {name!r} is quantized by other parameters than were found for it")
+        if (
+            parameters.get(edit.value) if edit.reader is None else offsets.get(edit.reader)
+        ) != edit.how:
+            violations.append(
+                f"value {name!r} is quantized by other parameters than were found for it"
+            )
         if edit.takes_over and producer.kind is not Kind.OP:
-            violations.append(f"value {name!r} is quantized for all its readers, and no operator makes it")
-        if edit.reader is not None and graph.nodes[edit.reader.node].inputs[edit.reader.operand] != edit.value:
+            violations.append(
+                f"value {name!r} is quantized for all its readers, and no operator makes it"
+            )
+        if (
+            edit.reader is not None
+            and graph.nodes[edit.reader.node].inputs[edit.reader.operand] != edit.value
+        ):
             violations.append(f"value {name!r} is quantized for one who does not read it")
         quantized.add((edit.value, edit.reader))
     return violations
 
 
-def _check_dynamic(problem: Problem, levels: Sequence[int], edits: Sequence[RunDynamic]) -> list[str]:
+def _check_dynamic(
+    problem: Problem, levels: Sequence[int], edits: Sequence[RunDynamic]
+) -> list[str]:
     """Check that each node with dynamic quantization has one edit, and no other node has."""
     violations = []
     dynamic = {} if problem.quantized is None else problem.quantized.dynamic
-    expected = {number: product for number, product in dynamic.items() if levels[number] == problem.line.quantized}
+    expected = {
+        number: product
+        for number, product in dynamic.items()
+        if levels[number] == problem.line.quantized
+    }
     counts = Counter(edit.node for edit in edits)
     for edit in edits:
         where = _where(problem.graph.nodes[edit.node])
         if expected.get(edit.node) != edit.product:
-            violations.append(f"{where} is to find its ranges as it runs, which it cannot at its level, or not so")
+            violations.append(
+                f"{where} is to find its ranges as it runs, which it cannot at its level, or not so"
+            )
     for number in expected:
         if counts[number] != 1:
             where = _where(problem.graph.nodes[number])
-            violations.append(f"{where} has to find its ranges as it runs, and is told so {counts[number]} times")
+            violations.append(
+                f"{where} has to find its ranges as it runs, and is told so {counts[number]} times"
+            )
     return violations
 
 
@@ -208,22 +275,33 @@ def _check_readers(
     reads: dict[tuple[int, int], Rewire] = {}
     for edit in rewires:
         if (edit.node, edit.operand) in reads:
-            violations.append(f"node {graph.nodes[edit.node].name!r} has operand {edit.operand} rewired twice")
+            violations.append(
+                f"node {graph.nodes[edit.node].name!r} has operand {edit.operand} rewired twice"
+            )
         reads[edit.node, edit.operand] = edit
     for (number, operand), rewire in reads.items():
         node, form = graph.nodes[number], (rewire.value, rewire.dtype)
         value = node.inputs[operand]
         where = f"node {node.name!r} ({node.op}) reads operand {operand}"
         if value is None or rewire.value not in _behind(graph, value):
-            violations.append(f"{where} from {graph.values[rewire.value].name!r}, which is another value")
-        if native[rewire.value] is not rewire.dtype and form not in forms and form not in graph.forms:
+            violations.append(
+                f"{where} from {graph.values[rewire.value].name!r}, which is another value"
+            )
+        if (
+            native[rewire.value] is not rewire.dtype
+            and form not in forms
+            and form not in graph.forms
+        ):
             violations.append(f"{where} in {rewire.dtype}, a form that nothing makes")
     violations += _check_operands(problem, levels, native, reads)
     return violations
 
 
 def _check_operands(
-    problem: Problem, levels: Sequence[int], native: "_Native", reads: Mapping[tuple[int, int], Rewire]
+    problem: Problem,
+    levels: Sequence[int],
+    native: "_Native",
+    reads: Mapping[tuple[int, int], Rewire],
 ) -> list[str]:
     """Check that every operand gets the dtype that its node needs."""
     graph, columns, line = problem.graph, problem.graph.columns, problem.line
@@ -235,7 +313,9 @@ def _check_operands(
         rewired = np.array([node * width + operand for node, operand in reads], np.int64)
         places = np.minimum(np.searchsorted(keys, rewired), len(keys) - 1)
         is_rewired = keys[places] == rewired
-        rewired_levels = np.array([_level_read(problem, native, rewire) for rewire in reads.values()], np.int64)
+        rewired_levels = np.array(
+            [_level_read(problem, native, rewire) for rewire in reads.values()], np.int64
+        )
         actual[places[is_rewired]] = rewired_levels[is_rewired]
     planned = columns.holds(*line.dtypes)
     # A model's own Cast accepts any operand dtype.
@@ -244,24 +324,36 @@ def _check_operands(
     is_met = (actual == expected) | (
         native.is_both[columns.use_value] & (actual == line.quantized) & (expected == line.base)
     )
-    wrong = planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & ~is_met & ~_as_integers(problem, levels)
+    wrong = (
+        planned[columns.use_value]
+        & (columns.use_role != ANY)
+        & ~is_cast
+        & ~is_met
+        & ~_as_integers(problem, levels)
+    )
     violations = []
     for at in np.flatnonzero(wrong).tolist():
         node = graph.nodes[columns.use_node[at]]
         dtype, needed = line.dtypes[actual[at]], line.dtypes[expected[at]]
         violations.append(
-            f"node {node.name!r} ({node.op}) reads operand {columns.use_operand[at]} in {dtype} where it needs {needed}"
+            f"node {node.name!r} ({node.op}) reads operand {columns.use_operand[at]} in {dtype}"
+            f" where it needs {needed}"
         )
     return violations
 
 
 def _as_integers(problem: Problem, levels: Sequence[int]) -> Bools:
     """Uses that read a weight's integers, whatever dtype its floats are stored in."""
-    columns, dynamic = problem.graph.columns, {} if problem.quantized is None else problem.quantized.dynamic
+    columns, dynamic = (
+        problem.graph.columns,
+        {} if problem.quantized is None else problem.quantized.dynamic,
+    )
     is_integer = np.zeros(len(columns.use_node), bool)
     for number, product in dynamic.items():
         if levels[number] == problem.line.quantized:
-            is_integer |= (columns.use_node == number) & np.isin(columns.use_operand, [*product.weight_operands])
+            is_integer |= (columns.use_node == number) & np.isin(
+                columns.use_operand, [*product.weight_operands]
+            )
     return is_integer
 
 

@@ -26,7 +26,9 @@ class _TypedUse(NamedTuple):
 _new_retype: Callable[[tuple[int, DType, float | None]], Retype] = partial(tuple.__new__, Retype)
 
 
-def lower(problem: Problem, levels: Sequence[int], limits: Mapping[int, float] | None = None) -> tuple[Edit, ...]:
+def lower(
+    problem: Problem, levels: Sequence[int], limits: Mapping[int, float] | None = None
+) -> tuple[Edit, ...]:
     """List the edits that give every node its level: values in graph order, then nodes with dynamic
     quantization.
 
@@ -42,13 +44,21 @@ def lower(problem: Problem, levels: Sequence[int], limits: Mapping[int, float] |
 
 
 class _Lowering:
-    def __init__(self, problem: Problem, levels: Sequence[int], limits: Mapping[int, float]) -> None:
+    def __init__(
+        self, problem: Problem, levels: Sequence[int], limits: Mapping[int, float]
+    ) -> None:
         self.problem, self.graph, self.line = problem, problem.graph, problem.line
         self.levels, self.limits = levels, limits
         self.quantized = self.line.quantized_format
-        self.absorbed: dict[int, list[_TypedUse]] = {}  # by value: uses that read it through a redundant Cast
+        self.absorbed: dict[
+            int, list[_TypedUse]
+        ] = {}  # by value: uses that read it through a redundant Cast
         dynamic = {} if problem.quantized is None else problem.quantized.dynamic
-        self.dynamic = {number: product for number, product in dynamic.items() if levels[number] == self.line.quantized}
+        self.dynamic = {
+            number: product
+            for number, product in dynamic.items()
+            if levels[number] == self.line.quantized
+        }
 
     def edits(self) -> list[Edit]:
         edits: list[Edit] = []
@@ -78,12 +88,18 @@ class _Lowering:
         is_cast = columns.is_kind(Kind.CAST)
         differs = has_preference & (needed != produced[columns.use_value])
         needs_casts = is_cast[columns.value_producer]
-        needs_casts[columns.use_value[differs | columns.use_aliased | is_cast[columns.use_node]]] = True
+        needs_casts[
+            columns.use_value[differs | columns.use_aliased | is_cast[columns.use_node]]
+        ] = True
         if line.quantized is not None:
             needs_casts |= produced == line.quantized
         for number in self.problem.hands_on_base:
-            needs_casts[[value for value in self.graph.nodes[number].outputs if value is not None]] = True
-        for number in np.flatnonzero(is_planned & (needs_casts | (produced != current)))[::-1].tolist():
+            needs_casts[
+                [value for value in self.graph.nodes[number].outputs if value is not None]
+            ] = True
+        for number in np.flatnonzero(is_planned & (needs_casts | (produced != current)))[
+            ::-1
+        ].tolist():
             yield number, None if needs_casts[number] else line.dtypes[produced[number]]
 
     def _is_in_group(self, producer: Node, value: int) -> bool:
@@ -98,7 +114,9 @@ class _Lowering:
         producer = graph.nodes[graph.values[number].producer]
         if self._is_in_group(producer, number):
             level = self.levels[producer.id]
-            return self.line.dtypes[min(level, self.line.base) if self.problem.stays_inside[number] else level]
+            return self.line.dtypes[
+                min(level, self.line.base) if self.problem.stays_inside[number] else level
+            ]
         dtype = graph.values[number].dtype
         assert dtype is not None, "only values with a dtype are lowered"
         return dtype
@@ -114,8 +132,16 @@ class _Lowering:
             self.absorbed.setdefault(operand, []).extend(redirected)
             return []
         if producer.kind is Kind.SOURCE:
-            stored = {typed_use.dtype for typed_use in typed_uses if typed_use.dtype not in (None, self.quantized)}
-            native = current if current in stored or not stored else min(stored, key=self.line.dtypes.index)
+            stored = {
+                typed_use.dtype
+                for typed_use in typed_uses
+                if typed_use.dtype not in (None, self.quantized)
+            }
+            native = (
+                current
+                if current in stored or not stored
+                else min(stored, key=self.line.dtypes.index)
+            )
         else:
             native = self._native(number)
         quantizing: list[Edit] = []
@@ -126,7 +152,9 @@ class _Lowering:
             # A quantized form is made from the base form, except for a source.
             needed = {typed_use.dtype or native for typed_use in typed_uses}
             needed |= set() if producer.kind is Kind.SOURCE else {self.line.base_dtype}
-        edits: list[Edit] = [] if native is current else [Retype(number, native, self.limits.get(number))]
+        edits: list[Edit] = (
+            [] if native is current else [Retype(number, native, self.limits.get(number))]
+        )
         forms = {edit.dtype: edit for edit in self._forms(number, native, needed)}
         native_level = self.line.dtypes.index(native)
         # Every form comes after the one that it is cast from.
@@ -148,21 +176,34 @@ class _Lowering:
         assert self.quantized is not None, "the same"
         parameters, base, quantized = self.problem.quantized, self.line.base_dtype, self.quantized
         quantized_uses = [typed_use for typed_use in typed_uses if typed_use.dtype is quantized]
-        offset_uses = [typed_use for typed_use in quantized_uses if typed_use.use in parameters.offsets]
+        offset_uses = [
+            typed_use for typed_use in quantized_uses if typed_use.use in parameters.offsets
+        ]
         per_use = [
-            Quantize(number, parameters.offsets[typed_use.use], takes_over=False, reader=typed_use.use)
+            Quantize(
+                number, parameters.offsets[typed_use.use], takes_over=False, reader=typed_use.use
+            )
             for typed_use in offset_uses
         ]
-        quantized_uses = [typed_use for typed_use in quantized_uses if typed_use.use not in parameters.offsets]
+        quantized_uses = [
+            typed_use for typed_use in quantized_uses if typed_use.use not in parameters.offsets
+        ]
         if native is not quantized:
             float_uses = [typed_use for typed_use in typed_uses if typed_use.dtype is not quantized]
             rewired = [Rewire(*typed_use.use, number, quantized) for typed_use in quantized_uses]
-            shared = [Quantize(number, parameters.parameters[number], takes_over=False)] if quantized_uses else []
+            shared = (
+                [Quantize(number, parameters.parameters[number], takes_over=False)]
+                if quantized_uses
+                else []
+            )
             return float_uses, [*per_use, *shared, *rewired]
         float_uses = [
-            typed_use._replace(dtype=base) if typed_use.dtype is quantized else typed_use for typed_use in typed_uses
+            typed_use._replace(dtype=base) if typed_use.dtype is quantized else typed_use
+            for typed_use in typed_uses
         ]
-        if number in parameters.handed_on or (not quantized_uses and number in parameters.hand_on_either):
+        if number in parameters.handed_on or (
+            not quantized_uses and number in parameters.hand_on_either
+        ):
             return float_uses, []  # no use reads it quantized, so it may have no parameters
         return float_uses, [Quantize(number, parameters.parameters[number], takes_over=True)]
 
@@ -172,11 +213,16 @@ class _Lowering:
         is_source = graph.nodes[graph.values[number].producer].kind is Kind.SOURCE
         native_level = dtypes.index(native)
         for level in between(native_level, [dtypes.index(dtype) for dtype in needed]):
-            dtype, neighbour = dtypes[level], dtypes[level - 1 if level > native_level else level + 1]
+            dtype, neighbour = (
+                dtypes[level],
+                dtypes[level - 1 if level > native_level else level + 1],
+            )
             if (number, dtype) in graph.forms or (is_source and dtype not in needed):
                 continue
             if is_source:
-                yield AddCopy(number, dtype, None if level == self.line.base else self.limits.get(number))
+                yield AddCopy(
+                    number, dtype, None if level == self.line.base else self.limits.get(number)
+                )
             else:
                 yield AddCast(number, dtype, None if neighbour is native else neighbour)
 
@@ -184,7 +230,9 @@ class _Lowering:
         graph = self.graph
         producer = graph.nodes[graph.values[number].producer]
         base, dtypes = self.line.base_dtype, self.line.dtypes
-        is_converted = self.levels[producer.id] != self.line.base and self._is_in_group(producer, number)
+        is_converted = self.levels[producer.id] != self.line.base and self._is_in_group(
+            producer, number
+        )
         hands_on_base = is_converted and producer.id in self.problem.hands_on_base
         typed_uses = []
         for use in graph.uses[number]:
@@ -198,9 +246,15 @@ class _Lowering:
             if role is Role.ANY and producer.kind is not Kind.SOURCE:
                 typed_uses.append(_TypedUse(use, base if hands_on_base else None, must_rewire))
             elif role is Role.GROUP:
-                typed_uses.append(_TypedUse(use, dtypes[self.problem.capped(use, self.levels[node.id])], must_rewire))
+                typed_uses.append(
+                    _TypedUse(
+                        use, dtypes[self.problem.capped(use, self.levels[node.id])], must_rewire
+                    )
+                )
             else:
-                typed_uses.append(_TypedUse(use, base if use in graph.widened else current, must_rewire))
+                typed_uses.append(
+                    _TypedUse(use, base if use in graph.widened else current, must_rewire)
+                )
         return typed_uses + self.absorbed.get(number, [])
 
     def _is_needless(self, cast: int, typed_uses: Sequence[_TypedUse]) -> bool:
@@ -217,9 +271,12 @@ class _Lowering:
         cast_dtype = graph.values[result].dtype
         producer = graph.nodes[graph.values[operand].producer]
         is_operand_low = (
-            self._is_in_group(producer, operand) and self.line.dtypes[self.levels[producer.id]] is cast_dtype
+            self._is_in_group(producer, operand)
+            and self.line.dtypes[self.levels[producer.id]] is cast_dtype
         )
         if producer.kind is not Kind.SOURCE and is_operand_low:
             return True
         is_duplicate = cast_dtype is not None and graph.forms.get((operand, cast_dtype)) != cast
-        return is_duplicate and not any(typed_use.dtype not in (None, cast_dtype) for typed_use in typed_uses)
+        return is_duplicate and not any(
+            typed_use.dtype not in (None, cast_dtype) for typed_use in typed_uses
+        )

@@ -14,10 +14,23 @@ from mezzo.common.message_style import option, setting, verb
 from mezzo.common.name_matching import join_with_or
 from mezzo.contracts.calibrator import NO_CALIBRATOR
 from mezzo.contracts.corrections import Correction, read_steps
-from mezzo.contracts.options.request import PolicyLike, Request, TargetLike, check_choices, choose_one, settings_of
+from mezzo.contracts.options.request import (
+    PolicyLike,
+    Request,
+    TargetLike,
+    check_choices,
+    choose_one,
+    settings_of,
+)
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
-from mezzo.formats.format_words import FormatLike, read_format, read_formats, spell_formats, words_of
+from mezzo.formats.format_words import (
+    FormatLike,
+    read_format,
+    read_formats,
+    spell_formats,
+    words_of,
+)
 from mezzo.formats.precision_line import PrecisionLine, line_of, uniform
 from mezzo.io.policyfile import load_policy
 from mezzo.io.targetfile import load_target
@@ -40,9 +53,9 @@ if TYPE_CHECKING:
 # Default target per format. For BF16 the ONNX schema: ONNX Runtime has no BF16 arithmetic on CPUs.
 _USUAL_FORMAT = "fp16"
 _DEFAULT_TARGETS = {
-    "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu", "int8,bf16": "openvino-cpu",
-    "int8,fp16": "tensorrt", "fp8": "tensorrt", "fp8,fp16": "tensorrt", "fp8,bf16": "tensorrt", "fp8-e5m2": "onnx",
-    "fp8-e5m2,fp16": "onnx", "fp8-e5m2,bf16": "onnx",
+    "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu",
+    "int8,bf16": "openvino-cpu", "int8,fp16": "tensorrt", "fp8": "tensorrt", "fp8,fp16": "tensorrt",
+    "fp8,bf16": "tensorrt", "fp8-e5m2": "onnx", "fp8-e5m2,fp16": "onnx", "fp8-e5m2,bf16": "onnx",
 }  # fmt: skip
 
 
@@ -90,15 +103,28 @@ def chosen_target(to: str, target: TargetLike) -> Target:
         return target
     if target is None:
         if to not in _DEFAULT_TARGETS:
-            raise InputError(f"no target is the usual one for {to}; name one with {option('target')}")
+            raise InputError(
+                f"no target is the usual one for {to}; name one with {option('target')}"
+            )
         return find_target(_DEFAULT_TARGETS[to])
     if isinstance(target, str) and not target.endswith(".toml"):
         return find_target(target)
     table = load_target(target, find_target)
-    rows = {row.op for row in table.refusals} | {row.op for listing in table.listings for row in listing.kernels}
+    rows = {row.op for row in table.refusals} | {
+        row.op for listing in table.listings for row in listing.kernels
+    }
     unknown = sorted(rows - known_operators())
-    return replace(table, notes=(*table.notes, *(f"target {table.name!r} names operator {op!r}, which no table knows; "
-                                               "is that its name?" for op in unknown)))  # fmt: skip
+    return replace(
+        table,
+        notes=(
+            *table.notes,
+            *(
+                f"target {table.name!r} names operator {op!r}, which no table knows; "
+                "is that its name?"
+                for op in unknown
+            ),
+        ),
+    )
 
 
 def asked_formats(request: Request) -> str:
@@ -140,7 +166,10 @@ def read_options(request: Request) -> Options:
             choose_one("io", request.io, ("keep", "low", "follow"))
         ]
     else:
-        io = {name: _read_dtype(f"{option('io')} of {name!r}", text, words) for name, text in request.io.items()}
+        io = {
+            name: _read_dtype(f"{option('io')} of {name!r}", text, words)
+            for name, text in request.io.items()
+        }
     assumed = {name: _read_ends(name, text) for name, text in request.assume.items()}
     planning = PlanningOptions(
         line=_line_of(words),
@@ -164,7 +193,10 @@ def read_options(request: Request) -> Options:
     is_file = isinstance(request.policy, str) and request.policy.endswith(".toml")
     policy_name = str(request.policy) if is_file else policy.name
     settings = settings_of(request, to=to, policy=policy_name, target=target.name)
-    digests = {"policy": name_content(request.policy, policy), "target": name_content(request.target, target)}
+    digests = {
+        "policy": name_content(request.policy, policy),
+        "target": name_content(request.target, target),
+    }
     return Options(
         planning=planning,
         out_of_range=request.out_of_range,
@@ -198,15 +230,22 @@ def _low_of(words: Sequence[str]) -> DType:
 def check_quantizes(words: Sequence[str], target: Target) -> None:
     """Raises InputError: the target has no kernels for a quantized format of the request."""
     unsupported = [
-        word for word in words if LEVEL_DTYPES[word] in QUANTIZED and not target.speaks_of(LEVEL_DTYPES[word])
+        word
+        for word in words
+        if LEVEL_DTYPES[word] in QUANTIZED and not target.speaks_of(LEVEL_DTYPES[word])
     ]
     if unsupported:
         gain = target.gain(LEVEL_DTYPES[unsupported[0]])
         why = "" if gain is None else f" ({gain.because})"
-        capable = [name for name, other in find_targets().items() if other.speaks_of(LEVEL_DTYPES[unsupported[0]])]
+        capable = [
+            name
+            for name, other in find_targets().items()
+            if other.speaks_of(LEVEL_DTYPES[unsupported[0]])
+        ]
         raise InputError(
-            f"{option('to')} is {','.join(words)!r}, and the table of target {target.name!r} names no kernel in "
-            f"{unsupported[0]}{why}; choose one of {', '.join(capable)} with {option('target')}"
+            f"{option('to')} is {','.join(words)!r}, and the table of target {target.name!r} names"
+            f" no kernel in {unsupported[0]}{why}; choose one of {', '.join(capable)} with"
+            f" {option('target')}"
         )
 
 
@@ -218,17 +257,24 @@ def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> boo
     """
     name, equals, text = request.calibrator.partition("=")
     quantized = [LEVEL_DTYPES[word] for word in words if LEVEL_DTYPES[word] in QUANTIZED]
-    if not quantized or ":" in name or settle_name("calibrator", name, option("calibrator")) != NO_CALIBRATOR:
+    if (
+        not quantized
+        or ":" in name
+        or settle_name("calibrator", name, option("calibrator")) != NO_CALIBRATOR
+    ):
         return False
     if equals:
-        raise InputError(f"{option('calibrator')} {name!r} takes no setting, and {text!r} was given; write {name}")
+        raise InputError(
+            f"{option('calibrator')} {name!r} takes no setting, and {text!r} was given; write"
+            f" {name}"
+        )
     if not target.finds_ranges(quantized[0]):
         capable = [name for name, held in find_targets().items() if held.finds_ranges(quantized[0])]
         other = f"choose {join_with_or(capable)} with {option('target')}, or " if capable else ""
         raise InputError(
-            f"{setting('calibrator', NO_CALIBRATOR)} lets ranges be found at run time, and the table of target "
-            f"{target.name!r} names no kernel that does so in {quantized[0]}; {other}give {option('data')} and another "
-            f"{option('calibrator')}"
+            f"{setting('calibrator', NO_CALIBRATOR)} lets ranges be found at run time, and the"
+            f" table of target {target.name!r} names no kernel that does so in {quantized[0]};"
+            f" {other}give {option('data')} and another {option('calibrator')}"
         )
     return True
 
@@ -238,13 +284,19 @@ def check_parameters(options: Options) -> Options:
     data.
     """
     planning = options.planning
-    if planning.line.quantized is not None and planning.quantized is None and not planning.is_dynamic:
+    if (
+        planning.line.quantized is not None
+        and planning.quantized is None
+        and not planning.is_dynamic
+    ):
         to = dict(options.settings)["to"]
+        quantized = planning.line.dtypes[planning.line.quantized]
         late = f"; or let ranges be found at run time, with {setting('calibrator', NO_CALIBRATOR)}"
+        late = late if planning.target.finds_ranges(quantized) else ""
         raise InputError(
-            f"{option('to')} is {to!r}, which takes scales from data, and none is given; give some with "
-            f"{option('data')}: an .npz file, a folder of them, or 'random' to try it out"
-            f"{late if planning.target.finds_ranges(planning.line.dtypes[planning.line.quantized]) else ''}"
+            f"{option('to')} is {to!r}, which takes scales from data, and none is given; give some "
+            f"with {option('data')}: an .npz file, a folder of them, or 'random' to try it "
+            f"out{late}"
         )
     return options
 
@@ -254,9 +306,9 @@ def check_levels(plan: Plan) -> None:
     words = words_of(plan.lows)
     if sum(word in LOW_DTYPES for word in words) > 1 or len(words) < len(plan.lows):
         raise InputError(
-            f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH} and one of "
-            f"{', '.join(map(str, LOW_DTYPES.values()))}, and {join_with_or(words_of(QUANTIZED))} beside them; make "
-            f"a new plan with {verb('plan')}"
+            f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH}"
+            f" and one of {', '.join(map(str, LOW_DTYPES.values()))}, and"
+            f" {join_with_or(words_of(QUANTIZED))} beside them; make a new plan with {verb('plan')}"
         )
 
 
@@ -272,8 +324,9 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     policy = given.get("policy")
     if callable(policy) and not isinstance(policy, Policy):
         raise InputError(
-            f"{option('policy')} is the function {name_function(policy)!r} beside a plan, which tells what was decided "
-            f"and not by which code; leave {option('policy')} out, or plan anew without the plan"
+            f"{option('policy')} is the function {name_function(policy)!r} beside a plan, which"
+            f" tells what was decided and not by which code; leave {option('policy')} out, or plan"
+            " anew without the plan"
         )
     to = ",".join(words_of(plan.lows))
     recorded["to"] = to
@@ -282,13 +335,13 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
         text, flag = requested[name], option(name)
         if name not in recorded:
             raise InputError(
-                f"{flag} {text!r} is given beside a plan that does not say what it was made with; leave {flag} out, or "
-                "plan anew without the plan"
+                f"{flag} {text!r} is given beside a plan that does not say what it was made with;"
+                f" leave {flag} out, or plan anew without the plan"
             )
         if text != recorded[name]:
             raise InputError(
-                f"{flag} {text!r} contradicts the plan, which was made with {recorded[name]!r}; leave {flag} out, or "
-                "plan anew without the plan"
+                f"{flag} {text!r} contradicts the plan, which was made with {recorded[name]!r};"
+                f" leave {flag} out, or plan anew without the plan"
             )
     out_of_range = recorded.get("out_of_range", "protect")
     out_of_range = "error" if out_of_range == "error" else "protect"
@@ -302,14 +355,19 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse, target=target))  # type: ignore[arg-type]  # its own field
 
 
-def _read_dtype(label: str, text: FormatLike, words: Sequence[str], formats: Mapping[str, DType] = LOW_DTYPES) -> DType:
+def _read_dtype(
+    label: str, text: FormatLike, words: Sequence[str], formats: Mapping[str, DType] = LOW_DTYPES
+) -> DType:
     """FP32 or a format of this conversion, by name, among those that the option accepts."""
     word = read_format(text, label, ("fp32",), formats)
     if word not in ("fp32", *words):
         to = ",".join(words)
-        accepted = join_with_or(["fp32", *(candidate for candidate in words if candidate in formats)])
+        accepted = join_with_or(
+            ["fp32", *(candidate for candidate in words if candidate in formats)]
+        )
         raise InputError(
-            f"{label} is {text!r}; this conversion goes to {to}: write {accepted}, or {setting('to', word)}"
+            f"{label} is {text!r}; this conversion goes to {to}: write {accepted}, or"
+            f" {setting('to', word)}"
         )
     return {**LEVEL_DTYPES, "fp32": HIGH}[word]
 
@@ -323,8 +381,8 @@ def _read_ends(name: str, text: object) -> tuple[float, float]:
         low, high = 1.0, 0.0
     if not dots or not -math.inf < low <= high < math.inf:
         raise InputError(
-            f"{option('assume')} {name!r} is {text!r}; write the ends of what it holds as LO..HI, two numbers such as "
-            "0..255"
+            f"{option('assume')} {name!r} is {text!r}; write the ends of what it holds as LO..HI,"
+            " two numbers such as 0..255"
         )
     return low, high
 

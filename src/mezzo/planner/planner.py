@@ -21,14 +21,32 @@ from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Signature
 from mezzo.ir.selectors import Tier
-from mezzo.planner.choices.choosing import check_interface, check_links, choices_of, fix_marks, fix_regions
+from mezzo.planner.choices.choosing import (
+    check_interface,
+    check_links,
+    choices_of,
+    fix_marks,
+    fix_regions,
+)
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.verdicts.custom import judge_custom, mention_custom
 from mezzo.planner.verdicts.exact import lift_exact
 from mezzo.planner.verdicts.exact_masks import agreeing_on_masks, bounds_of_masks, trusted_masks
-from mezzo.planner.verdicts.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
+from mezzo.planner.verdicts.findings import (
+    check_assumed,
+    deny_measured,
+    deny_suspected,
+    lift_rules,
+    notes_on_estimates,
+)
 from mezzo.planner.verdicts.promotion import UNTROUBLED, untroubled
-from mezzo.planner.verdicts.rules import apply_function, apply_rules, mention_idle, mention_missing, patterns_near
+from mezzo.planner.verdicts.rules import (
+    apply_function,
+    apply_rules,
+    mention_idle,
+    mention_missing,
+    patterns_near,
+)
 from mezzo.plugins.discovery import op_facts
 from mezzo.tables.facts import Cost, OpFacts
 from mezzo.tables.policy import GRANTED, Category, NodeVerdict
@@ -73,19 +91,35 @@ class Judged:
         if level != line.base:
             return self.verdicts(level)[number]
         verdicts = [self.verdicts(other)[number] for other in line.others]
-        return next((verdict for verdict in verdicts if verdict.category is not Category.DENY), verdicts[0])
+        return next(
+            (verdict for verdict in verdicts if verdict.category is not Category.DENY), verdicts[0]
+        )
 
 
-_KEEPS = NodeVerdict(category=Category.CLEAR, rule="interface", because="its dtype is the caller's contract")
+_KEEPS = NodeVerdict(
+    category=Category.CLEAR, rule="interface", because="its dtype is the caller's contract"
+)
 _TIE = NodeVerdict(
-    category=Category.CLEAR, rule="tie", because="carries values across a body's border without arithmetic"
+    category=Category.CLEAR,
+    rule="tie",
+    because="carries values across a body's border without arithmetic",
 )
 _CAST = NodeVerdict(category=Category.CLEAR, rule="existing-cast", because="rounds on purpose")
 _SOURCE = NodeVerdict(
-    category=Category.CLEAR, rule="source", because="is stored or cast anew in each dtype that is read"
+    category=Category.CLEAR,
+    rule="source",
+    because="is stored or cast anew in each dtype that is read",
 )
-_NONE = NodeVerdict(category=Category.CLEAR, rule="no-float", because="computes no floats of its own")
-_BY_KIND = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: _CAST, Kind.SOURCE: _SOURCE}
+_NONE = NodeVerdict(
+    category=Category.CLEAR, rule="no-float", because="computes no floats of its own"
+)
+_BY_KIND = {
+    Kind.INPUT: _KEEPS,
+    Kind.OUTPUT: _KEEPS,
+    Kind.TIE: _TIE,
+    Kind.CAST: _CAST,
+    Kind.SOURCE: _SOURCE,
+}
 
 
 def rows_of(graph: Graph) -> tuple[OpFacts | None, ...]:
@@ -112,7 +146,9 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
 
         split = split_for(graph, rows, planning.target, line)
     judgements = [
-        _judge_side(graph, rows, planning, dtype, split) for dtype in line.dtypes if dtype is not line.base_dtype
+        _judge_side(graph, rows, planning, dtype, split)
+        for dtype in line.dtypes
+        if dtype is not line.base_dtype
     ]
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     hands_on_base = frozenset(
@@ -167,7 +203,11 @@ class _Side(NamedTuple):
 
 
 def _judge_side(
-    graph: Graph, rows: Sequence[OpFacts | None], planning: PlanningOptions, low: DType, split: "Partition | None"
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    planning: PlanningOptions,
+    low: DType,
+    split: "Partition | None",
 ) -> _Side:
     """Verdicts, choices, limits and notes for running in `low` instead of the base."""
     view = StructureView(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=planning.assumed)
@@ -191,10 +231,17 @@ def _judge_side(
         for number in untroubled(graph, rows, verdicts, choices, low):
             verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
     categories = tuple(
-        [v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)]
+        [
+            v.category if choice is not Choice.ABSENT else None
+            for v, choice in zip(verdicts, choices, strict=True)
+        ]
     )
     prices = planning.error_prices.get(low)
-    penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
+    penalties = (
+        tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes)
+        if prices
+        else None
+    )
     side = LevelChoices(tuple(choices), categories, tuple([v.worth for v in verdicts]), penalties)
     return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing, quantizing)
 
@@ -223,7 +270,11 @@ def _verdicts(
     graph = view.graph
     columns = graph.columns
     by_signature = [
-        _judge_signature(signature, planning, view.low.dtype) if signature.dtype is not None else _NONE
+        (
+            _judge_signature(signature, planning, view.low.dtype)
+            if signature.dtype is not None
+            else _NONE
+        )
         for signature in columns.signatures
     ]
     verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
@@ -276,13 +327,17 @@ def spell_unmatched_pattern(graph: Graph, rule: str, pattern: str) -> str:
     asked = aside(ask_for(patterns_near(graph, pattern)))
     example = next((n.op for n in graph.nodes if n.kind is Kind.OP), "Softmax")
     return (
-        f"{option(rule)} {pattern!r} matches no node{asked}; patterns are globs on node names, or 'op:' and an "
-        f"operator such as 'op:{example}'"
+        f"{option(rule)} {pattern!r} matches no node{asked}; patterns are globs on node names, or"
+        f" 'op:' and an operator such as 'op:{example}'"
     )
 
 
 def _apply_patterns(
-    graph: Graph, verdicts: list[NodeVerdict], patterns: Sequence[str], category: Category, rule: str
+    graph: Graph,
+    verdicts: list[NodeVerdict],
+    patterns: Sequence[str],
+    category: Category,
+    rule: str,
 ) -> None:
     for pattern in patterns:
         nodes = matched(graph, pattern)
@@ -291,4 +346,6 @@ def _apply_patterns(
         worth = 4 * GRANTED if category is Category.ALLOW else 0
         for node in nodes:
             because = asked_so(rule, pattern)
-            verdicts[node.id] = NodeVerdict(category=category, rule=rule, because=because, cause=None, worth=worth)
+            verdicts[node.id] = NodeVerdict(
+                category=category, rule=rule, because=because, cause=None, worth=worth
+            )

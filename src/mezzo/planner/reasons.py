@@ -18,25 +18,35 @@ from mezzo.tables.policy import Category, NodeVerdict
 def reasons(judged: Judged, levels: Sequence[int], planning: PlanningOptions) -> list[Reason]:
     """The reason for each node's precision. A node that follows a neighbour names it."""
     problem = judged.problem
-    by_node = [decided_reason(judged, node, levels[node.id], planning) for node in problem.graph.nodes]
+    by_node = [
+        decided_reason(judged, node, levels[node.id], planning) for node in problem.graph.nodes
+    ]
     is_planned: list[bool] = (~problem.is_absent).tolist()
     queue = [n for n, reason in enumerate(by_node) if reason is not None and is_planned[n]]
-    follow(problem.graph, levels, is_planned, by_node, queue, problem.line, planning.strategy.because)
+    follow(
+        problem.graph, levels, is_planned, by_node, queue, problem.line, planning.strategy.because
+    )
     remaining = Reason(*planning.strategy.leaves)
     return [
-        reason or remaining
-        if level == problem.line.base
-        else _with_lift(reason or remaining, judged.verdicts(level)[number])
+        (
+            reason or remaining
+            if level == problem.line.base
+            else _with_lift(reason or remaining, judged.verdicts(level)[number])
+        )
         for number, (reason, level) in enumerate(zip(by_node, levels, strict=True))
     ]
 
 
-def decided_reason(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason | None:
+def decided_reason(
+    judged: Judged, node: Node, level: int, planning: PlanningOptions
+) -> Reason | None:
     """Why a node runs at its level; None if it follows or is left to the strategy."""
     line = judged.problem.line
     if level != line.base:
         return _reason_beside(judged, node, level)
-    against = {line.dtypes[other]: _reason_at_base(judged, node, other, planning) for other in line.others}
+    against = {
+        line.dtypes[other]: _reason_at_base(judged, node, other, planning) for other in line.others
+    }
     return _united(against)
 
 
@@ -48,7 +58,9 @@ def _united(against: Mapping[DType, Reason | None]) -> Reason | None:
     nearest = present[0]
     if len(set(present)) == 1:
         return nearest
-    texts = [f"in {dtype}: {reason.because}" for dtype, reason in zip(against, present, strict=True)]
+    texts = [
+        f"in {dtype}: {reason.because}" for dtype, reason in zip(against, present, strict=True)
+    ]
     return nearest._replace(because="; ".join(texts))
 
 
@@ -62,10 +74,16 @@ def _reason_beside(judged: Judged, node: Node, level: int) -> Reason | None:
         return Reason("typed", f"is {dtype} in the model already")
     if node.kind in (Kind.INPUT, Kind.OUTPUT, Kind.CAST):
         return Reason(verdict.rule, verdict.because)
-    return Reason(verdict.rule, verdict.because, verdict.cause) if verdict.category is Category.ALLOW else None
+    return (
+        Reason(verdict.rule, verdict.because, verdict.cause)
+        if verdict.category is Category.ALLOW
+        else None
+    )
 
 
-def _reason_at_base(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason | None:
+def _reason_at_base(
+    judged: Judged, node: Node, level: int, planning: PlanningOptions
+) -> Reason | None:
     """Why a node runs at the base and not at `level`."""
     verdict, choice = judged.verdicts(level)[node.id], judged.problem.side(level).choices[node.id]
     if choice is Choice.ABSENT or verdict.category is Category.DENY:
@@ -84,13 +102,19 @@ def _with_lift(reason: Reason, verdict: NodeVerdict) -> Reason:
     """Add the denial that calibration data lifted to the reason of a node that runs low."""
     if verdict.lift is None:
         return reason
-    return reason._replace(because=f"{reason.because}; lifted {verdict.lift.rule!r}: {verdict.lift.because}")
+    return reason._replace(
+        because=f"{reason.because}; lifted {verdict.lift.rule!r}: {verdict.lift.because}"
+    )
 
 
-def _decisive_price(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> ErrorPrice | None:
+def _decisive_price(
+    judged: Judged, node: Node, level: int, planning: PlanningOptions
+) -> ErrorPrice | None:
     """The error cost of a node, if it alone exceeds the gain of running it at `level`."""
     price = planning.error_prices.get(judged.problem.line.dtypes[level], {}).get(node.name)
-    return price if price is not None and price.cost > judged.problem.gains[level, node.id] else None
+    return (
+        price if price is not None and price.cost > judged.problem.gains[level, node.id] else None
+    )
 
 
 def _illegal(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason:
@@ -99,7 +123,10 @@ def _illegal(judged: Judged, node: Node, level: int, planning: PlanningOptions) 
     if refusal is not None:
         return Reason("target", f"{planning.target.name}: {refusal.because} ({refusal.source})")
     if signature.is_custom:
-        return Reason("schema", f"no schema defines {signature.op}, and the types of its ports are not all known")
+        return Reason(
+            "schema",
+            f"no schema defines {signature.op}, and the types of its ports are not all known",
+        )
     return Reason("schema", f"{signature.op} version {signature.version} does not allow {dtype}")
 
 
@@ -119,7 +146,10 @@ def follow(
         at += 1
         for other in _neighbours(graph, node):
             if found[other] is None and is_planned[other] and levels[other] == levels[node.id]:
-                text = f"follows {node.name!r}, its neighbour in {line.dtypes[levels[node.id]]}: {because}"
+                text = (
+                    f"follows {node.name!r}, its neighbour in {line.dtypes[levels[node.id]]}:"
+                    f" {because}"
+                )
                 found[other] = Reason("follows", text, node.id)
                 queue.append(other)
 

@@ -28,7 +28,10 @@ class Recalled:
         how = spell_steps(self.provenance.steps)
         return tuple(
             NamedFinding(
-                node=entry.name, rule=entry.rule, because=f"{_KEPT} ({how}): {entry.because}", cause=entry.cause
+                node=entry.name,
+                rule=entry.rule,
+                because=f"{_KEPT} ({how}): {entry.because}",
+                cause=entry.cause,
             )
             for entry in self.planned.values()
             if entry.kind in ("op", "tie") and entry.precision.compute is HIGH
@@ -41,15 +44,25 @@ class Recalled:
         for entry in nodes:
             past = self.planned.get(entry.name)
             if past is not None and past.precision.compute in QUANTIZED:
-                text = f"runs on integers in the model already, as decided when it was made ({how}): {past.because}"
-                entry = entry._replace(rule=past.rule, because=text, cause=past.cause, precision=past.precision)
+                text = (
+                    f"runs on integers in the model already, as decided when it was made ({how}):"
+                    f" {past.because}"
+                )
+                entry = entry._replace(
+                    rule=past.rule, because=text, cause=past.cause, precision=past.precision
+                )
             elif past is not None and entry.rule == "typed" and past.precision.compute is low:
-                text = f"is {low} in the model already, as decided when it was made ({how}): {past.because}"
+                text = (
+                    f"is {low} in the model already, as decided when it was made ({how}):"
+                    f" {past.because}"
+                )
                 entry = entry._replace(because=text, cause=past.cause, precision=past.precision)
             entries.append(entry)
         return tuple(entries)
 
-    def reasons(self, graph: Graph, line: PrecisionLine, levels: Sequence[int]) -> dict[str, Reason | None]:
+    def reasons(
+        self, graph: Graph, line: PrecisionLine, levels: Sequence[int]
+    ) -> dict[str, Reason | None]:
         """Recorded reasons of the nodes whose precision is unchanged, by name."""
         by_name: dict[str, Reason | None] = {}
         for name, row in self.rows.items():
@@ -57,7 +70,11 @@ class Recalled:
             if number is not None and line.dtypes[levels[number]] is row.precision.compute:
                 cause = self.planned[name].cause
                 cause_node = None if cause is None else graph.by_name.get(cause)
-                by_name[name] = None if row.rule is None else Reason(row.rule, self.planned[name].because, cause_node)
+                by_name[name] = (
+                    None
+                    if row.rule is None
+                    else Reason(row.rule, self.planned[name].because, cause_node)
+                )
         return by_name
 
 
@@ -68,5 +85,9 @@ def spell_steps(steps: Sequence[ProvenanceStep]) -> str:
 
 def _spell_step(step: ProvenanceStep) -> str:
     options = dict(step.options)
-    goals = [f"--{name.replace('_', '-')} {options[name]}" for name in ("max_error", "max_drop") if name in options]
+    goals = [
+        f"--{name.replace('_', '-')} {options[name]}"
+        for name in ("max_error", "max_drop")
+        if name in options
+    ]
     return " ".join([step.command, *goals, *(["with data"] if "data" in options else [])])

@@ -38,8 +38,8 @@ from mezzo.tables.target import Target
 
 # The settings recorded in a model's metadata, with their defaults, which are left out.
 _DEFAULTS: Mapping[str, str | None] = {
-    **usual_settings(),
-    "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "", "accumulate": "", "tile": "",
+    **usual_settings(), "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "",
+    "accumulate": "", "tile": "",
 }  # fmt: skip
 
 
@@ -55,7 +55,9 @@ class RecordedDecisions:
     reasons: Mapping[str, Reason | None]
 
 
-def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str]) -> ProvenanceStep:
+def describe_step(
+    settings: Sequence[tuple[str, str]], digests: Mapping[str, str]
+) -> ProvenanceStep:
     """The options of a run, without paths. `digests`: content hashes of files, by option."""
     options = []
     for name, value in settings:
@@ -65,13 +67,17 @@ def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str
             case "data":
                 value = "given"
             case "policy" | "target":
-                value = PurePath(value.replace("\\", "/")).stem if value.endswith(".toml") else value
+                value = (
+                    PurePath(value.replace("\\", "/")).stem if value.endswith(".toml") else value
+                )
                 value = digests.get(name, value)
             case "metric":
                 value = value.rpartition(":")[2]
         options.append((name, value if value.isprintable() else ascii(value)))
     command = "tune" if any(name == "margin" for name, _ in settings) else "convert"
-    return ProvenanceStep(VERSION, command, tuple((name, value[:LONGEST_TEXT]) for name, value in options))
+    return ProvenanceStep(
+        VERSION, command, tuple((name, value[:LONGEST_TEXT]) for name, value in options)
+    )
 
 
 def name_content(given: object, read: Policy | Target) -> str:
@@ -81,7 +87,9 @@ def name_content(given: object, read: Policy | Target) -> str:
     if isinstance(read, Policy) and read.function is not None:
         return f"{read.name} (a function)"
     kind = "policy" if isinstance(read, Policy) else "target"
-    if given is None or (isinstance(given, str) and not given.endswith(".toml") and is_built_in(kind, read.name)):
+    if given is None or (
+        isinstance(given, str) and not given.endswith(".toml") and is_built_in(kind, read.name)
+    ):
         return read.name
     digest = hashlib.sha256(_spell(read).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{read.name} ({digest})"
@@ -102,14 +110,19 @@ def _spell(value: object) -> str:
             return repr(value)
     if dataclasses.is_dataclass(value):
         fields = [
-            f"{field.name}={_spell(getattr(value, field.name))}" for field in dataclasses.fields(value) if field.compare
+            f"{field.name}={_spell(getattr(value, field.name))}"
+            for field in dataclasses.fields(value)
+            if field.compare
         ]
         return f"{type(value).__name__}({','.join(fields)})"
     return getattr(value, "__qualname__", type(value).__name__)
 
 
 def record_decisions(
-    decisions: RecordedDecisions, steps: Sequence[ProvenanceStep], added: Sequence[str], order: Sequence[str] | None
+    decisions: RecordedDecisions,
+    steps: Sequence[ProvenanceStep],
+    added: Sequence[str],
+    order: Sequence[str] | None,
 ) -> Provenance:
     """The provenance of a conversion. `order`: node names of the result, if reordered."""
     graph, strategy = decisions.judged.problem.graph, decisions.planning.strategy
@@ -130,7 +143,11 @@ def record_decisions(
 
 
 def record_plan(
-    graph: Graph, plan: Plan, steps: Sequence[ProvenanceStep], added: Sequence[str], order: Sequence[str] | None
+    graph: Graph,
+    plan: Plan,
+    steps: Sequence[ProvenanceStep],
+    added: Sequence[str],
+    order: Sequence[str] | None,
 ) -> Provenance:
     """The provenance of a plan's decisions, edited ones included. Quantized plans also record
     followers: the result has nodes between them and their neighbours that the graph has not.
@@ -143,12 +160,14 @@ def record_plan(
     codes = []
     is_quantized = plan.line.quantized is not None
     for place, node in enumerate(nodes):
-        row = _row_of(plan.by_name[node.name], place, places, strategy.leaves, tells_followers=is_quantized)
+        row = _row_of(
+            plan.by_name[node.name], place, places, strategy.leaves, tells_followers=is_quantized
+        )
         codes.append(rows.setdefault(row, len(rows)))
     return Provenance(
         steps=tuple(steps), low=float_of(plan.line), names=digest_names(nodes), added=tuple(added),
-        casts=tuple(node.name for node in told_casts(graph)), follows=follows, leaves=strategy.leaves,
-        rows=tuple(rows), runs=count_runs(codes),
+        casts=tuple(node.name for node in told_casts(graph)), follows=follows,
+        leaves=strategy.leaves, rows=tuple(rows), runs=count_runs(codes),
     )  # fmt: skip
 
 
@@ -161,7 +180,12 @@ def _find_strategy(name: str) -> Strategy | type[Strategy]:
 
 
 def _row_of(
-    entry: PlannedNode, place: int, places: Mapping[str, int], leaves: tuple[str, str], *, tells_followers: bool
+    entry: PlannedNode,
+    place: int,
+    places: Mapping[str, int],
+    leaves: tuple[str, str],
+    *,
+    tells_followers: bool,
 ) -> Row:
     """The metadata row of a plan entry. Texts of nodes that follow or are left over are omitted:
     the reader derives them.
@@ -195,11 +219,23 @@ class _Rows:
 
     def codes(self) -> list[int]:
         """The number of each node's row."""
-        judged, reasons, levels = self._decisions.judged, self._decisions.reasons, self._decisions.levels
+        judged, reasons, levels = (
+            self._decisions.judged,
+            self._decisions.reasons,
+            self._decisions.levels,
+        )
         problem = judged.problem
         verdict_ids = ([id(verdict) for verdict in side] for side in judged.sides)
         choices = (side.choices for side in problem.sides)
-        keys = [*zip(*verdict_ids, *choices, problem.graph.columns.node_signature.tolist(), levels, strict=True)]
+        keys = [
+            *zip(
+                *verdict_ids,
+                *choices,
+                problem.graph.columns.node_signature.tolist(),
+                levels,
+                strict=True,
+            )
+        ]
         by_key: dict[tuple[object, ...], int] = {}
         codes = []
         for position, node in enumerate(self._nodes):
@@ -217,12 +253,19 @@ class _Rows:
         return codes
 
     def _row(self, place: int, node: Node) -> Row:
-        judged, reasons, level = self._decisions.judged, self._decisions.reasons, self._decisions.levels[node.id]
+        judged, reasons, level = (
+            self._decisions.judged,
+            self._decisions.reasons,
+            self._decisions.levels[node.id],
+        )
         if node.name in reasons:
             reason = reasons[node.name]
         else:
             reason = decided_reason(judged, node, level, self._decisions.planning)
-        precision, category = precision_of(judged, node.id, level), category_of(judged, node.id, level)
+        precision, category = (
+            precision_of(judged, node.id, level),
+            category_of(judged, node.id, level),
+        )
         if reason is None:
             return Row(precision, category, None, "", None)
         if reason.cause is None:
@@ -248,7 +291,9 @@ def precision_of(judged: Judged, number: int, level: int) -> Precision:
     if level == line.base:
         return line.levels[level]
     verdict, usual = judged.verdicts(level)[number], line.levels[level]
-    return Precision(usual.compute, verdict.accumulate or usual.accumulate, verdict.output or usual.output)
+    return Precision(
+        usual.compute, verdict.accumulate or usual.accumulate, verdict.output or usual.output
+    )
 
 
 def category_of(judged: Judged, number: int, level: int) -> Category | None:

@@ -43,15 +43,21 @@ class BuiltIn(Mapping[str, _T]):
         return {name: loads[name] for name in sorted(loads)}
 
 
-def built_in(package: str, read: Callable[[ModuleType, str], _T], declared: str = "") -> BuiltIn[_T]:
+def built_in(
+    package: str, read: Callable[[ModuleType, str], _T], declared: str = ""
+) -> BuiltIn[_T]:
     """The plug-ins in the modules of a package, and those of a `declared` kind among mezzo's own
     entry points (`mezzo.reference`), for which the metadata of all installed packages is read.
     """
 
     def list_loads() -> Mapping[str, _Load[_T]]:
         folder = importlib.import_module(package).__path__
-        modules = {m.name.replace("_", "-"): f"{package}.{m.name}" for m in pkgutil.iter_modules(folder)}
-        of_files = {name: partial(import_and_read, module, read, name) for name, module in modules.items()}
+        modules = {
+            m.name.replace("_", "-"): f"{package}.{m.name}" for m in pkgutil.iter_modules(folder)
+        }
+        of_files = {
+            name: partial(import_and_read, module, read, name) for name, module in modules.items()
+        }
         of_entries = entries(declared, are_built_in=True) if declared else ()
         return of_files | {entry.name: partial(_declared, entry) for entry in of_entries}
 

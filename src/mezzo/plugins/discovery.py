@@ -71,7 +71,9 @@ class _Kind(Generic[_T]):
 
     def names(self) -> tuple[str, ...]:
         """All accepted names, without imports."""
-        return tuple(sorted({*self.words, *self.built_in, *(entry.name for entry in entries(self.name))}))
+        return tuple(
+            sorted({*self.words, *self.built_in, *(entry.name for entry in entries(self.name))})
+        )
 
     def find(self, name: str, trail: tuple[str, ...] = ()) -> _T:
         """The plug-in of a name. Raises InputError: no such name, two of that name, or a broken
@@ -79,8 +81,14 @@ class _Kind(Generic[_T]):
         """
         name = self.settle(name)
         if name in trail:
-            raise InputError(f"{self.name} {name!r} stands on itself ({' on '.join((*trail, name))}); mend its base")
-        built_in, declared = self.built_in, [entry for entry in entries(self.name) if entry.name == name]
+            raise InputError(
+                f"{self.name} {name!r} stands on itself ({' on '.join((*trail, name))}); mend its"
+                " base"
+            )
+        built_in, declared = (
+            self.built_in,
+            [entry for entry in entries(self.name) if entry.name == name],
+        )
         self._check_unique(built_in, declared)
         if declared:
             return self.load(declared[0], lambda base: self.find(base, (*trail, name)))
@@ -95,8 +103,16 @@ class _Kind(Generic[_T]):
         names = self.names()
         if word in names:
             return word
-        aliases = {name: getattr(self.built_in[name], "also", ()) if name in self.built_in else () for name in names}
-        return settle(what or self.name, word, aliases, f", or write {self.beside} of your own" if self.beside else "")
+        aliases = {
+            name: getattr(self.built_in[name], "also", ()) if name in self.built_in else ()
+            for name in names
+        }
+        return settle(
+            what or self.name,
+            word,
+            aliases,
+            f", or write {self.beside} of your own" if self.beside else "",
+        )
 
     def table(self) -> Table[_T]:
         """All plug-ins. Raises InputError: two have one name."""
@@ -118,19 +134,32 @@ class _Kind(Generic[_T]):
             if first is not entry.origin:
                 rival = "mezzo itself" if first.is_built_in else str(first)
                 raise InputError(
-                    f"{self.name} {entry.name!r} is taken twice, by {rival} and by {entry.origin}; uninstall one"
+                    f"{self.name} {entry.name!r} is taken twice, by {rival} and by {entry.origin};"
+                    " uninstall one"
                 )
 
 
 def _strategy_of(module: ModuleType, name: str) -> Strategy:
-    own = [thing for thing in vars(module).values() if isinstance(thing, type) and issubclass(thing, Strategy)]
-    (strategy_class,) = (thing for thing in own if thing.__module__ == module.__name__ and thing.name == name)
+    own = [
+        thing
+        for thing in vars(module).values()
+        if isinstance(thing, type) and issubclass(thing, Strategy)
+    ]
+    (strategy_class,) = (
+        thing for thing in own if thing.__module__ == module.__name__ and thing.name == name
+    )
     return strategy_class()
 
 
 def _calibrator_of(module: ModuleType, name: str) -> Calibrator:
-    own = [thing for thing in vars(module).values() if isinstance(thing, type) and issubclass(thing, Calibrator)]
-    (calibrator_class,) = (thing for thing in own if thing.__module__ == module.__name__ and thing.name == name)
+    own = [
+        thing
+        for thing in vars(module).values()
+        if isinstance(thing, type) and issubclass(thing, Calibrator)
+    ]
+    (calibrator_class,) = (
+        thing for thing in own if thing.__module__ == module.__name__ and thing.name == name
+    )
     return calibrator_class()
 
 
@@ -161,7 +190,8 @@ def _load_policy(entry: PluginEntry, find: _Find[Policy]) -> Policy:
         loaded = _try_out(entry, lambda: policy_of(function, find("balanced"), entry.name))
     if not isinstance(loaded, Policy):
         raise entry.fault(
-            f"it is a {type(loaded).__name__}, wanted a mezzo.tables.policy.Policy or a function of a node"
+            f"it is a {type(loaded).__name__}, wanted a mezzo.tables.policy.Policy or a function of"
+            " a node"
         )
     _try_out(entry, lambda: loaded.judge(("onnx", "Add"), None, DType.FLOAT16))
     return _check_texts(entry, loaded, loaded.name, loaded.summary)
@@ -180,7 +210,11 @@ def _load_strategy(entry: PluginEntry, find: _Find[Strategy]) -> Strategy:
     if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
         raise entry.fault("it is no class that derives from mezzo.contracts.strategy.Strategy")
     instance = _try_out(entry, loaded)
-    return _check_texts(entry, instance, *_try_out(entry, lambda: (instance.name, instance.summary, instance.because)))
+    return _check_texts(
+        entry,
+        instance,
+        *_try_out(entry, lambda: (instance.name, instance.summary, instance.because)),
+    )
 
 
 def _load_calibrator(entry: PluginEntry, find: _Find[Calibrator]) -> Calibrator:
@@ -188,18 +222,24 @@ def _load_calibrator(entry: PluginEntry, find: _Find[Calibrator]) -> Calibrator:
     if not (isinstance(loaded, type) and issubclass(loaded, Calibrator)):
         raise entry.fault("it is no class that derives from mezzo.contracts.calibrator.Calibrator")
     instance = _try_out(entry, loaded)
-    return _check_texts(entry, instance, *_try_out(entry, lambda: (instance.name, instance.summary)))
+    return _check_texts(
+        entry, instance, *_try_out(entry, lambda: (instance.name, instance.summary))
+    )
 
 
 def _load_frontend(entry: PluginEntry, find: _Find[Frontend]) -> Frontend:
     loaded = entry.load()
     if not isinstance(loaded, Frontend):
-        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.contracts.frontend.Frontend")
+        raise entry.fault(
+            f"it is a {type(loaded).__name__}, wanted a mezzo.contracts.frontend.Frontend"
+        )
     _try_out(entry, lambda: (loaded.opens(None), loaded.suffixes, loaded.words.sources))
     return _check_texts(entry, loaded, loaded.name, loaded.dialect)
 
 
-def _load_file(entry: PluginEntry, read: "Callable[[str, str, _Find[_T]], _T]", find: _Find[_T]) -> _T:
+def _load_file(
+    entry: PluginEntry, read: "Callable[[str, str, _Find[_T]], _T]", find: _Find[_T]
+) -> _T:
     text = entry.read_text()
     try:
         return read(text, entry.name, find)
@@ -226,9 +266,15 @@ def _check_texts(entry: PluginEntry, loaded: _T, name: str, *others: str) -> _T:
 
 # The package of each front end.
 _FRONTEND_PACKAGES = (("onnx", "mezzo.onnx"), ("torch", "mezzo.aten"))
-_POLICIES = _Kind("policy", built_in("mezzo.tables.policies", _policy_of, "policy"), _load_policy, "a .toml file")
-_TARGETS = _Kind("target", built_in("mezzo.tables.targets", _target_of), _load_target, "a .toml file")
-_STRATEGIES = _Kind("strategy", built_in("mezzo.planner.strategies", _strategy_of, "strategy"), _load_strategy)
+_POLICIES = _Kind(
+    "policy", built_in("mezzo.tables.policies", _policy_of, "policy"), _load_policy, "a .toml file"
+)
+_TARGETS = _Kind(
+    "target", built_in("mezzo.tables.targets", _target_of), _load_target, "a .toml file"
+)
+_STRATEGIES = _Kind(
+    "strategy", built_in("mezzo.planner.strategies", _strategy_of, "strategy"), _load_strategy
+)
 _CALIBRATORS = _Kind(
     "calibrator",
     built_in("mezzo.quantize.calibrators", _calibrator_of),
@@ -238,12 +284,15 @@ _CALIBRATORS = _Kind(
 _FRONTENDS = _Kind(
     "front end",
     BuiltIn(
-        lambda: {name: partial(import_and_read, package, _frontend_of, name) for name, package in _FRONTEND_PACKAGES}
+        lambda: {
+            name: partial(import_and_read, package, _frontend_of, name)
+            for name, package in _FRONTEND_PACKAGES
+        }
     ),
     _load_frontend,
 )
-_KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator]"] = MappingProxyType(
-    {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS)}
+_KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator]"] = (
+    MappingProxyType({kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS)})
 )
 
 
@@ -299,10 +348,14 @@ def frontend_of(source: object, *, warns: bool = True) -> Frontend:
     table = frontends()
     if isinstance(source, str | os.PathLike):
         label, name = repr(os.fspath(source)), os.fspath(source).lower()
-        matches = [end for end in table.values() if any(s and name.endswith(s) for s in end.suffixes)]
+        matches = [
+            end for end in table.values() if any(s and name.endswith(s) for s in end.suffixes)
+        ]
         if not matches:
             matches = [end for end in table.values() if "" in end.suffixes]
-            for line in table.broken if warns else ():  # the file may be for a front end that failed to load
+            for line in (
+                table.broken if warns else ()
+            ):  # the file may be for a front end that failed to load
                 _log.warning("%s", line)
     else:
         label = f"a {type(source).__name__}"
@@ -319,7 +372,9 @@ def frontend_of(source: object, *, warns: bool = True) -> Frontend:
 
 def version_word(dialect: str) -> str:
     """The user's term for a dialect's versions: "opset"."""
-    return next((end.words.version for end in frontends().values() if end.dialect == dialect), "version")
+    return next(
+        (end.words.version for end in frontends().values() if end.dialect == dialect), "version"
+    )
 
 
 def op_facts(dialect: str) -> Mapping[str, OpFacts]:
@@ -329,7 +384,9 @@ def op_facts(dialect: str) -> Mapping[str, OpFacts]:
     tables = built_in_facts(dialect)
     if tables or not dialect:
         return tables
-    return next((end.facts[dialect] for end in frontends().values() if dialect in end.facts), tables)
+    return next(
+        (end.facts[dialect] for end in frontends().values() if dialect in end.facts), tables
+    )
 
 
 def policy(name: str) -> Policy:

@@ -93,12 +93,16 @@ class PluginEntry:
 
     def fault(self, because: str) -> InputError:
         """The error of a plug-in that cannot be used."""
-        return InputError(f"{self} cannot be used: {because}; mend or uninstall {self.origin.package or 'mezzo'}")
+        return InputError(
+            f"{self} cannot be used: {because}; mend or uninstall {self.origin.package or 'mezzo'}"
+        )
 
     def _split(self) -> tuple[str, str]:
         match = _PLACE.fullmatch(self.origin.place)
         if match is None:
-            raise self.fault(f"{self.origin.place!r} is no place; write module:object, or package:file.toml")
+            raise self.fault(
+                f"{self.origin.place!r} is no place; write module:object, or package:file.toml"
+            )
         return match["module"], match["path"]
 
 
@@ -135,7 +139,9 @@ def _read_packages(stamps: tuple[tuple[str, int], ...]) -> tuple[PluginEntry, ..
                 metadata.get("Name", "a package without a name"),
                 metadata.get("Version", "without a version"),
             )
-            by_package.setdefault(re.sub(r"[-_.]+", "-", name).lower(), tuple(_read_entries(text, name, version)))
+            by_package.setdefault(
+                re.sub(r"[-_.]+", "-", name).lower(), tuple(_read_entries(text, name, version))
+            )
     all_entries = (entry for declared in by_package.values() for entry in declared)
     return tuple(sorted(all_entries, key=lambda entry: (entry.name, str(entry.origin))))
 
@@ -148,7 +154,9 @@ def _read_entries(text: str, package: str, version: str) -> Iterator[PluginEntry
             section = line.strip("[]").strip()
         elif line and not line.startswith(("#", ";")) and section in kinds:
             name, _, place = (part.strip() for part in line.partition("="))
-            yield PluginEntry(kinds[section], name, Origin(None if package == _OWN else package, version, place))
+            yield PluginEntry(
+                kinds[section], name, Origin(None if package == _OWN else package, version, place)
+            )
 
 
 def _say(error: BaseException) -> str:

@@ -24,9 +24,13 @@ def load_function(place: str, what: str, of: str) -> Callable[..., Any]:
         for name in path.split("."):
             loaded = getattr(loaded, name)
     except Exception as error:
-        raise InputError(f"{what} {place!r} cannot be imported: {say(error)}; write module:function") from error
+        raise InputError(
+            f"{what} {place!r} cannot be imported: {say(error)}; write module:function"
+        ) from error
     if not callable(loaded):
-        raise InputError(f"{what} {place!r} is a {type(loaded).__name__}, wanted a function of {of}")
+        raise InputError(
+            f"{what} {place!r} is a {type(loaded).__name__}, wanted a function of {of}"
+        )
     function: Callable[..., Any] = loaded
     return function
 

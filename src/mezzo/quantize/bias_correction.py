@@ -57,13 +57,19 @@ def corrected_biases(
         if shift is None or not shift.any() or not _is_held(model, planned, place, known, shift):
             continue
         added = tuple(map(float, shift))
-        corrections.append(Correction(value=graph.values[place.bias].name, axis=place.along, added=added))
+        corrections.append(
+            Correction(value=graph.values[place.bias].name, axis=place.along, added=added)
+        )
         result = None
     return tuple(corrections)
 
 
 def _is_held(
-    model: Model, planned: Reading, place: "LayerBias", quantized: Mapping[str, Quantization], shift: Floats
+    model: Model,
+    planned: Reading,
+    place: "LayerBias",
+    quantized: Mapping[str, Quantization],
+    shift: Floats,
 ) -> bool:
     """Whether a shifted bias is finite, and within its guard of the INT32 range."""
     reading = model.read(planned.low, planned.version)
@@ -106,7 +112,9 @@ def bias_of(graph: Graph, number: int) -> LayerBias | None:
     shape = graph.shapes[bias]
     if not shape or any(size != 1 for size in shape[:-1]):
         return None
-    return LayerBias(output, 1 if isinstance(product, Convolution) else -1, bias, use, len(shape) - 1)
+    return LayerBias(
+        output, 1 if isinstance(product, Convolution) else -1, bias, use, len(shape) - 1
+    )
 
 
 def _few(dataset: Dataset) -> Iterator[Batch]:
@@ -120,10 +128,14 @@ def _few(dataset: Dataset) -> Iterator[Batch]:
 
 
 def _is_cut(batch: Batch) -> bool:
-    return all(getattr(feed, "ndim", 0) and len(feed) == batch.samples for feed in batch.feeds.values())
+    return all(
+        getattr(feed, "ndim", 0) and len(feed) == batch.samples for feed in batch.feeds.values()
+    )
 
 
-def _moved(model: Model, result: Artifact, name: str, axis: int, batches: Sequence[Batch]) -> Floats | None:
+def _moved(
+    model: Model, result: Artifact, name: str, axis: int, batches: Sequence[Batch]
+) -> Floats | None:
     """The bias correction per channel of a value; None if the two cannot be compared."""
     pair = lab_of(model).pair(model.runnable(result), EMULATED)
     layers = pair.layers()
@@ -131,7 +143,10 @@ def _moved(model: Model, result: Artifact, name: str, axis: int, batches: Sequen
         return None
     sessions, means = pair.load({name: layers[name]}), list[tuple[Floats, Floats]]()
     for batch in batches:
-        sides = [np.moveaxis(np.asarray(side[name], np.float64), axis, -1) for side in sessions.run(batch.feeds)]
+        sides = [
+            np.moveaxis(np.asarray(side[name], np.float64), axis, -1)
+            for side in sessions.run(batch.feeds)
+        ]
         if sides[0].shape != sides[1].shape or not sides[0].size:
             return None
         float_mean, int8_mean = (side.reshape(-1, side.shape[-1]).mean(axis=0) for side in sides)
@@ -140,4 +155,6 @@ def _moved(model: Model, result: Artifact, name: str, axis: int, batches: Sequen
     if not count:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        return corrected_bias(None, *(np.sum(side, axis=0) / count for side in zip(*means, strict=True)))
+        return corrected_bias(
+            None, *(np.sum(side, axis=0) / count for side in zip(*means, strict=True))
+        )

@@ -51,8 +51,8 @@ class Watched:
 
 
 def calibrate(
-    model: Model, options: Options, dataset: Dataset, calibrator: Calibrator, resume: Path | None = None,
-    may_go_on: Callable[[], bool] = lambda: True,
+    model: Model, options: Options, dataset: Dataset, calibrator: Calibrator,
+    resume: Path | None = None, may_go_on: Callable[[], bool] = lambda: True,
 ) -> Options:  # fmt: skip
     """The options with quantization parameters of every value that the target's INT8 kernels may
     read or produce. `resume`: checkpoint file, continued if it exists. `may_go_on` is called before
@@ -70,8 +70,8 @@ def calibrate(
 
 
 def watch(
-    model: Model, options: Options, dataset: Dataset, calibrators: Sequence[Calibrator], resume: Path | None = None,
-    may_go_on: Callable[[], bool] = lambda: True,
+    model: Model, options: Options, dataset: Dataset, calibrators: Sequence[Calibrator],
+    resume: Path | None = None, may_go_on: Callable[[], bool] = lambda: True,
 ) -> Watched:  # fmt: skip
     """Collect statistics of all values that may be quantized; calibrators observe the data too.
     Errors as in `calibrate`.
@@ -81,16 +81,23 @@ def watch(
     needs = _asked(reading.graph, judged.quantizing.units)
     collected = collect(model, reading, dataset, [*needs.operands], calibrators, resume, may_go_on)
     return Watched(
-        data=collected.data, batches=collected.batches, reading=reading, units=judged.quantizing.units, asked=needs,
-        collector=collected.collector,
+        data=collected.data, batches=collected.batches, reading=reading,
+        units=judged.quantizing.units, asked=needs, collector=collected.collector,
     )  # fmt: skip
 
 
-def choose_parameters(model: Model, options: Options, watched: Watched, calibrator: Calibrator) -> Options:
+def choose_parameters(
+    model: Model, options: Options, watched: Watched, calibrator: Calibrator
+) -> Options:
     """The options with a calibrator's parameters. Raises InputError: the calibrator fails."""
     dtype = options.planning.line.quantized_format
     assert dtype is not None, "asked where something is to be quantized"
-    units, needs, coarse, ranges = watched.units, watched.asked, dict[tuple[int, ...], NamedFinding](), {}
+    units, needs, coarse, ranges = (
+        watched.units,
+        watched.asked,
+        dict[tuple[int, ...], NamedFinding](),
+        {},
+    )
     while True:
         ranges = _ranges(watched.collector, needs, calibrator, dtype)
         shared = align(ranges, needs.groups)
@@ -106,7 +113,9 @@ def choose_parameters(model: Model, options: Options, watched: Watched, calibrat
     notes = (*tell_cut(watched), *_tell_strangers(watched.collector))
     new_notes = (note for note in notes if note not in options.notes)
     notes = (*options.notes, *new_notes)
-    planning = replace(options.planning, quantized=parameters, coarse=(*options.planning.coarse, *coarse.values()))
+    planning = replace(
+        options.planning, quantized=parameters, coarse=(*options.planning.coarse, *coarse.values())
+    )
     return replace(options, planning=planning, notes=notes)
 
 
@@ -115,17 +124,27 @@ def tell_cut(watched: Watched) -> list[str]:
     done, every = watched.data.batches, watched.batches
     if done == every:
         return []
-    return [f"the time limit ended the calibration: scales are from {done} of {every} batches of {watched.data.name}"]
+    return [
+        f"the time limit ended the calibration: scales are from {done} of {every} batches of"
+        f" {watched.data.name}"
+    ]
 
 
 def _tell_strangers(collector: Collector) -> list[str]:
     """A note if the data had NaN or infinities, which no scale covers."""
-    nonfinite = {name: strangers for name in collector.names if (strangers := collector.summary(name).strangers)}
+    nonfinite = {
+        name: strangers
+        for name in collector.names
+        if (strangers := collector.summary(name).strangers)
+    }
     if not nonfinite:
         return []
     first, count = next(iter(nonfinite.items()))
     more = f" and {len(nonfinite) - 1} more values" if len(nonfinite) > 1 else ""
-    return [f"NaN and infinities in the data gave no scale: {count} of the numbers of {first!r}{more}; mend the data"]
+    return [
+        f"NaN and infinities in the data gave no scale: {count} of the numbers of {first!r}{more};"
+        " mend the data"
+    ]
 
 
 def _without_suspicions(options: Options) -> Options:
@@ -133,7 +152,9 @@ def _without_suspicions(options: Options) -> Options:
     policy = options.planning.policy
     firm = frozenset(rule.name for rule in structure_rules() if rule.lifting is Lifting.NEVER)
     findings = firm if policy.findings is None else firm & policy.findings
-    return replace(options, planning=replace(options.planning, policy=replace(policy, findings=findings)))
+    return replace(
+        options, planning=replace(options.planning, policy=replace(policy, findings=findings))
+    )
 
 
 def at_run_time(model: Model, options: Options) -> Options:
@@ -163,7 +184,10 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     parameters = {name: parameters_for(_ANY_RANGE, _grid(way)) for name, way in ways.items()}
     parameters |= _of_weights(model, reading, needs)
     add_offsets(model, reading, judged.quantizing.units, parameters)
-    note = "no data told any range: the plan shows which kernels are taken, and its scales stand for none"
+    note = (
+        "no data told any range: the plan shows which kernels are taken, and its scales stand for"
+        " none"
+    )
     planning = replace(options.planning, quantized=parameters)
     return model, replace(options, planning=planning, notes=(*options.notes, note))
 
@@ -227,7 +251,9 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
     return needs
 
 
-def _ranges(collector: Collector, needs: _Asked, calibrator: Calibrator, dtype: DType) -> dict[str, Range]:
+def _ranges(
+    collector: Collector, needs: _Asked, calibrator: Calibrator, dtype: DType
+) -> dict[str, Range]:
     """The ranges that a calibrator chooses. Values that were never observed have none."""
     shared = needs.together()
     ranges: dict[str, Range] = {}
@@ -236,7 +262,9 @@ def _ranges(collector: Collector, needs: _Asked, calibrator: Calibrator, dtype: 
             continue
         summary = collector.summary(name)
         is_never_negative = summary.extremes is not None and summary.extremes.low >= 0.0
-        chosen = choose_range(calibrator.of(name), summary, _grid(storage_of(dtype, operands, is_never_negative)))
+        chosen = choose_range(
+            calibrator.of(name), summary, _grid(storage_of(dtype, operands, is_never_negative))
+        )
         if chosen is not None:
             ranges[name] = chosen
     return ranges
@@ -246,7 +274,9 @@ def _of_values(ranges: Mapping[str, Range], needs: _Asked, dtype: DType) -> dict
     """The parameters of values with ranges."""
     shared = needs.together()
     return {
-        name: parameters_for(value_range, _grid(storage_of(dtype, shared[name], value_range.low >= 0.0)))
+        name: parameters_for(
+            value_range, _grid(storage_of(dtype, shared[name], value_range.low >= 0.0))
+        )
         for name, value_range in ranges.items()
     }
 
@@ -266,7 +296,9 @@ def _of_weights(model: Model, reading: Reading, needs: _Asked) -> dict[str, Quan
     return parameters
 
 
-def add_offsets(model: Model, reading: Reading, units: Sequence[QuantizedUnit], found: dict[str, Quantization]) -> None:
+def add_offsets(
+    model: Model, reading: Reading, units: Sequence[QuantizedUnit], found: dict[str, Quantization]
+) -> None:
     """Add the parameters of INT32 biases, whose scale is that of the unit's input times the
     weights'; the weights' scales are raised where the bias would take too much of the INT32 range.
     Units may share weights, so all scales are raised before any bias.
@@ -274,7 +306,11 @@ def add_offsets(model: Model, reading: Reading, units: Sequence[QuantizedUnit], 
     graph, offsets = reading.graph, dict[int, list[tuple[QuantizedUnit, str, str]]]()
     for unit in units:
         named = {read.operand.is_weight: graph.values[read.value].name for read in unit.reads}
-        if unit.offset is not None and named.keys() == {True, False} and {*named.values()} <= found.keys():
+        if (
+            unit.offset is not None
+            and named.keys() == {True, False}
+            and {*named.values()} <= found.keys()
+        ):
             offsets.setdefault(unit.offset.value, []).append((unit, named[False], named[True]))
     biases = []
     for value, numbers in model.weights(reading, [*offsets]):
@@ -289,7 +325,9 @@ def add_offsets(model: Model, reading: Reading, units: Sequence[QuantizedUnit], 
                 biases.append((unit, data, weight, numbers.ndim - 1))
     for unit, data, weight, axis in biases:
         assert unit.offset is not None, "one of those with an offset"
-        found[name_offset(graph, unit.offset.use)] = bias_parameters(found[data], found[weight], axis)
+        found[name_offset(graph, unit.offset.use)] = bias_parameters(
+            found[data], found[weight], axis
+        )
 
 
 def _grid(storage: tuple[DType, bool]) -> Grid:
@@ -323,8 +361,10 @@ def check_method(calibrator: Calibrator, options: Options) -> None:
     """Raises InputError: the calibrator does not support the format."""
     if not suits(calibrator, options):
         dtype = options.planning.line.quantized_format
-        able = ", ".join(name for name, candidate in calibrators().items() if not candidate.needs_even)
+        able = ", ".join(
+            name for name, candidate in calibrators().items() if not candidate.needs_even
+        )
         raise InputError(
-            f"{option('calibrator')} is {calibrator.name!r}, which weighs steps of one size, and those of {dtype} grow "
-            f"with its numbers; choose one of {able}"
+            f"{option('calibrator')} is {calibrator.name!r}, which weighs steps of one size, and"
+            f" those of {dtype} grow with its numbers; choose one of {able}"
         )

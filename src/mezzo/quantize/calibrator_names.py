@@ -46,8 +46,8 @@ class Custom(Calibrator):
             raise InputError(f"calibrator {self.place!r} failed: {say(error)}; mend it") from error
         if ends.shape != (2,) or not np.isfinite(ends).all() or ends[0] > ends[1]:
             raise InputError(
-                f"calibrator {self.place!r} gave {_spell(value)}, wanted the smallest and the largest number to cover; "
-                "mend it"
+                f"calibrator {self.place!r} gave {_spell(value)}, wanted the smallest and the"
+                " largest number to cover; mend it"
             )
         low, high = ends.tolist()
         return Range(low, high)
@@ -82,7 +82,9 @@ class Collecting(Calibrator):
         try:
             self.own.collect(name, shown)
         except Exception as error:
-            raise InputError(f"calibrator {self.place!r} failed at value {name!r}: {say(error)}; mend it") from error
+            raise InputError(
+                f"calibrator {self.place!r} failed at value {name!r}: {say(error)}; mend it"
+            ) from error
 
     def of(self, name: str) -> Calibrator:
         return Custom(self.place, lambda _: self.own.choose(name))
@@ -93,8 +95,8 @@ def _made(place: str, kind: type) -> Collecting:
     for method in ("collect", "choose"):
         if not callable(getattr(kind, method, None)):
             raise InputError(
-                f"calibrator {place!r} is a class without the method {method!r}; it takes collect(name, array) and "
-                "choose(name)"
+                f"calibrator {place!r} is a class without the method {method!r}; it takes"
+                " collect(name, array) and choose(name)"
             )
     try:
         return Collecting(place, kind())

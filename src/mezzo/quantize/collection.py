@@ -40,10 +40,14 @@ class CollectingJob:
     def open(self, models: Sequence[Model]) -> Callable[[Feeds], Collector]:
         reading = models[0].read(self.low, self.version)
         if reading.graph.fingerprint != self.fingerprint:
-            raise ContractError(f"{models[0].name}: is read as another graph here than where it was planned")
+            raise ContractError(
+                f"{models[0].name}: is read as another graph here than where it was planned"
+            )
         return self.open_on(models[0], reading, [])
 
-    def open_on(self, model: Model, reading: "Reading", watching: Sequence[Calibrator]) -> Callable[[Feeds], Collector]:
+    def open_on(
+        self, model: Model, reading: "Reading", watching: Sequence[Calibrator]
+    ) -> Callable[[Feeds], Collector]:
         """`open` for a reading, which is consumed; the calibrators observe all elements too."""
         names = {value: reading.graph.values[value].name for value in self.values}
         return _Collecting(lab_of(model).observer(reading, self.values), names, watching)
@@ -53,7 +57,10 @@ class _Collecting:
     """A model with observers on its values, as a function of feeds; `names` are by value id."""
 
     def __init__(
-        self, show: Callable[[Feeds], Iterator[ObservedValue]], names: Mapping[int, str], watching: Sequence[Calibrator]
+        self,
+        show: Callable[[Feeds], Iterator[ObservedValue]],
+        names: Mapping[int, str],
+        watching: Sequence[Calibrator],
     ) -> None:
         self._show, self._names, self._watching = show, names, watching
 
@@ -101,11 +108,17 @@ def collect(
     graph = reading.graph
     numbers = {value.name: number for number, value in enumerate(graph.values) if value.scope == 0}
     values = tuple(numbers[name] for name in names if name in numbers)
-    job = CollectingJob(low=planned.low, version=planned.version, fingerprint=graph.fingerprint, values=values)
-    collecting = [calibrator for calibrator in watching if type(calibrator).collect is not Calibrator.collect]
+    job = CollectingJob(
+        low=planned.low, version=planned.version, fingerprint=graph.fingerprint, values=values
+    )
+    collecting = [
+        calibrator for calibrator in watching if type(calibrator).collect is not Calibrator.collect
+    ]
     executor = HERE if collecting else crew_at_work()
     run = executor.team(job, lambda: [model], lambda: job.open_on(model, reading, collecting))
-    requested = Collected(model=graph.content, data=dataset.name, content=dataset.content, values=tuple(names))
+    requested = Collected(
+        model=graph.content, data=dataset.name, content=dataset.content, values=tuple(names)
+    )
     collection = _Collection(None if collecting else resume, requested, may_go_on)
     try:
         batches = (batch.feeds for batch in collection.unknown(dataset))
@@ -118,15 +131,22 @@ def collect(
     finally:
         collection.keeping.save()
     if not collection.done.samples:
-        raise InputError(f"{dataset.name}: has no sample, and scales come from data; give some with {option('data')}")
+        raise InputError(
+            f"{dataset.name}: has no sample, and scales come from data; give some with"
+            f" {option('data')}"
+        )
     done = collection.done
-    return CollectedStatistics(dataset.source(done.batches, done.samples), collection.collector, collection.batches)
+    return CollectedStatistics(
+        dataset.source(done.batches, done.samples), collection.collector, collection.batches
+    )
 
 
 class _Collection:
     """The statistics so far, in batch order."""
 
-    def __init__(self, path: Path | None, requested: Collected, may_go_on: Callable[[], bool]) -> None:
+    def __init__(
+        self, path: Path | None, requested: Collected, may_go_on: Callable[[], bool]
+    ) -> None:
         self.done, self.collector = requested, Collector()
         if path is not None and path.exists():
             self.done, self.collector = load_collected(path, requested)

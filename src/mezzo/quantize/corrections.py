@@ -55,21 +55,34 @@ def correct_parameters(
     held-out data that decides. `may_go_on` is called before each batch of either; once it returns
     False, the correction in progress is dropped.
     """
-    now, can_show = Corrected(model=model, options=options), unseen is not None and _has_several(unseen)
+    now, can_show = (
+        Corrected(model=model, options=options),
+        unseen is not None and _has_several(unseen),
+    )
     limited = in_time(seen, may_go_on)
     trials = None if unseen is None else Trials(in_time(unseen, may_go_on))
     for step in (step for step in options.steps if step in (LEAVE, SMOOTH, WEIGHTS)):
         if seen.seed is not None:
-            now = now.noting(f"correction {step}: left, as data drawn at random shows nothing of what helps")
+            now = now.noting(
+                f"correction {step}: left, as data drawn at random shows nothing of what helps"
+            )
             continue
         if trials is None:
-            now = now.noting(f"correction {step}: left, as no data was held back that could show that it helps")
+            now = now.noting(
+                f"correction {step}: left, as no data was held back that could show that it helps"
+            )
             continue
         if not can_show:
-            now = now.noting(f"correction {step}: left, as one sample held back shows nothing of how much they vary")
+            now = now.noting(
+                f"correction {step}: left, as one sample held back shows nothing of how much they"
+                " vary"
+            )
             continue
         if step == WEIGHTS and (uneven := _uneven(options)) is not None:
-            now = now.noting(f"correction {step}: left, as it moves weights by even steps, which {uneven} has not")
+            now = now.noting(
+                f"correction {step}: left, as it moves weights by even steps, which {uneven}"
+                " has not"
+            )
             continue
         try:
             candidate = _tried(step, now, limited, trials.dataset, calibrator)
@@ -90,7 +103,9 @@ def _has_several(data: Dataset) -> bool:
     return False
 
 
-def _tried(step: str, now: Corrected, data: Dataset, held_out: Dataset, calibrator: str) -> Corrected | None:
+def _tried(
+    step: str, now: Corrected, data: Dataset, held_out: Dataset, calibrator: str
+) -> Corrected | None:
     """The model with one correction applied; None if it applies nowhere."""
     if step == SMOOTH:
         return _smoothed(now, data, held_out, calibrator)
@@ -112,11 +127,15 @@ def _better_of(step: str, now: Corrected, candidate: Corrected, trials: Trials) 
         return Corrected(model=candidate.model, options=candidate.options, errors=after).noting(
             f"correction {step}: kept, {description}"
         )
-    return replace(now, errors=before).noting(f"correction {step}: left, {description}: {_why(before, after)}")
+    return replace(now, errors=before).noting(
+        f"correction {step}: left, {description}: {_why(before, after)}"
+    )
 
 
 def _errors(corrected: Corrected, trials: Trials) -> Errors:
-    return trials.errors_of(corrected.model, convert_model(corrected.model, corrected.options, None)[1])
+    return trials.errors_of(
+        corrected.model, convert_model(corrected.model, corrected.options, None)[1]
+    )
 
 
 def _turned(corrected: Corrected, data: Dataset, held_out: Dataset) -> Corrected | None:
@@ -128,7 +147,9 @@ def _turned(corrected: Corrected, data: Dataset, held_out: Dataset) -> Corrected
     return Corrected(model=corrected.model, options=turned.options, told=summary, is_shown=True)
 
 
-def _smoothed(corrected: Corrected, data: Dataset, held_out: Dataset, calibrator: str) -> Corrected | None:
+def _smoothed(
+    corrected: Corrected, data: Dataset, held_out: Dataset, calibrator: str
+) -> Corrected | None:
     """Apply smooth quant and calibrate again; None if it helps nowhere."""
     corrections = smoothed(corrected.model, corrected.options, data, held_out)
     if not corrections:
@@ -136,7 +157,9 @@ def _smoothed(corrected: Corrected, data: Dataset, held_out: Dataset, calibrator
     options = replace(corrected.options, corrected=(*corrected.options.corrected, *corrections))
     model = corrected.model.corrected(corrections)
     options = with_parameters(model, options, data, calibrator)
-    return Corrected(model=model, options=options, told=f"{len(corrections)} constants scaled", is_shown=True)
+    return Corrected(
+        model=model, options=options, told=f"{len(corrections)} constants scaled", is_shown=True
+    )
 
 
 def _left(corrected: Corrected, data: Dataset) -> Corrected | None:
@@ -164,7 +187,11 @@ def correct_biases(
     """
     decided, result = made
     graph, line, original = decided.reading.graph, decided.problem.line, decided.plan
-    nodes = [node.id for node in graph.nodes if decided.levels[node.id] == line.quantized and bias_of(graph, node.id)]
+    nodes = [
+        node.id
+        for node in graph.nodes
+        if decided.levels[node.id] == line.quantized and bias_of(graph, node.id)
+    ]
     if not nodes:
         return WithBiases(decided, result, False)
     settings = dict(original.settings)
@@ -175,7 +202,12 @@ def correct_biases(
         return convert_model(model, replaying, replace(original, corrected=tuple(corrections)))
 
     bias_corrections = corrected_biases(
-        model, decided.reading, nodes, dict(original.quantized), seen, lambda corrections: carry_out(corrections)[1]
+        model,
+        decided.reading,
+        nodes,
+        dict(original.quantized),
+        seen,
+        lambda corrections: carry_out(corrections)[1],
     )
     if not bias_corrections:
         return WithBiases(decided, result, False)
@@ -185,10 +217,14 @@ def correct_biases(
     description = _tell(f"{len(bias_corrections)} biases moved", before, after)
     if not before.falls_to(after):
         return WithBiases(
-            _noting(decided, f"correction {BIAS}: left, {description}: {_why(before, after)}"), result, False
+            _noting(decided, f"correction {BIAS}: left, {description}: {_why(before, after)}"),
+            result,
+            False,
         )
     noted = _noting(decided, f"correction {BIAS}: kept, {description}").plan
-    plan = replace(noted, corrected=(*original.corrected, *bias_corrections), edits=changed.plan.edits)
+    plan = replace(
+        noted, corrected=(*original.corrected, *bias_corrections), edits=changed.plan.edits
+    )
     return WithBiases(replace(changed, plan=plan), better, True)
 
 
@@ -198,7 +234,8 @@ def _noting(decided: Decided, note: str) -> Decided:
 
 def _tell(text: str, before: Errors, after: Errors) -> str:
     return (
-        f"{text}; error {before.root:.3g} -> {after.root:.3g} on {len(after.squares)} samples held back from the scales"
+        f"{text}; error {before.root:.3g} -> {after.root:.3g} on {len(after.squares)} samples held"
+        " back from the scales"
     )
 
 

@@ -65,14 +65,18 @@ class Turned(NamedTuple):
     nearer: int
 
 
-def with_turned_weights(model: Model, options: Options, seen: Dataset, unseen: Dataset) -> Turned | None:
+def with_turned_weights(
+    model: Model, options: Options, seen: Dataset, unseen: Dataset
+) -> Turned | None:
     """The options with GPTQ-rounded weights, fitted on `seen`, for layers whose error on `unseen`
     is significantly smaller. None if there is no such layer.
 
     Raises InputError: the data does not fit the model.
     """
     reading, judged = judge_model(model, options)
-    assert judged.quantizing is not None and options.planning.quantized is not None, "asked once values have parameters"
+    assert judged.quantizing is not None and options.planning.quantized is not None, (
+        "asked once values have parameters"
+    )
     graph, units, before = reading.graph, judged.quantizing.units, options.planning.quantized
     jobs, parameters, improved = [*_jobs(graph, units, before)], dict(before), 0
     for part in _in_passes(jobs):
@@ -87,7 +91,9 @@ def with_turned_weights(model: Model, options: Options, seen: Dataset, unseen: D
         add_offsets(model, reading, units, parameters)
         for job in part:
             layer_moments = moments[job.data, job.product]
-            bits = turned_weights(numbers[job.weight], parameters[job.name], job.grid, job.product, layer_moments)
+            bits = turned_weights(
+                numbers[job.weight], parameters[job.name], job.grid, job.product, layer_moments
+            )
             parameters[job.name] = replace(parameters[job.name], turned=bits)
         del moments
         nearer = _nearer(model, reading, part, numbers, before, parameters, unseen)
@@ -96,7 +102,11 @@ def with_turned_weights(model: Model, options: Options, seen: Dataset, unseen: D
     if not improved:
         return None
     add_offsets(model, reading, units, parameters)
-    return Turned(replace(options, planning=replace(options.planning, quantized=parameters)), len(jobs), improved)
+    return Turned(
+        replace(options, planning=replace(options.planning, quantized=parameters)),
+        len(jobs),
+        improved,
+    )
 
 
 def _nearer(
@@ -111,7 +121,9 @@ def _nearer(
     """Names of weights whose layer, on float inputs, is significantly better with `after`."""
     off = {
         job.name: [
-            job.product.columns(round_trip(numbers[job.weight], how[job.name]) - numbers[job.weight])
+            job.product.columns(
+                round_trip(numbers[job.weight], how[job.name]) - numbers[job.weight]
+            )
             for how in (before, after)
         ]
         for job in jobs
@@ -129,15 +141,26 @@ def _nearer(
                     rows = job.product.rows(sample, _ROWS_PER_SAMPLE)
                     for sample_errors, error in zip(squares[job.name], off[job.name], strict=True):
                         sample_errors.append(float(np.square(rows @ error, dtype=np.float64).sum()))
-    return {name for name, (was, now) in squares.items() if Errors(np.array(was)).falls_to(Errors(np.array(now)))}
+    return {
+        name
+        for name, (was, now) in squares.items()
+        if Errors(np.array(was)).falls_to(Errors(np.array(now)))
+    }
 
 
-def _jobs(graph: Graph, units: Sequence[QuantizedUnit], quantized: Mapping[str, Quantization]) -> Iterator[_Job]:
+def _jobs(
+    graph: Graph, units: Sequence[QuantizedUnit], quantized: Mapping[str, Quantization]
+) -> Iterator[_Job]:
     """The weights of units that have no other reader, each with its layer's input."""
     for unit in units:
         node = graph.nodes[unit.nodes[0]]
         by_kind = {read.operand.is_weight: read for read in unit.reads}
-        if node.scope or len(unit.reads) != 2 or by_kind.keys() != {True, False} or by_kind[True].use.operand != 1:
+        if (
+            node.scope
+            or len(unit.reads) != 2
+            or by_kind.keys() != {True, False}
+            or by_kind[True].use.operand != 1
+        ):
             continue
         weight, data = by_kind[True].value, by_kind[False].value
         product, shape = layout_of(graph, node), graph.shapes.get(weight)
@@ -148,7 +171,9 @@ def _jobs(graph: Graph, units: Sequence[QuantizedUnit], quantized: Mapping[str, 
             or not _is_known(graph, quantized, weight, data)
         ):
             continue
-        groups, summed, _ = product.columns(np.broadcast_to(np.float32(0), [size or 1 for size in shape])).shape
+        groups, summed, _ = product.columns(
+            np.broadcast_to(np.float32(0), [size or 1 for size in shape])
+        ).shape
         operand = by_kind[True].operand
         grid = Grid(dtype=operand.dtype, is_symmetric=operand.is_symmetric, is_narrow=True)
         yield _Job(

@@ -78,7 +78,9 @@ class Trials:
         sessions, stored, room = pair.load({}), list[Answers](), _MOST_BYTES
         for batch in batches:
             expected, actual = sessions.run(batch.feeds)
-            room -= sum(np.asarray(answer).nbytes for answer in expected.values() if answer is not None)
+            room -= sum(
+                np.asarray(answer).nbytes for answer in expected.values() if answer is not None
+            )
             if room >= 0:
                 stored.append(expected)
             yield batch, expected, actual

@@ -18,7 +18,9 @@ def layout_of(graph: Graph, node: Node) -> Product | None:
         case "MatMul" if len(shape) == 2:
             return Matrix()
         case "Gemm" if len(shape) == 2:
-            is_plain = not node.attributes.get("transA") and node.attributes.get("alpha", 1.0) == 1.0
+            is_plain = (
+                not node.attributes.get("transA") and node.attributes.get("alpha", 1.0) == 1.0
+            )
             return Matrix(is_transposed=bool(node.attributes.get("transB"))) if is_plain else None
         case "Conv" if len(shape) > 2:
             return _convolution(node, [size for size in shape if size is not None])
@@ -38,7 +40,9 @@ def _convolution(node: Node, shape: Sequence[int]) -> Convolution | None:
         return None
     if pads is None or strides is None or dilations is None or groups < 1:
         return None
-    return Convolution(window=tuple(shape[2:]), strides=strides, pads=pads, dilations=dilations, groups=groups)
+    return Convolution(
+        window=tuple(shape[2:]), strides=strides, pads=pads, dilations=dilations, groups=groups
+    )
 
 
 def _numbers(node: Node, name: str, count: int, usual: int) -> tuple[int, ...] | None:

@@ -83,17 +83,25 @@ def with_floats_left(model: Model, options: Options, seen: Dataset) -> Left | No
     def square_without(left: Sequence[_Light]) -> float:
         """The squared error with these layers in floats, relative to that with none."""
         changed, artifact = convert_model(model, _leaving(options, decided, left), None)
-        return _over(few.errors_of(model, artifact), whole) if _keeps_others(decided, changed, left) else np.inf
+        return (
+            _over(few.errors_of(model, artifact), whole)
+            if _keeps_others(decided, changed, left)
+            else np.inf
+        )
 
     chosen = worth_leaving(light, square_without)
     if not chosen:
         return None
     return Left(
-        _leaving(options, decided, chosen), tuple(layer.name for layer in chosen), sum(layer.share for layer in chosen)
+        _leaving(options, decided, chosen),
+        tuple(layer.name for layer in chosen),
+        sum(layer.share for layer in chosen),
     )
 
 
-def worth_leaving(light: Sequence[T], square_without: Callable[[Sequence[T]], float]) -> tuple[T, ...]:
+def worth_leaving(
+    light: Sequence[T], square_without: Callable[[Sequence[T]], float]
+) -> tuple[T, ...]:
     """The layers that each, or in a group of a quarter, cause much of the squared error.
     `square_without`: the relative squared error that remains without some.
     """
@@ -138,7 +146,9 @@ def _light_products(model: Model, options: Options, decided: Decided) -> list[_L
     graph, line = decided.reading.graph, decided.problem.line
     quantizing = judge_model(model, options)[1].quantizing
     assert quantizing is not None, "asked where something is quantized"
-    products = {unit.nodes: _product(graph, graph.nodes[unit.nodes[0]]) for unit in quantizing.units}
+    products = {
+        unit.nodes: _product(graph, graph.nodes[unit.nodes[0]]) for unit in quantizing.units
+    }
     light: list[_Light] = []
     left = 0.0
     for share, nodes in sorted(zip(_shares([*products.values()]), products, strict=True)):
@@ -169,7 +179,11 @@ def _product(graph: Graph, node: Node) -> _Product:
     weights = np.broadcast_to(np.float32(0), [size or 1 for size in shape])
     _, summed, _ = product.columns(weights).shape
     elements = int(graph.columns.value_elements[output])
-    for_one = math.prod(size or 1 for size in graph.shapes[output]) if output in graph.shapes else elements
+    for_one = (
+        math.prod(size or 1 for size in graph.shapes[output])
+        if output in graph.shapes
+        else elements
+    )
     return _Product(elements * int(summed), for_one * int(summed), weights.size)
 
 
@@ -180,7 +194,9 @@ def _leaving(options: Options, decided: Decided, left: Sequence[_Light]) -> Opti
     line, nodes = decided.problem.line, decided.reading.graph.nodes
     assert line.quantized is not None, "asked where something is quantized"
     dtype = line.dtypes[line.quantized]
-    prices = {nodes[node].name: ErrorPrice(_NEVER, _BECAUSE) for layer in left for node in layer.nodes}
+    prices = {
+        nodes[node].name: ErrorPrice(_NEVER, _BECAUSE) for layer in left for node in layer.nodes
+    }
     prices_by_format = {
         **options.planning.error_prices,
         dtype: {**options.planning.error_prices.get(dtype, {}), **prices},

@@ -20,7 +20,10 @@ _MOVES = (OutputMode.READ, OutputMode.PASSED)
 
 
 def coarse_parts(
-    graph: Graph, units: Sequence[QuantizedUnit], own: Mapping[str, Range], shared: Mapping[str, Range]
+    graph: Graph,
+    units: Sequence[QuantizedUnit],
+    own: Mapping[str, Range],
+    shared: Mapping[str, Range],
 ) -> dict[tuple[int, ...], NamedFinding]:
     """Findings, by a unit's nodes, against units whose shared scale is too coarse for one of their
     values.
@@ -35,30 +38,55 @@ def coarse_parts(
             continue
         reaches = {value: _reach(own, graph.values[value].name) for value in members}
         largest = max(members, key=lambda value: _reach(shared, graph.values[value].name))
-        smallest = min((value for value in members if reaches[value] > 0), key=reaches.__getitem__, default=largest)
+        smallest = min(
+            (value for value in members if reaches[value] > 0),
+            key=reaches.__getitem__,
+            default=largest,
+        )
         reach = _reach(shared, graph.values[largest].name)
         if reach > _MOST * reaches[smallest] > 0:
             small = graph.values[smallest].name
             because = (
-                f"{small!r} reaches {reaches[smallest]:.3g}, and would be held by steps for {reach:.3g}: "
-                f"{255 * reaches[smallest] / reach:.2g} of 255"
+                f"{small!r} reaches {reaches[smallest]:.3g}, and would be held by steps for"
+                f" {reach:.3g}: {255 * reaches[smallest] / reach:.2g} of 255"
             )
             findings[unit.nodes] = _finding(graph, unit, because)
-            if smallest in graph.nodes[unit.nodes[0]].outputs:  # the small value is a slice of the unit's input
-                wide += [read.value for read in unit.reads if reaches[read.value] > _MOST * reaches[smallest]]
-    findings |= {unit.nodes: _finding(graph, unit, because) for unit, because in _makers(graph, units, wide)}
+            if (
+                smallest in graph.nodes[unit.nodes[0]].outputs
+            ):  # the small value is a slice of the unit's input
+                wide += [
+                    read.value
+                    for read in unit.reads
+                    if reaches[read.value] > _MOST * reaches[smallest]
+                ]
+    findings |= {
+        unit.nodes: _finding(graph, unit, because) for unit, because in _makers(graph, units, wide)
+    }
     return findings
 
 
-def _makers(graph: Graph, units: Sequence[QuantizedUnit], wide: Sequence[int]) -> Iterator[tuple[QuantizedUnit, str]]:
+def _makers(
+    graph: Graph, units: Sequence[QuantizedUnit], wide: Sequence[int]
+) -> Iterator[tuple[QuantizedUnit, str]]:
     """Units that would quantize a value of which a coarse unit takes a small part."""
-    by_value = {value: unit for unit in units for value in graph.nodes[unit.nodes[-1]].outputs if value is not None}
+    by_value = {
+        value: unit
+        for unit in units
+        for value in graph.nodes[unit.nodes[-1]].outputs
+        if value is not None
+    }
     queue = [*wide]
     while queue:
         value = queue.pop()
         unit = by_value.pop(value, None)
         if unit is not None and unit.kernel.hands in (OutputMode.INTEGERS, *_MOVES):
-            yield unit, f"makes {graph.values[value].name!r}, of which a part is too small for a scale of the whole"
+            yield (
+                unit,
+                (
+                    f"makes {graph.values[value].name!r}, of which a part is too small for a scale"
+                    " of the whole"
+                ),
+            )
             queue += [read.value for read in unit.reads] if unit.kernel.hands in _MOVES else []
 
 
@@ -66,7 +94,9 @@ def _members(graph: Graph, unit: QuantizedUnit) -> Iterator[int]:
     """Inputs and outputs of a unit that only moves or selects elements; else nothing."""
     node = graph.nodes[unit.nodes[0]]
     row = op_facts(node.signature.dialect).get(node.signature.op)
-    if not unit.kernel.is_dynamic and (unit.kernel.hands in _MOVES or (row is not None and row.keeps_values)):
+    if not unit.kernel.is_dynamic and (
+        unit.kernel.hands in _MOVES or (row is not None and row.keeps_values)
+    ):
         yield from (read.value for read in unit.reads if not read.operand.is_weight)
         yield from (value for value in node.outputs if value is not None)
 

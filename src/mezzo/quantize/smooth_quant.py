@@ -90,30 +90,44 @@ class _Seen:
         self.batches = min(self.batches + 1, 3)
 
 
-def smoothed(model: Model, options: Options, data: Dataset, held_out: Dataset) -> tuple[Correction, ...]:
+def smoothed(
+    model: Model, options: Options, data: Dataset, held_out: Dataset
+) -> tuple[Correction, ...]:
     """The SmoothQuant corrections of values whose reading layers have a smaller error on `data`,
     and significantly so on `held_out`; empty if there are none.
 
     Raises InputError: the data does not fit the model.
     """
     reading, judged = judge_model(model, options)
-    assert judged.quantizing is not None and options.planning.quantized is not None, "asked once values have parameters"
+    assert judged.quantizing is not None and options.planning.quantized is not None, (
+        "asked once values have parameters"
+    )
     graph, quantized = reading.graph, options.planning.quantized
-    places = [place for place in _places(graph, judged.quantizing.units) if graph.values[place.value].name in quantized]
+    places = [
+        place
+        for place in _places(graph, judged.quantizing.units)
+        if graph.values[place.value].name in quantized
+    ]
     if not places:
         return ()
-    statistics, held_out_statistics = (_watch(model, reading, places, dataset) for dataset in (data, held_out))
+    statistics, held_out_statistics = (
+        _watch(model, reading, places, dataset) for dataset in (data, held_out)
+    )
     corrections: list[Correction] = []
     for place in places:
         weights = dict(model.weights(reading, [reader.weight for reader in place.read]))
-        trial = _Trial(place, statistics[place.value], weights, quantized[graph.values[place.value].name])
+        trial = _Trial(
+            place, statistics[place.value], weights, quantized[graph.values[place.value].name]
+        )
         factors = trial.best()
         if factors is not None and trial.is_shown(factors, held_out_statistics[place.value].kept):
             corrections += _corrections(graph, place, factors)
     return tuple(corrections)
 
 
-def _watch(model: Model, planned: Reading, places: Sequence[_Place], dataset: Dataset) -> dict[int, _Seen]:
+def _watch(
+    model: Model, planned: Reading, places: Sequence[_Place], dataset: Dataset
+) -> dict[int, _Seen]:
     axes = {place.value: place.axis for place in places}
     statistics = {value: _Seen() for value in axes}
     show = lab_of(model).observer(model.read(planned.low, planned.version), [*axes])
@@ -148,10 +162,14 @@ class _Trial:
         place, statistics, weights = self.place, self.seen, self.weights
         if statistics.low is None or statistics.high is None or len(weights) < len(place.read):
             return None
-        of_weights = np.max([_largest(weights[each.weight], each.channels) for each in place.read], axis=0)
+        of_weights = np.max(
+            [_largest(weights[each.weight], each.channels) for each in place.read], axis=0
+        )
         largest = np.maximum(-statistics.low, statistics.high)
         candidates = [smoothing_scales(largest, of_weights, alpha) for alpha in _ALPHAS]
-        as_it_is, *errors = (each.root for each in self.errors([np.ones_like(largest), *candidates], statistics.kept))
+        as_it_is, *errors = (
+            each.root for each in self.errors([np.ones_like(largest), *candidates], statistics.kept)
+        )
         best = int(np.argmin(errors))
         return candidates[best] if errors[best] < (1 - _LEAST_GAIN) * as_it_is else None
 
@@ -167,7 +185,9 @@ class _Trial:
         for number, reader in enumerate(self.place.read):
             exact = reader.product.columns(self.weights[reader.weight])
             rows_by_sample = [reader.product.rows(numbers, _ROWS) for numbers in samples]
-            for part in _parts([each.shape[1] for each in rows_by_sample], exact.shape[0] * exact.shape[2]):
+            for part in _parts(
+                [each.shape[1] for each in rows_by_sample], exact.shape[0] * exact.shape[2]
+            ):
                 # One matmul of many rows is faster than many of few.
                 rows = np.concatenate(rows_by_sample[part], axis=1)
                 starts = np.cumsum([0, *(each.shape[1] for each in rows_by_sample[part])])[:-1]
@@ -187,15 +207,21 @@ class _Trial:
         """
         statistics, how = self.seen, self.how
         assert statistics.low is not None and statistics.high is not None, "it was seen"
-        ends = Range(float((statistics.low / factors).min()), float((statistics.high / factors).max()))
-        quantization = parameters_for(ends, Grid(dtype=how.dtype, is_symmetric=how.dtype is DType.INT8))
+        ends = Range(
+            float((statistics.low / factors).min()), float((statistics.high / factors).max())
+        )
+        quantization = parameters_for(
+            ends, Grid(dtype=how.dtype, is_symmetric=how.dtype is DType.INT8)
+        )
         scaled = []
         for reader in self.place.read:
             weight = self.weights[reader.weight]
             each = np.broadcast_to(laid(factors, weight.ndim, reader.channels), weight.shape)
             multiplied = weight * each
             stored = round_trip(multiplied, weight_parameters(multiplied, _WEIGHTS, reader.axis))
-            scaled.append((reader.product.columns(each)[:, None, :, 0], reader.product.columns(stored)))
+            scaled.append(
+                (reader.product.columns(each)[:, None, :, 0], reader.product.columns(stored))
+            )
         return quantization, scaled
 
 
@@ -213,7 +239,9 @@ def _parts(rows: Sequence[int], outputs: int) -> Iterator[slice]:
 
 def _largest(numbers: Floats, axis: int) -> Floats:
     """The largest magnitude of each slice."""
-    largest: Floats = np.abs(numbers).max(axis=tuple(at for at in range(numbers.ndim) if at != axis))
+    largest: Floats = np.abs(numbers).max(
+        axis=tuple(at for at in range(numbers.ndim) if at != axis)
+    )
     return largest
 
 
@@ -231,14 +259,18 @@ def _places(graph: Graph, units: Sequence[QuantizedUnit]) -> Iterator[_Place]:
     for value, value_units in readers.items():
         if graph.values[value].scope or len(value_units) != len(graph.uses[value]):
             continue
-        reads = [reader for unit in value_units if (reader := _read(graph, value, unit)) is not None]
+        reads = [
+            reader for unit in value_units if (reader := _read(graph, value, unit)) is not None
+        ]
         if len(reads) < len(value_units):
             continue
         axis = 1 if any(isinstance(reader.product, Convolution) for reader in reads) else -1
         counts = {_size(graph, reader.weight, reader.channels) for reader in reads}
         count = counts.pop()
         producers = _made(graph, value, axis, count) if count is not None and not counts else None
-        constants = {constant for constant, _ in producers or ()} | {reader.weight for reader in reads}
+        constants = {constant for constant, _ in producers or ()} | {
+            reader.weight for reader in reads
+        }
         if producers and not constants & used:
             used |= constants
             yield _Place(value=value, axis=axis, made=producers, read=tuple(reads))
@@ -249,7 +281,12 @@ def _read(graph: Graph, value: int, unit: QuantizedUnit) -> _Reader | None:
     node = graph.nodes[unit.nodes[0]]
     weight = next((read for read in unit.reads if read.operand.is_weight), None)
     product = layout_of(graph, node)
-    if weight is None or product is None or node.inputs[0] != value or not _is_own(graph, weight.value):
+    if (
+        weight is None
+        or product is None
+        or node.inputs[0] != value
+        or not _is_own(graph, weight.value)
+    ):
         return None
     rank = len(graph.shapes[weight.value])
     axis = None if weight.operand.axis is None else weight.operand.axis % rank
@@ -268,22 +305,32 @@ def _made(graph: Graph, value: int, axis: int, count: int) -> tuple[tuple[int, i
         if len(graph.uses[node.inputs[0]]) != 1:
             return None
         node = graph.nodes[graph.values[node.inputs[0]].producer]
-    if node.kind is not Kind.OP or node.scope or len([output for output in node.outputs if output is not None]) != 1:
+    if (
+        node.kind is not Kind.OP
+        or node.scope
+        or len([output for output in node.outputs if output is not None]) != 1
+    ):
         return None
     constants = _constants(graph, node, axis, count)
     is_alone = constants is not None and all(_is_own(graph, constant) for constant, _ in constants)
-    is_laid = constants is not None and all(_size(graph, constant, at) == count for constant, at in constants)
+    is_laid = constants is not None and all(
+        _size(graph, constant, at) == count for constant, at in constants
+    )
     return constants if is_alone and is_laid else None
 
 
-def _constants(graph: Graph, node: Node, axis: int, count: int) -> tuple[tuple[int, int], ...] | None:
+def _constants(
+    graph: Graph, node: Node, axis: int, count: int
+) -> tuple[tuple[int, int], ...] | None:
     """A node's constants with an entry per channel, and their axes; None if unsupported."""
     match node.op:
         case "LayerNormalization" if axis == -1 and node.attributes.get("axis", -1) == -1:
             return tuple((value, 0) for value in node.inputs[1:3] if value is not None)
         case "Mul" if axis == -1:
             named = [
-                operand for operand in node.inputs if operand is not None and graph.shapes.get(operand) == (count,)
+                operand
+                for operand in node.inputs
+                if operand is not None and graph.shapes.get(operand) == (count,)
             ]
             return ((named[0], 0),) if len(named) == 1 else None
         case "Conv" if axis == 1 and layout_of(graph, node) is not None:
@@ -292,7 +339,11 @@ def _constants(graph: Graph, node: Node, axis: int, count: int) -> tuple[tuple[i
             across = 0 if node.attributes.get("transB") else 1
             weight, offsets = node.inputs[1], node.inputs[2:3]
             assert weight is not None, "it has a layout"
-            biases = tuple((value, len(graph.shapes.get(value) or (0,)) - 1) for value in offsets if value is not None)
+            biases = tuple(
+                (value, len(graph.shapes.get(value) or (0,)) - 1)
+                for value in offsets
+                if value is not None
+            )
             return ((weight, across), *biases)
     return None
 
@@ -300,7 +351,11 @@ def _constants(graph: Graph, node: Node, axis: int, count: int) -> tuple[tuple[i
 def _is_own(graph: Graph, value: int) -> bool:
     """Whether a value is a finite constant of the main graph with exactly one reader."""
     facts = graph.constants.get(value)
-    return facts is not None and not (facts.has_infinity or facts.has_nan) and is_own_constant(graph, value)
+    return (
+        facts is not None
+        and not (facts.has_infinity or facts.has_nan)
+        and is_own_constant(graph, value)
+    )
 
 
 def _size(graph: Graph, value: int, axis: int) -> int | None:

@@ -30,7 +30,12 @@ from mezzo.tables.policy import GRANTED, Category, Policy, rule
 
 _CONSERVATIVE_ALLOW = oplists.FUSED_LINEAR | (oplists.LINEAR - names("DeformConv"))
 _CONSERVATIVE_INFER = (
-    oplists.CASTS | oplists.CONSTANTS | oplists.CONTROL | oplists.LOGICAL | oplists.MOVEMENT | oplists.SEQUENCES
+    oplists.CASTS
+    | oplists.CONSTANTS
+    | oplists.CONTROL
+    | oplists.LOGICAL
+    | oplists.MOVEMENT
+    | oplists.SEQUENCES
 )
 _CONSERVATIVE_DENY = oplists.DOMAIN - _CONSERVATIVE_ALLOW - _CONSERVATIVE_INFER
 
@@ -48,8 +53,18 @@ CONSERVATIVE = Policy(
             accumulate=HIGH,
             output=HIGH,
         ),
-        rule("inferset", Category.INFER, "takes the precision that its readers want", ops=_CONSERVATIVE_INFER),
-        rule("denyset", Category.DENY, "stands in the denyset, as most do in this preset", ops=_CONSERVATIVE_DENY),
+        rule(
+            "inferset",
+            Category.INFER,
+            "takes the precision that its readers want",
+            ops=_CONSERVATIVE_INFER,
+        ),
+        rule(
+            "denyset",
+            Category.DENY,
+            "stands in the denyset, as most do in this preset",
+            ops=_CONSERVATIVE_DENY,
+        ),
     ),
     findings=frozenset(),
     otherwise=Category.DENY,
@@ -78,7 +93,9 @@ _BALANCED_DENY = oplists.DOMAIN - _BALANCED_ALLOW - _BALANCED_INFER
 BALANCED = Policy(
     name="graphamp-balanced",
     also=("graphamp",),
-    summary="linear work and attention on low operands with f32 results, what feeds them low (GraphAMP)",
+    summary=(
+        "linear work and attention on low operands with f32 results, what feeds them low (GraphAMP)"
+    ),
     rules=(
         rule(
             "allowset",
@@ -89,8 +106,18 @@ BALANCED = Policy(
             accumulate=HIGH,
             output=HIGH,
         ),
-        rule("inferset", Category.INFER, "takes the precision that its readers want", ops=_BALANCED_INFER),
-        rule("denyset", Category.DENY, "sums, steps or grows, so it stays in the denyset", ops=_BALANCED_DENY),
+        rule(
+            "inferset",
+            Category.INFER,
+            "takes the precision that its readers want",
+            ops=_BALANCED_INFER,
+        ),
+        rule(
+            "denyset",
+            Category.DENY,
+            "sums, steps or grows, so it stays in the denyset",
+            ops=_BALANCED_DENY,
+        ),
     ),
     findings=frozenset(),
     otherwise=Category.DENY,
@@ -116,7 +143,12 @@ _AGGRESSIVE_ALLOW = (
     | names("Sqrt")
 )
 # May exceed FP16's largest finite number, 65504; BF16 has FP32's range.
-_GROWS = (oplists.POWERS - names("Sqrt")) | oplists.EXPONENTIALS | oplists.PRODUCTS | (oplists.SUMS - names("CumSum"))
+_GROWS = (
+    (oplists.POWERS - names("Sqrt"))
+    | oplists.EXPONENTIALS
+    | oplists.PRODUCTS
+    | (oplists.SUMS - names("CumSum"))
+)
 _AGGRESSIVE_INFER = (
     oplists.CASTS
     | oplists.COMPARISONS
@@ -138,7 +170,15 @@ AGGRESSIVE = Policy(
     also=("graphamp",),
     summary="all arithmetic on low operands with f32 results (GraphAMP)",
     rules=(
-        rule("allowset", Category.ALLOW, _MIXED, ops=_AGGRESSIVE_ALLOW, worth=GRANTED, accumulate=HIGH, output=HIGH),
+        rule(
+            "allowset",
+            Category.ALLOW,
+            _MIXED,
+            ops=_AGGRESSIVE_ALLOW,
+            worth=GRANTED,
+            accumulate=HIGH,
+            output=HIGH,
+        ),
         rule(
             "allowset",
             Category.ALLOW,
@@ -149,8 +189,15 @@ AGGRESSIVE = Policy(
             accumulate=HIGH,
             output=HIGH,
         ),
-        rule("inferset", Category.INFER, "takes the precision that its readers want", ops=_AGGRESSIVE_INFER),
-        rule("denyset", Category.DENY, "may pass f16's 65504", ops=_GROWS, formats=narrow_formats()),
+        rule(
+            "inferset",
+            Category.INFER,
+            "takes the precision that its readers want",
+            ops=_AGGRESSIVE_INFER,
+        ),
+        rule(
+            "denyset", Category.DENY, "may pass f16's 65504", ops=_GROWS, formats=narrow_formats()
+        ),
         rule("denyset", Category.DENY, _LOSES, ops=_AGGRESSIVE_DENY),
     ),
     findings=frozenset(),
@@ -159,13 +206,16 @@ AGGRESSIVE = Policy(
 )
 
 
-# Groups that produce operands of a group. A group of linked nodes is named by its smallest: `Split.linked`.
+# Groups that produce operands of a group. A group of linked nodes is named by its smallest:
+# `Split.linked`.
 _Makers = dict[int, list[int]]
 
 
 class Upstream(ColouringStrategy):
     name: ClassVar[str] = "upstream"
-    summary: ClassVar[str] = "from outputs to inputs: allow converts, infer goes low if all readers do (GraphAMP)"
+    summary: ClassVar[str] = (
+        "from outputs to inputs: allow converts, infer goes low if all readers do (GraphAMP)"
+    )
     because: ClassVar[str] = "its readers decide"
 
     def colour(self, split: Split) -> Sequence[bool]:
@@ -174,7 +224,11 @@ class Upstream(ColouringStrategy):
         infers = {group for group, low in given.items() if low is None}
         pulled = _upstream_of(wanted_low, makers)
         kept = _upstream_of(wanted_high | (infers - pulled), makers)
-        low = {group for group, given_low in given.items() if given_low or (given_low is None and group not in kept)}
+        low = {
+            group
+            for group, given_low in given.items()
+            if given_low or (given_low is None and group not in kept)
+        }
         return [
             choice is Choice.LOW or (choice is Choice.FREE and split.linked[number] in low)
             for number, choice in enumerate(split.choices)
@@ -184,7 +238,8 @@ class Upstream(ColouringStrategy):
 def _given(split: Split) -> dict[int, bool | None]:
     """Whether each group runs low; None if its readers decide.
 
-    A node that must stay in FP32 keeps its whole group there; else a low or allowed node converts it.
+    A node that must stay in FP32 keeps its whole group there; else a low or allowed node converts
+    it.
     """
     decided: dict[int, bool | None] = {}
     for number, choice in enumerate(split.choices):
@@ -201,8 +256,12 @@ def _given(split: Split) -> dict[int, bool | None]:
     return decided
 
 
-def _requested_types(split: Split, given: Mapping[int, bool | None]) -> tuple[set[int], set[int], _Makers]:
-    """The groups that infer and have a low reader, those that have an FP32 reader, and the producers among them."""
+def _requested_types(
+    split: Split, given: Mapping[int, bool | None]
+) -> tuple[set[int], set[int], _Makers]:
+    """The groups that infer and have a low reader, those that have an FP32 reader, and the
+    producers among them.
+    """
     low: set[int] = set()
     high: set[int] = set()
     makers: _Makers = {}

@@ -38,9 +38,12 @@ from mezzo.tables.policy import GRANTED, Category, Policy, rule
 
 _F16, _BF16 = (DType.FLOAT16,), (DType.BFLOAT16,)
 
-_TARGET_F16 = oplists.FUSED_LINEAR | names("CausalConvWithState Conv ConvTranspose Einsum GRU Gemm LSTM MatMul RNN")
+_TARGET_F16 = oplists.FUSED_LINEAR | names(
+    "CausalConvWithState Conv ConvTranspose Einsum GRU Gemm LSTM MatMul RNN"
+)
 _WIDEST_F16 = names(
-    "Add Concat Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul NonMaxSuppression RoiAlign",
+    "Add Concat Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul"
+    " NonMaxSuppression RoiAlign",
     "RotaryEmbedding Sub Sum SwiGLU Where",
 )
 _DENIED_F16 = (
@@ -56,7 +59,10 @@ _DENIED_F16 = (
     | oplists.RANDOM
     | oplists.SOFTMAX
     | oplists.SPECTRA
-    | names("Acos Asin Atanh Attention DeformConv LinearAttention Log Pow Reciprocal ReduceMean Tan TopK")
+    | names(
+        "Acos Asin Atanh Attention DeformConv LinearAttention Log Pow Reciprocal ReduceMean Tan"
+        " TopK"
+    )
 )
 _NEUTRAL_F16 = oplists.DOMAIN - _TARGET_F16 - _WIDEST_F16 - _DENIED_F16
 
@@ -68,9 +74,12 @@ _NEUTRAL_BF16 = (
     | oplists.SEQUENCES
     | oplists.SOFTMAX
     | names(
-        "AveragePool BatchNormalization Celu Elu Exp Flatten Gather Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool",
-        "Identity LRN LayerNormalization LeakyRelu LpPool MaxPool PRelu RMSNormalization ReduceMean ReduceSum Relu",
-        "Reshape Sigmoid SimplifiedLayerNormalization Slice Softplus Softsign SpaceToDepth Split Sqrt Swish Tanh",
+        "AveragePool BatchNormalization Celu Elu Exp Flatten Gather Gelu GlobalAveragePool"
+        " GlobalLpPool GlobalMaxPool",
+        "Identity LRN LayerNormalization LeakyRelu LpPool MaxPool PRelu RMSNormalization ReduceMean"
+        " ReduceSum Relu",
+        "Reshape Sigmoid SimplifiedLayerNormalization Slice Softplus Softsign SpaceToDepth Split"
+        " Sqrt Swish Tanh",
         "Transpose Unsqueeze Where",
     )
 )
@@ -105,7 +114,13 @@ POLICY = Policy(
         rule("target", Category.ALLOW, _TARGET, ops=_TARGET_BF16, formats=_BF16, worth=GRANTED),
         rule("widest", Category.INFER, _WIDEST, ops=_WIDEST_BF16, formats=_BF16),
         rule("neutral", Category.CLEAR, _NEUTRAL, ops=_NEUTRAL_BF16, formats=_BF16),
-        rule("fp32", Category.DENY, "has no bf16 kernel of oneDNN in MXNet's lists", ops=_DENIED_BF16, formats=_BF16),
+        rule(
+            "fp32",
+            Category.DENY,
+            "has no bf16 kernel of oneDNN in MXNet's lists",
+            ops=_DENIED_BF16,
+            formats=_BF16,
+        ),
         rule(
             "fully-connected",
             Category.ALLOW,
@@ -115,7 +130,9 @@ POLICY = Policy(
             formats=_BF16,
             worth=GRANTED,
         ),
-        rule("unlisted", Category.CLEAR, "stands in no list of MXNet, which is neutral", formats=_F16),
+        rule(
+            "unlisted", Category.CLEAR, "stands in no list of MXNet, which is neutral", formats=_F16
+        ),
     ),
     findings=frozenset(),
     otherwise=Category.DENY,
@@ -125,7 +142,9 @@ POLICY = Policy(
 
 class Lists(ColouringStrategy):
     name: ClassVar[str] = "lists"
-    summary: ClassVar[str] = "allow converts, clear follows one low operand, infer needs all of them low (MXNet)"
+    summary: ClassVar[str] = (
+        "allow converts, clear follows one low operand, infer needs all of them low (MXNet)"
+    )
     because: ClassVar[str] = "its operands decide"
 
     def colour(self, split: Split) -> Sequence[bool]:
@@ -136,12 +155,16 @@ class Lists(ColouringStrategy):
 
 
 class _Spread:
-    """The least fixed point of the values available in low precision and the nodes that follow them."""
+    """The least fixed point of the values available in low precision and the nodes that follow
+    them.
+    """
 
     def __init__(self, split: Split, demoted: Set[int]) -> None:
         self.split = split
         self.is_low = start(split)
-        self.missing: dict[int, int] = {}  # by undecided node: the number of operands not available yet
+        self.missing: dict[
+            int, int
+        ] = {}  # by undecided node: the number of operands not available yet
         self.available: set[int] = set()
         self.queue: list[int] = []  # available values whose readers have not been visited
         for node in split.graph.nodes:

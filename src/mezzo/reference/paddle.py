@@ -57,11 +57,15 @@ _NO_KERNEL = (
     | oplists.RECURRENT
     | oplists.SEQUENCES
     | oplists.SPECTRA
-    | names("AffineGrid Col2Im GridSample LRN MaxRoiPool MaxUnpool NonMaxSuppression NonZero RoiAlign")
+    | names(
+        "AffineGrid Col2Im GridSample LRN MaxRoiPool MaxUnpool NonMaxSuppression NonZero RoiAlign"
+    )
 )
 _FOLLOWS = oplists.CONSTANTS | oplists.CONTROL | oplists.LOGICAL
 _LEFT_ALONE = oplists.FOREIGN | oplists.QUANTIZED
-_LOW = oplists.FUSED_LINEAR | oplists.DOMAIN - _BLACK - _NO_KERNEL - _FOLLOWS - _LEFT_ALONE - names("Det")
+_LOW = oplists.FUSED_LINEAR | oplists.DOMAIN - _BLACK - _NO_KERNEL - _FOLLOWS - _LEFT_ALONE - names(
+    "Det"
+)
 
 
 def _scale(low: DType, operand: int) -> Rule:
@@ -85,7 +89,13 @@ POLICY = Policy(
     ),
     summary="the list of Paddle Inference: everything low but exp, log, squares and sums",
     rules=(
-        rule("kernel", Category.ALLOW, "Paddle has a kernel for it in fewer bits", ops=_LOW, worth=GRANTED),
+        rule(
+            "kernel",
+            Category.ALLOW,
+            "Paddle has a kernel for it in fewer bits",
+            ops=_LOW,
+            worth=GRANTED,
+        ),
         rule(
             "kernel",
             Category.ALLOW,
@@ -95,10 +105,23 @@ POLICY = Policy(
             worth=GRANTED,
         ),
         rule("black-list", Category.DENY, "stands in Paddle's black list", ops=_BLACK),
-        rule("no-kernel", Category.DENY, "Paddle has no kernel for it in fewer bits", ops=_NO_KERNEL),
-        rule("no-kernel", Category.DENY, "Paddle has no kernel for it in bf16", ops=("Det",), formats=_BF16),
+        rule(
+            "no-kernel", Category.DENY, "Paddle has no kernel for it in fewer bits", ops=_NO_KERNEL
+        ),
+        rule(
+            "no-kernel",
+            Category.DENY,
+            "Paddle has no kernel for it in bf16",
+            ops=("Det",),
+            formats=_BF16,
+        ),
         rule("follows", Category.CLEAR, "computes nothing that rounding changes", ops=_FOLLOWS),
-        rule("left-alone", Category.DENY, "reads bits, text or quantization parameters", ops=_LEFT_ALONE),
+        rule(
+            "left-alone",
+            Category.DENY,
+            "reads bits, text or quantization parameters",
+            ops=_LEFT_ALONE,
+        ),
         rule(
             "square",
             Category.DENY,
@@ -124,7 +147,9 @@ POLICY = Policy(
 
 class Fixpoint(ColouringStrategy):
     name: ClassVar[str] = "fixpoint"
-    summary: ClassVar[str] = "everything low that may be; who writes one variable agrees on it (Paddle)"
+    summary: ClassVar[str] = (
+        "everything low that may be; who writes one variable agrees on it (Paddle)"
+    )
     because: ClassVar[str] = "who shares a variable agrees"
 
     def colour(self, split: Split) -> Sequence[bool]:
@@ -134,7 +159,9 @@ class Fixpoint(ColouringStrategy):
         members, linked = np.arange(len(free)), np.array(split.linked, np.int64)
         bonds = [(members, linked), (linked, members)]
         bonds += _bonds_of_ties(split, is_kept)
-        is_low: list[bool] = (split.has_choice(Choice.LOW) | (free & ~_bound_to(is_kept, bonds))).tolist()
+        is_low: list[bool] = (
+            split.has_choice(Choice.LOW) | (free & ~_bound_to(is_kept, bonds))
+        ).tolist()
         return is_low
 
 
@@ -152,9 +179,13 @@ def _bonds_of_ties(split: Split, is_kept: "Bools") -> "Bonds":
     values, ties = columns.use_value, columns.use_node
     writers = columns.value_producer[values]
     leads_in = columns.is_kind(Kind.TIE)
-    leads_in[columns.value_producer[depth_of_value <= depth_of_node[columns.value_producer]]] = False
+    leads_in[columns.value_producer[depth_of_value <= depth_of_node[columns.value_producer]]] = (
+        False
+    )
     # Ties inside a body, or ties into a body that nothing inside writes to.
-    counts = columns.is_kind(Kind.TIE)[ties] & ((depth_of_value[values] > depth_of_node[ties]) | leads_in[ties])
+    counts = columns.is_kind(Kind.TIE)[ties] & (
+        (depth_of_value[values] > depth_of_node[ties]) | leads_in[ties]
+    )
     from_source = counts & columns.is_kind(Kind.SOURCE)[writers]
     counts &= ~from_source
     hands_on_high = np.isin(writers, list(split.hands_on_high))
@@ -162,7 +193,11 @@ def _bonds_of_ties(split: Split, is_kept: "Bools") -> "Bonds":
     is_kept[ties[counts & ~decides & (hands_on_high | ~split.holds_low[values])]] = True
     bound = counts & decides
     joined = bound & ~leads_in[ties]
-    return [(writers[bound], ties[bound]), (ties[joined], writers[joined]), _readers(split, ties[from_source])]
+    return [
+        (writers[bound], ties[bound]),
+        (ties[joined], writers[joined]),
+        _readers(split, ties[from_source]),
+    ]
 
 
 def _readers(split: Split, ties: "Ints") -> "tuple[Ints, Ints]":

@@ -60,12 +60,16 @@ _INFER = (
     | oplists.SATURATING
     | oplists.SOFTMAX
     | (oplists.RECTIFIERS - names("Relu"))
-    | names("Add AveragePool BatchNormalization Div Log Mean Mul Reciprocal ReduceProd RotaryEmbedding Sqrt Sub Sum")
+    | names(
+        "Add AveragePool BatchNormalization Div Log Mean Mul Reciprocal ReduceProd RotaryEmbedding"
+        " Sqrt Sub Sum"
+    )
 )
 # Mean and Sum, and operators that contain one.
 _MEANS = names(
     "GlobalAveragePool GroupNormalization InstanceNormalization LayerNormalization LpNormalization",
-    "MeanVarianceNormalization RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceMean ReduceSum",
+    "MeanVarianceNormalization RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceMean"
+    " ReduceSum",
     "SimplifiedLayerNormalization",
 )
 _DENY = oplists.LOSSES | names("Exp GlobalLpPool LpPool Pow ReduceLogSumExp ReduceSumSquare")
@@ -97,19 +101,52 @@ POLICY = Policy(
     ),
     summary="the lists of TensorFlow's Grappler: linear work low, exp, powers and sums f32",
     rules=(
-        rule("allow", Category.ALLOW, "stands in TensorFlow's allow list", ops=_ALLOW, worth=GRANTED),
-        rule("allow", Category.ALLOW, "stands in TensorFlow's allow list", ops=_ALLOW_F16, formats=_F16, worth=GRANTED),
+        rule(
+            "allow", Category.ALLOW, "stands in TensorFlow's allow list", ops=_ALLOW, worth=GRANTED
+        ),
+        rule(
+            "allow",
+            Category.ALLOW,
+            "stands in TensorFlow's allow list",
+            ops=_ALLOW_F16,
+            formats=_F16,
+            worth=GRANTED,
+        ),
         rule("infer", Category.INFER, "stands in TensorFlow's infer list", ops=_INFER),
-        rule("infer", Category.INFER, "stands in TensorFlow's infer list", ops=_MEANS, formats=_BF16),
+        rule(
+            "infer", Category.INFER, "stands in TensorFlow's infer list", ops=_MEANS, formats=_BF16
+        ),
         rule("deny", Category.DENY, "stands in TensorFlow's deny list", ops=_DENY),
         rule("deny", Category.DENY, "stands in TensorFlow's deny list", ops=_MEANS, formats=_F16),
         rule("clear", Category.CLEAR, "stands in TensorFlow's clear list", ops=_CLEAR),
-        rule("clear", Category.CLEAR, "stands in TensorFlow's clear list", ops=_CLEAR_F16, formats=_F16),
-        rule("clear", Category.CLEAR, "stands in TensorFlow's clear list", ops=_CLEAR_BF16, formats=_BF16),
         rule(
-            "untouched", Category.DENY, _UNTOUCHED, ops=oplists.DOMAIN - _LISTED - _ALLOW_F16 - _CLEAR_F16, formats=_F16
+            "clear",
+            Category.CLEAR,
+            "stands in TensorFlow's clear list",
+            ops=_CLEAR_F16,
+            formats=_F16,
         ),
-        rule("untouched", Category.DENY, _UNTOUCHED, ops=oplists.DOMAIN - _LISTED - _CLEAR_BF16, formats=_BF16),
+        rule(
+            "clear",
+            Category.CLEAR,
+            "stands in TensorFlow's clear list",
+            ops=_CLEAR_BF16,
+            formats=_BF16,
+        ),
+        rule(
+            "untouched",
+            Category.DENY,
+            _UNTOUCHED,
+            ops=oplists.DOMAIN - _LISTED - _ALLOW_F16 - _CLEAR_F16,
+            formats=_F16,
+        ),
+        rule(
+            "untouched",
+            Category.DENY,
+            _UNTOUCHED,
+            ops=oplists.DOMAIN - _LISTED - _CLEAR_BF16,
+            formats=_BF16,
+        ),
         rule(
             "gelu-by-tanh",
             Category.DENY,
@@ -141,7 +178,9 @@ POLICY = Policy(
 
 class Paint(ColouringStrategy):
     name: ClassVar[str] = "paint"
-    summary: ClassVar[str] = "allow and deny spread over infer and clear; between two allows all is low (TensorFlow)"
+    summary: ClassVar[str] = (
+        "allow and deny spread over infer and clear; between two allows all is low (TensorFlow)"
+    )
     because: ClassVar[str] = "it is painted with what is around it"
 
     def colour(self, split: Split) -> Sequence[bool]:
@@ -170,7 +209,9 @@ class _Edges:
         return _Edges(self.heads, self.tails)
 
     def both_ways(self) -> "_Edges":
-        return _Edges(np.concatenate([self.tails, self.heads]), np.concatenate([self.heads, self.tails]))
+        return _Edges(
+            np.concatenate([self.tails, self.heads]), np.concatenate([self.heads, self.tails])
+        )
 
     def reach(self, starts: "Bools", through: "Bools") -> "Bools":
         """The nodes reachable from `starts` through `through` only, including the starts."""
@@ -182,8 +223,8 @@ class _Edges:
 class _Board:
     """The nodes to colour: operators and ties; linked nodes are one, at the smallest number.
 
-    Deny spreads along `edges`, low precision along `low_edges`, which skip the model's Casts and the FP32 outputs of
-    low nodes.
+    Deny spreads along `edges`, low precision along `low_edges`, which skip the model's Casts and
+    the FP32 outputs of low nodes.
     """
 
     edges: _Edges
@@ -216,7 +257,9 @@ def _board(split: Split) -> _Board:
     for category in Category:
         holds = np.array([each is category for each in split.categories], bool) & is_passed
         if category is Category.DENY:
-            holds &= ~split.has_choice(Choice.LOW)  # outputs of nodes that are low in the model are in range
+            holds &= ~split.has_choice(
+                Choice.LOW
+            )  # outputs of nodes that are low in the model are in range
         has[category] = _of_links(linked, holds)
     is_deny = has[Category.DENY]
     is_allow = has[Category.ALLOW] & ~is_deny
@@ -238,7 +281,7 @@ def _board(split: Split) -> _Board:
 
 
 def _of_links(linked: "Ints", holds: "Bools") -> "Bools":
-    """A property of linked nodes as one node, at the smallest number: true if any of them has it."""
+    """A property of linked nodes as one node, at the smallest number: whether any has it."""
     is_linked = np.zeros(len(linked), bool)
     is_linked[linked[holds]] = True
     return is_linked

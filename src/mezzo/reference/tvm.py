@@ -31,7 +31,9 @@ from mezzo.tables import oplists
 from mezzo.tables.oplists import names
 from mezzo.tables.policy import GRANTED, Category, Missing, Policy, rule
 
-_ALWAYS = oplists.FUSED_LINEAR | names("Attention CausalConvWithState Conv ConvTranspose GRU Gemm LSTM MatMul RNN")
+_ALWAYS = oplists.FUSED_LINEAR | names(
+    "Attention CausalConvWithState Conv ConvTranspose GRU Gemm LSTM MatMul RNN"
+)
 _NEVER = (
     (oplists.SUMS - names("CumSum"))
     | oplists.EXPONENTIAL_UNITS
@@ -40,9 +42,11 @@ _NEVER = (
     | oplists.POSITIONS
     | oplists.QUANTIZED
     | names(
-        "Erf Exp Gelu GlobalAveragePool LayerNormalization LpNormalization MeanVarianceNormalization Mish Pow",
+        "Erf Exp Gelu GlobalAveragePool LayerNormalization LpNormalization"
+        " MeanVarianceNormalization Mish Pow",
         "RMSNormalization ReduceMean SimplifiedLayerNormalization Softmax",
-        "com.microsoft:BiasGelu com.microsoft:EmbedLayerNormalization com.microsoft:SkipLayerNormalization",
+        "com.microsoft:BiasGelu com.microsoft:EmbedLayerNormalization"
+        " com.microsoft:SkipLayerNormalization",
         "com.microsoft:SkipSimplifiedLayerNormalization",
     )
 )
@@ -50,7 +54,9 @@ _FOLLOW = oplists.DOMAIN - _ALWAYS - _NEVER
 
 
 def _clips_past(low: DType, site: Site) -> bool:
-    """Whether a bound of a Clip exceeds the format's range: an operand, or an attribute before opset 11."""
+    """Whether a bound of a Clip exceeds the format's range: an operand, or an attribute before
+    opset 11.
+    """
     limit = FORMATS[low].max_finite
     written = [site.attribute("min"), site.attribute("max")]
     constants = [facts for facts in (site.constant(1), site.constant(2)) if facts is not None]
@@ -115,7 +121,9 @@ POLICY = Policy(
 
 class Forward(ColouringStrategy):
     name: ClassVar[str] = "forward"
-    summary: ClassVar[str] = "post-order colouring: allow converts, infer follows low inputs, deny goes back (TVM)"
+    summary: ClassVar[str] = (
+        "post-order colouring: allow converts, infer follows low inputs, deny goes back (TVM)"
+    )
     because: ClassVar[str] = "what infers goes with what it reads"
 
     def colour(self, split: Split) -> Sequence[bool]:
@@ -125,7 +133,9 @@ class Forward(ColouringStrategy):
             is_low = start(split)
             for node in split.graph.nodes:
                 if split.choices[node.id] is Choice.FREE and node.id not in demoted:
-                    is_low[node.id] = split.linked[node.id] in allowed or _follows(split, is_low, node)
+                    is_low[node.id] = split.linked[node.id] in allowed or _follows(
+                        split, is_low, node
+                    )
             return is_low
 
         return settle(split, walk)
@@ -134,5 +144,7 @@ class Forward(ColouringStrategy):
 def _follows(split: Split, is_low: Sequence[bool], node: Node) -> bool:
     if split.categories[node.id] is Category.ALLOW:
         return True
-    operands = [makes_low(split, is_low, value) for value, maker in makers(split, node) if maker is not None]
+    operands = [
+        makes_low(split, is_low, value) for value, maker in makers(split, node) if maker is not None
+    ]
     return bool(operands) and all(operands)

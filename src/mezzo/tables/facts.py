@@ -94,7 +94,8 @@ class Function(enum.Enum):
     CUMULATIVE_SUM = "cumulative-sum"
     FLOOR = "floor"  # and ceil, round, trunc
     COMPARE = "compare"
-    SATURATE = "saturate"  # tanh, erf, the logistic function: at their ends within 1e-4 past 9, and there at infinity
+    # Tanh, erf, the logistic function: at their ends within 1e-4 past 9, and there at infinity.
+    SATURATE = "saturate"
     NONE = "none"  # no pattern matches it
 
     __hash__ = object.__hash__
@@ -157,7 +158,9 @@ class Transfer(enum.Enum):
     LOG_SOFTMAX = "log-softmax"
     STANDARDIZE = "standardize"  # by the mean and spread of its input: LayerNorm
     NORMALIZE_SIZE = "normalize-size"  # by the size of its input: RMSNorm, L2
-    GIVEN_STATISTICS = "given-statistics"  # by mean and variance that are operands: BatchNorm in inference
+    GIVEN_STATISTICS = (  # by mean and variance that are operands: BatchNorm in inference
+        "given-statistics"
+    )
     ATTENTION = "attention"
     RECURRENT = "recurrent"
     SIGN = "sign"  # -1, 0 or 1

@@ -37,14 +37,18 @@ class Kernels:
 
     def shared_prices(self, cast_prices: Ints) -> Ints:
         """Price of a conversion shared by its uses, by threshold and value."""
-        prices: Ints = np.where(self.writes_free, np.minimum(cast_prices, FREE_CONVERSION), cast_prices)
+        prices: Ints = np.where(
+            self.writes_free, np.minimum(cast_prices, FREE_CONVERSION), cast_prices
+        )
         return prices
 
     def use_prices(self, cast_prices: Ints) -> Ints:
         """Further price of a conversion, by threshold and use: a cast's price if it splits a
         kernel, which costs a launch, a write and a read.
         """
-        prices: Ints = np.where(self.takes_apart, cast_prices, np.where(self.reads_free, FREE_CONVERSION, 0))
+        prices: Ints = np.where(
+            self.takes_apart, cast_prices, np.where(self.reads_free, FREE_CONVERSION, 0)
+        )
         return prices
 
     def elements_staying(
@@ -54,7 +58,9 @@ class Kernels:
         kernel, or converted by it. `counts`: which nodes to count.
         """
         hidden, size = self.hidden[level], len(columns.node_kind)
-        stays = (columns.use_role == GROUP) & (hidden[columns.use_value] | self.reads_free[threshold])
+        stays = (columns.use_role == GROUP) & (
+            hidden[columns.use_value] | self.reads_free[threshold]
+        )
         read = np.zeros(size, np.int64)
         np.add.at(read, columns.use_node[stays], columns.value_elements[columns.use_value[stays]])
         stays = (columns.value_role == GROUP) & (hidden | self.writes_free[threshold])

@@ -17,7 +17,8 @@ LINEAR = names("CausalConvWithState Conv ConvTranspose DeformConv Einsum Gemm Ma
 ATTENTION = names("Attention")
 RECURRENT = names("GRU LSTM LinearAttention RNN")
 FUSED_LINEAR = names(
-    "com.microsoft:FusedConv com.microsoft:FusedGemm com.microsoft:FusedMatMul com.microsoft:FusedMatMulActivation",
+    "com.microsoft:FusedConv com.microsoft:FusedGemm com.microsoft:FusedMatMul"
+    " com.microsoft:FusedMatMulActivation",
     "com.microsoft:NhwcConv com.microsoft:NhwcFusedConv com.microsoft:TransposeMatMul",
 )
 
@@ -38,12 +39,16 @@ LOGICAL = names("And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Not Or 
 # One result per axis or window.
 SOFTMAX = names("LogSoftmax Softmax")
 NORMALIZATIONS = names(
-    "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization LpNormalization",
+    "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization"
+    " LpNormalization",
     "MeanVarianceNormalization RMSNormalization SimplifiedLayerNormalization",
 )
 AVERAGES = names("AveragePool GlobalAveragePool ReduceMean")
 MAXIMA = names("GlobalMaxPool MaxPool ReduceMax ReduceMin")
-SUMS = names("CumSum GlobalLpPool LpPool ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSum ReduceSumSquare")
+SUMS = names(
+    "CumSum GlobalLpPool LpPool ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSum"
+    " ReduceSumSquare"
+)
 PRODUCTS = names("CumProd Det ReduceProd")
 INDICES = names("ArgMax ArgMin Hardmax NonMaxSuppression NonZero TopK Unique")
 SPECTRA = names("DFT STFT")
@@ -51,14 +56,17 @@ LOSSES = names("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss")
 
 # Data movement, or interpolation between neighbours only.
 MOVEMENT = names(
-    "CenterCropPad Compress Concat DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND Identity",
-    "MaxUnpool Pad Reshape ReverseSequence Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze",
+    "CenterCropPad Compress Concat DepthToSpace Dropout Expand Flatten Gather GatherElements"
+    " GatherND Identity",
+    "MaxUnpool Pad Reshape ReverseSequence Scatter ScatterElements ScatterND Slice SpaceToDepth"
+    " Split Squeeze",
     "TensorScatter Tile Transpose Trilu Unsqueeze Where",
 )
 RESAMPLING = names("AffineGrid Col2Im GridSample MaxRoiPool Resize RoiAlign Upsample")
 CASTS = names("Cast CastLike")
 SEQUENCES = names(
-    "ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceEmpty",
+    "ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct"
+    " SequenceEmpty",
     "SequenceErase SequenceInsert SequenceLength SplitToSequence",
 )
 CONTROL = names("If Loop Scan SequenceMap")
@@ -66,17 +74,22 @@ CONTROL = names("If Loop Scan SequenceMap")
 # Outputs without float inputs: constants, positions, random numbers.
 CONSTANTS = names("Constant ConstantOfShape EyeLike OneHot Shape Size")
 POSITIONS = names("BlackmanWindow HammingWindow HannWindow MelWeightMatrix Range")
-RANDOM = names("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike")
+RANDOM = names(
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
+)
 
 # Outside mixed precision: bits, text, and quantized operators, whose floats are scales.
 QUANTIZED = names(
-    "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear"
+    "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul"
+    " QuantizeLinear"
 )
-FOREIGN = names("BitCast ImageDecoder RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer")
+FOREIGN = names(
+    "BitCast ImageDecoder RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer"
+)
 
 DOMAIN = frozenset().union(
-    LINEAR, ATTENTION, RECURRENT, ARITHMETIC, BOUNDS, RECTIFIERS, SATURATING, GATED, EXPONENTIAL_UNITS, EXPONENTIALS,
-    POWERS, TRIGONOMETRY, ROUNDING, COMPARISONS, LOGICAL, SOFTMAX, NORMALIZATIONS, AVERAGES, MAXIMA, SUMS, PRODUCTS,
-    INDICES, SPECTRA, LOSSES, MOVEMENT, RESAMPLING, CASTS, SEQUENCES, CONTROL, CONSTANTS, POSITIONS, RANDOM, QUANTIZED,
-    FOREIGN,
+    LINEAR, ATTENTION, RECURRENT, ARITHMETIC, BOUNDS, RECTIFIERS, SATURATING, GATED,
+    EXPONENTIAL_UNITS, EXPONENTIALS, POWERS, TRIGONOMETRY, ROUNDING, COMPARISONS, LOGICAL, SOFTMAX,
+    NORMALIZATIONS, AVERAGES, MAXIMA, SUMS, PRODUCTS, INDICES, SPECTRA, LOSSES, MOVEMENT,
+    RESAMPLING, CASTS, SEQUENCES, CONTROL, CONSTANTS, POSITIONS, RANDOM, QUANTIZED, FOREIGN,
 )  # fmt: skip

@@ -135,7 +135,10 @@ class Rule:
     @property
     def tier(self) -> Tier:
         """Specificity of the rule; the most specific rule decides."""
-        return max((selector.tier for selector in self.where), default=Tier.TYPE if self.ops else Tier.PRESET)
+        return max(
+            (selector.tier for selector in self.where),
+            default=Tier.TYPE if self.ops else Tier.PRESET,
+        )
 
     def fires(
         self, key: OpKey, row: OpFacts | None, low: DType, known: frozenset[DType] = HALF_FORMATS
@@ -252,7 +255,9 @@ class Policy:
         """Whether some verdict may request FP32 outputs of low-precision operators."""
         return self.function is not None or any(rule.output is HIGH for rule in self.rules)
 
-    def judge(self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False) -> NodeVerdict:
+    def judge(
+        self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False
+    ) -> NodeVerdict:
         """Verdict on an operator, without rules for single nodes and structure. `lifts`: denials
         that ranges can lift are skipped; the verdict's `lift` names the first.
         """
@@ -272,11 +277,20 @@ class Policy:
                 lift=lift,
             )
         if row is None:
-            return NodeVerdict(category=self.unlisted, rule="unlisted", because="no facts are known of this operator")
+            return NodeVerdict(
+                category=self.unlisted,
+                rule="unlisted",
+                because="no facts are known of this operator",
+            )
         worth = GRANTED if self.otherwise is Category.ALLOW else 0
         because = "no rule of the policy speaks of this operator"
         return NodeVerdict(
-            category=self.otherwise, rule="otherwise", because=because, cause=None, worth=worth, lift=lift
+            category=self.otherwise,
+            rule="otherwise",
+            because=because,
+            cause=None,
+            worth=worth,
+            lift=lift,
         )
 
     def local_rules(self, tier: Tier) -> tuple[Rule, ...]:

@@ -32,7 +32,9 @@ def policy_of(function: NodeFunction, base: Policy, name: str | None = None) -> 
         function = _without_format(function, called)
     except ValueError:  # functions implemented in C have no signature
         pass
-    return replace(base, name=name or called, summary=f"what {called} says, on {base.name}", function=function)
+    return replace(
+        base, name=name or called, summary=f"what {called} says, on {base.name}", function=function
+    )
 
 
 def _check_takes_site(function: NodeFunction, called: str) -> None:
@@ -40,7 +42,8 @@ def _check_takes_site(function: NodeFunction, called: str) -> None:
         inspect.signature(function).bind(None)
     except TypeError as error:
         raise InputError(
-            f"policy function {called!r} cannot be called: {error}; write it of a node, or of a node and a format"
+            f"policy function {called!r} cannot be called: {error}; write it of a node, or of a"
+            " node and a format"
         ) from error
 
 
@@ -84,7 +87,8 @@ def ask(policy: Policy, site: Site, low: DType) -> NodeVerdict | None:
     if not isinstance(category, Category):
         raise InputError(f"{where}: it gave {_show(answer)}; return {_WANTED}")
     accumulate, output = (
-        _read_dtype(where, word, part, low, to) for word, part in zip(("accumulate", "output"), parts[1:], strict=True)
+        _read_dtype(where, word, part, low, to)
+        for word, part in zip(("accumulate", "output"), parts[1:], strict=True)
     )
     # GRANTED for every category: such a node is not promoted with its region.
     return NodeVerdict(

@@ -97,7 +97,10 @@ class Operand:
 
     def rank_of(self, dtype: DType, is_symmetric: bool) -> int | None:
         """Number of accepted storages preferred to this one; None if it is not accepted."""
-        accepted = (dtype is storage.dtype and (is_symmetric or not storage.is_symmetric) for storage in self.storages)
+        accepted = (
+            dtype is storage.dtype and (is_symmetric or not storage.is_symmetric)
+            for storage in self.storages
+        )
         return next((rank for rank, is_accepted in enumerate(accepted) if is_accepted), None)
 
     def bound_by(self, others: Iterable["Operand"]) -> "Operand | None":
@@ -105,17 +108,25 @@ class Operand:
         accepted = [*self.storages]
         for other in others:
             candidates = (
-                storage if other.takes(*storage) else storage._replace(is_symmetric=True) for storage in accepted
+                storage if other.takes(*storage) else storage._replace(is_symmetric=True)
+                for storage in accepted
             )
             accepted = [storage for storage in candidates if other.takes(*storage)]
         if not accepted:
             return None
-        return replace(self, dtype=accepted[0].dtype, is_symmetric=accepted[0].is_symmetric, also=tuple(accepted[1:]))
+        return replace(
+            self,
+            dtype=accepted[0].dtype,
+            is_symmetric=accepted[0].is_symmetric,
+            also=tuple(accepted[1:]),
+        )
 
 
 def weight(position: int, axis: int | None = None, rank: int | None = None) -> Operand:
     """A constant in S8 with zero point 0, as all runtimes here accept weights."""
-    return Operand(position=position, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=axis, rank=rank)
+    return Operand(
+        position=position, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=axis, rank=rank
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +165,14 @@ class QuantizedKernel:
     format: DType = DType.QUANTIZED8
 
     def __post_init__(self) -> None:
-        assert not self.is_dynamic or self.hands is OutputMode.FLOATS, "what finds ranges as it runs hands on floats"
+        assert not self.is_dynamic or self.hands is OutputMode.FLOATS, (
+            "what finds ranges as it runs hands on floats"
+        )
         assert not self.is_dynamic or self.op in DYNAMIC_WEIGHTS, "the front end writes no other so"
         stored = {storage.dtype for operand in self.operands for storage in operand.storages}
-        assert stored <= {*STORED_AS[self.format]}, "operands are stored as the format's numbers are"
+        assert stored <= {*STORED_AS[self.format]}, (
+            "operands are stored as the format's numbers are"
+        )
 
     def fits(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
         """Whether the row matches an operator, by version and attributes."""

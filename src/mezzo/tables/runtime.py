@@ -1,4 +1,4 @@
-"""The runtime of a target: how it is found, installed, and driven to load, time and check models."""
+"""The runtime of a target: how it is installed, and driven to load, time and check models."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ class Runtime:
     module: what Python imports; None where the runtime is no Python package.
     provider: the execution provider of ONNX Runtime; None elsewhere.
     driver: what loads models in it: "onnxruntime", "openvino", or "MODULE:FUNCTION" of a plug-in;
-        None where mezzo cannot run it. The function is called as `load(path, threads)`, in a process
-        of its own, and returns a callable from inputs by name to outputs by name, as NumPy arrays.
+        None where mezzo cannot run it. The function is called as `load(path, threads)`, in its
+        own process, and returns a callable from inputs by name to outputs by name, as NumPy arrays.
     profiles_nodes: whether its profile has a time for each node, which `--measure` needs.
     elsewhere: what a user does with a result where mezzo cannot run it.
     """

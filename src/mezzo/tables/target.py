@@ -170,12 +170,16 @@ class Target:
     gains: tuple[Gain, ...] = ()
     formats: frozenset[DType] = HALF_FORMATS
     fuses_as: str = ""  # the target whose fusion patterns apply, if not its own: a file's base
-    fused_formats: frozenset[DType] = frozenset()  # formats that these patterns concern; they are not loaded for others
+    fused_formats: frozenset[DType] = (
+        frozenset()
+    )  # formats that these patterns concern; they are not loaded for others
     quantized: tuple[QuantizedKernel, ...] = ()  # the first row of an operator is preferred
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models in normal form
     norm_quotients: tuple[NormQuotient, ...] = ()
-    runtime: Runtime | None = field(default=None, compare=False)  # None where a target is no runtime
+    runtime: Runtime | None = field(
+        default=None, compare=False
+    )  # None where a target is no runtime
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:
@@ -203,7 +207,11 @@ class Target:
         for row in self._refusals_of.get((dialect, op), ()):
             if row.refuses(version, attributes, dtype):
                 return row
-        if dtype in QUANTIZED and dialect and not self._runs_quantized(dtype, dialect, op, version, attributes):
+        if (
+            dtype in QUANTIZED
+            and dialect
+            and not self._runs_quantized(dtype, dialect, op, version, attributes)
+        ):
             return self._refuse_unquantized(dtype, dialect, op, version)
         for listing in self.listings:
             if listing.dtype is dtype and dialect and not self._lists(dtype, dialect, op, version):
@@ -241,7 +249,9 @@ class Target:
         """Whether an operator runs quantized, or fused into a quantized kernel before it."""
         if (op if dialect == "onnx" else f"{dialect}:{op}") in self._taken_in[dtype]:
             return True
-        return any(row.operands for row in self.quantized_kernels(dtype, dialect, op, version, attributes))
+        return any(
+            row.operands for row in self.quantized_kernels(dtype, dialect, op, version, attributes)
+        )
 
     @cached_property
     def _quantized_formats(self) -> frozenset[DType]:
@@ -251,7 +261,9 @@ class Target:
     def _taken_in(self) -> Mapping[DType, frozenset[str]]:
         fused = {}
         for dtype in self._quantized_formats:
-            named = frozenset(name for row in self.quantized if row.format is dtype for name in row.followers)
+            named = frozenset(
+                name for row in self.quantized if row.format is dtype for name in row.followers
+            )
             fused[dtype] = named.union(*(COMPOSITES[name] for name in named if name in COMPOSITES))
         return fused
 
@@ -271,17 +283,23 @@ class Target:
 
     def on_machine(self, features: Collection[str]) -> "Target":
         """The target with only the refusals that apply to a machine with these features."""
-        applicable = [row for row in self.refusals if not row.needs or any(need in features for need in row.needs)]
+        applicable = [
+            row
+            for row in self.refusals
+            if not row.needs or any(need in features for need in row.needs)
+        ]
         return replace(self, refusals=tuple(applicable))
 
     def may_refuse(self, dialect: str, op: str, version: int, dtype: DType) -> bool:
         """Whether some row may refuse an operator, for whatever attributes: a cheap filter before
         `refusal`.
         """
-        is_unlisted = any(listing.dtype is dtype and dialect for listing in self.listings) and not self._lists(
-            dtype, dialect, op, version
-        )
-        is_unlisted |= dtype in QUANTIZED and bool(dialect)  # quantized kernels depend on attributes
+        is_unlisted = any(
+            listing.dtype is dtype and dialect for listing in self.listings
+        ) and not self._lists(dtype, dialect, op, version)
+        is_unlisted |= dtype in QUANTIZED and bool(
+            dialect
+        )  # quantized kernels depend on attributes
         return is_unlisted or (dialect, op) in self._refusals_of or not self.speaks_of(dtype)
 
     def gain(self, dtype: DType) -> Gain | None:
@@ -296,7 +314,11 @@ class Target:
 
     def custom_operator(self, dialect: str, op: str, dtype: DType) -> CustomOperator | None:
         """The row of a custom operator that runs in a dtype; None if there is none."""
-        rows = (row for row in self.custom if (row.dialect, row.op) == (dialect, op) and dtype in row.dtypes)
+        rows = (
+            row
+            for row in self.custom
+            if (row.dialect, row.op) == (dialect, op) and dtype in row.dtypes
+        )
         return next(rows, None)
 
     def _lists(self, dtype: DType, dialect: str, op: str, version: int) -> bool:

@@ -7,7 +7,8 @@ from mezzo.torch.compiler.versions import check_torch
 
 check_torch()
 
-from mezzo.torch.compiler.backend import register  # noqa: E402  # after the check of PyTorch's version
+# After the check of PyTorch's version.
+from mezzo.torch.compiler.backend import register  # noqa: E402
 from mezzo.torch.compiler.compiled import account, compile, refresh  # noqa: E402
 from mezzo.torch.compiler.exporting import export  # noqa: E402
 from mezzo.torch.compiler.regions import Region, keep, precision  # noqa: E402

@@ -53,7 +53,9 @@ def search(
         if outcome is not None:
             bad, good = (bad, min(good, at)) if outcome.holds else (max(bad, at), good)
     while bad + 1 < good:
-        if good < len(points) and points[good].cost - points[bad + 1].cost <= _WORTHWHILE * abs(points[good].cost):
+        if good < len(points) and points[good].cost - points[bad + 1].cost <= _WORTHWHILE * abs(
+            points[good].cost
+        ):
             break
         at = _next(points, bad, good, limit / factor)
         if points[at].key not in tried:
@@ -77,5 +79,9 @@ def _next(points: Sequence[FrontierCandidate], bad: int, good: int, limit: float
         if points[at].error <= limit:
             # Next to a known failure, a prediction is not trusted again: bisect instead of
             # advancing one by one.
-            return at if at > bad + 1 or bad < 0 else min((bad + good) // 2 + (bad + good) % 2, good - 1)
+            return (
+                at
+                if at > bad + 1 or bad < 0
+                else min((bad + good) // 2 + (bad + good) % 2, good - 1)
+            )
     return good - 1

@@ -39,7 +39,12 @@ def agreed(first: Times, second: Times) -> Times:
     apart = {number: abs(first.times_ns[number] - second.times_ns[number]) for number in both}
     times = {number: (first.times_ns[number] + second.times_ns[number]) / 2 for number in both}
     spreads = {
-        number: max(first.spreads_ns.get(number, 0.0), second.spreads_ns.get(number, 0.0), apart[number], share * time)
+        number: max(
+            first.spreads_ns.get(number, 0.0),
+            second.spreads_ns.get(number, 0.0),
+            apart[number],
+            share * time,
+        )
         for number, time in times.items()
     }
     return Times(times, spreads)
@@ -64,8 +69,12 @@ class CastLine:
 def table_weights(problem: Problem) -> Ints:
     """Table cost of each operator, policy aside: bytes moved, more for heavy ones. >= 1."""
     read, written = problem.elements_moved
-    factors = np.where([cost in HEAVY for cost in problem.costs_of], problem.prices.linear_factor, 1)
-    weights: Ints = np.maximum(4 * (read + written) * problem.graph.columns.node_repeats * factors, 1)
+    factors = np.where(
+        [cost in HEAVY for cost in problem.costs_of], problem.prices.linear_factor, 1
+    )
+    weights: Ints = np.maximum(
+        4 * (read + written) * problem.graph.columns.node_repeats * factors, 1
+    )
     return weights
 
 
@@ -95,7 +104,9 @@ def _levels_of(problem: Problem, level: int, chosen: Bools) -> list[int]:
             holds = np.zeros(len(linked), bool)
             holds[linked[stays]] = True
             stays |= goes & holds[linked]
-    levels: list[int] = np.where(goes & ~stays, level, np.array(problem.given_levels, np.int64)).tolist()
+    levels: list[int] = np.where(
+        goes & ~stays, level, np.array(problem.given_levels, np.int64)
+    ).tolist()
     return levels
 
 
@@ -138,7 +149,11 @@ def derive_costs(
     """
     graph, weights = problem.graph, table_weights(problem)
     ids = np.flatnonzero(graph.columns.is_kind(Kind.OP) & ~problem.is_absent).tolist()
-    byte_ns = sum(high.times_ns.values()) / max(1, int(weights[list(high.times_ns)].sum())) if high.times_ns else 0.0
+    byte_ns = (
+        sum(high.times_ns.values()) / max(1, int(weights[list(high.times_ns)].sum()))
+        if high.times_ns
+        else 0.0
+    )
     high_ns = {number: high.times_ns.get(number, byte_ns * int(weights[number])) for number in ids}
     gains = np.zeros((len(problem.line.levels), len(graph.nodes)), np.int64)
     least = dict.fromkeys(ids, math.inf)
@@ -154,7 +169,9 @@ def derive_costs(
             gains[level, number] = 0 if number in noise else round(high_ns[number] - low_ns)
             least[number] = min(least[number], low_ns)
     costs = [NodeCost(graph.nodes[number].name, high_ns[number], least[number]) for number in ids]
-    prices = [_cast_prices(problem, threshold, line, byte_ns) for threshold, line in enumerate(casts)]
+    prices = [
+        _cast_prices(problem, threshold, line, byte_ns) for threshold, line in enumerate(casts)
+    ]
     return MeasuredCosts(tuple(map(tuple, gains.tolist())), tuple(prices)), tuple(costs)
 
 
@@ -169,7 +186,9 @@ def _times_at(level: int, runs: Sequence[Ran]) -> Times:
     return Times(times, spreads)
 
 
-def _within_noise(problem: Problem, level: int, timed: Sequence[int], high: Times, low: Times) -> set[int]:
+def _within_noise(
+    problem: Problem, level: int, timed: Sequence[int], high: Times, low: Times
+) -> set[int]:
     """The nodes whose time at a level differs from the base by no more than the spreads of both.
 
     Linked nodes are one: spreads within a fused kernel are parts of its spread, so they add up.
@@ -181,13 +200,17 @@ def _within_noise(problem: Problem, level: int, timed: Sequence[int], high: Time
     insignificant = set[int]()
     for members in groups.values():
         gain = sum(high.times_ns[number] - low.times_ns[number] for number in members)
-        off = [sum(times.spreads_ns.get(number, 0.0) for number in members) for times in (high, low)]
+        off = [
+            sum(times.spreads_ns.get(number, 0.0) for number in members) for times in (high, low)
+        ]
         if abs(gain) <= math.hypot(*off):
             insignificant.update(members)
     return insignificant
 
 
-def _cast_prices(problem: Problem, threshold: int, casts: CastLine | None, byte_ns: float) -> tuple[int, ...]:
+def _cast_prices(
+    problem: Problem, threshold: int, casts: CastLine | None, byte_ns: float
+) -> tuple[int, ...]:
     """The conversion cost per value in ns; at least 1, so that useless ones are avoided."""
     columns = problem.graph.columns
     if casts is None:
@@ -205,12 +228,18 @@ def noise_of(first: Times, second: Times) -> float:
     """
     both = first.times_ns.keys() & second.times_ns.keys()
     whole = sum(first.times_ns[number] + second.times_ns[number] for number in both) / 2
-    return sum(abs(first.times_ns[number] - second.times_ns[number]) for number in both) / whole if whole else 0.0
+    return (
+        sum(abs(first.times_ns[number] - second.times_ns[number]) for number in both) / whole
+        if whole
+        else 0.0
+    )
 
 
 def without_gains(costs: MeasuredCosts) -> MeasuredCosts:
     """The costs without gains; losses in low precision remain."""
-    return MeasuredCosts(tuple(tuple(min(gain, 0) for gain in gains) for gains in costs.gains), costs.cast_prices)
+    return MeasuredCosts(
+        tuple(tuple(min(gain, 0) for gain in gains) for gains in costs.gains), costs.cast_prices
+    )
 
 
 def predict_ns(problem: Problem, levels: Sequence[int], high_ns: float) -> float:
@@ -236,13 +265,21 @@ def table_costs(problem: Problem, source: str) -> tuple[MeasuredCosts, CostTable
         problem.graph.columns.is_kind(Kind.OP) & ~problem.is_absent,
     )
     line = problem.line
-    saved = [Fraction(line.narrower(level), size_bits(line.base_dtype)) for level in range(len(line.levels))]
-    gains = np.array([np.where(counts, weights * share.numerator // share.denominator, 0) for share in saved], np.int64)
+    saved = [
+        Fraction(line.narrower(level), size_bits(line.base_dtype))
+        for level in range(len(line.levels))
+    ]
+    gains = np.array(
+        [np.where(counts, weights * share.numerator // share.denominator, 0) for share in saved],
+        np.int64,
+    )
     gains[problem.computes_base] = 0
     least = weights - gains[list(line.others)].max(axis=0)
     nodes = tuple(
         NodeCost(problem.graph.nodes[number].name, float(weights[number]), float(least[number]))
         for number in np.flatnonzero(counts).tolist()
     )
-    measured = MeasuredCosts(tuple(map(tuple, gains.tolist())), tuple(map(tuple, problem.cast_prices.tolist())))
+    measured = MeasuredCosts(
+        tuple(map(tuple, gains.tolist())), tuple(map(tuple, problem.cast_prices.tolist()))
+    )
     return measured, CostTable(source, BYTES_MOVED, nodes)

@@ -62,7 +62,9 @@ class EmulationJob:
         (model,) = models
         reading = model.read(self.low, self.version)
         if reading.graph.fingerprint != self.fingerprint:
-            raise ContractError(f"{model.name}: is read as another graph here than where it was planned")
+            raise ContractError(
+                f"{model.name}: is read as another graph here than where it was planned"
+            )
         emulator = lab_of(model).emulator(
             reading,
             self.formats,
@@ -89,14 +91,18 @@ class _Bench:
 
     def prepare(self, many: Sequence[Trial]) -> None:
         references = {trial.origin: trial.feeds for trial in many if trial.origin not in self._kept}
-        runs: list[tuple[Feeds, Mapping[int, DType]]] = [(feeds, {}) for feeds in references.values()]
+        runs: list[tuple[Feeds, Mapping[int, DType]]] = [
+            (feeds, {}) for feeds in references.values()
+        ]
         runs += [(trial.feeds, trial.precision_of) for trial in many if trial.precision_of]
         prepare(self._emulator, runs)
 
     def __call__(self, trial: Trial) -> TrialResult:
         reference = self._reference(trial)
         if not trial.precision_of:
-            return TrialResult(squares_of(reference, reference, trial.shares), (reference, reference))
+            return TrialResult(
+                squares_of(reference, reference, trial.shares), (reference, reference)
+            )
         answers = self._emulator.run(trial.feeds, trial.precision_of)
         both = (reference, answers) if trial.has_answers else None
         return TrialResult(squares_of(reference, answers, trial.shares), both)

@@ -36,7 +36,10 @@ class UnitSquares:
 
     def square_of(self, levels: Sequence[int], base: int) -> float:
         """The unit's squared error in an assignment: that of the worst level of its nodes."""
-        return max((self.by_level.get(levels[node], 0.0) for node in self.nodes if levels[node] != base), default=0.0)
+        return max(
+            (self.by_level.get(levels[node], 0.0) for node in self.nodes if levels[node] != base),
+            default=0.0,
+        )
 
 
 def with_prices(problem: Problem, units: Sequence[UnitSquares], weight: float) -> Problem:
@@ -54,7 +57,9 @@ def with_prices(problem: Problem, units: Sequence[UnitSquares], weight: float) -
     return replace(problem, sides=tuple(sides))
 
 
-def solve(problem: Problem, units: Sequence[UnitSquares], weight: float, strategy: Strategy) -> FrontierCandidate:
+def solve(
+    problem: Problem, units: Sequence[UnitSquares], weight: float, strategy: Strategy
+) -> FrontierCandidate:
     """The optimum of cost + weight * squared error, exact if the strategy is and units are single
     nodes; larger units split their penalty among nodes. The cost excludes penalties.
     """
@@ -67,5 +72,10 @@ def solve(problem: Problem, units: Sequence[UnitSquares], weight: float, strateg
     marks = b"".join(np.packbits(ran_at == level).tobytes() for level in problem.line.others)
     key = hashlib.sha256(marks).hexdigest()[:32]
     return FrontierCandidate(
-        weight=weight, cost=cost(problem, levels), square=square, low_nodes=low_nodes, key=key, levels=levels
+        weight=weight,
+        cost=cost(problem, levels),
+        square=square,
+        low_nodes=low_nodes,
+        key=key,
+        levels=levels,
     )

@@ -68,7 +68,12 @@ class Evaluator:
         reading, self.judged = judge_model(model, options)
         self.version = reading.version
         self.lows = options.planning.line.beside
-        sums_high = {n for side in self.judged.sides for n, verdict in enumerate(side) if verdict.accumulate is HIGH}
+        sums_high = {
+            n
+            for side in self.judged.sides
+            for n, verdict in enumerate(side)
+            if verdict.accumulate is HIGH
+        }
         self.lab = lab_of(model)
         ports = _ports(self.judged)
         self._job = EmulationJob(
@@ -84,7 +89,9 @@ class Evaluator:
         self._ahead: dict[object, Pending[TrialResult]] = {}
         same = like if like is not None and like.model is model and like._job == self._job else None
         self._team: Team[Trial, TrialResult] = same._team if same is not None else self._begin()
-        self._outcomes: dict[object, TrialResult] = {} if same is None else same._outcomes  # of single batches
+        self._outcomes: dict[object, TrialResult] = (
+            {} if same is None else same._outcomes
+        )  # of single batches
 
     def _begin(self) -> Team[Trial, TrialResult]:
         model, job = self.model, self._job
@@ -124,7 +131,9 @@ class Evaluator:
         for _, outcome in in_turn(self._team, trials()):
             yield pending.popleft(), outcome
 
-    def foresee(self, lows: Iterable[Mapping[int, DType]], batch: "Batch", shares: Mapping[str, float]) -> None:
+    def foresee(
+        self, lows: Iterable[Mapping[int, DType]], batch: "Batch", shares: Mapping[str, float]
+    ) -> None:
         """Start runs of one batch that are likely to be requested soon, if workers are available;
         results do not depend on it.
         """
@@ -141,7 +150,9 @@ class Evaluator:
             if key not in self._ahead:
                 self._ahead[key] = self._team.start(_trial(batch, low, shares))
 
-    def run_one(self, low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> TrialResult:
+    def run_one(
+        self, low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]
+    ) -> TrialResult:
         """The outcome of one batch, from the cache or a run that `foresee` started if possible."""
         key = _key(low, batch, shares)
         if key not in self._outcomes:
@@ -176,9 +187,19 @@ class Evaluator:
 
 
 def _trial(
-    batch: "Batch", low: Mapping[int, DType], shares: Mapping[str, float] | None = None, *, has_answers: bool = False
+    batch: "Batch",
+    low: Mapping[int, DType],
+    shares: Mapping[str, float] | None = None,
+    *,
+    has_answers: bool = False,
 ) -> Trial:
-    return Trial(origin=batch.origin, feeds=batch.feeds, precision_of=low, shares=shares or {}, has_answers=has_answers)
+    return Trial(
+        origin=batch.origin,
+        feeds=batch.feeds,
+        precision_of=low,
+        shares=shares or {},
+        has_answers=has_answers,
+    )
 
 
 def _key(low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> object:
@@ -207,10 +228,18 @@ def units_of(judged: Judged, low: DType) -> tuple[PrecisionUnit, ...]:
     graph, rows, level = problem.graph, rows_of(problem.graph), problem.line.level_of(low)
     assert level is not None, "a format of the line"
     is_free = problem.allowed[level] & (problem.allowed.sum(axis=0) > 1)
-    norm_groups = [(name, group) for name, group in norms(StructureView(graph=graph, rows=rows, low=FORMATS[low]))]
-    pairs = [(group[0].id, node.id) for _, group in norm_groups for node in group if is_free[node.id]]
+    norm_groups = [
+        (name, group)
+        for name, group in norms(StructureView(graph=graph, rows=rows, low=FORMATS[low]))
+    ]
+    pairs = [
+        (group[0].id, node.id) for _, group in norm_groups for node in group if is_free[node.id]
+    ]
     root_of = joined(problem.linked[problem.line.threshold_of(level)], pairs)
-    labels = {root_of[group[0].id]: f"{name} around {group[0].name!r}" for name, group in reversed(norm_groups)}
+    labels = {
+        root_of[group[0].id]: f"{name} around {group[0].name!r}"
+        for name, group in reversed(norm_groups)
+    }
     members: dict[int, list[int]] = {}
     for node in graph.nodes:
         row = rows[node.id]
@@ -220,7 +249,8 @@ def units_of(judged: Judged, low: DType) -> tuple[PrecisionUnit, ...]:
             continue
         members.setdefault(root_of[node.id], []).append(node.id)
     return tuple(
-        PrecisionUnit(labels.get(root, graph.nodes[root].name), tuple(nodes), low) for root, nodes in members.items()
+        PrecisionUnit(labels.get(root, graph.nodes[root].name), tuple(nodes), low)
+        for root, nodes in members.items()
     )
 
 
@@ -243,16 +273,28 @@ def split_for_scales(model: "Model", dataset: "Dataset") -> "tuple[Dataset, Data
     data, held_out = split(dataset, lambda batch: can_cut(model, batch))
     if held_out is not None:
         return data, held_out, f"scales are from {data.name}, which judged no answer"
-    note = f"scales are from {data.name}, all of it, and the answers were judged on the same: other data may be worse"
+    note = (
+        f"scales are from {data.name}, all of it, and the answers were judged on the same: other"
+        " data may be worse"
+    )
     return data, None, note
 
 
 def few_samples(evaluator: "Evaluator", batch: "Batch") -> "Batch":
     """The first samples of a batch, as many as errors need, if the model accepts fewer."""
     answers = evaluator.reference(batch).values()
-    numbers = sum(getattr(answer, "size", 0) for answer in answers) / batch.samples if batch.samples else 0
-    count = min(max(math.ceil(_NUMBERS / numbers) if numbers else _MOST_SAMPLES, _LEAST_SAMPLES), _MOST_SAMPLES)
-    return cut(batch, 0, count) if batch.samples > count and can_cut(evaluator.model, batch) else batch
+    numbers = (
+        sum(getattr(answer, "size", 0) for answer in answers) / batch.samples
+        if batch.samples
+        else 0
+    )
+    count = min(
+        max(math.ceil(_NUMBERS / numbers) if numbers else _MOST_SAMPLES, _LEAST_SAMPLES),
+        _MOST_SAMPLES,
+    )
+    return (
+        cut(batch, 0, count) if batch.samples > count and can_cut(evaluator.model, batch) else batch
+    )
 
 
 def probe(
@@ -280,7 +322,9 @@ def probe(
         return error_of(nodes_of(chosen))
 
     hint = foresee
-    ahead: Foresee | None = None if hint is None else (lambda chosen: hint([nodes_of(each) for each in chosen]))
+    ahead: Foresee | None = (
+        None if hint is None else (lambda chosen: hint([nodes_of(each) for each in chosen]))
+    )
     weights = [float(len(unit.nodes)) for unit in units]
     return probe_units(weights, run, max_runs, may_go_on=may_go_on, places=places, foresee=ahead)
 
@@ -289,7 +333,10 @@ def places_of(graph: Graph, units: Sequence[PrecisionUnit]) -> list[int]:
     """The position of each unit within repeated blocks, from its nodes' positions."""
     of_node = find_places(graph)
     numbers: dict[tuple[int, ...], int] = {}
-    return [numbers.setdefault(tuple(of_node[node] for node in unit.nodes), len(numbers)) for unit in units]
+    return [
+        numbers.setdefault(tuple(of_node[node] for node in unit.nodes), len(numbers))
+        for unit in units
+    ]
 
 
 def describe_probing(
@@ -305,21 +352,32 @@ def describe_probing(
     for at, (unit, cost) in enumerate(zip(units, probing.costs, strict=True)):
         low, high = probing.interval(at)
         broken = "an output is NaN or infinite"
-        shared = f"{broken} when it and {cost.together - 1} more run low together; which of them does it is not known"
+        shared = (
+            f"{broken} when it and {cost.together - 1} more run low together; which of them does it"
+            " is not known"
+        )
         unit_errors.append(
             UnitError(
                 name=unit.name if len(evaluator.lows) == 1 else f"{unit.name} in {unit.dtype}",
                 nodes=tuple(nodes[node].name for node in unit.nodes),
                 error=math.sqrt(cost.square),
                 is_measured=cost.is_measured,
-                fault=None if math.isfinite(cost.square) else broken if cost.is_measured else shared,
+                fault=(
+                    None if math.isfinite(cost.square) else broken if cost.is_measured else shared
+                ),
                 together=cost.together,
                 low=None if cost.is_measured else low,
                 high=None if cost.is_measured else high,
             )
         )
     return sort_units(
-        Sensitivity(data=data, units=tuple(unit_errors), all_low=probing.all_low, runs=probing.runs, unknown=unknown)
+        Sensitivity(
+            data=data,
+            units=tuple(unit_errors),
+            all_low=probing.all_low,
+            runs=probing.runs,
+            unknown=unknown,
+        )
     )
 
 

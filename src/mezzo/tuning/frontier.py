@@ -43,7 +43,9 @@ def trace(solve: Callable[[float], FrontierCandidate], most: int) -> tuple[Front
 
     def note(left: FrontierCandidate, right: FrontierCandidate) -> None:
         if left.square > right.square and left.cost < right.cost:
-            width = math.log(max(left.square, 1e-300)) - math.log(max(right.square, left.square * 1e-12, 1e-300))
+            width = math.log(max(left.square, 1e-300)) - math.log(
+                max(right.square, left.square * 1e-12, 1e-300)
+            )
             heapq.heappush(gaps, (-width, len(gaps) + solved, left, right))
 
     note(cheapest, safest)

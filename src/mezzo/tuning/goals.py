@@ -129,15 +129,24 @@ def shares_of(comparison: Comparison) -> dict[str, float]:
     """
     shares = {}
     for output in comparison.outputs:
-        is_dark = output.ruling is Ruling.UNKNOWN and not output.relative_l2.estimate <= (output.budget or 0.0)
-        shares[output.name] = 0.0 if is_dark else comparison.verdict.budget / output.budget if output.budget else 1.0
+        is_dark = output.ruling is Ruling.UNKNOWN and not output.relative_l2.estimate <= (
+            output.budget or 0.0
+        )
+        shares[output.name] = (
+            0.0 if is_dark else comparison.verdict.budget / output.budget if output.budget else 1.0
+        )
     return shares
 
 
 def identity_of(graph: Graph, data: "Dataset", options: Options) -> dict[str, str]:
     """The identity of a search: model and data with their contents, and all settings."""
     files = hashlib.sha256(" ".join(data.content).encode()).hexdigest()[:32]
-    return {"model": graph.content, "data": data.name, "content of its data": files, **dict(options.settings)}
+    return {
+        "model": graph.content,
+        "data": data.name,
+        "content of its data": files,
+        **dict(options.settings),
+    }
 
 
 class ScoreCache:
@@ -161,7 +170,9 @@ class ScoreCache:
         """Whether the score of these low nodes on a part of the data is stored."""
         return self._key(part, low_nodes) in self._scores
 
-    def score(self, part: str, low_nodes: Collection[str], compute: Callable[[], RunScore]) -> RunScore:
+    def score(
+        self, part: str, low_nodes: Collection[str], compute: Callable[[], RunScore]
+    ) -> RunScore:
         """The score of these low nodes on a part of the data, computed if it is not stored."""
         result = self.try_score(part, low_nodes, compute)
         assert result is not None, "it is computed to its end"
@@ -187,7 +198,10 @@ class ScoreCache:
     def _save(self) -> None:
         if self._path is None:
             return
-        scores = {key: [_spell(s.error), _spell(s.drop), _spell(s.reference)] for key, s in self._scores.items()}
+        scores = {
+            key: [_spell(s.error), _spell(s.drop), _spell(s.reference)]
+            for key, s in self._scores.items()
+        }
         document = {"format": _STATE, "of": self._identity, "scores": scores}
         write_file(self._path, json.dumps(document).encode(), "resume")
 
@@ -216,9 +230,13 @@ def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, RunScore]:
         }
         of = dict(document["of"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path}: is no state of a search ({type(error).__name__}); {remedy}") from error
+        raise InputError(
+            f"{path}: is no state of a search ({type(error).__name__}); {remedy}"
+        ) from error
     if not is_ours:
-        raise InputError(f"{path}: found format {document['format']!r}, wanted {_STATE!r}; {remedy}")
+        raise InputError(
+            f"{path}: found format {document['format']!r}, wanted {_STATE!r}; {remedy}"
+        )
     if of != dict(identity):
         strange = next((name for name in identity if of.get(name) != identity[name]), "something")
         raise InputError(f"{path}: belongs to a search with another {strange}; {remedy}")

@@ -25,7 +25,11 @@ def lonely_movers(
     """
 
     def is_mover(node: Node) -> bool:
-        return node.kind is Kind.OP and levels[node.id] != base and (node.id, levels[node.id]) not in judged
+        return (
+            node.kind is Kind.OP
+            and levels[node.id] != base
+            and (node.id, levels[node.id]) not in judged
+        )
 
     alone: list[tuple[int, int]] = []
     visited = set[int]()

@@ -68,7 +68,8 @@ def profiler_of(model: Model) -> Profiler:
     profiler = lab_of(model).profiler
     if profiler is None:
         raise InputError(
-            f"{model.name} cannot be timed: front end {model.frontend.name!r} does not; leave out {option('measure')}"
+            f"{model.name} cannot be timed: front end {model.frontend.name!r} does not; leave out"
+            f" {option('measure')}"
         )
     return profiler
 
@@ -80,7 +81,10 @@ def check_measurable(model: Model, options: Options) -> str:
     target = options.planning.target
     machine, runtime = find_machine(), profiler_of(model).find_runtime(target)
     features = ", ".join(machine.features or ()) or "features unknown"
-    return f"measured on {target.name.removesuffix('-cpu')} {runtime} cpu, {machine.architecture}: {features}"
+    return (
+        f"measured on {target.name.removesuffix('-cpu')} {runtime} cpu, {machine.architecture}:"
+        f" {features}"
+    )
 
 
 def measure_costs(
@@ -91,7 +95,9 @@ def measure_costs(
     return measurement.costs, measurement.table
 
 
-def measure(model: Model, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT) -> Measurement:
+def measure(
+    model: Model, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT
+) -> Measurement:
     """Profile a model on the target of `options`, in high and low precision interleaved, and derive
     a strategy's costs.
 
@@ -113,7 +119,10 @@ def measure(model: Model, options: Options, feeds: Mapping[str, Any], effort: Ef
         notes.append(f"nothing gains here beyond the noise of measuring, {noise:.1%}")
     share = min(times.mapped_share for times in (high, *(times for _, times in ran)))
     if share < _MOST_MAPPED:
-        notes.append(f"{1 - share:.0%} of the time could not be told apart by nodes and was spread over all of them")
+        notes.append(
+            f"{1 - share:.0%} of the time could not be told apart by nodes and was spread over all"
+            " of them"
+        )
     high_ns = (high.run_ns + again.run_ns) / 2
     return Measurement(
         costs=costs,
@@ -125,7 +134,9 @@ def measure(model: Model, options: Options, feeds: Mapping[str, Any], effort: Ef
     )
 
 
-def _fit_lines(problem: Problem, high: NodeTimes, low: Sequence[NodeTimes]) -> list[CastLine | None]:
+def _fit_lines(
+    problem: Problem, high: NodeTimes, low: Sequence[NodeTimes]
+) -> list[CastLine | None]:
     """Linear costs of conversions per threshold; None where no separate kernel ran."""
     # A conversion is one more kernel to launch.
     overhead = high.between_ns / high.kernel_runs if high.kernel_runs else 0.0
@@ -138,10 +149,15 @@ def _fit_lines(problem: Problem, high: NodeTimes, low: Sequence[NodeTimes]) -> l
 
 def _quantizes(problem: Problem, threshold: int) -> bool:
     """Whether conversions at a threshold are Quantize and Dequantize."""
-    return problem.line.quantized is not None and problem.line.threshold_of(problem.line.quantized) == threshold
+    return (
+        problem.line.quantized is not None
+        and problem.line.threshold_of(problem.line.quantized) == threshold
+    )
 
 
-def _missing_lines(problem: Problem, lines: Sequence[CastLine | None], ran: Sequence[Sequence[int]]) -> Iterator[str]:
+def _missing_lines(
+    problem: Problem, lines: Sequence[CastLine | None], ran: Sequence[Sequence[int]]
+) -> Iterator[str]:
     """A note on each kind of conversion that plans use but no profile shows."""
     for threshold, line in enumerate(lines):
         levels = {level for each in ran for level in each} - {problem.line.base}
@@ -155,12 +171,19 @@ def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) ->
     """Whether the best plan saves more than profiling noise of its low nodes' times."""
     levels = options.planning.strategy.assign(problem)
     base = problem.line.base
-    ran_ns = sum(high.by_node.get(str(number), 0.0) for number, level in enumerate(levels) if level != base)
+    ran_ns = sum(
+        high.by_node.get(str(number), 0.0) for number, level in enumerate(levels) if level != base
+    )
     return -predict_ns(problem, levels, 0.0) > noise * ran_ns
 
 
 def _profile(
-    model: Model, judged: Judged, version: int | None, options: Options, feeds: Mapping[str, Any], effort: Effort
+    model: Model,
+    judged: Judged,
+    version: int | None,
+    options: Options,
+    feeds: Mapping[str, Any],
+    effort: Effort,
 ) -> tuple[Sequence[NodeTimes], list[_Ran], list[str]]:
     """Profile the model at the base level twice, and at each other level with all allowed nodes and
     with heavy ones alone. If the target fails on one of these, the table's plan is profiled
@@ -169,19 +192,32 @@ def _profile(
     Returns the two base profiles, the others with their levels, and notes.
     """
     problem, target = judged.problem, options.planning.target
-    weights = {str(number): float(weight) for number, weight in enumerate(table_weights(problem).tolist())}
+    weights = {
+        str(number): float(weight) for number, weight in enumerate(table_weights(problem).tolist())
+    }
     nothing = [problem.line.base] * len(problem.graph.nodes)
 
     def take(assignments: Sequence[Sequence[int]]) -> tuple[Sequence[NodeTimes], list[_Ran]]:
-        variants = [typed_model(model, judged, each, version) for each in (nothing, nothing, *assignments)]
+        variants = [
+            typed_model(model, judged, each, version) for each in (nothing, nothing, *assignments)
+        ]
         times = profiler_of(model).profile(variants, target, feeds, weights, effort)
         return times[:2], list(zip(assignments, times[2:], strict=True))
 
     try:
-        return *take([run(problem, level) for run in (all_at, heavy_at) for level in problem.line.others]), []
+        return (
+            *take(
+                [run(problem, level) for run in (all_at, heavy_at) for level in problem.line.others]
+            ),
+            [],
+        )
     except ContractError as error:
-        planned = options.planning.strategy.assign(replace(problem.without_penalties(), measured=None))
-        note = f"with everything low, {str(error)[:200]}; the plan from the table was measured instead"
+        planned = options.planning.strategy.assign(
+            replace(problem.without_penalties(), measured=None)
+        )
+        note = (
+            f"with everything low, {str(error)[:200]}; the plan from the table was measured instead"
+        )
         return *take([planned, planned]), [note]
 
 
@@ -190,7 +226,9 @@ def with_costs(judged: Judged, measured: Measurement) -> Judged:
     return replace(judged, problem=replace(judged.problem, measured=measured.costs))
 
 
-def typed_model(model: Model, judged: Judged, levels: Sequence[int], version: int | None = None) -> Artifact:
+def typed_model(
+    model: Model, judged: Judged, levels: Sequence[int], version: int | None = None
+) -> Artifact:
     """The model in the precisions of an assignment; operators carry their planner node's id.
 
     `version`: that of the reading that was judged; None for the model's own.
@@ -212,17 +250,25 @@ def _times(times: NodeTimes) -> Times:
     return Times(by_id(times.by_node), by_id(times.spread_ns))
 
 
-def _samples(problem: Problem, profiles: Sequence[NodeTimes], is_quantizing: bool) -> list[CastSample]:
+def _samples(
+    problem: Problem, profiles: Sequence[NodeTimes], is_quantizing: bool
+) -> list[CastSample]:
     """Conversions of one kind that ran as separate kernels, with their values' sizes."""
     graph = problem.graph
     inputs = {port_of(node): node for node in graph.nodes if node.kind is Kind.INPUT}
     samples = []
     for profile in profiles:
         for cast in (cast for cast in profile.casts if cast.is_quantizing is is_quantizing):
-            producer = graph.nodes[int(cast.source)] if cast.source.isdecimal() else inputs.get(cast.source)
+            producer = (
+                graph.nodes[int(cast.source)]
+                if cast.source.isdecimal()
+                else inputs.get(cast.source)
+            )
             outputs = () if producer is None else producer.outputs
             value = outputs[cast.position] if cast.position < len(outputs) else None
             if value is not None:
                 repeats = graph.scopes[graph.values[value].scope].repeats
-                samples.append(CastSample(graph.values[value].elements, cast.time_ns / max(1, repeats)))
+                samples.append(
+                    CastSample(graph.values[value].elements, cast.time_ns / max(1, repeats))
+                )
     return samples

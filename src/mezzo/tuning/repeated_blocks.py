@@ -29,8 +29,13 @@ def find_places(graph: Graph) -> list[int]:
         numbering: dict[object, int] = {}
         refined = []
         for node in graph.nodes:
-            makers = tuple(-1 if value is None else colours[graph.values[value].producer] for value in node.inputs)
-            users = tuple(sorted((colours[reader], operand) for reader, operand in readers[node.id]))
+            makers = tuple(
+                -1 if value is None else colours[graph.values[value].producer]
+                for value in node.inputs
+            )
+            users = tuple(
+                sorted((colours[reader], operand) for reader, operand in readers[node.id])
+            )
             refined.append(numbering.setdefault((colours[node.id], makers, users), len(numbering)))
         colours = refined
     return colours
@@ -42,7 +47,10 @@ def _readers(graph: Graph) -> Sequence[list[tuple[int, int]]]:
     for node in graph.nodes:
         for operand, value in enumerate(node.inputs):
             # A weight shared by many blocks says nothing about the position in one.
-            if value is not None and graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE:
+            if (
+                value is not None
+                and graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE
+            ):
                 readers[graph.values[value].producer].append((node.id, operand))
     return readers
 
@@ -50,6 +58,8 @@ def _readers(graph: Graph) -> Sequence[list[tuple[int, int]]]:
 def _describe(graph: Graph, node: Node) -> object:
     """A node's own features."""
     if node.kind is Kind.SOURCE:
-        return node.kind, tuple(graph.values[value].elements for value in node.outputs if value is not None)
+        return node.kind, tuple(
+            graph.values[value].elements for value in node.outputs if value is not None
+        )
     attributes = tuple(sorted((name, repr(value)) for name, value in node.attributes.items()))
     return node.kind, node.op, attributes

@@ -98,7 +98,9 @@ def probe_units(
     matter. `all_low`: the error of all units, if known, which saves a run. `may_go_on` is called
     before each run; `foresee` does not change the result.
     """
-    return _Prober(weights, run, max_runs, may_go_on, places, foresee or (lambda chosen: None)).probe(all_low)
+    return _Prober(
+        weights, run, max_runs, may_go_on, places, foresee or (lambda chosen: None)
+    ).probe(all_low)
 
 
 class _Prober:
@@ -109,8 +111,16 @@ class _Prober:
         places: Sequence[int] | None, foresee: Foresee,
     ) -> None:  # fmt: skip
         # No unit is free of error, whatever the prior says.
-        floor = max(sum(w for w in weights if math.isfinite(w)), 1e-30) / max(len(weights), 1) * 1e-3
-        self.run, self.left, self.runs, self.may_go_on, self.foresee = run, max_runs, 0, may_go_on, foresee
+        floor = (
+            max(sum(w for w in weights if math.isfinite(w)), 1e-30) / max(len(weights), 1) * 1e-3
+        )
+        self.run, self.left, self.runs, self.may_go_on, self.foresee = (
+            run,
+            max_runs,
+            0,
+            may_go_on,
+            foresee,
+        )
         self.checks = min(int(max_runs * _FOR_CHECKS), _MOST_CHECKS)
         # Groups are ranges of units in this order: positions of blocks one after the other, then
         # the rest.
@@ -133,12 +143,17 @@ class _Prober:
         everything = self._measure(range(len(self.weights))) if all_low is None else all_low
         if everything == 0.0:
             return Probing(
-                costs=tuple(UnitCost(0.0, 1, 0.0) for _ in self.weights), all_low=0.0, runs=self.runs, is_complete=True
+                costs=tuple(UnitCost(0.0, 1, 0.0) for _ in self.weights),
+                all_low=0.0,
+                runs=self.runs,
+                is_complete=True,
             )
         whole = sum(self.weights)
         # Estimates for units that no run is left for.
         together, square = len(self.weights), everything**2
-        self.costs = [UnitCost(weight / whole * square, together, square) for weight in self.weights]
+        self.costs = [
+            UnitCost(weight / whole * square, together, square) for weight in self.weights
+        ]
         for number, (first, end) in enumerate(groups):
             self._foresee(groups[number:])
             self._try(first, end)
@@ -148,7 +163,11 @@ class _Prober:
         for at, unit in enumerate(self.order):
             costs[unit] = self.costs[at]
         return Probing(
-            costs=tuple(costs), all_low=everything, runs=self.runs, is_complete=is_complete, off=tuple(self.off)
+            costs=tuple(costs),
+            all_low=everything,
+            runs=self.runs,
+            is_complete=is_complete,
+            off=tuple(self.off),
         )
 
     def _first_groups(self) -> list[tuple[int, int]]:
@@ -156,7 +175,9 @@ class _Prober:
         for size in self.sizes:
             groups.append((at, at + size))
             at += size
-        return groups + (self._cut(at, len(self.weights), _FIRST_GROUPS) if at < len(self.weights) else [])
+        return groups + (
+            self._cut(at, len(self.weights), _FIRST_GROUPS) if at < len(self.weights) else []
+        )
 
     def _split(self) -> bool:
         """Split the group with the largest error until none matters; False if runs ran out."""
@@ -170,7 +191,9 @@ class _Prober:
             if self.left < 2 + reserve or not self.may_go_on():
                 return False
             costliest = heapq.nsmallest(_FORESEEN, self.queue)
-            self._foresee([part for _, first, end in costliest for part in self._cut(first, end, 2)])
+            self._foresee(
+                [part for _, first, end in costliest for part in self._cut(first, end, 2)]
+            )
             heapq.heappop(self.queue)
             for part in self._cut(first, end, 2):
                 self._try(*part)
@@ -182,11 +205,15 @@ class _Prober:
         the ratios apply to all.
         """
         open_groups = [group for group in self.queue if math.isfinite(group[0])]
-        by_share = sorted(open_groups, key=lambda group: (group[0] / (group[2] - group[1]), group[1]))
+        by_share = sorted(
+            open_groups, key=lambda group: (group[0] / (group[2] - group[1]), group[1])
+        )
         costly = self.checks - self.checks // 2
         chosen, rest = by_share[:costly], by_share[costly:]
         step = max(1.0, len(rest) / max(1, self.checks // 2))
-        chosen += [rest[int((number + 0.5) * step)] for number in range(min(self.checks // 2, len(rest)))]
+        chosen += [
+            rest[int((number + 0.5) * step)] for number in range(min(self.checks // 2, len(rest)))
+        ]
         self._foresee([((first + end) // 2, (first + end) // 2 + 1) for _, first, end in chosen])
         for square, first, end in chosen:
             if self.left < 1 or not self.may_go_on():
@@ -200,10 +227,17 @@ class _Prober:
             left = max(-square - alone**2, 0.0) if math.isfinite(alone) else -square
             whole = sum(self.weights[first:end]) - self.weights[unit]
             for other in (other for other in range(first, end) if other != unit and left):
-                self.costs[other] = UnitCost(self.weights[other] / whole * left, end - first, -square)
+                self.costs[other] = UnitCost(
+                    self.weights[other] / whole * left, end - first, -square
+                )
 
     def _foresee(self, groups: Sequence[tuple[int, int]]) -> None:
-        self.foresee([[self.order[place] for place in range(first, end)] for first, end in groups[: self.left]])
+        self.foresee(
+            [
+                [self.order[place] for place in range(first, end)]
+                for first, end in groups[: self.left]
+            ]
+        )
 
     def _measure(self, places: Sequence[int]) -> float:
         self.runs, self.left = self.runs + 1, self.left - 1
@@ -219,7 +253,11 @@ class _Prober:
         for unit in range(first, end):
             # In a group that breaks an output it is unknown which unit does: infinite, with
             # `together` above 1.
-            share = self.weights[unit] / whole * square if math.isfinite(square) or is_single else math.inf
+            share = (
+                self.weights[unit] / whole * square
+                if math.isfinite(square) or is_single
+                else math.inf
+            )
             self.costs[unit] = UnitCost(share, end - first, square)
         if not is_single:
             heapq.heappush(self.queue, (-square, first, end))
@@ -248,7 +286,8 @@ def _arrange(places: Sequence[int]) -> tuple[list[int], list[int]]:
     first = {place: at for at, place in reversed(list(enumerate(places)))}
     alone = [at for at, place in enumerate(places) if count[place] == 1]
     repeated = sorted(
-        (at for at, place in enumerate(places) if count[place] > 1), key=lambda at: (first[places[at]], at)
+        (at for at, place in enumerate(places) if count[place] > 1),
+        key=lambda at: (first[places[at]], at),
     )
     sizes = [len(list(group)) for _, group in groupby(repeated, key=lambda at: places[at])]
     return [*repeated, *alone], sizes

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 _POINTS = 48
 _MOST_EVALUATIONS = 12
 _MOST_PROBES = 40
-_ALONE = "it only moves numbers, and nothing beside it runs in {}: they would be rounded for its sake alone"
+_ALONE = (
+    "it only moves numbers, and nothing beside it runs in {}: they would be rounded for its sake"
+    " alone"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,9 @@ class Tuner:
         self.limits, self.memory, self.progress = limits, memory, progress
         self.floor = 0.0 if costs is None else sum(min(node.high, node.low) for node in costs.nodes)
         self.evaluations = self.probes = 0
-        self.hidden: frozenset[int] = frozenset()  # units that influence no output that can be judged
+        self.hidden: frozenset[int] = (
+            frozenset()
+        )  # units that influence no output that can be judged
         self.scores: dict[str, RunScore] = {}
         self.evaluator = Evaluator(model, options, goal.accumulation, like)
         # Every unit in every format that it may run in.
@@ -115,7 +120,9 @@ class Tuner:
             shares = {**self.goal.shares, **dict.fromkeys(telling.blind, 0.0)}
             self.goal = replace(self.goal, shares=shares)
             reaching = self.evaluator.reaching(self.evaluator.outputs - telling.blind)
-            self.hidden = frozenset(at for at, unit in enumerate(self.units) if reaching.isdisjoint(unit.nodes))
+            self.hidden = frozenset(
+                at for at, unit in enumerate(self.units) if reaching.isdisjoint(unit.nodes)
+            )
             self.squares = [math.inf if at in self.hidden else 0.0 for at in range(len(self.units))]
         return telling
 
@@ -149,11 +156,18 @@ class Tuner:
             lambda point: self._outcome(point, slack),
             bound,
             self.may_go_on,
-            {key: Evaluation(earlier.error, self.goal.holds(earlier, slack)) for key, earlier in self.scores.items()},
+            {
+                key: Evaluation(earlier.error, self.goal.holds(earlier, slack))
+                for key, earlier in self.scores.items()
+            },
         )
         if result.best is None:
             return self.give_up()
-        words = "no cheaper plan of the frontier holds the budget" if result.is_settled else self.exhausted()
+        words = (
+            "no cheaper plan of the frontier holds the budget"
+            if result.is_settled
+            else self.exhausted()
+        )
         if not result.best.low_nodes:
             return self.give_up()
         return self._describe(result.best, words, result.is_settled)
@@ -176,7 +190,9 @@ class Tuner:
 
     def _describe(self, chosen: FrontierCandidate, words: str, is_settled: bool) -> Choosing:
         prices = self._prices(chosen.weight)
-        options = replace(self.options, planning=replace(self.options.planning, error_prices=prices))
+        options = replace(
+            self.options, planning=replace(self.options.planning, error_prices=prices)
+        )
         chosen_score = self.scores.get(chosen.key)
         return Choosing(
             options=options,
@@ -213,9 +229,15 @@ class Tuner:
             if self.progress is not None:
                 self.progress("evaluation", self.evaluations, self.limits.evaluations)
             line = self.evaluator.judged.problem.line
-            low = {node: line.dtypes[level] for node, level in enumerate(candidate.levels) if level != line.base}
+            low = {
+                node: line.dtypes[level]
+                for node, level in enumerate(candidate.levels)
+                if level != line.base
+            }
             scored = self.memory.try_score(
-                "all", self._names(low), lambda: score(self.evaluator, self.goal, low, self.data, self._has_time)
+                "all",
+                self._names(low),
+                lambda: score(self.evaluator, self.goal, low, self.data, self._has_time),
             )
             if scored is None:
                 return None
@@ -225,7 +247,10 @@ class Tuner:
     def _names(self, low: Mapping[int, DType]) -> list[str]:
         """The identity of an assignment: its low nodes, with formats if there are several."""
         nodes, is_one = self.evaluator.graph.nodes, len(self.evaluator.lows) == 1
-        return [nodes[node].name if is_one else f"{nodes[node].name} in {dtype}" for node, dtype in low.items()]
+        return [
+            nodes[node].name if is_one else f"{nodes[node].name} in {dtype}"
+            for node, dtype in low.items()
+        ]
 
     def _probe(self) -> None:
         batch = few_samples(self.evaluator, next(batch for batch in self.data if batch.samples))
@@ -253,7 +278,9 @@ class Tuner:
         def foresee(sets: Sequence[Sequence[int]]) -> None:
             lows = (dict.fromkeys(chosen, dtype) for chosen in sets)
             evaluator.foresee(
-                (low for low in lows if not self.memory.knows(batch.origin, self._names(low))), batch, shares
+                (low for low in lows if not self.memory.knows(batch.origin, self._names(low))),
+                batch,
+                shares,
             )
 
         report: Callable[[int], None] | None = None
@@ -263,10 +290,20 @@ class Tuner:
             def report(done: int) -> None:
                 progress("sensitivity", done, self.limits.probes)
 
-        indices = [at for at, unit in enumerate(self.units) if at not in self.hidden and unit.dtype is dtype]
+        indices = [
+            at
+            for at, unit in enumerate(self.units)
+            if at not in self.hidden and unit.dtype is dtype
+        ]
         units = [self.units[at] for at in indices]
         probing = probe(
-            units, measure, self.limits.probes, self._has_time, report, places_of(evaluator.graph, units), foresee
+            units,
+            measure,
+            self.limits.probes,
+            self._has_time,
+            report,
+            places_of(evaluator.graph, units),
+            foresee,
         )
         evaluator.forget()
         self.probes += probing.runs
@@ -281,7 +318,9 @@ class Tuner:
         for at, cost in zip(units, probing.costs, strict=True):
             squares[at] = cost.square
         self.squares = squares
-        self.together = {**self.together} | {at: cost.together for at, cost in zip(units, probing.costs, strict=True)}
+        self.together = {**self.together} | {
+            at: cost.together for at, cost in zip(units, probing.costs, strict=True)
+        }
         whole = sum(squares[at] for at in units)
         if 0.0 < whole < math.inf and 0.0 < probing.all_low < math.inf:
             self.scales[dtype] = probing.all_low**2 / whole
@@ -300,7 +339,9 @@ class Tuner:
             barred = [UnitSquares((node,), {level: math.inf}) for node, level in isolated]
             candidate = solve(problem, [*units, *barred], weight, self.options.planning.strategy)
             ran_at = np.where(problem.is_absent, problem.line.base, candidate.levels).tolist()
-            movers = lonely_movers(problem.graph, problem.line.base, ran_at, judged) if weight else ()
+            movers = (
+                lonely_movers(problem.graph, problem.line.base, ran_at, judged) if weight else ()
+            )
             if isolated.issuperset(movers):
                 break
             isolated.update(movers)
@@ -309,7 +350,9 @@ class Tuner:
 
     def _squares_by_unit(self) -> list[UnitSquares]:
         """The squared error of each unit at its level."""
-        levels = {dtype: level for level, dtype in enumerate(self.evaluator.judged.problem.line.dtypes)}
+        levels = {
+            dtype: level for level, dtype in enumerate(self.evaluator.judged.problem.line.dtypes)
+        }
         return [
             UnitSquares(unit.nodes, {levels[unit.dtype]: self.scales[unit.dtype] * square})
             for unit, square in zip(self.units, self.squares, strict=True)
@@ -328,13 +371,16 @@ class Tuner:
         line, nodes = self.evaluator.judged.problem.line, self.evaluator.graph.nodes
         earlier_prices = self.options.planning.error_prices
         by_dtype: dict[DType, dict[str, ErrorPrice]] = {
-            line.dtypes[level]: {**earlier_prices.get(line.dtypes[level], {})} for level in line.others
+            line.dtypes[level]: {**earlier_prices.get(line.dtypes[level], {})}
+            for level in line.others
         }
 
         def add(level: int, node: int, price: ErrorPrice) -> None:
             prices, name = by_dtype[line.dtypes[level]], nodes[node].name
             present = prices.get(name)
-            prices[name] = price if present is None else replace(present, cost=present.cost + price.cost)
+            prices[name] = (
+                price if present is None else replace(present, cost=present.cost + price.cost)
+            )
 
         for at, unit in enumerate(self._squares_by_unit()):
             for level in unit.by_level:
@@ -356,11 +402,15 @@ class Tuner:
             return "the search ended before anything was known of its error"
         together, dtype = self.together[at], self.units[at].dtype
         if not math.isfinite(square):
-            more = "" if together == 1 else f", or one of {together - 1} more that were run together with it does"
+            more = (
+                ""
+                if together == 1
+                else f", or one of {together - 1} more that were run together with it does"
+            )
             return f"alone in {dtype} it breaks an output{more}"
         share = square / whole if whole else 0.0
         how = "" if together == 1 else f" (its share of what {together} cost together)"
         return (
-            f"in {dtype} it costs {math.sqrt(square):.2g} of output error{how}, {share:.1%} of the sum of squares: "
-            "at this budget more than the time it saves"
+            f"in {dtype} it costs {math.sqrt(square):.2g} of output error{how}, {share:.1%} of the"
+            " sum of squares: at this budget more than the time it saves"
         )

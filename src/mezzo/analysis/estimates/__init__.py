@@ -37,8 +37,8 @@ from mezzo.ir.graph import Graph
 from mezzo.tables.facts import OpFacts
 
 LAWS: Laws = {
-    **arithmetic.LAWS, **contractions.LAWS, **activations.LAWS, **integers.LAWS, **movement.LAWS, **norms.LAWS,
-    **reductions.LAWS, **sums.LAWS,
+    **arithmetic.LAWS, **contractions.LAWS, **activations.LAWS, **integers.LAWS, **movement.LAWS,
+    **norms.LAWS, **reductions.LAWS, **sums.LAWS,
 }  # fmt: skip
 
 
@@ -118,7 +118,9 @@ def _walk(
         tolerance=min(_TOLERATED_EPS * low.eps, max(_MOST_TOLERATED, fewest)),
         masks=frozenset(masks),
     )
-    site.clamped |= {value for value in limited if graph.constants[value].maximum >= low.overflow_from}
+    site.clamped |= {
+        value for value in limited if graph.constants[value].maximum >= low.overflow_from
+    }
     loops = find_loops(site)
     forward = ForwardResult(site=site, laws=LAWS, given=given, loops=loops)
     forward.walk()
@@ -126,9 +128,15 @@ def _walk(
     backward = Backward(site=site, laws=LAWS, low=low, loops=loops, sizes=sizes)
     backward.walk()
     overflowing = [(number, largest(site.held[number])) for number in sizes.overflowing]
-    beyond = {number: size for number, size in forward.peaks.items() if size >= low.overflow_from} | forward.blown
+    beyond = {
+        number: size for number, size in forward.peaks.items() if size >= low.overflow_from
+    } | forward.blown
     reported = set(sizes.overflowing)
-    overflowing += [(n, size) for n, size in beyond.items() if n not in reported and graph.values[n].dtype is HIGH]
+    overflowing += [
+        (n, size)
+        for n, size in beyond.items()
+        if n not in reported and graph.values[n].dtype is HIGH
+    ]
     return Estimates(
         held=site.held,
         assumptions=tuple(forward.assumptions[value] for value in sorted(forward.assumptions)),

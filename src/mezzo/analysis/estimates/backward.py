@@ -60,8 +60,12 @@ class Backward:
     sizes: SizeColumns
     asked: list[Demand | None] = field(default_factory=list)
     coarse: list[Coarse] = field(default_factory=list)
-    endurance: dict[int, float] = field(default_factory=dict)  # by tie: number of trips whose errors add up
-    lengthened: dict[int, int] = field(default_factory=dict)  # by a state's value at the end of a trip: its tie
+    endurance: dict[int, float] = field(
+        default_factory=dict
+    )  # by tie: number of trips whose errors add up
+    lengthened: dict[int, int] = field(
+        default_factory=dict
+    )  # by a state's value at the end of a trip: its tie
     wanted: dict[int, Demand | None] = field(
         default_factory=dict
     )  # by tie: tolerance of its state at the end of a trip
@@ -93,7 +97,9 @@ class Backward:
                 self.wanted = {number: self._wanted(tie) for number, tie in self.loops.ties.items()}
                 self.strictness = _STRICTER
             elif sweep == 1:
-                self.endurance = {number: self._trips_that_count(tie) for number, tie in self.loops.ties.items()}
+                self.endurance = {
+                    number: self._trips_that_count(tie) for number, tie in self.loops.ties.items()
+                }
                 self.strictness = 1.0
 
     def _output(self, node: Node) -> None:
@@ -112,7 +118,9 @@ class Backward:
         """The strictest tolerance of a node's outputs."""
         values = [value for value in node.outputs if value is not None]
         ending = [self.lengthened[value] for value in values if value in self.lengthened]
-        return _strictest([*(self.asked[value] for value in values), *map(self._end_of_trip, ending)])
+        return _strictest(
+            [*(self.asked[value] for value in values), *map(self._end_of_trip, ending)]
+        )
 
     def _end_of_trip(self, tie: int) -> Demand | None:
         """The tolerance of a state at the end of a trip, divided by the number of trips whose
@@ -155,12 +163,18 @@ class Backward:
         inside = [v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope]
         if last is None or not inside:
             return trips
-        if self.site.origin[last] in inside or self.site.origin[last] == self.site.origin[inside[0]]:
+        if (
+            self.site.origin[last] in inside
+            or self.site.origin[last] == self.site.origin[inside[0]]
+        ):
             return 1.0  # the state is loop-invariant
         if is_only_picked(self.site, inside, last):
             return 1.0  # values are rounded only once
         at_end = self.ends.get(tie.id)
-        begin = min((demand.absolute for v in inside if (demand := self.asked[v]) is not None), default=math.inf)
+        begin = min(
+            (demand.absolute for v in inside if (demand := self.asked[v]) is not None),
+            default=math.inf,
+        )
         if begin == math.inf:
             return 1.0
         if at_end is None or not begin:
@@ -237,11 +251,17 @@ class Backward:
         """Record a value whose rounding error exceeds a reader's tolerance."""
         if node.signature.inputs[operand] is Role.FIXED:
             return
-        error = self._error(value, self.site.held[value], self.sizes.size[value], demand.absolute, demand.relative)
+        error = self._error(
+            value, self.site.held[value], self.sizes.size[value], demand.absolute, demand.relative
+        )
         if error is not None:
-            self.coarse.append(Coarse(value, node.id, self.sizes.size[value], error, demand.absolute))
+            self.coarse.append(
+                Coarse(value, node.id, self.sizes.size[value], error, demand.absolute)
+            )
 
-    def _error(self, value: int, x: Moments, size: float, absolute: float, relative: float) -> float | None:
+    def _error(
+        self, value: int, x: Moments, size: float, absolute: float, relative: float
+    ) -> float | None:
         """The rounding error of a value, if it exceeds the tolerance; else None."""
         low = self.low
         if value in self.sizes.faint and _LATER * self.sizes.vanishing > absolute:
@@ -263,7 +283,9 @@ class Backward:
             near = max(x.low, 0.0)
             if near >= low.smallest_normal or vanishing <= relative * near:
                 return None
-            if _SURELY * vanishing <= absolute or (crosses_zero(x) and vanishing <= relative * size):
+            if _SURELY * vanishing <= absolute or (
+                crosses_zero(x) and vanishing <= relative * size
+            ):
                 return None
         return rounding + vanishing
 
@@ -288,7 +310,9 @@ def _strictest(demands: Sequence[Demand | None]) -> Demand | None:
     return reduce(_stricter, present) if present else None
 
 
-def _constant_error(values: Sequence[float], low: Format, absolute: float, relative: float) -> float | None:
+def _constant_error(
+    values: Sequence[float], low: Format, absolute: float, relative: float
+) -> float | None:
     """The largest rounding error of a few known numbers, if it exceeds the tolerance; else None."""
     worst, limit = 0.0, low.overflow_from
     for number in values:

@@ -94,7 +94,13 @@ def _slice(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None])
     bounds: list[int | None] = []
     for name, index in (("starts", 1), ("ends", 2), ("steps", 4)):
         stated = node.attributes.get(name)
-        entries = operands[index] if index < len(operands) else tuple(stated) if isinstance(stated, tuple) else (1,)
+        entries = (
+            operands[index]
+            if index < len(operands)
+            else tuple(stated)
+            if isinstance(stated, tuple)
+            else (1,)
+        )
         if entries is None or len(entries) != 1 or entries[0] is None:
             return None
         bounds.append(entries[0])
@@ -125,7 +131,9 @@ def _select(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]
 
 
 def _elementwise(f: Callable[..., int]) -> Rule:
-    def rule(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    def rule(
+        site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]
+    ) -> Entries | None:
         present = [entries for entries in operands if entries is not None]
         rows = _aligned(present) if len(present) == len(operands) else None
         return None if rows is None else tuple(_worked_out(f, row) for row in rows)
@@ -143,11 +151,18 @@ def _aligned(operands: Sequence[Entries]) -> list[tuple[int | None, ...]] | None
     length = max(map(len, operands))
     if any(len(entries) not in (1, length) for entries in operands):
         return None
-    return list(zip(*(entries * length if len(entries) == 1 else entries for entries in operands), strict=True))
+    return list(
+        zip(
+            *(entries * length if len(entries) == 1 else entries for entries in operands),
+            strict=True,
+        )
+    )
 
 
 def _reduced(f: Callable[[Sequence[int]], int]) -> Rule:
-    def rule(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+    def rule(
+        site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]
+    ) -> Entries | None:
         entries = operands[0]
         numbers = [entry for entry in entries or () if entry is not None]
         return None if entries is None or len(numbers) < len(entries) else (f(numbers),)
@@ -163,9 +178,10 @@ def _quotient(a: int, b: int) -> int:
 _RULES: Mapping[str, Rule] = {
     "Abs": _elementwise(abs), "Add": _elementwise(operator.add), "Cast": _same, "Concat": _concat,
     "Div": _elementwise(_quotient), "Equal": _elementwise(operator.eq), "Expand": _expand,
-    "Flatten": _same, "Gather": _gather, "Identity": _same, "Max": _elementwise(max), "Min": _elementwise(min),
-    "Mul": _elementwise(operator.mul), "Neg": _elementwise(operator.neg), "Range": _range,
-    "ReduceMax": _reduced(max), "ReduceMin": _reduced(min), "ReduceProd": _reduced(math.prod),
-    "ReduceSum": _reduced(sum), "Reshape": _same, "Shape": _shape, "Size": _size, "Slice": _slice,
-    "Squeeze": _same, "Sub": _elementwise(operator.sub), "Unsqueeze": _same, "Where": _select,
+    "Flatten": _same, "Gather": _gather, "Identity": _same, "Max": _elementwise(max),
+    "Min": _elementwise(min), "Mul": _elementwise(operator.mul), "Neg": _elementwise(operator.neg),
+    "Range": _range, "ReduceMax": _reduced(max), "ReduceMin": _reduced(min),
+    "ReduceProd": _reduced(math.prod), "ReduceSum": _reduced(sum), "Reshape": _same,
+    "Shape": _shape, "Size": _size, "Slice": _slice, "Squeeze": _same,
+    "Sub": _elementwise(operator.sub), "Unsqueeze": _same, "Where": _select,
 }  # fmt: skip

@@ -6,8 +6,8 @@ would produce, so estimates of deep networks grow by a factor per layer. A batch
 stores the measured variance of its input. Where it was folded into a convolution, or the
 convolution was trained with a bias, the bias is about as large as the value it is added to.
 
-`EstimatedGraph.inflated` holds, by matmul or convolution, the factor by which its output was overestimated:
-its operands were too, so their tolerated relative error is unchanged.
+`EstimatedGraph.inflated` holds, by matmul or convolution, the factor by which its output was
+overestimated: its operands were too, so their tolerated relative error is unchanged.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,9 @@ def _source(site: EstimatedGraph, value: int) -> int | None:
     if site.made_by[value] not in _CARRYING:
         return None
     operands = site.producer(value).inputs[:2]
-    sources = [operand for operand in operands if operand is not None and site.constant(operand) is None]
+    sources = [
+        operand for operand in operands if operand is not None and site.constant(operand) is None
+    ]
     return sources[0] if len(sources) == 1 else None
 
 
@@ -91,5 +93,12 @@ def _scale(site: EstimatedGraph, value: int, believed: Moments, left: int) -> No
 
 
 _CARRYING = frozenset(
-    {Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.ADD, Transfer.SUBTRACT, Transfer.KEEP, Transfer.MOVE}
+    {
+        Transfer.MULTIPLY,
+        Transfer.DIVIDE,
+        Transfer.ADD,
+        Transfer.SUBTRACT,
+        Transfer.KEEP,
+        Transfer.MOVE,
+    }
 )

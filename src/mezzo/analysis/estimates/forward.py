@@ -55,10 +55,16 @@ class ForwardResult:
     assumptions: dict[int, Assumption] = field(default_factory=dict)
     blown: dict[int, float] = field(default_factory=dict)
     peaks: dict[int, float] = field(default_factory=dict)
-    entering: dict[int, list[int]] = field(default_factory=dict)  # by call: formal inputs that are not carried by a tie
+    entering: dict[int, list[int]] = field(
+        default_factory=dict
+    )  # by call: formal inputs that are not carried by a tie
     counting: dict[int, int] = field(default_factory=dict)  # by loop: the body's iteration number
-    known: dict[tuple[object, ...], int] = field(default_factory=dict)  # value numbering, by operator and operands
-    strangers: dict[str, int] = field(default_factory=dict)  # operators without a law, with their counts
+    known: dict[tuple[object, ...], int] = field(
+        default_factory=dict
+    )  # value numbering, by operator and operands
+    strangers: dict[str, int] = field(
+        default_factory=dict
+    )  # operators without a law, with their counts
     countable: set[int] = field(default_factory=set)  # values with a dtype of `COUNTING`
 
     def walk(self) -> None:
@@ -78,7 +84,13 @@ class ForwardResult:
             self.blown.clear()
             self.known.clear()
             self.site.begin_sweep()
-            self._visit([node for node in nodes if node.kind in _REPEATED and (node.inputs or node.kind is Kind.OP)])
+            self._visit(
+                [
+                    node
+                    for node in nodes
+                    if node.kind in _REPEATED and (node.inputs or node.kind is Kind.OP)
+                ]
+            )
 
     def _visit(self, nodes: Sequence[Node]) -> None:
         visits = {
@@ -128,7 +140,11 @@ class ForwardResult:
             xs.append(UNKNOWN if value is None else estimates[value])
             same.append(None if value is None else canonical[value])
         try:
-            y = self.laws[transfer].forward(site, node, xs) if xs or transfer in _FROM_NOTHING else UNKNOWN
+            y = (
+                self.laws[transfer].forward(site, node, xs)
+                if xs or transfer in _FROM_NOTHING
+                else UNKNOWN
+            )
         except (OverflowError, ZeroDivisionError, ValueError, IndexError):
             y = UNKNOWN  # hostile numbers or shapes: the value is left unknown
         result = outputs[0] if outputs else None
@@ -140,7 +156,9 @@ class ForwardResult:
         if transfer in _EVIDENT:
             correct(site, node, xs)
         if len(outputs) > 1:
-            other = y if transfer in _MOVING else UNKNOWN  # parts of a Split are alike; statistics have no estimate
+            other = (
+                y if transfer in _MOVING else UNKNOWN
+            )  # parts of a Split are alike; statistics have no estimate
             for value in outputs[1:]:
                 if value is not None:
                     estimates[value] = other
@@ -166,7 +184,10 @@ class ForwardResult:
         self.blown[result] = largest(y)
         if not all(largest(x) < BELIEVABLE for x in xs) or (y.low < _PEAK and y.high > -_PEAK):
             return UNKNOWN
-        low, high = max(min(y.low, 0.5 * BELIEVABLE), -BELIEVABLE), min(max(y.high, -0.5 * BELIEVABLE), BELIEVABLE)
+        low, high = (
+            max(min(y.low, 0.5 * BELIEVABLE), -BELIEVABLE),
+            min(max(y.high, -0.5 * BELIEVABLE), BELIEVABLE),
+        )
         return moments(min(max(y.mean, low), high), y.std, low, high, y.flags)
 
     def _note_peaks(self) -> None:
@@ -227,7 +248,9 @@ class ForwardResult:
             for value in node.outputs:
                 if value is not None:
                     site.origin[value] = site.origin[node.inputs[0]]
-                    if site.graph.scopes[site.graph.values[value].scope].repeats == 1:  # a Scan's slices are parts
+                    if (
+                        site.graph.scopes[site.graph.values[value].scope].repeats == 1
+                    ):  # a Scan's slices are parts
                         site.kept[value] = site.kept[node.inputs[0]]
                     if node.inputs[0] in site.reduced:
                         site.reduced[value] = site.reduced[node.inputs[0]]
@@ -267,8 +290,14 @@ def of_constant(facts: ConstantFacts) -> Moments:
     """The estimate of a constant: exact, without the large negative numbers of masks."""
     if facts.rms is None:  # not measured: assume half the largest magnitude
         low = -facts.largest if facts.has_negative else 0.0
-        return moments(0.0, facts.largest / 2, low, facts.largest, 0 if facts.has_negative else POSITIVE)
-    if facts.elements > 1 and (facts.has_infinity or facts.minimum <= -1e3) and facts.maximum <= 1.0:
+        return moments(
+            0.0, facts.largest / 2, low, facts.largest, 0 if facts.has_negative else POSITIVE
+        )
+    if (
+        facts.elements > 1
+        and (facts.has_infinity or facts.minimum <= -1e3)
+        and facts.maximum <= 1.0
+    ):
         return HIDDEN
     flags = 0
     if facts.minimum >= 0.0 and not facts.has_infinity:

@@ -6,7 +6,17 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mezzo.analysis.estimates.moments import HARD, INTEGER, POSITIVE, SIGMA, TOUCHING, UNIT, UNKNOWN, Moments, moments
+from mezzo.analysis.estimates.moments import (
+    HARD,
+    INTEGER,
+    POSITIVE,
+    SIGMA,
+    TOUCHING,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    moments,
+)
 from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import DType, integer_span
 from mezzo.ir.nodes import Kind, Node
@@ -41,7 +51,9 @@ class Assumption:
     is_doubtful: bool = False
 
 
-def assume(site: EstimatedGraph, node: Node, given: Mapping[str, tuple[float, float]]) -> Assumption:
+def assume(
+    site: EstimatedGraph, node: Node, given: Mapping[str, tuple[float, float]]
+) -> Assumption:
     """The assumed distribution of a graph input's numbers."""
     value = node.outputs[0]
     assert value is not None, "an input has a value"
@@ -52,7 +64,9 @@ def assume(site: EstimatedGraph, node: Node, given: Mapping[str, tuple[float, fl
         flags = (POSITIVE if low >= 0.0 else 0) | (UNIT if low >= 0.0 and high <= 1.0 else 0)
         if dtype is not None and integer_span(dtype) is not None:
             flags |= INTEGER
-        return Assumption(name, moments(middle, (high - low) / math.sqrt(12.0), low, high, flags), "as asked")
+        return Assumption(
+            name, moments(middle, (high - low) / math.sqrt(12.0), low, high, flags), "as asked"
+        )
     if dtype is DType.BOOL:
         return Assumption(name, _truth(), "true or false")
     if dtype is DType.STRING:
@@ -104,17 +118,26 @@ def _float_input(site: EstimatedGraph, name: str, value: int) -> Assumption:
     offset, scale, why = _prologue(site, value)
     if _is_probability(site, value):
         return Assumption(
-            name, moments(0.3, 0.3, 0.0, 1.0, POSITIVE | UNIT | HARD | TOUCHING), "reads as a probability"
+            name,
+            moments(0.3, 0.3, 0.0, 1.0, POSITIVE | UNIT | HARD | TOUCHING),
+            "reads as a probability",
         )
     root_or_log = _positive_reader(site, value)
     if root_or_log is not None:
-        touching = TOUCHING if root_or_log is Transfer.LOGARITHM else 0  # power spectra and counts, which include zeros
+        touching = (
+            TOUCHING if root_or_log is Transfer.LOGARITHM else 0
+        )  # power spectra and counts, which include zeros
         estimate = moments(0.8 * scale, 0.6 * scale, 0.0, SIGMA * scale, POSITIVE | touching)
         return Assumption(name, estimate, "positive numbers of unit scale")
     reach = SIGMA * scale
     estimate = moments(offset, scale, offset - reach, offset + reach)
     is_bias = 1.0 / _LARGEST_GAIN <= scale <= _LARGEST_GAIN and abs(offset) <= _LARGEST_BIAS * scale
-    return Assumption(name, estimate, why or "unit scale", bool(why) and (is_bias or abs(offset) <= _OFFSET * scale))
+    return Assumption(
+        name,
+        estimate,
+        why or "unit scale",
+        bool(why) and (is_bias or abs(offset) <= _OFFSET * scale),
+    )
 
 
 def _readers(site: EstimatedGraph, value: int) -> Iterator[tuple[Node, int]]:
@@ -123,7 +146,10 @@ def _readers(site: EstimatedGraph, value: int) -> Iterator[tuple[Node, int]]:
     while queue and len(visited) < 64:
         for use in site.graph.uses[queue.pop()]:
             node = site.graph.nodes[use.node]
-            is_moved = site.transfer(node) in (Transfer.MOVE, Transfer.KEEP, Transfer.CAST) and use.operand == 0
+            is_moved = (
+                site.transfer(node) in (Transfer.MOVE, Transfer.KEEP, Transfer.CAST)
+                and use.operand == 0
+            )
             if node.kind is Kind.OUTPUT or not node.outputs:
                 continue
             if is_moved or node.kind in (Kind.TIE, Kind.SOURCE, Kind.CAST):
@@ -153,7 +179,10 @@ def _folded(site: EstimatedGraph, value: int, depth: int) -> float | None:
     parts = [None if v is None else _folded(site, v, depth - 1) for v in node.inputs[:2]]
     transfer, first, second = site.transfer(node), parts[0], parts[-1]
     if first is None or second is None:
-        is_passing = transfer in (Transfer.KEEP, Transfer.MOVE, Transfer.CAST) or node.kind in (Kind.TIE, Kind.SOURCE)
+        is_passing = transfer in (Transfer.KEEP, Transfer.MOVE, Transfer.CAST) or node.kind in (
+            Kind.TIE,
+            Kind.SOURCE,
+        )
         return first if is_passing else None
     if transfer is Transfer.MULTIPLY:
         return first * second
@@ -165,7 +194,11 @@ def _folded(site: EstimatedGraph, value: int, depth: int) -> float | None:
         return first / second if second else None
     if transfer in (Transfer.NEGATE, Transfer.RECIPROCAL):
         return -first if transfer is Transfer.NEGATE else 1.0 / first if first else None
-    return first if transfer in (Transfer.KEEP, Transfer.MOVE, Transfer.CAST) or node.kind is not Kind.OP else None
+    return (
+        first
+        if transfer in (Transfer.KEEP, Transfer.MOVE, Transfer.CAST) or node.kind is not Kind.OP
+        else None
+    )
 
 
 _DEEPEST_FOLD = 4
@@ -179,7 +212,11 @@ def _reads_as_mask(site: EstimatedGraph, value: int) -> bool:
     is_integer = dtype is not None and integer_span(dtype) is not None
     for node, operand in _readers(site, value):
         transfer = site.transfer(node)
-        if transfer is Transfer.SUBTRACT and operand == 1 and _constant_beside(site, node, 1) == 1.0:
+        if (
+            transfer is Transfer.SUBTRACT
+            and operand == 1
+            and _constant_beside(site, node, 1) == 1.0
+        ):
             if _leads_to_mask(site, node) or is_integer:
                 return True
         elif transfer is Transfer.MULTIPLY:
@@ -188,7 +225,11 @@ def _reads_as_mask(site: EstimatedGraph, value: int) -> bool:
                 return True
             if is_integer and factor is None:
                 return True
-        elif transfer in (Transfer.SUM, Transfer.RUNNING_SUM) and is_integer and not _is_list(site, value):
+        elif (
+            transfer in (Transfer.SUM, Transfer.RUNNING_SUM)
+            and is_integer
+            and not _is_list(site, value)
+        ):
             return True
     return False
 
@@ -204,7 +245,8 @@ def _leads_to_mask(site: EstimatedGraph, node: Node) -> bool:
     if value is None:
         return False
     return any(
-        site.transfer(reader) is Transfer.MULTIPLY and abs(_constant_beside(site, reader, operand) or 0.0) >= _MASKING
+        site.transfer(reader) is Transfer.MULTIPLY
+        and abs(_constant_beside(site, reader, operand) or 0.0) >= _MASKING
         for reader, operand in _readers(site, value)
     )
 
@@ -228,14 +270,25 @@ def _becomes_angle(site: EstimatedGraph, value: int) -> bool:
                 continue
             factor = site.constant(site.operand(node, 1 - operand)) if operand < 2 else None
             result = node.outputs[0]
-            if result is not None and result not in visited and (factor is not None or transfer is Transfer.JOIN):
+            if (
+                result is not None
+                and result not in visited
+                and (factor is not None or transfer is Transfer.JOIN)
+            ):
                 visited.add(result)
-                queue.append((result, has_frequencies or (factor is not None and factor.elements >= _FREQUENCIES)))
+                queue.append(
+                    (
+                        result,
+                        has_frequencies or (factor is not None and factor.elements >= _FREQUENCIES),
+                    )
+                )
     return False
 
 
 # Laws between a position and its angles, and the minimum size of a table of frequencies.
-_TO_ANGLES = frozenset({Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.CONTRACT, Transfer.EINSUM, Transfer.JOIN})
+_TO_ANGLES = frozenset(
+    {Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.CONTRACT, Transfer.EINSUM, Transfer.JOIN}
+)
 _FREQUENCIES = 3
 
 
@@ -249,7 +302,11 @@ def _is_probability(site: EstimatedGraph, value: int) -> bool:
     """Whether the input is a probability: subtracted from one, or clipped to [0, 1]."""
     for node, operand in _readers(site, value):
         transfer = site.transfer(node)
-        if transfer is Transfer.SUBTRACT and operand == 1 and _constant_beside(site, node, 1) == 1.0:
+        if (
+            transfer is Transfer.SUBTRACT
+            and operand == 1
+            and _constant_beside(site, node, 1) == 1.0
+        ):
             return True
         if transfer is Transfer.CLIP:
             least, most = _bound(site, node, 1, "min"), _bound(site, node, 2, "max")
@@ -277,7 +334,11 @@ def _is_log_of_log(site: EstimatedGraph, node: Node) -> bool:
         is_log = site.transfer(node) is Transfer.LOGARITHM
         if is_log and site.transfer(readers[0]) is Transfer.NEGATE:
             following = readers[0].outputs[0]
-            after = set() if following is None else {reader.id for reader, _ in _readers(site, following)}
+            after = (
+                set()
+                if following is None
+                else {reader.id for reader, _ in _readers(site, following)}
+            )
             nodes = [site.graph.nodes[number] for number in sorted(after)]
             return any(_takes_log(site, reader) for reader in nodes)
         if is_log or site.transfer(node) not in _SHIFTING:
@@ -291,7 +352,9 @@ def _takes_log(site: EstimatedGraph, node: Node) -> bool:
     if site.transfer(node) is Transfer.LOGARITHM:
         return True
     value = node.outputs[0] if site.transfer(node) in _GUARDING else None
-    return value is not None and any(site.transfer(r) is Transfer.LOGARITHM for r, _ in _readers(site, value))
+    return value is not None and any(
+        site.transfer(r) is Transfer.LOGARITHM for r, _ in _readers(site, value)
+    )
 
 
 def _positive_reader(site: EstimatedGraph, value: int) -> Transfer | None:
@@ -302,7 +365,9 @@ def _positive_reader(site: EstimatedGraph, value: int) -> Transfer | None:
         transfer = site.transfer(node)
         if transfer in _OF_POSITIVE:
             return transfer
-        epsilon = _constant_beside(site, node, operand) if transfer in _GUARDING and operand < 2 else None
+        epsilon = (
+            _constant_beside(site, node, operand) if transfer in _GUARDING and operand < 2 else None
+        )
         if epsilon is not None and transfer is Transfer.SUBTRACT:
             epsilon = -epsilon
         if epsilon is not None and 0.0 < epsilon < 1e-3 and node.outputs[0] is not None:

@@ -3,7 +3,16 @@
 import math
 from dataclasses import dataclass, field
 
-from mezzo.analysis.estimates.moments import BELIEVABLE, INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
+from mezzo.analysis.estimates.moments import (
+    BELIEVABLE,
+    INTEGER,
+    LOST,
+    POSITIVE,
+    SIGMA,
+    UNKNOWN,
+    Moments,
+    moments,
+)
 from mezzo.analysis.estimates.site import EstimatedGraph, LoopAxis
 from mezzo.formats.dtypes import FLOATING, DType
 from mezzo.ir.graph import Graph
@@ -44,12 +53,16 @@ class Loops:
         """Advance every state by one trip, or by all remaining trips once its growth is known."""
         for number, node in self.ties.items():
             before, after = node.inputs[0], node.inputs[-1]
-            states = self.history.setdefault(number, [UNKNOWN if before is None else site.held[before]])
+            states = self.history.setdefault(
+                number, [UNKNOWN if before is None else site.held[before]]
+            )
             states.append(UNKNOWN if after is None else site.held[after])
             trips = self.trips(site, node)
             is_known = len(states) > 2
             self.settled[number] = (
-                (_after(states, max(trips - 1, 0)), _after(states, trips)) if is_known else (states[-1], states[-1])
+                (_after(states, max(trips - 1, 0)), _after(states, trips))
+                if is_known
+                else (states[-1], states[-1])
             )
 
     def trips(self, site: EstimatedGraph, tie: Node) -> int:
@@ -89,7 +102,11 @@ def note_trips(site: EstimatedGraph, node: Node) -> None:
         elif count is not None:
             _limit(site, node.id, _trips_of_data(site, count))
     elif axis is not None:
-        _limit(site, axis.loop, site.length(node.outputs[0] if axis.leaves else node.inputs[0], axis.place))
+        _limit(
+            site,
+            axis.loop,
+            site.length(node.outputs[0] if axis.leaves else node.inputs[0], axis.place),
+        )
 
 
 def _trips_of_data(site: EstimatedGraph, count: int) -> int | None:
@@ -111,7 +128,9 @@ def find_loops(site: EstimatedGraph) -> Loops:
     """Find the ties with loop-carried state: their last operand is produced after them."""
     graph = site.graph
     ties: dict[int, Node] = {}
-    places: dict[tuple[int, bool], int] = {}  # by loop: number of ties for slices into, or out of, its body
+    places: dict[
+        tuple[int, bool], int
+    ] = {}  # by loop: number of ties for slices into, or out of, its body
     if len(graph.scopes) == 1:
         return Loops(ties)
     for node in graph.nodes:
@@ -125,7 +144,9 @@ def find_loops(site: EstimatedGraph) -> Loops:
     return Loops(ties)
 
 
-def _note_axis(site: EstimatedGraph, tie: Node, value: int, places: dict[tuple[int, bool], int]) -> None:
+def _note_axis(
+    site: EstimatedGraph, tie: Node, value: int, places: dict[tuple[int, bool], int]
+) -> None:
     """Record the axis along which a tie slices an input for a body or stacks its outputs; its
     length is the number of trips.
     """
@@ -138,7 +159,9 @@ def _note_axis(site: EstimatedGraph, tie: Node, value: int, places: dict[tuple[i
     place = places[loop.id, leaves] = places.get((loop.id, leaves), -1) + 1
     axes = loop.attributes.get("scan_output_axes" if leaves else "scan_input_axes")
     axis = axes[place] if isinstance(axes, tuple) and place < len(axes) else 0
-    has_batches = loop.op == "Scan" and bool(loop.inputs)  # Scan-8 has sequence lengths as its first input
+    has_batches = loop.op == "Scan" and bool(
+        loop.inputs
+    )  # Scan-8 has sequence lengths as its first input
     site.scanned[tie.id] = LoopAxis(loop.id, axis + has_batches, leaves, has_batches)
     if leaves:
         note_trips(site, tie)
@@ -146,7 +169,9 @@ def _note_axis(site: EstimatedGraph, tie: Node, value: int, places: dict[tuple[i
 
 def _owner(graph: Graph, tie: Node) -> int | None:
     """The control-flow node whose body a tie leads into."""
-    inside = next((v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope), None)
+    inside = next(
+        (v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope), None
+    )
     return None if inside is None else graph.scopes[graph.values[inside].scope].owner
 
 
@@ -161,7 +186,9 @@ def _after(history: list[Moments], trips: int) -> Moments:
         return UNKNOWN
     left = trips + 1 - len(history)
     mean = third.mean + _series(second.mean - first.mean, third.mean - second.mean, left)
-    variance = third.std**2 + _series(second.std**2 - first.std**2, third.std**2 - second.std**2, left)
+    variance = third.std**2 + _series(
+        second.std**2 - first.std**2, third.std**2 - second.std**2, left
+    )
     std = max(variance, 0.0) ** 0.5
     flags = third.flags & second.flags
     low = min(mean - SIGMA * std, third.low) if not flags & POSITIVE else min(third.low, mean)
@@ -179,7 +206,9 @@ def _series(first: float, second: float, left: int) -> float:
     if not second or not left:
         return 0.0
     ratio = max(second / first if first else 1.0, 0.0)
-    if abs(ratio - 1.0) < 1e-9 or (ratio > 1.0 and math.log(abs(second)) + left * math.log(ratio) > _BEYOND_BELIEF):
+    if abs(ratio - 1.0) < 1e-9 or (
+        ratio > 1.0 and math.log(abs(second)) + left * math.log(ratio) > _BEYOND_BELIEF
+    ):
         return second * left
     return second * ratio * (1.0 - ratio**left) / (1.0 - ratio)
 

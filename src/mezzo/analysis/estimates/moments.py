@@ -134,7 +134,11 @@ def scaled(x: Moments, factor: float) -> Moments:
     if factor >= 0.0:
         flags |= kinds & (POSITIVE | TOUCHING)
     elif kinds & HARD and low >= 0.0:
-        flags |= POSITIVE | (UNIT if high <= 1.0 + _ROUNDED else 0) | (TOUCHING if low <= _NEAR_BOUND else 0)
+        flags |= (
+            POSITIVE
+            | (UNIT if high <= 1.0 + _ROUNDED else 0)
+            | (TOUCHING if low <= _NEAR_BOUND else 0)
+        )
     if kinds & INTEGER and abs(factor) < BELIEVABLE and factor == int(factor):
         flags |= INTEGER
     return _new((mean * factor, std * abs(factor), low, high, flags))
@@ -149,7 +153,9 @@ def shifted(x: Moments, offset: float) -> Moments:
     if x.flags & HARD and (abs(low) <= _ROUNDED or (low > 0.0 and offset >= _bound_below(x))):
         flags |= POSITIVE
         low = max(low, 0.0)
-        if high <= 1.0 + _ROUNDED and (offset <= 0.0 or high >= 1.0 - _ROUNDED or not x.flags & UNIT):
+        if high <= 1.0 + _ROUNDED and (
+            offset <= 0.0 or high >= 1.0 - _ROUNDED or not x.flags & UNIT
+        ):
             flags |= UNIT
         if low <= _NEAR_BOUND:
             flags |= TOUCHING
@@ -195,8 +201,9 @@ def hull(parts: "list[Moments]") -> Moments:
 # Nodes and weights of Gauss-Hermite quadrature in five points, for the standard normal
 # distribution.
 _POINTS = (
-    (-2.8569700138728056, 0.011257411327720688), (-1.3556261799742659, 0.22207592200561266), (0.0, 0.5333333333333333),
-    (1.3556261799742659, 0.22207592200561266), (2.8569700138728056, 0.011257411327720688),
+    (-2.8569700138728056, 0.011257411327720688), (-1.3556261799742659, 0.22207592200561266),
+    (0.0, 0.5333333333333333), (1.3556261799742659, 0.22207592200561266),
+    (2.8569700138728056, 0.011257411327720688),
 )  # fmt: skip
 
 
@@ -236,9 +243,13 @@ def steepness_of_step(f: Callable[[float], float], x: Moments, end: float) -> fl
     if x.std <= end:
         return math.inf
     step = end / _STEPS
-    rise = sum((f(-end + (k + 1) * step) - f(-end + k * step)) ** 2 for k in range(2 * _STEPS)) / step
+    rise = (
+        sum((f(-end + (k + 1) * step) - f(-end + k * step)) ** 2 for k in range(2 * _STEPS)) / step
+    )
     nearest = min(max(x.mean, -end), end)
-    density = math.exp(-0.5 * ((nearest - x.mean) / x.std) ** 2) / (x.std * math.sqrt(2.0 * math.pi))
+    density = math.exp(-0.5 * ((nearest - x.mean) / x.std) ** 2) / (
+        x.std * math.sqrt(2.0 * math.pi)
+    )
     return math.sqrt(rise * max(density, 0.1 / x.std))
 
 

@@ -24,7 +24,11 @@ def derive_shape(site: EstimatedGraph, node: Node) -> None:
         return
     shapes = [site.shape(value) for value in node.inputs]
     try:
-        shape = _shape_of_tie(site, node, shapes) if node.kind is Kind.TIE else _shape_of_result(site, node, shapes)
+        shape = (
+            _shape_of_tie(site, node, shapes)
+            if node.kind is Kind.TIE
+            else _shape_of_result(site, node, shapes)
+        )
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
         return  # a body may reuse a name for a value of another rank
     for value in results:
@@ -47,7 +51,9 @@ def _note(site: EstimatedGraph, value: int, shape: Shape) -> None:
     if declared is not None:
         if len(declared) != len(shape):
             return
-        shape = tuple(own if size is None else size for size, own in zip(declared, shape, strict=True))
+        shape = tuple(
+            own if size is None else size for size, own in zip(declared, shape, strict=True)
+        )
         if shape == declared:
             site.derived.pop(value, None)
             return
@@ -60,7 +66,9 @@ def _shape_of_tie(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | Non
         present = [shape for shape in shapes if shape is not None]
         if not present or any(len(shape) != len(present[0]) for shape in present):
             return None
-        return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*present, strict=True))
+        return tuple(
+            sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*present, strict=True)
+        )
     if first is None or axis.has_batches:
         return None
     if axis.leaves:
@@ -70,7 +78,9 @@ def _shape_of_tie(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | Non
     return (*first[:place], *first[place + 1 :])
 
 
-def _shape_of_result(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _shape_of_result(
+    site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]
+) -> Shape | None:
     transfer, rule = site.transfer(node), _RULES.get(node.signature.op)
     if rule is not None:
         return rule(site, node, shapes)
@@ -103,7 +113,11 @@ def _reduced(site: EstimatedGraph, node: Node, first: Shape) -> Shape:
     keeps = node.attributes.get("keepdims", 1) if node.attributes else 1
     if node.op.startswith("Global"):
         return tuple(1 if k >= 2 else size for k, size in enumerate(first))
-    reduced_axes = {axis % len(first) for axis in axes} if axes is not None and first else set(range(len(first)))
+    reduced_axes = (
+        {axis % len(first) for axis in axes}
+        if axes is not None and first
+        else set(range(len(first)))
+    )
     if keeps:
         return tuple(1 if k in reduced_axes else size for k, size in enumerate(first))
     return tuple(size for k, size in enumerate(first) if k not in reduced_axes)
@@ -113,7 +127,9 @@ def _product(sizes: Sequence[int | None]) -> int | None:
     return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
-def _matrix_product(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _matrix_product(
+    site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]
+) -> Shape | None:
     first, second = shapes[0], shapes[1]
     if not first or not second:
         return None
@@ -143,7 +159,10 @@ def _reshaped(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) 
         rank = site.length(node.inputs[1], 0)
         return None if rank is None or rank > _HIGHEST_RANK else (None,) * rank
     if not node.attributes.get("allowzero", 0):
-        sizes = tuple((first[k] if first is not None else None) if size == 0 else size for k, size in enumerate(sizes))
+        sizes = tuple(
+            (first[k] if first is not None else None) if size == 0 else size
+            for k, size in enumerate(sizes)
+        )
     if -1 not in sizes:
         return sizes
     whole = None if first is None else _product(first)
@@ -164,7 +183,9 @@ def _filled(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) ->
 def _counted(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     ends = [(site.entries(value) or (None,))[0] for value in node.inputs]
     start, limit, step = ends
-    return (None,) if start is None or limit is None or not step else (len(range(start, limit, step)),)
+    return (
+        (None,) if start is None or limit is None or not step else (len(range(start, limit, step)),)
+    )
 
 
 def _tiled(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
@@ -198,7 +219,9 @@ def _squeezed(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) 
     if first is None or (axes is None and None in first):
         return None
     dropped_axes = (
-        {k for k, size in enumerate(first) if size == 1} if axes is None else {axis % len(first) for axis in axes}
+        {k for k, size in enumerate(first) if size == 1}
+        if axes is None
+        else {axis % len(first) for axis in axes}
     )
     return tuple(size for k, size in enumerate(first) if k not in dropped_axes)
 
@@ -223,7 +246,9 @@ def _sliced(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) ->
     count = len(starts or ends or first)
     has_axes = "axes" in node.attributes or site.operand(node, 3) is not None
     axes = _axes(site, node, 3) if has_axes else tuple(range(count))
-    steps = site.entries(site.operand(node, 4)) if site.operand(node, 4) is not None else (1,) * count
+    steps = (
+        site.entries(site.operand(node, 4)) if site.operand(node, 4) is not None else (1,) * count
+    )
     if axes is None:
         return (None,) * len(first)
     sizes = list(first)
@@ -240,12 +265,22 @@ def _sliced(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) ->
 def _joined(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     present = [shape for shape in shapes if shape is not None]
     axis = node.attributes.get("axis")
-    if not present or not isinstance(axis, int) or any(len(shape) != len(present[0]) for shape in present):
+    if (
+        not present
+        or not isinstance(axis, int)
+        or any(len(shape) != len(present[0]) for shape in present)
+    ):
         return None
     axis %= len(present[0])
     parts = [shape[axis] for shape in present]
-    along = sum(size or 0 for size in parts) if None not in parts and len(present) == len(shapes) else None
-    others = [next((s for s in sizes if s is not None), None) for sizes in zip(*present, strict=True)]
+    along = (
+        sum(size or 0 for size in parts)
+        if None not in parts and len(present) == len(shapes)
+        else None
+    )
+    others = [
+        next((s for s in sizes if s is not None), None) for sizes in zip(*present, strict=True)
+    ]
     return (*others[:axis], along, *others[axis + 1 :])
 
 
@@ -260,7 +295,11 @@ def _flattened(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None])
 def _shape_itself(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
     first = shapes[0]
     bounds = [node.attributes.get(name) for name in ("start", "end")]
-    return None if first is None else (len(first[slice(*(b if isinstance(b, int) else None for b in bounds))]),)
+    return (
+        None
+        if first is None
+        else (len(first[slice(*(b if isinstance(b, int) else None for b in bounds))]),)
+    )
 
 
 def _scalar(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
@@ -275,22 +314,57 @@ _HIGHEST_RANK = 8
 
 _RULES: Mapping[str, Rule] = {
     "Cast": _as_first, "CastLike": _as_first, "Concat": _joined, "ConstantOfShape": _filled,
-    "Conv": _convolved, "Dropout": _as_first,
-    "Expand": _expanded, "Flatten": _flattened, "Gather": _gathered, "Identity": _as_first, "MatMul": _matrix_product,
-    "MatMulInteger": _matrix_product, "Range": _counted, "Reshape": _reshaped, "Shape": _shape_itself,
-    "Size": _scalar, "Slice": _sliced, "Squeeze": _squeezed, "Tile": _tiled, "Transpose": _transposed,
-    "Unsqueeze": _unsqueezed,
+    "Conv": _convolved, "Dropout": _as_first, "Expand": _expanded, "Flatten": _flattened,
+    "Gather": _gathered, "Identity": _as_first, "MatMul": _matrix_product,
+    "MatMulInteger": _matrix_product, "Range": _counted, "Reshape": _reshaped,
+    "Shape": _shape_itself, "Size": _scalar, "Slice": _sliced, "Squeeze": _squeezed, "Tile": _tiled,
+    "Transpose": _transposed, "Unsqueeze": _unsqueezed,
 }  # fmt: skip
 _REDUCTIONS = frozenset(
-    {Transfer.SUM, Transfer.MEAN, Transfer.EXTREME, Transfer.SUM_OF_SQUARES, Transfer.VARIANCE, Transfer.L1_NORM,
-     Transfer.L2_NORM, Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
-)  # fmt: skip
+    {
+        Transfer.SUM,
+        Transfer.MEAN,
+        Transfer.EXTREME,
+        Transfer.SUM_OF_SQUARES,
+        Transfer.VARIANCE,
+        Transfer.L1_NORM,
+        Transfer.L2_NORM,
+        Transfer.PRODUCT,
+        Transfer.LOG_SUM,
+        Transfer.LOG_SUM_EXP,
+    }
+)
 _RESHAPING = frozenset(
-    {Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.CONTRACT, Transfer.EINSUM, Transfer.INDEX, Transfer.SHAPE,
-     Transfer.RANGE, Transfer.ONE_HOT, Transfer.FILL, Transfer.POOL, Transfer.ATTENTION, Transfer.RECURRENT}
-)  # fmt: skip
+    {
+        Transfer.KEEP,
+        Transfer.MOVE,
+        Transfer.JOIN,
+        Transfer.CONTRACT,
+        Transfer.EINSUM,
+        Transfer.INDEX,
+        Transfer.SHAPE,
+        Transfer.RANGE,
+        Transfer.ONE_HOT,
+        Transfer.FILL,
+        Transfer.POOL,
+        Transfer.ATTENTION,
+        Transfer.RECURRENT,
+    }
+)
 _ELEMENTWISE = frozenset(
-    {Transfer.ADD, Transfer.SUBTRACT, Transfer.AVERAGE, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.POWER,
-     Transfer.MINIMUM, Transfer.MAXIMUM, Transfer.SELECT, Transfer.ABOVE, Transfer.BELOW, Transfer.TRUTH,
-     Transfer.FINITE}
-)  # fmt: skip
+    {
+        Transfer.ADD,
+        Transfer.SUBTRACT,
+        Transfer.AVERAGE,
+        Transfer.MULTIPLY,
+        Transfer.DIVIDE,
+        Transfer.POWER,
+        Transfer.MINIMUM,
+        Transfer.MAXIMUM,
+        Transfer.SELECT,
+        Transfer.ABOVE,
+        Transfer.BELOW,
+        Transfer.TRUTH,
+        Transfer.FINITE,
+    }
+)

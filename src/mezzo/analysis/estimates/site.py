@@ -55,21 +55,33 @@ class EstimatedGraph:
     tangents: dict[int, Mapping[int, float]] = field(
         default_factory=dict
     )  # see mezzo.analysis.estimates.patterns.tangents
-    clamped: set[int] = field(default_factory=set)  # clamped constants, from which nothing is derived
+    clamped: set[int] = field(
+        default_factory=set
+    )  # clamped constants, from which nothing is derived
     masks: frozenset[int] = frozenset()  # mask constants
     derived: dict[int, Shape] = field(default_factory=dict)  # see mezzo.analysis.estimates.shapes
     counts: dict[int, Entries] = field(default_factory=dict)  # see mezzo.analysis.estimates.counts
     worked_out: set[int] = field(default_factory=set)  # values ever in `derived` or `counts`
     trips: dict[int, int] = field(default_factory=dict)  # by loop: number of trips, if known
-    scanned: dict[int, LoopAxis] = field(default_factory=dict)  # by tie that slices for a body or stacks its outputs
+    scanned: dict[int, LoopAxis] = field(
+        default_factory=dict
+    )  # by tie that slices for a body or stacks its outputs
     sums: set[int] = field(default_factory=set)
-    chains: dict[int, float] = field(default_factory=dict)  # see mezzo.analysis.estimates.patterns.running_totals
+    chains: dict[int, float] = field(
+        default_factory=dict
+    )  # see mezzo.analysis.estimates.patterns.running_totals
     continued: set[int] = field(default_factory=set)  # links of chains that have a successor
-    gated: dict[int, int] = field(default_factory=dict)  # see mezzo.analysis.estimates.patterns.gates
-    inflated: dict[int, float] = field(default_factory=dict)  # see mezzo.analysis.estimates.evidence
+    gated: dict[int, int] = field(
+        default_factory=dict
+    )  # see mezzo.analysis.estimates.patterns.gates
+    inflated: dict[int, float] = field(
+        default_factory=dict
+    )  # see mezzo.analysis.estimates.evidence
     transfers: Sequence[Transfer | None] = field(init=False)
     made_by: Sequence[Transfer | None] = field(init=False)
-    _terms: dict[int, float] = field(default_factory=dict)  # by node: number of terms per output element
+    _terms: dict[int, float] = field(
+        default_factory=dict
+    )  # by node: number of terms per output element
 
     def __post_init__(self) -> None:
         self.transfers = transfers = [None if row is None else row.transfer for row in self.rows]
@@ -167,12 +179,18 @@ class EstimatedGraph:
         if len(inputs) == 2:
             return (2, 2) if self.is_same(node) else None
         numbers = [None if value is None else self.kept[value] for value in inputs]
-        return None if len(set(numbers)) == len(numbers) else [numbers.count(value) for value in numbers]
+        return (
+            None
+            if len(set(numbers)) == len(numbers)
+            else [numbers.count(value) for value in numbers]
+        )
 
     def is_moved(self, node: Node) -> bool:
         """Whether the first two operands have the same elements, in any order."""
         first, second = node.inputs[:2]
-        return first is not None and second is not None and self.origin[first] == self.origin[second]
+        return (
+            first is not None and second is not None and self.origin[first] == self.origin[second]
+        )
 
     def without_part(self, total: int, part: int) -> Moments | None:
         """Estimate of a sum minus one of its terms, which is the other term; else None."""
@@ -206,7 +224,8 @@ class EstimatedGraph:
     def producer(self, value: int) -> Node:
         return self.graph.nodes[self.graph.values[value].producer]
 
-    # -- lengths --------------------------------------------------------------------------------------------------
+    # -- lengths
+    # ----------------------------------------------------------------------------------------------
 
     def length(self, value: int | None, axis: int) -> int | None:
         """Length of an axis; None if unknown."""
@@ -270,7 +289,9 @@ class EstimatedGraph:
                 kernel = math.prod(size or 1 for size in weight[2:])
                 return max((weight[0] or 1) * max(kernel / max(step, 1), 1.0), 1.0)
             return max(math.prod(size or 1 for size in weight[1:]), 1)
-        is_transposed_left = bool(node.attributes.get("transA")) if op == "Gemm" and node.attributes else False
+        is_transposed_left = (
+            bool(node.attributes.get("transA")) if op == "Gemm" and node.attributes else False
+        )
         length = data[-2 if is_transposed_left and len(data) > 1 else -1] if data else None
         if length is not None:
             return max(length, 1)

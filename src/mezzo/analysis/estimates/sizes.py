@@ -42,12 +42,18 @@ def measure(site: EstimatedGraph, low: Format) -> SizeColumns:
         for value, facts in (*graph.constants.items(), *graph.wide_constants.items())
         if facts.faint is not None and vanishing > site.tolerance * facts.faint
     }
-    faint = [value for value, origin in enumerate(site.origin) if origin in fading] if fading else []
-    columns = np.fromiter(chain.from_iterable(estimates), np.float64, len(estimates) * len(Moments._fields))
+    faint = (
+        [value for value, origin in enumerate(site.origin) if origin in fading] if fading else []
+    )
+    columns = np.fromiter(
+        chain.from_iterable(estimates), np.float64, len(estimates) * len(Moments._fields)
+    )
     mean, std, bottom, top, flags = columns.reshape(len(estimates), len(Moments._fields)).T
     is_lost = flags.astype(np.int64) & LOST != 0
     is_high = graph.columns.holds(HIGH)
-    with np.errstate(over="ignore", invalid="ignore"):  # hostile numbers become infinite, as in the forward pass
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # hostile numbers become infinite, as in the forward pass
         size = np.sqrt(mean * mean + std * std)
         worst = low.eps / 2 * np.maximum(top, -bottom) + vanishing
     worst[faint] = np.inf

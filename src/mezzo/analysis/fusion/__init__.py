@@ -28,6 +28,9 @@ def every_pattern() -> tuple[Pattern, ...]:
 def kernels_of(target: str) -> tuple[tuple[str, FusedKernel], ...]:
     """The fused kernels of a target with the names of their patterns, in matching order."""
     rows = [
-        (pattern.name, kernel) for pattern in every_pattern() for kernel in pattern.kernels if kernel.target == target
+        (pattern.name, kernel)
+        for pattern in every_pattern()
+        for kernel in pattern.kernels
+        if kernel.target == target
     ]
     return tuple(sorted(rows, key=lambda row: (row[1].order, row[0])))

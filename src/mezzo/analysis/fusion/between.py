@@ -26,16 +26,28 @@ def between_products(
     """
     products = {index for index, unit in enumerate(units) if _is_product(rows, unit)}
     maker = {
-        value: index for index, unit in enumerate(units) for number in unit.nodes for value in _made(graph, number)
+        value: index
+        for index, unit in enumerate(units)
+        for number in unit.nodes
+        for value in _made(graph, number)
     }
-    above = {index: [maker.get(read.value) for read in unit.reads] for index, unit in enumerate(units)}
+    above = {
+        index: [maker.get(read.value) for read in unit.reads] for index, unit in enumerate(units)
+    }
     behind = {
-        index: [maker.get(value) for read in unit.reads for value in _sources(graph, rows, maker, read.value)]
+        index: [
+            maker.get(value)
+            for read in unit.reads
+            for value in _sources(graph, rows, maker, read.value)
+        ]
         for index, unit in enumerate(units)
     }
     live, dropped = {*range(len(units))}, {-1}
     while dropped:  # each round removes units isolated by the previous one
-        leads_on = _led_to(products, {index: [source for source in behind[index] if source in live] for index in live})
+        leads_on = _led_to(
+            products,
+            {index: [source for source in behind[index] if source in live] for index in live},
+        )
         dropped = {
             index
             for index in live - products
@@ -47,18 +59,26 @@ def between_products(
 
 def _is_product(rows: Sequence[OpFacts | None], unit: QuantizedUnit) -> bool:
     row = rows[unit.nodes[0]]
-    return row is not None and row.cost in HEAVY and any(read.operand.is_weight for read in unit.reads)
+    return (
+        row is not None and row.cost in HEAVY and any(read.operand.is_weight for read in unit.reads)
+    )
 
 
 def _made(graph: Graph, number: int) -> Iterable[int]:
     return (value for value in graph.nodes[number].outputs if value is not None)
 
 
-def _sources(graph: Graph, rows: Sequence[OpFacts | None], produced: Container[int], value: int) -> Iterator[int]:
+def _sources(
+    graph: Graph, rows: Sequence[OpFacts | None], produced: Container[int], value: int
+) -> Iterator[int]:
     """The nearest value produced by a unit, before elementwise operators on one variable."""
     while value not in produced:
         node = graph.nodes[graph.values[value].producer]
-        operands = [operand for operand in node.inputs if operand is not None and operand not in graph.constants]
+        operands = [
+            operand
+            for operand in node.inputs
+            if operand is not None and operand not in graph.constants
+        ]
         if not _is_by_number(node, rows[node.id]) or len(operands) != 1:
             return
         (value,) = operands
@@ -67,7 +87,9 @@ def _sources(graph: Graph, rows: Sequence[OpFacts | None], produced: Container[i
 
 def _is_by_number(node: Node, row: OpFacts | None) -> bool:
     """Whether an operator is elementwise in its data operand."""
-    is_pointwise = row is not None and (row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS)
+    is_pointwise = row is not None and (
+        row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS
+    )
     return node.kind is Kind.OP and is_pointwise
 
 

@@ -56,7 +56,10 @@ def _steps(view: FusionView, last: Node, stage: Stage, free: Free) -> Iterator[l
     for composite in composites_of(view).get(view.origin(value), ()):
         inside = composite.nodes
         if composite.name in stage.activations and readers <= inside and all(map(free, inside)):
-            yield [*(view.graph.nodes[node] for node in sorted(inside - {composite.end.id})), composite.end]
+            yield [
+                *(view.graph.nodes[node] for node in sorted(inside - {composite.end.id})),
+                composite.end,
+            ]
     reader = view.sole_reader(last)
     if reader is None or not free(reader.id):
         return
@@ -89,7 +92,11 @@ def moves_by_constant(view: FusionView, node: Node, last: Node) -> bool:
 def normalizes_batch(view: FusionView, node: Node, last: Node) -> bool:
     """Whether a node is a BatchNormalization with constant statistics."""
     is_norm = view.op(node) == "BatchNormalization" and all(map(view.is_constant, node.inputs[1:]))
-    return is_norm and view.same(node.inputs[0], last.outputs[0]) and not node.attributes.get("training_mode")
+    return (
+        is_norm
+        and view.same(node.inputs[0], last.outputs[0])
+        and not node.attributes.get("training_mode")
+    )
 
 
 def adds_residual(view: FusionView, node: Node, last: Node) -> bool:

@@ -11,7 +11,9 @@ from mezzo.tables.facts import Function
 _MOST_INSIDE = 8  # operators between the input and the Erf or Tanh
 _CLOSE = 1e-3
 _PRODUCTS = frozenset({Function.MULTIPLY, Function.DIVIDE})
-_SUMS = frozenset({Function.ADD, Function.MULTIPLY, Function.DIVIDE, Function.POWER, Function.SQUARE})
+_SUMS = frozenset(
+    {Function.ADD, Function.MULTIPLY, Function.DIVIDE, Function.POWER, Function.SQUARE}
+)
 _CUBIC = 0.044715
 _SLOPE = math.sqrt(2 / math.pi)
 
@@ -71,7 +73,11 @@ def _search(view: FusionView) -> tuple[Composite, ...]:
 def _gelu(view: FusionView, core: Node) -> Iterator[Composite]:
     """x / 2 * (1 + erf(x / sqrt 2)), or with tanh of a cubic, with factors in any order."""
     shifted = view.sole_reader(core)
-    if shifted is None or view.function(shifted) is not Function.ADD or _other_number(view, shifted, core) != 1.0:
+    if (
+        shifted is None
+        or view.function(shifted) is not Function.ADD
+        or _other_number(view, shifted, core) != 1.0
+    ):
         return
     nodes, end, value = {core.id, shifted.id}, shifted, None
     is_halved = halves_sum = False
@@ -97,7 +103,9 @@ def _gelu(view: FusionView, core: Node) -> Iterator[Composite]:
         return
     numbers, below = inner
     coefficients = (1 / math.sqrt(2),) if view.op(core) == "Erf" else (_CUBIC, _SLOPE)
-    if not all(_has(numbers, coefficient) for coefficient in coefficients) and not _has(numbers, _CUBIC * _SLOPE):
+    if not all(_has(numbers, coefficient) for coefficient in coefficients) and not _has(
+        numbers, _CUBIC * _SLOPE
+    ):
         return
     nodes |= below
     if not any(view.escapes(view.graph.nodes[node], nodes) for node in nodes - {end.id}):
@@ -154,10 +162,16 @@ def _half_of(view: FusionView, product: Node, end: Node) -> tuple[int | None, No
     if other is None:
         return None, None
     maker = view.maker(product, 1 - _place(view, product, end))
-    if maker is not None and view.function(maker) in _PRODUCTS and view.sole_reader(maker) is product:
+    if (
+        maker is not None
+        and view.function(maker) in _PRODUCTS
+        and view.sole_reader(maker) is product
+    ):
         for operand in range(2):
             number = view.number(maker, 1 - operand)
-            if number is not None and math.isclose(_as_factor(view, maker, number), 0.5, rel_tol=_CLOSE):
+            if number is not None and math.isclose(
+                _as_factor(view, maker, number), 0.5, rel_tol=_CLOSE
+            ):
                 halved = maker.inputs[operand]
                 return (None if halved is None else view.origin(halved)), maker
     return other, None

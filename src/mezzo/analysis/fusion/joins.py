@@ -51,7 +51,9 @@ def join_of(
 
     `value`: None if no Cast is absorbed, because the input is produced inside the core.
     """
-    makers, readers, is_read_high = ([], [], False) if value is None else _around(view, value, (*core, *tail))
+    makers, readers, is_read_high = (
+        ([], [], False) if value is None else _around(view, value, (*core, *tail))
+    )
     return Join(
         formats=formats,
         core=tuple(node.id for node in core),
@@ -63,13 +65,18 @@ def join_of(
     )
 
 
-def _around(view: FusionView, value: int, members: Sequence[Node]) -> tuple[list[int], list[int], bool]:
+def _around(
+    view: FusionView, value: int, members: Sequence[Node]
+) -> tuple[list[int], list[int], bool]:
     """Producers of a value (through Identity), readers with a precision outside `members`, and
     whether one reads it in its source dtype.
     """
     graph, origin = view.graph, view.origin(value)
     maker = graph.nodes[graph.values[origin].producer]
-    has_precision = origin in maker.outputs and maker.signature.outputs[maker.outputs.index(origin)] is Role.GROUP
+    has_precision = (
+        origin in maker.outputs
+        and maker.signature.outputs[maker.outputs.index(origin)] is Role.GROUP
+    )
     makers = [maker.id] if has_precision and maker.kind is not Kind.SOURCE else []
     inside = {node.id for node in members}
     readers, is_read_high, pending = list[int](), False, [origin]
@@ -120,7 +127,9 @@ def _with_joins_at(problem: Problem, joins: Sequence[Join], threshold: int, beyo
 
     def send(level: int, side: LevelChoices) -> Iterable[Choice]:
         at_level = sent if level == beyond else set[int]()
-        return (Choice.LOW if node in at_level else choice for node, choice in enumerate(side.choices))
+        return (
+            Choice.LOW if node in at_level else choice for node, choice in enumerate(side.choices)
+        )
 
     return linked.rechosen(send)
 
@@ -172,14 +181,18 @@ class _Agreeing:
         return node
 
 
-def _groups(join: Join, agreeing: _Agreeing, hands_on_base: frozenset[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+def _groups(
+    join: Join, agreeing: _Agreeing, hands_on_base: frozenset[int]
+) -> Iterator[tuple[tuple[int, ...], ...]]:
     """Tuples of alternative groups; of each tuple the first feasible group is joined."""
     inside = (*join.core, *join.tail)
     all_nodes = (*inside, *join.makers)
     yield (join.core,)
     if not agreeing.is_bound(join.core) or not join.is_certain:
         yield all_nodes, inside
-    elif not join.makers or ((join.is_read_high or agreeing.is_bound(join.readers)) and len(join.makers) == 1):
+    elif not join.makers or (
+        (join.is_read_high or agreeing.is_bound(join.readers)) and len(join.makers) == 1
+    ):
         # There is no Cast, or it has other readers and stays: the core reads the base type.
         yield (inside,)
     elif (
@@ -189,5 +202,9 @@ def _groups(join: Join, agreeing: _Agreeing, hands_on_base: frozenset[int]) -> I
     ):
         yield all_nodes, inside
     else:
-        following = (node for node in join.readers if agreeing.has_precision(node) and not agreeing.is_sent([node]))
+        following = (
+            node
+            for node in join.readers
+            if agreeing.has_precision(node) and not agreeing.is_sent([node])
+        )
         yield (*join.makers, *join.tail, *following), inside

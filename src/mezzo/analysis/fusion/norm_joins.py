@@ -60,7 +60,10 @@ def _joins(view: FusionView) -> Iterator[Join]:
         assert value is not None, "a difference has two operands"
         core = (mean, *differences, *chain.core)
         shift = view.sole_reader(chain.scaled)
-        ranks = _rank(view, chain.scaled, chain.quotient), None if shift is None else _rank(view, shift, chain.scaled)
+        ranks = (
+            _rank(view, chain.scaled, chain.quotient),
+            None if shift is None else _rank(view, shift, chain.scaled),
+        )
         if shift is None or view.op(shift) != "Add" or ranks[1] not in (None, 1):
             # The mean is not fused; the kernel's input is the difference.
             yield _join(view, None, core, [chain.scaled], is_certain=True)
@@ -68,14 +71,22 @@ def _joins(view: FusionView) -> Iterator[Join]:
         is_certain = (
             ranks == (1, 1)
             and _axes(view, mean) == _axes(view, chain.mean) == (-1,)
-            and {reader.id for reader, _ in _reading(view, mean)} == {node.id for node in differences}
+            and {reader.id for reader, _ in _reading(view, mean)}
+            == {node.id for node in differences}
             and {reader.id for node in differences for reader, _ in _reading(view, node)}
             == {chain.power.id, chain.quotient.id}
         )
         yield _join(view, value, core, [chain.scaled, shift], is_certain=is_certain)
 
 
-def _join(view: FusionView, value: int | None, core: Sequence[Node], tail: Sequence[Node], *, is_certain: bool) -> Join:
+def _join(
+    view: FusionView,
+    value: int | None,
+    core: Sequence[Node],
+    tail: Sequence[Node],
+    *,
+    is_certain: bool,
+) -> Join:
     return join_of(view, value, core, tail, formats=HALF_FORMATS, is_certain=is_certain)
 
 
@@ -85,10 +96,15 @@ def _chain(view: FusionView, root: Node) -> _Chain | None:
     power = None if mean is None else view.maker(mean, 0)
     if shifted is None or mean is None or power is None or view.op(power) != "Pow":
         return None
-    if any(view.sole_reader(node) is not reader for node, reader in ((shifted, root), (mean, shifted), (power, mean))):
+    if any(
+        view.sole_reader(node) is not reader
+        for node, reader in ((shifted, root), (mean, shifted), (power, mean))
+    ):
         return None
     quotient, others = view.sole_reader(root), [shifted, root]
-    if quotient is not None and (view.op(quotient) == "Reciprocal" or view.number(quotient, 0) == 1.0):
+    if quotient is not None and (
+        view.op(quotient) == "Reciprocal" or view.number(quotient, 0) == 1.0
+    ):
         others.append(quotient)
         quotient = view.sole_reader(quotient)
     scaled = None if quotient is None else view.sole_reader(quotient)
@@ -114,9 +130,15 @@ def _differences(view: FusionView, chain: _Chain) -> tuple[Node, ...] | None:
         return None
     for node in (squared, divided):
         mean = view.maker(node, 1)
-        if mean is None or view.function(mean) is not Function.MEAN or not view.same(mean.inputs[0], node.inputs[0]):
+        if (
+            mean is None
+            or view.function(mean) is not Function.MEAN
+            or not view.same(mean.inputs[0], node.inputs[0])
+        ):
             return None
-    are_alike = view.same(squared.inputs[0], divided.inputs[0]) and view.same(squared.inputs[1], divided.inputs[1])
+    are_alike = view.same(squared.inputs[0], divided.inputs[0]) and view.same(
+        squared.inputs[1], divided.inputs[1]
+    )
     if not are_alike:
         return None
     return (squared,) if squared.id == divided.id else (squared, divided)
@@ -138,7 +160,9 @@ def _axes(view: FusionView, node: Node) -> tuple[int, ...] | None:
     shape = view.shape(node, 0)
     if not axes:
         return None
-    return tuple(int(axis) - len(shape) if axis >= 0 and shape is not None else int(axis) for axis in axes)
+    return tuple(
+        int(axis) - len(shape) if axis >= 0 and shape is not None else int(axis) for axis in axes
+    )
 
 
 def _reading(view: FusionView, node: Node) -> tuple[tuple[Node, int], ...]:

@@ -77,7 +77,9 @@ class Circles:
         ceiling = self._ceiling(inside)
         entered_by: set[int] = set()
         met: set[int] = set()
-        pending = [reader for node in inside for reader in self._readers(node) if reader not in inside]
+        pending = [
+            reader for node in inside for reader in self._readers(node) if reader not in inside
+        ]
         while pending:
             node = pending.pop()
             if node in met or self._levels[node] > ceiling:
@@ -110,7 +112,9 @@ class Circles:
 
     def _exits(self, inside: set[int]) -> int:
         """Number of nodes with an output that is read outside, or not at all."""
-        return sum(not readers or not inside.issuperset(readers) for readers in map(self._readers, inside))
+        return sum(
+            not readers or not inside.issuperset(readers) for readers in map(self._readers, inside)
+        )
 
     def _readers(self, node: int) -> Sequence[int]:
         """Later readers of a node's outputs: an edge back to a loop's tie is not part of a path."""

@@ -16,7 +16,9 @@ from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Kind, Node
 
 
-def partition(view: FusionView, kernels: Sequence[tuple[str, FusedKernel]], target: str) -> Partition:
+def partition(
+    view: FusionView, kernels: Sequence[tuple[str, FusedKernel]], target: str
+) -> Partition:
     """Partition a graph with the kernels of a target, each with its pattern's name, in their
     order.
     """
@@ -41,7 +43,9 @@ class _Work:
         self._folded = [node.id for node in operators if view.is_folded(node)]
         self._open = {node.id for node in operators} - set(self._folded)
         self._found: list[tuple[tuple[int, ...], str, FusedKernel]] = []
-        self.seeds = sorted((n for n in operators if n.id in self._open), key=lambda node: self._ranks[node.id])
+        self.seeds = sorted(
+            (n for n in operators if n.id in self._open), key=lambda node: self._ranks[node.id]
+        )
 
     def is_free(self, node: int) -> bool:
         return node in self._open
@@ -52,7 +56,10 @@ class _Work:
         if not selector.select(seed):
             return
         members = self._without_circles(seed, self._joined(seed, selector))
-        nodes = [self._view.graph.nodes[member] for member in sorted(members, key=self._ranks.__getitem__)]
+        nodes = [
+            self._view.graph.nodes[member]
+            for member in sorted(members, key=self._ranks.__getitem__)
+        ]
         unit_nodes = {node.id for node in selector.filter(nodes)}
         if seed.id not in unit_nodes:
             return
@@ -70,7 +77,11 @@ class _Work:
         while pending:
             node = pending.popleft()
             for neighbour, is_reader in self._neighbours(node):
-                if neighbour.id in members or neighbour.id not in self._open or neighbour.scope != seed.scope:
+                if (
+                    neighbour.id in members
+                    or neighbour.id not in self._open
+                    or neighbour.scope != seed.scope
+                ):
                     continue
                 joins = selector.select_output if is_reader else selector.select_input
                 if joins(node, neighbour):
@@ -81,8 +92,12 @@ class _Work:
     def _neighbours(self, node: Node) -> list[tuple[Node, bool]]:
         """Producers of a node's operands, then readers of its outputs; operators only."""
         graph = self._view.graph
-        makers = [graph.nodes[graph.values[value].producer] for value in node.inputs if value is not None]
-        readers = {use.node for value in node.outputs if value is not None for use in graph.uses[value]}
+        makers = [
+            graph.nodes[graph.values[value].producer] for value in node.inputs if value is not None
+        ]
+        readers = {
+            use.node for value in node.outputs if value is not None for use in graph.uses[value]
+        }
         in_order = [graph.nodes[reader] for reader in sorted(readers, key=self._ranks.__getitem__)]
         return [(maker, False) for maker in makers] + [(reader, True) for reader in in_order]
 
@@ -114,17 +129,30 @@ class _Work:
     def result(self, target: str) -> Partition:
         units = [
             self._unit(number, nodes, name, kernel)
-            for number, (nodes, name, kernel) in enumerate(sorted(self._found, key=lambda row: row[0]), 1)
+            for number, (nodes, name, kernel) in enumerate(
+                sorted(self._found, key=lambda row: row[0]), 1
+            )
         ]
-        return Partition(target=target, units=tuple(units), alone=tuple(sorted(self._open)), folded=tuple(self._folded))
+        return Partition(
+            target=target,
+            units=tuple(units),
+            alone=tuple(sorted(self._open)),
+            folded=tuple(self._folded),
+        )
 
     def _unit(self, number: int, nodes: tuple[int, ...], name: str, kernel: FusedKernel) -> Unit:
         graph, inside = self._view.graph, set(nodes)
         inputs = {v for n in nodes for v in graph.nodes[n].inputs if v is not None}
         results = [v for n in nodes for v in graph.nodes[n].outputs if v is not None]
         return Unit(
-            number=number, pattern=name, nodes=nodes,
+            number=number,
+            pattern=name,
+            nodes=nodes,
             inputs=tuple(sorted(v for v in inputs - set(results) if not self._view.is_constant(v))),
-            outputs=tuple(v for v in results if any(use.node not in inside for use in graph.uses[v])),
-            constraint=kernel.constraint, source=kernel.source, since=kernel.since,
-        )  # fmt: skip
+            outputs=tuple(
+                v for v in results if any(use.node not in inside for use in graph.uses[v])
+            ),
+            constraint=kernel.constraint,
+            source=kernel.source,
+            since=kernel.since,
+        )

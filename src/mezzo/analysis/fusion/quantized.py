@@ -84,7 +84,13 @@ class Quantizers:
         by value id; None before calibration, when all values count as quantizable. `takes`: whether
         a kernel may be used for a node.
         """
-        self._view, self._target, self._dtype, self._may_run, self._known = view, target, dtype, may_run, known
+        self._view, self._target, self._dtype, self._may_run, self._known = (
+            view,
+            target,
+            dtype,
+            may_run,
+            known,
+        )
         self._takes = takes
 
     def units(self) -> tuple[QuantizedUnit, ...]:
@@ -105,7 +111,11 @@ class Quantizers:
         """
         lacking: QuantizedUnit | None = None
         for kernel in self._kernels(node):
-            if not kernel.operands or not self._takes(node, kernel) or (lacking and not kernel.is_dynamic):
+            if (
+                not kernel.operands
+                or not self._takes(node, kernel)
+                or (lacking and not kernel.is_dynamic)
+            ):
                 continue
             reads = self._reads(node, kernel)
             if reads is None:
@@ -125,7 +135,9 @@ class Quantizers:
                 yield from (value for value in node.outputs[:1] if value is not None)
 
     def _kernels(self, node: Node) -> Sequence[QuantizedKernel]:
-        return self._target.quantized_kernels(self._dtype, *node.signature.operator, node.attributes)
+        return self._target.quantized_kernels(
+            self._dtype, *node.signature.operator, node.attributes
+        )
 
     def _reads(self, node: Node, kernel: QuantizedKernel) -> tuple[Read, ...] | None:
         """A node's quantized inputs by a kernel's row; None if the row does not match."""
@@ -155,7 +167,11 @@ class Quantizers:
                 return False
         if operand.is_weight:
             facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
-            is_whole = facts is not None and maker.kind is Kind.SOURCE and not (facts.has_infinity or facts.has_nan)
+            is_whole = (
+                facts is not None
+                and maker.kind is Kind.SOURCE
+                and not (facts.has_infinity or facts.has_nan)
+            )
             return is_whole and self._is_held_so(value, operand)
         parameters = None if self._known is None else self._known.get(value)
         if parameters is None or kernel.is_dynamic:
@@ -175,11 +191,21 @@ class Quantizers:
             if node.kind is not Kind.OP:
                 continue
             kernels = self._kernels(node)
-            operands = [operand for kernel in kernels for operand in kernel.operands if operand.is_binding]
-            required = {operand: None for value in node.outputs if value in demands for operand in demands[value]}
+            operands = [
+                operand for kernel in kernels for operand in kernel.operands if operand.is_binding
+            ]
+            required = {
+                operand: None
+                for value in node.outputs
+                if value in demands
+                for operand in demands[value]
+            }
             moved = required if required and any(_keeps_steps(kernel) for kernel in kernels) else {}
             for position, value in enumerate(node.inputs):
-                bound = dict.fromkeys(operand for operand in operands if operand.position == position) | moved
+                bound = (
+                    dict.fromkeys(operand for operand in operands if operand.position == position)
+                    | moved
+                )
                 if value is not None and bound:
                     demands[value] = tuple(dict.fromkeys((*demands.get(value, ()), *bound)))
         return demands
@@ -199,7 +225,9 @@ class Quantizers:
 
     def _moves(self, node: Node) -> bool:
         """Whether a node only moves or selects elements."""
-        return any(kernel.hands in (OutputMode.READ, OutputMode.PASSED) for kernel in self._kernels(node))
+        return any(
+            kernel.hands in (OutputMode.READ, OutputMode.PASSED) for kernel in self._kernels(node)
+        )
 
     def _is_held_so(self, value: int, operand: Operand) -> bool:
         """Whether a weight's scales, if known, are along the axis that a kernel supports; one scale
@@ -209,7 +237,11 @@ class Quantizers:
         if parameters is None or parameters.axis is None:
             return True
         shape = self._view.graph.shapes.get(value)
-        return operand.axis is not None and shape is not None and parameters.axis == operand.axis % len(shape)
+        return (
+            operand.axis is not None
+            and shape is not None
+            and parameters.axis == operand.axis % len(shape)
+        )
 
     def _unit(self, node: Node, kernel: QuantizedKernel, reads: tuple[Read, ...]) -> QuantizedUnit:
         nodes, last, offset = [node.id], node, self._offset(node, kernel)
@@ -221,12 +253,22 @@ class Quantizers:
         for group in self._taken_in(last, kernel):
             nodes += [number for number in sorted(group) if number not in nodes]
             last = self._view.graph.nodes[group[-1]]
-        produced = [value for number in nodes for value in self._view.graph.nodes[number].outputs if value is not None]
+        produced = [
+            value
+            for number in nodes
+            for value in self._view.graph.nodes[number].outputs
+            if value is not None
+        ]
         result = next((value for value in last.outputs if value is not None), None)
         assert result is not None, "what a kernel makes is read"
         inside = tuple(value for value in produced if value != result) if len(nodes) > 1 else ()
         return QuantizedUnit(
-            kernel=kernel, nodes=tuple(nodes), reads=reads, result=result, inside=inside, offset=offset
+            kernel=kernel,
+            nodes=tuple(nodes),
+            reads=reads,
+            result=result,
+            inside=inside,
+            offset=offset,
         )
 
     def _is_spoilt(self, unit: QuantizedUnit) -> bool:
@@ -237,20 +279,26 @@ class Quantizers:
             return True
         parameters = None if self._known is None else self._known.get(unit.result)
         demands = (
-            () if parameters is None or kernel.hands is not OutputMode.INTEGERS else self._demands.get(unit.result, ())
+            ()
+            if parameters is None or kernel.hands is not OutputMode.INTEGERS
+            else self._demands.get(unit.result, ())
         )
         if parameters is not None and not all(
             demand.takes(parameters.dtype, parameters.is_symmetric) for demand in demands
         ):
             return True
-        return kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)
+        return (
+            kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)
+        )
 
     def _is_bare(self, unit: QuantizedUnit) -> bool:
         """Whether a unit is a matmul or convolution with no bias, and scalings."""
         product, *rest = (self._view.graph.nodes[number] for number in unit.nodes)
         bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
         facts = None if bias is None else self._view.graph.constants.get(bias)
-        is_zero = facts is not None and facts.largest == 0.0 and not (facts.has_infinity or facts.has_nan)
+        is_zero = (
+            facts is not None and facts.largest == 0.0 and not (facts.has_infinity or facts.has_nan)
+        )
         return (bias is None or is_zero) and all(self._view.op(node) in _SCALINGS for node in rest)
 
     def _has_several_readers(self, value: int) -> bool:
@@ -259,7 +307,9 @@ class Quantizers:
         while len(graph.uses[value]) == 1:
             reader = graph.nodes[graph.uses[value][0].node]
             outputs = [output for output in reader.outputs if output is not None]
-            is_moved = reader.kind is Kind.OP and (self._moves(reader) or self._view.op(reader) in _SCALINGS)
+            is_moved = reader.kind is Kind.OP and (
+                self._moves(reader) or self._view.op(reader) in _SCALINGS
+            )
             if not is_moved or not outputs:
                 return False
             if len(outputs) > 1:
@@ -267,14 +317,21 @@ class Quantizers:
             value = outputs[0]
         return True
 
-    # -- epilogues -------------------------------------------------------------------------------------------------
+    # -- epilogues
+    # ----------------------------------------------------------------------------------------------
 
     def _offset(self, node: Node, kernel: QuantizedKernel) -> Offset | None:
         """The bias operand of a matmul or convolution, if it has to be stored in INT32; else
         None.
         """
-        value = node.inputs[_BIAS] if kernel.bias is Bias.INT32 and len(node.inputs) > _BIAS else None
-        return Offset(Use(node.id, _BIAS), value) if value is not None and self._is_stored(value) else None
+        value = (
+            node.inputs[_BIAS] if kernel.bias is Bias.INT32 and len(node.inputs) > _BIAS else None
+        )
+        return (
+            Offset(Use(node.id, _BIAS), value)
+            if value is not None and self._is_stored(value)
+            else None
+        )
 
     def _added(self, node: Node) -> tuple[Node, Offset] | None:
         """The Add of a constant bias after a matmul or convolution; else None."""
@@ -283,7 +340,11 @@ class Quantizers:
             return None
         (other,) = {0, 1} - {use.operand}
         value = reader.inputs[other]
-        if value is None or not self._is_stored(value) or len(self._view.graph.shapes.get(value) or ()) != 1:
+        if (
+            value is None
+            or not self._is_stored(value)
+            or len(self._view.graph.shapes.get(value) or ()) != 1
+        ):
             return None
         return reader, Offset(Use(reader.id, other), value)
 
@@ -293,7 +354,11 @@ class Quantizers:
         """
         graph = self._view.graph
         facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
-        return maker.kind is Kind.SOURCE and facts is not None and not (facts.has_infinity or facts.has_nan)
+        return (
+            maker.kind is Kind.SOURCE
+            and facts is not None
+            and not (facts.has_infinity or facts.has_nan)
+        )
 
     def _taken_in(self, node: Node, kernel: QuantizedKernel) -> Iterator[tuple[int, ...]]:
         """The epilogue after a node, step by step; the last node of a step has its result."""
@@ -307,8 +372,14 @@ class Quantizers:
             reader, use = self._sole_reader(node)
             if reader is None or use is None or self._view.op(reader) not in kernel.followers:
                 return
-            others = [value for at, value in enumerate(reader.inputs) if at != use.operand and value is not None]
-            if not self._may_run[reader.id] or not all(self._is_per_channel(value) for value in others):
+            others = [
+                value
+                for at, value in enumerate(reader.inputs)
+                if at != use.operand and value is not None
+            ]
+            if not self._may_run[reader.id] or not all(
+                self._is_per_channel(value) for value in others
+            ):
                 return
             if kernel.is_cut and not self._is_kept(reader):
                 return
@@ -322,7 +393,11 @@ class Quantizers:
             return ()
         for composite in composites_of(self._view).get(value, ()):
             is_alone = all(use.node in composite.nodes for use in self._view.graph.uses[value])
-            if composite.name in kernel.followers and is_alone and all(self._may_run[n] for n in composite.nodes):
+            if (
+                composite.name in kernel.followers
+                and is_alone
+                and all(self._may_run[n] for n in composite.nodes)
+            ):
                 return (*sorted(composite.nodes - {composite.end.id}), composite.end.id)
         return ()
 
@@ -330,7 +405,12 @@ class Quantizers:
         """The only reader of a node's output in the same scope, and its use; else None."""
         graph, value = self._view.graph, node.outputs[0]
         uses = () if value is None else graph.uses[value]
-        if value is None or len(uses) != 1 or not graph.values[value].is_castable or uses[0] in graph.aliased:
+        if (
+            value is None
+            or len(uses) != 1
+            or not graph.values[value].is_castable
+            or uses[0] in graph.aliased
+        ):
             return None, None
         reader = graph.nodes[uses[0].node]
         is_one = reader.kind is Kind.OP and len(reader.outputs) == 1 and reader.scope == node.scope
@@ -339,7 +419,11 @@ class Quantizers:
     def _is_per_channel(self, value: int) -> bool:
         """Whether a constant is a scalar or varies along one axis: all other axes have length 1."""
         shape = self._view.graph.shapes.get(value)
-        return self._view.is_constant(value) and shape is not None and sum(size != 1 for size in shape) <= 1
+        return (
+            self._view.is_constant(value)
+            and shape is not None
+            and sum(size != 1 for size in shape) <= 1
+        )
 
     def _is_kept(self, node: Node) -> bool:
         """Whether saturation to the integer range replaces a Relu or Clip: the quantized range is
@@ -349,10 +433,14 @@ class Quantizers:
         parameters = None if self._known is None or value is None else self._known.get(value)
         if parameters is None:
             return self._known is None
-        low, high = (0.0, math.inf) if node.op == "Relu" else (self._bound(node, 1), self._bound(node, 2))
+        low, high = (
+            (0.0, math.inf) if node.op == "Relu" else (self._bound(node, 1), self._bound(node, 2))
+        )
         if low is None or high is None:
             return False
-        first, last = ((end - parameters.zero_points[0]) * parameters.scales[0] for end in parameters.span)
+        first, last = (
+            (end - parameters.zero_points[0]) * parameters.scales[0] for end in parameters.span
+        )
         step = parameters.scales[0] / 2  # half a quantization step, below which ends count as equal
         return first >= low - step and last <= high + step
 
@@ -376,13 +464,17 @@ def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
             yield replace(operand, position=position, and_rest=False)
 
 
-def storage_of(dtype: DType, operands: Iterable[Operand], is_never_negative: bool) -> tuple[DType, bool]:
+def storage_of(
+    dtype: DType, operands: Iterable[Operand], is_never_negative: bool
+) -> tuple[DType, bool]:
     """The storage type, and whether symmetric, that suits most readers and their preferences."""
     requirements = [*operands]
 
     def worth(way: tuple[DType, bool]) -> tuple[int, int]:
         dtype, is_symmetric = way
-        ranks = [operand.rank_of(dtype, is_symmetric or is_never_negative) for operand in requirements]
+        ranks = [
+            operand.rank_of(dtype, is_symmetric or is_never_negative) for operand in requirements
+        ]
         accepted = [rank for rank in ranks if rank is not None]
         return len(accepted), -sum(accepted)
 

@@ -16,12 +16,16 @@ from mezzo.tables.facts import Function
 _NORMS = frozenset({"layer-norm", "rms-norm"})
 
 
-def quotients_in(view: FusionView, split: Partition, dtypes: Collection[DType]) -> Iterator[Replacement]:
+def quotients_in(
+    view: FusionView, split: Partition, dtypes: Collection[DType]
+) -> Iterator[Replacement]:
     """Replacements for the norms of a graph whose nodes all have one of the dtypes."""
     for unit in split.units:
         nodes = [view.graph.nodes[number] for number in unit.nodes]
         if unit.pattern in _NORMS and {node.signature.dtype for node in nodes} <= {*dtypes}:
-            yield from (quotient for node in nodes if (quotient := _quotient(view, node)) is not None)
+            yield from (
+                quotient for node in nodes if (quotient := _quotient(view, node)) is not None
+            )
 
 
 def _quotient(view: FusionView, reciprocal: Node) -> Replacement | None:

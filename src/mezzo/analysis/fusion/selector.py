@@ -68,7 +68,9 @@ def _with_handed_on(view: FusionView, members: set[int]) -> set[int]:
             while maker is not None and maker.id not in members and view.hands_on(maker):
                 passed.append(maker.id)
                 source = maker.inputs[0]
-                maker = None if source is None else view.graph.nodes[view.graph.values[source].producer]
+                maker = (
+                    None if source is None else view.graph.nodes[view.graph.values[source].producer]
+                )
             if maker is not None and maker.id in members:
                 added.update(passed)
     return members | added
@@ -86,7 +88,9 @@ class Tree:
     Units without float operators are dropped: they are shape arithmetic.
     """
 
-    def __init__(self, may_join: Callable[[FusionView, Node], bool], view: FusionView, free: Free) -> None:
+    def __init__(
+        self, may_join: Callable[[FusionView, Node], bool], view: FusionView, free: Free
+    ) -> None:
         self._may_join = may_join
         self._view = view
         self._members: set[int] = set()

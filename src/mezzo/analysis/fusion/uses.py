@@ -70,12 +70,16 @@ def kernels_of_units(graph: Graph, of: Partition, line: PrecisionLine) -> Kernel
         reads_free=np.array(reads),
         writes_free=np.array(writes),
         takes_apart=np.array(apart),
-        computes_base=np.array([_asking(of, dtype, _computes_float32)[numbers] for dtype in dtypes]),
+        computes_base=np.array(
+            [_asking(of, dtype, _computes_float32)[numbers] for dtype in dtypes]
+        ),
         hidden=np.array([hidden & _asking(of, dtype, _fuses)[maker] for dtype in dtypes]),
     )
 
 
-def links_of_units(of: Partition, line: PrecisionLine, may_stay: Bools) -> tuple[tuple[int, int, int], ...]:
+def links_of_units(
+    of: Partition, line: PrecisionLine, may_stay: Bools
+) -> tuple[tuple[int, int, int], ...]:
     """Nodes that have to agree at a threshold, as their kernel exists in one type only: (threshold,
     node, node).
 

@@ -17,7 +17,14 @@ _DIALECT = "onnx"
 _HANDS_ON = frozenset({"Identity", "Dropout"})
 # Not folded: random operators, control flow, and Quantize/DequantizeLinear, read by kernels.
 _NEVER_FOLDED = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+    {
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    }
     | {"QuantizeLinear", "DequantizeLinear", "If", "Loop", "Scan", "SequenceMap"}
 )
 # PyTorch programs have weights as inputs, which may change, so nothing is folded.
@@ -51,7 +58,9 @@ class FusionView(GraphView):
         producer = self.graph.nodes[self.graph.values[self.origin(value)].producer]
         return (
             producer
-            if producer.kind is Kind.OP and producer.scope == node.scope and not self.is_folded(producer)
+            if producer.kind is Kind.OP
+            and producer.scope == node.scope
+            and not self.is_folded(producer)
             else None
         )
 
@@ -66,7 +75,9 @@ class FusionView(GraphView):
             passed.append(value)
             value = source
         source_value = self._origins.get(value, value)
-        self._origins.update(dict.fromkeys(passed, source_value))  # cached, so that a long chain is traversed once
+        self._origins.update(
+            dict.fromkeys(passed, source_value)
+        )  # cached, so that a long chain is traversed once
         return source_value
 
     def hands_on(self, node: Node) -> bool:
@@ -102,7 +113,10 @@ class FusionView(GraphView):
     def escapes(self, node: Node, members: "frozenset[int] | set[int]") -> bool:
         """Whether a node's output is read outside `members`."""
         return any(
-            use.node not in members for output in node.outputs if output is not None for use in self.graph.uses[output]
+            use.node not in members
+            for output in node.outputs
+            if output is not None
+            for use in self.graph.uses[output]
         )
 
     def same(self, left: int | None, right: int | None) -> bool:
@@ -125,7 +139,11 @@ class FusionView(GraphView):
     def number(self, node: Node, operand: int) -> float | None:
         """The value of a scalar constant operand; else None."""
         facts = self.constant(node, operand)
-        return facts.values[0] if facts is not None and facts.values is not None and len(facts.values) == 1 else None
+        return (
+            facts.values[0]
+            if facts is not None and facts.values is not None and len(facts.values) == 1
+            else None
+        )
 
     def shape(self, node: Node, operand: int) -> tuple[int | None, ...] | None:
         """Shape of an operand, None per unknown dimension; None if the rank is unknown."""
@@ -137,7 +155,12 @@ class FusionView(GraphView):
         """Whether all model inputs have static shapes, so that runtimes infer the rest."""
         graph = self.graph
         inputs = [node for node in graph.nodes if node.kind is Kind.INPUT and node.scope == 0]
-        shapes = [graph.shapes.get(value) for node in inputs for value in node.outputs if value is not None]
+        shapes = [
+            graph.shapes.get(value)
+            for node in inputs
+            for value in node.outputs
+            if value is not None
+        ]
         return all(shape is not None and None not in shape for shape in shapes)
 
     def integers(self, node: Node, name: str) -> tuple[int, ...]:
@@ -158,7 +181,13 @@ class FusionView(GraphView):
                 fixed.append(True)
                 continue
             is_computed = node.kind in (Kind.OP, Kind.SOURCE, Kind.CAST)
-            can_fold = is_computed and node.op not in _NEVER_FOLDED and node.signature.dialect not in _OF_PROGRAMS
+            can_fold = (
+                is_computed
+                and node.op not in _NEVER_FOLDED
+                and node.signature.dialect not in _OF_PROGRAMS
+            )
             operands = [values[value].producer for value in node.inputs if value is not None]
-            fixed.append(can_fold and bool(operands) and all(at < node.id and fixed[at] for at in operands))
+            fixed.append(
+                can_fold and bool(operands) and all(at < node.id and fixed[at] for at in operands)
+            )
         return fixed

@@ -28,8 +28,12 @@ class StructureView(GraphView):
 
     low: Format
     limited: frozenset[int] = frozenset()  # ids of constants that will be clamped to the range
-    masks: frozenset[int] = frozenset()  # ids of masks that any softmax treats as in FP32; see `exact_masks`
-    assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ranges of graph inputs, by name
+    masks: frozenset[int] = (
+        frozenset()
+    )  # ids of masks that any softmax treats as in FP32; see `exact_masks`
+    assumed: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict
+    )  # ranges of graph inputs, by name
 
     def nodes_where(self, is_wanted: Callable[[OpFacts], bool]) -> list[Node]:
         """Operators whose facts satisfy a predicate, in graph order. Evaluates it once per
@@ -39,7 +43,9 @@ class StructureView(GraphView):
 
         codes = self.graph.columns.node_signature
         first = np.unique(codes, return_index=True)[1].tolist()
-        is_match = np.array([(row := self.rows[node]) is not None and is_wanted(row) for node in first], bool)
+        is_match = np.array(
+            [(row := self.rows[node]) is not None and is_wanted(row) for node in first], bool
+        )
         return [self.graph.nodes[number] for number in np.flatnonzero(is_match[codes]).tolist()]
 
     @cached_property
@@ -80,7 +86,9 @@ class StructureView(GraphView):
         return {}
 
     def _hands_on(self, node: Node) -> bool:
-        return bool(node.inputs) and (node.kind is Kind.CAST or self.function(node) is Function.IDENTITY)
+        return bool(node.inputs) and (
+            node.kind is Kind.CAST or self.function(node) is Function.IDENTITY
+        )
 
     def producers(self, node: Node) -> list[Node]:
         """Producers of the operands in the node's compute group."""
@@ -111,7 +119,12 @@ class StructureView(GraphView):
                 break
             maker = self.graph.nodes[self.graph.values[value].producer]
             row = self.rows[maker.id]
-            if row is None or not row.keeps_values or not maker.inputs or Role.GROUP in maker.signature.inputs[1:]:
+            if (
+                row is None
+                or not row.keeps_values
+                or not maker.inputs
+                or Role.GROUP in maker.signature.inputs[1:]
+            ):
                 return None
             value = maker.inputs[0]
         return None if value is None else self.graph.constants.get(value)
@@ -155,7 +168,9 @@ class Ways:
         for node in sorted(order, key=lambda node: -node.id):
             readers = [] if self.ends(node) else list(self._readers(node))
             goes_on = self.passes(node) and bool(readers)
-            self.memo[node.id] = self.ends(node) or (goes_on and all(self.memo.get(r.id, False) for r in readers))
+            self.memo[node.id] = self.ends(node) or (
+                goes_on and all(self.memo.get(r.id, False) for r in readers)
+            )
         return self.memo[start.id]
 
     def _readers(self, node: Node) -> Iterator[Node]:
@@ -199,4 +214,6 @@ def structure_rules() -> tuple[StructureRule, ...]:
 def rules_of(policy: Policy) -> tuple[StructureRule, ...]:
     """The rules whose findings deny low precision under a policy."""
     named = policy.findings
-    return tuple(rule for rule in structure_rules() if named is None or rule.name in named | BINDING)
+    return tuple(
+        rule for rule in structure_rules() if named is None or rule.name in named | BINDING
+    )

@@ -12,7 +12,9 @@ from mezzo.tables.policy import Finding, Lifting
 _LARGEST_LOSS = 1 / 8
 # The largest FP32 number means "no bound" in Clip, where infinity is equivalent.
 _NO_BOUND = 3.0e38
-_STOPS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE, Function.LOG, Function.SQRT})
+_STOPS = frozenset(
+    {Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE, Function.LOG, Function.SQRT}
+)
 
 
 def _constants(view: StructureView) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
@@ -37,7 +39,9 @@ def _fits(facts: ConstantFacts, view: StructureView) -> bool:
     return not facts.largest or view.low.smallest_normal <= facts.largest < 2 / view.low.eps
 
 
-def _spread(view: StructureView, start: Node, rule: str, because: str, reached: set[int]) -> Iterator[Finding]:
+def _spread(
+    view: StructureView, start: Node, rule: str, because: str, reached: set[int]
+) -> Iterator[Finding]:
     """Yield findings for a node with an unsuitable constant, and for the nodes after it until an
     operator bounds the values, that operator included.
 
@@ -66,7 +70,9 @@ def _followers(
                 yield Finding(
                     node=reader.id,
                     rule=rule,
-                    because=f"reads what {node.name!r} makes of it, and nothing has bounded that yet",
+                    because=(
+                        f"reads what {node.name!r} makes of it, and nothing has bounded that yet"
+                    ),
                     cause=node.id,
                     lifting=lifting,
                 )
@@ -95,7 +101,10 @@ def out_of_range(view: StructureView) -> Iterable[Finding]:
         if view.function(node) is Function.CLIP and operand > 0 and facts.largest > _NO_BOUND:
             continue
         name = view.graph.values[value].name
-        text = f"constant {name!r} reaches {facts.largest:.4g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
+        text = (
+            f"constant {name!r} reaches {facts.largest:.4g}, past {view.low.dtype}'s"
+            f" {view.low.max_finite:.6g}"
+        )
         texts.setdefault(node.id, text)
     yield from _spread_all(view, texts, "constant-out-of-range")
 
@@ -107,7 +116,9 @@ def _spread_all(view: StructureView, texts: Mapping[int, str], rule: str) -> Ite
     visited = set(texts)
     for number in texts:
         row = view.rows[number]
-        if row is None or row.cost is not Cost.NORMALIZATION:  # a norm's statistics are large, its output is not
+        if (
+            row is None or row.cost is not Cost.NORMALIZATION
+        ):  # a norm's statistics are large, its output is not
             yield from _followers(view, view.graph.nodes[number], rule, visited, Lifting.BY_RANGES)
 
 
@@ -116,9 +127,18 @@ def near_range(view: StructureView) -> Iterable[Finding]:
     limit = view.low.max_finite / 2
     visited: set[int] = set()
     for node, operand, value, facts in _constants(view):
-        if operand < 0 or facts.values is None or not limit < facts.largest < view.low.overflow_from:
+        if (
+            operand < 0
+            or facts.values is None
+            or not limit < facts.largest < view.low.overflow_from
+        ):
             continue
-        if view.function(node) in (Function.ADD, Function.SUBTRACT, Function.SELECT, Function.MULTIPLY):
+        if view.function(node) in (
+            Function.ADD,
+            Function.SUBTRACT,
+            Function.SELECT,
+            Function.MULTIPLY,
+        ):
             name = view.graph.values[value].name
             text = (
                 f"constant {name!r} is {facts.largest:.6g}; one addition passes "
@@ -132,7 +152,12 @@ def absorbing(view: StructureView) -> Iterable[Finding]:
     limit = 2 / view.low.eps
     visited: set[int] = set()
     for node, operand, value, facts in _constants(view):
-        if operand < 0 or facts.values is None or facts.largest < limit or facts.largest >= view.low.overflow_from:
+        if (
+            operand < 0
+            or facts.values is None
+            or facts.largest < limit
+            or facts.largest >= view.low.overflow_from
+        ):
             continue
         text = (
             f"constant {view.graph.values[value].name!r} is {facts.largest:.6g}; added to a value, "
@@ -201,7 +226,14 @@ def tiny_constant(view: StructureView) -> Iterable[Finding]:
 
 _BIAS = 2  # the bias operand of a matmul or convolution
 _GUARDING = frozenset(
-    {Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.MINIMUM, Function.CLIP, Function.SELECT}
+    {
+        Function.ADD,
+        Function.SUBTRACT,
+        Function.MAXIMUM,
+        Function.MINIMUM,
+        Function.CLIP,
+        Function.SELECT,
+    }
 )
 
 
@@ -212,7 +244,10 @@ def attribute_out_of_range(view: StructureView) -> Iterable[Finding]:
         for name in () if row is None or not node.attributes else row.numbers:
             value = node.attributes.get(name)
             if isinstance(value, float) and view.low.overflow_from <= abs(value) < _NO_BOUND:
-                text = f"attribute {name!r} is {value:.6g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
+                text = (
+                    f"attribute {name!r} is {value:.6g}, past {view.low.dtype}'s"
+                    f" {view.low.max_finite:.6g}"
+                )
                 texts.setdefault(node.id, text)
     yield from _spread_all(view, texts, "attribute-out-of-range")
 
@@ -223,7 +258,12 @@ RULES = (
         "a constant overflows, and what it touches until something bounds it",
         out_of_range,
     ),
-    StructureRule("constant-near-range", "a mask so large that adding to it overflows", near_range, Lifting.BY_RANGES),
+    StructureRule(
+        "constant-near-range",
+        "a mask so large that adding to it overflows",
+        near_range,
+        Lifting.BY_RANGES,
+    ),
     StructureRule("absorbing-constant", "a mask that drowns what it is added to", absorbing),
     StructureRule("tiny-constant", "a scale that rounds away", tiny_constant),
     StructureRule("attribute-out-of-range", "an attribute overflows", attribute_out_of_range),

@@ -34,7 +34,12 @@ def overflows(view: StructureView) -> Iterable[Finding]:
             reader = graph.nodes[use.node]
             if reader.signature.inputs[use.operand] is Role.GROUP and view.is_decided(reader):
                 cause = None if maker is None else maker.id
-                yield Finding(node=reader.id, rule="may-overflow", because=f"reads {name!r}, which {text}", cause=cause)
+                yield Finding(
+                    node=reader.id,
+                    rule="may-overflow",
+                    because=f"reads {name!r}, which {text}",
+                    cause=cause,
+                )
 
 
 def coarse(view: StructureView) -> Iterable[Finding]:
@@ -43,8 +48,8 @@ def coarse(view: StructureView) -> Iterable[Finding]:
     for value, number, size, error, tolerated in view.estimates.coarse:
         reader = graph.nodes[number]
         text = (
-            f"{graph.values[value].name!r}, about {size:.3g} in size, is off by {error:.2g} in {view.low.dtype} "
-            f"where {reader.name!r} tolerates {tolerated:.2g}"
+            f"{graph.values[value].name!r}, about {size:.3g} in size, is off by {error:.2g} in"
+            f" {view.low.dtype} where {reader.name!r} tolerates {tolerated:.2g}"
         )
         maker, lifting = _producer(view, value), _lifting(view, value, reader)
         if maker is not None:
@@ -58,7 +63,9 @@ def coarse(view: StructureView) -> Iterable[Finding]:
         operand = reader.inputs.index(value)
         if reader.signature.inputs[operand] is Role.GROUP and view.is_decided(reader):
             cause = None if maker is None or maker is reader else maker.id
-            yield Finding(node=reader.id, rule="too-coarse", because=text, cause=cause, lifting=lifting)
+            yield Finding(
+                node=reader.id, rule="too-coarse", because=text, cause=cause, lifting=lifting
+            )
 
 
 def _lifting(view: StructureView, value: int, reader: Node) -> Lifting | None:
@@ -66,7 +73,10 @@ def _lifting(view: StructureView, value: int, reader: Node) -> Lifting | None:
     that calibration data may lack.
     """
     is_integer = bool(view.estimates.held[value].flags & INTEGER)
-    is_state = reader.kind is Kind.TIE or view.graph.nodes[view.graph.values[value].producer].kind is Kind.TIE
+    is_state = (
+        reader.kind is Kind.TIE
+        or view.graph.nodes[view.graph.values[value].producer].kind is Kind.TIE
+    )
     return Lifting.NEVER if is_integer or is_state else None
 
 
@@ -83,11 +93,15 @@ def notes_of(view: StructureView) -> tuple[str, ...]:
     estimates = view.estimates
     assumptions = [entry for entry in estimates.assumptions if not entry.held.flags & LOST]
     texts = [f"{entry.name!r} {entry.because} ({_span(entry.held)})" for entry in assumptions]
-    notes = [f"where no data shows it, inputs are taken to hold: {_listed(texts)}; --assume NAME=LO..HI says otherwise"]
+    notes = [
+        f"where no data shows it, inputs are taken to hold: {_listed(texts)}; --assume NAME=LO..HI"
+        " says otherwise"
+    ]
     strange = [op if count == 1 else f"{op} ({count})" for op, count in estimates.not_followed]
     if strange:
         notes.append(
-            f"sizes are not followed through {_listed(strange)}: what they make is neither suspected nor cleared"
+            f"sizes are not followed through {_listed(strange)}: what they make is neither"
+            " suspected nor cleared"
         )
     notes += [f"{text}; whether it is so, data shows" for text in _faded(view)]
     return tuple(notes) if texts else tuple(notes[1:])
@@ -104,7 +118,10 @@ def _faded(view: StructureView) -> list[str]:
         size = math.hypot(estimates[value].mean, estimates[value].std)
         if not estimates[value].flags & LOST and 0 < size < _STEPS * low.smallest_subnormal:
             name = repr(view.graph.values[value].name)
-            sentences.append(f"{name} seems to be about {size:.2g} in size, of which {low.dtype} keeps next to nothing")
+            sentences.append(
+                f"{name} seems to be about {size:.2g} in size, of which {low.dtype} keeps next to"
+                " nothing"
+            )
     return sentences
 
 
@@ -118,7 +135,14 @@ def _listed(words: Sequence[str]) -> str:
 
 
 RULES = (
-    StructureRule("may-overflow", "a value that plausible inputs bring past the range", overflows, Lifting.BY_RANGES),
-    StructureRule("too-coarse", "a value whose rounding its readers cannot take", coarse, Lifting.BY_OUTPUTS),
+    StructureRule(
+        "may-overflow",
+        "a value that plausible inputs bring past the range",
+        overflows,
+        Lifting.BY_RANGES,
+    ),
+    StructureRule(
+        "too-coarse", "a value whose rounding its readers cannot take", coarse, Lifting.BY_OUTPUTS
+    ),
 )
 ESTIMATED = frozenset(rule.name for rule in RULES)

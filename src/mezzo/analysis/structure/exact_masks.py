@@ -29,7 +29,14 @@ from mezzo.tables.facts import Cost, Function
 _LARGEST_SCORE = 32.0
 _LEAST = 2 * _LARGEST_SCORE / FORMATS[HIGH].eps
 _COMBINES = frozenset(
-    {Function.SELECT, Function.ADD, Function.SUBTRACT, Function.NEGATE, Function.MAXIMUM, Function.MINIMUM}
+    {
+        Function.SELECT,
+        Function.ADD,
+        Function.SUBTRACT,
+        Function.NEGATE,
+        Function.MAXIMUM,
+        Function.MINIMUM,
+    }
 )
 _PICKS = frozenset({Function.SELECT, Function.MAXIMUM, Function.MINIMUM})
 _MOST_BEHIND = 32  # operators between a factor and the Cast that produces it
@@ -43,7 +50,9 @@ def exact_masks(view: StructureView, may_end: Callable[[Node], bool]) -> frozens
     FP32; none in a narrow format. `may_end`: whether a softmax counts as an end of a path.
     """
     graph = view.graph
-    if not view.low.is_wide or view.low.dtype in QUANTIZED:  # of quantized formats the scale sets the range
+    if (
+        not view.low.is_wide or view.low.dtype in QUANTIZED
+    ):  # of quantized formats the scale sets the range
         return frozenset()
     truths = _Truths(view)
     ways = Ways(
@@ -68,7 +77,10 @@ def held_together(view: StructureView, masks: Iterable[int]) -> Iterator[tuple[N
     graph, visited = view.graph, set[int]()
     queue: list[Node] = []
     for value in masks:
-        maker, readers = graph.nodes[graph.values[value].producer], [graph.nodes[use.node] for use in graph.uses[value]]
+        maker, readers = (
+            graph.nodes[graph.values[value].producer],
+            [graph.nodes[use.node] for use in graph.uses[value]],
+        )
         queue += readers
         if maker.kind is Kind.OP:  # each reader of a weight can have its own copy
             yield from ((maker, reader) for reader in readers)
@@ -142,14 +154,24 @@ class _Truths:
         if maker.kind is not Kind.OP:
             return None
         roles = zip(maker.inputs, maker.signature.inputs, strict=True)
-        operands = [self.of(number, depth) for number, role in roles if number is not None and role is Role.GROUP]
+        operands = [
+            self.of(number, depth)
+            for number, role in roles
+            if number is not None and role is Role.GROUP
+        ]
         contents = [content for content in operands if content is not None]
         return self._made(maker, contents) if contents and len(contents) == len(operands) else None
 
     def _made(self, node: Node, operands: list[_Held]) -> _Held | None:
-        function, first, is_sure = self.view.function(node), operands[0], all(operand.is_sure for operand in operands)
+        function, first, is_sure = (
+            self.view.function(node),
+            operands[0],
+            all(operand.is_sure for operand in operands),
+        )
         if function is Function.MULTIPLY and len(operands) == 2:
-            return _Held(frozenset(a * b for a in first.numbers for b in operands[1].numbers), is_sure)
+            return _Held(
+                frozenset(a * b for a in first.numbers for b in operands[1].numbers), is_sure
+            )
         if function is Function.SUBTRACT and len(operands) == 2:
             # An integer m in 1 - m or m - 1 is a 0/1 mask.
             is_meant = frozenset({1}) in [operand.numbers for operand in operands]

@@ -66,10 +66,14 @@ class _Walk:
 
     view: StructureView
     numbers: dict[int, tuple[_Number, ...]] = field(default_factory=dict)  # by value id
-    losses: list[tuple[Node, _Number]] = field(default_factory=list)  # operators with a lost epsilon, and the number
+    losses: list[tuple[Node, _Number]] = field(
+        default_factory=list
+    )  # operators with a lost epsilon, and the number
     queue: list[int] = field(default_factory=list)  # a heap of node ids
     queued: set[int] = field(default_factory=set)
-    entering: dict[int, list[int]] = field(default_factory=dict)  # formal inputs of functions, by their operand
+    entering: dict[int, list[int]] = field(
+        default_factory=dict
+    )  # formal inputs of functions, by their operand
 
     def run(self) -> None:
         graph = self.view.graph
@@ -81,7 +85,9 @@ class _Walk:
                 number = facts.largest  # an epsilon for each channel
             if number is not None and _is_small(number):
                 maker = graph.nodes[graph.values[value].producer]
-                self._note(value, [self._constant(number, maker.id if maker.kind is Kind.OP else None)])
+                self._note(
+                    value, [self._constant(number, maker.id if maker.kind is Kind.OP else None)]
+                )
         for node in self.view.nodes_where(lambda row: row.transfer is Transfer.CLIP):
             if node.attributes:
                 self._push(node.id)
@@ -92,7 +98,10 @@ class _Walk:
         visited: set[int] = set()
         nodes, low = self.view.graph.nodes, self.view.low.dtype
         for end, lost in self.losses:
-            text = f"where data is zero {end.name!r} needs {lost.exact:.3g}, of which {low} leaves {lost.low:.3g}"
+            text = (
+                f"where data is zero {end.name!r} needs {lost.exact:.3g}, of which {low} leaves"
+                f" {lost.low:.3g}"
+            )
             yield from self._deny(end, text, lost.node if lost.node != end.id else None, visited)
             path = [lost]
             while path:
@@ -101,9 +110,13 @@ class _Walk:
                     continue
                 path += number.sources
                 cause = next((source.node for source in number.sources), None)
-                yield from self._deny(nodes[number.node], f"guards a quotient: {text}", cause, visited)
+                yield from self._deny(
+                    nodes[number.node], f"guards a quotient: {text}", cause, visited
+                )
 
-    def _deny(self, node: Node, because: str, cause: int | None, visited: set[int]) -> Iterator[Finding]:
+    def _deny(
+        self, node: Node, because: str, cause: int | None, visited: set[int]
+    ) -> Iterator[Finding]:
         if node.id not in visited and self.view.is_decided(node):
             yield Finding(node=node.id, rule="guard", because=because, cause=cause)
         visited.add(node.id)
@@ -159,7 +172,9 @@ class _Walk:
         row = self.view.rows[maker.id]
         if not depth or not maker.inputs or (maker.kind is Kind.TIE and len(maker.inputs) > 1):
             return None
-        operands = [None if operand is None else self._fixed(operand, depth - 1) for operand in maker.inputs]
+        operands = [
+            None if operand is None else self._fixed(operand, depth - 1) for operand in maker.inputs
+        ]
         if row is None or row.transfer in _PICKING:
             return operands[0] if row is None or row.transfer is not Transfer.JOIN else None
         compute = None if row.transfer is None else AT_ZERO.get(row.transfer)
@@ -168,7 +183,9 @@ class _Walk:
     def _constant(self, number: float, node: int | None) -> _Number:
         return _Number(number, rounded(number, self.view.low), is_guarded=False, node=node)
 
-    def _results(self, node: Node, row: OpFacts, operands: Sequence[tuple[_Number, ...]]) -> list[_Number]:
+    def _results(
+        self, node: Node, row: OpFacts, operands: Sequence[tuple[_Number, ...]]
+    ) -> list[_Number]:
         transfer = row.transfer
         if transfer is Transfer.CLIP:
             return self._clipped(node, operands)
@@ -196,7 +213,9 @@ class _Walk:
             if exact is not None and low is not None:
                 results += self._number(exact, low, is_guarded or has_data, node, present)
         self.losses += [
-            (node, result) for result in results if transfer in _POLES and math.isinf(result.low) and result.is_guarded
+            (node, result)
+            for result in results
+            if transfer in _POLES and math.isinf(result.low) and result.is_guarded
         ]
         return results
 
@@ -224,18 +243,26 @@ class _Walk:
         """Results of a Clip: data is at either bound, a number is clamped."""
         least, most = self._bound(node, operands, 1, "min"), self._bound(node, operands, 2, "max")
         if not operands[0]:
-            return self._picked(node, [(), *((bound,) for bound in (least, most) if bound is not None)])
+            return self._picked(
+                node, [(), *((bound,) for bound in (least, most) if bound is not None)]
+            )
         results = []
         for number in operands[0]:
             exact, low, sources = number.exact, number.low, [number]
             if least is not None:
-                exact, low, sources = max(exact, least.exact), max(low, least.low), [*sources, least]
+                exact, low, sources = (
+                    max(exact, least.exact),
+                    max(low, least.low),
+                    [*sources, least],
+                )
             if most is not None:
                 exact, low, sources = min(exact, most.exact), min(low, most.low), [*sources, most]
             results += self._number(exact, low, number.is_guarded, node, tuple(sources))
         return results
 
-    def _bound(self, node: Node, operands: Sequence[tuple[_Number, ...]], index: int, attribute: str) -> _Number | None:
+    def _bound(
+        self, node: Node, operands: Sequence[tuple[_Number, ...]], index: int, attribute: str
+    ) -> _Number | None:
         """A scalar bound, from an operand or an attribute; else None."""
         if index < len(operands) and operands[index]:
             return operands[index][0]
@@ -256,7 +283,11 @@ class _Walk:
                 elif transfer is Transfer.DIVIDE:
                     is_lost = k == 1 and number.is_lost
                 elif transfer is Transfer.POWER:
-                    is_lost = k == 0 and number.is_lost and any(power.exact < 0.0 for power in operands[1])
+                    is_lost = (
+                        k == 0
+                        and number.is_lost
+                        and any(power.exact < 0.0 for power in operands[1])
+                    )
                 else:
                     is_lost = bool(row.risks & _NEAR_ZERO) and number.is_lost
                     is_lost |= Risk.STEEP in row.risks and _beside_one(number).is_lost
@@ -285,17 +316,34 @@ def _beside_one(number: _Number) -> _Number:
 
 
 _OF_TWO = frozenset(
-    {Transfer.ADD, Transfer.SUBTRACT, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.MAXIMUM, Transfer.MINIMUM,
-     Transfer.POWER}
-)  # fmt: skip
+    {
+        Transfer.ADD,
+        Transfer.SUBTRACT,
+        Transfer.MULTIPLY,
+        Transfer.DIVIDE,
+        Transfer.MAXIMUM,
+        Transfer.MINIMUM,
+        Transfer.POWER,
+    }
+)
 _PRODUCTS = frozenset({Transfer.MULTIPLY, Transfer.DIVIDE})
 _POLES = frozenset({Transfer.DIVIDE, Transfer.POWER, Transfer.RECIPROCAL, Transfer.RECIPROCAL_ROOT})
 # Laws whose outputs are elements of an operand, or reductions over an axis.
 _PICKING = frozenset(
-    {Transfer.KEEP, Transfer.MOVE, Transfer.CAST, Transfer.JOIN, Transfer.SUM, Transfer.MEAN, Transfer.POOL,
-     Transfer.EXTREME}
-)  # fmt: skip
+    {
+        Transfer.KEEP,
+        Transfer.MOVE,
+        Transfer.CAST,
+        Transfer.JOIN,
+        Transfer.SUM,
+        Transfer.MEAN,
+        Transfer.POOL,
+        Transfer.EXTREME,
+    }
+)
 # Risks of operators that are discontinuous at zero.
 _NEAR_ZERO = frozenset({Risk.RECIPROCAL, Risk.STEP})
 
-RULES = (StructureRule("guard", "an epsilon that keeps a quotient finite, and rounds away", guards),)
+RULES = (
+    StructureRule("guard", "an epsilon that keeps a quotient finite, and rounds away", guards),
+)

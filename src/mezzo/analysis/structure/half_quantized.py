@@ -47,9 +47,17 @@ def quantized_weight(view: StructureView) -> Iterable[Finding]:
     dequantized = view.once(_dequantized)
     for node in view.nodes(Function.MATMUL) if dequantized else ():
         factors = _factors(view, node)
-        weights = [maker for maker in factors if maker.id in dequantized and _is_stored(view, maker)]
-        if len(factors) == _FACTORS and len(weights) == 1 and not all(maker.id in dequantized for maker in factors):
-            because = f"reads weights that its kernel dequantizes, if no cast follows {weights[0].name!r}"
+        weights = [
+            maker for maker in factors if maker.id in dequantized and _is_stored(view, maker)
+        ]
+        if (
+            len(factors) == _FACTORS
+            and len(weights) == 1
+            and not all(maker.id in dequantized for maker in factors)
+        ):
+            because = (
+                f"reads weights that its kernel dequantizes, if no cast follows {weights[0].name!r}"
+            )
             yield Finding(node=node.id, rule=_WEIGHT, because=because, cause=weights[0].id)
             yield from _movers(view, node, dequantized, _WEIGHT, reached)
 
@@ -59,7 +67,9 @@ def _dequantized(view: StructureView) -> frozenset[int]:
     passing: set[int] = set()
     if not view.nodes_where(lambda row: row.transfer is Transfer.DEQUANTIZE):
         return frozenset()
-    for node in view.nodes_where(lambda row: row.transfer is Transfer.DEQUANTIZE or row.keeps_values):
+    for node in view.nodes_where(
+        lambda row: row.transfer is Transfer.DEQUANTIZE or row.keeps_values
+    ):
         makers = view.producers(node)
         if _dequantizes(view, node) or (makers and all(maker.id in passing for maker in makers)):
             passing.add(node.id)
@@ -74,7 +84,9 @@ def _dequantizes(view: StructureView, node: Node) -> bool:
 def _factors(view: StructureView, node: Node) -> list[Node]:
     """Producers of the operands that an operator multiplies."""
     ports = zip(node.inputs[:_FACTORS], node.signature.inputs, strict=False)
-    return [_maker(view, value) for value, role in ports if value is not None and role is Role.GROUP]
+    return [
+        _maker(view, value) for value, role in ports if value is not None and role is Role.GROUP
+    ]
 
 
 def _maker(view: StructureView, value: int) -> Node:
@@ -133,7 +145,10 @@ def _epilogue(view: StructureView, start: Node, unit: Node, reached: set[int]) -
         for node in (node for node in step if node.id not in reached):
             reached.add(node.id)
             yield Finding(
-                node=node.id, rule=_UNIT, because=f"is part of the integer kernel of {unit.name!r}", cause=unit.id
+                node=node.id,
+                rule=_UNIT,
+                because=f"is part of the integer kernel of {unit.name!r}",
+                cause=unit.id,
             )
 
 
@@ -146,7 +161,9 @@ def _step(view: StructureView, last: Node) -> list[Node]:
     while ahead and len(inside) <= _LONGEST:
         node = nodes[min(ahead)]
         others = [
-            maker for value in node.inputs if value is not None and (maker := _maker(view, value)).id not in inside
+            maker
+            for value in node.inputs
+            if value is not None and (maker := _maker(view, value)).id not in inside
         ]
         scales = [maker for maker in others if not _is_stored(view, maker)]
         is_epilogue = _is_numberwise(view, node) and all(_is_scale(view, maker) for maker in scales)
@@ -162,13 +179,17 @@ def _step(view: StructureView, last: Node) -> list[Node]:
 
 
 def _readers(view: StructureView, node: Node) -> set[int]:
-    return {use.node for value in node.outputs if value is not None for use in view.graph.uses[value]}
+    return {
+        use.node for value in node.outputs if value is not None for use in view.graph.uses[value]
+    }
 
 
 def _is_numberwise(view: StructureView, node: Node) -> bool:
     """Whether an operator is elementwise, so that it can be in an epilogue."""
     row = view.rows[node.id]
-    is_numberwise = row is not None and (row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS)
+    is_numberwise = row is not None and (
+        row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS
+    )
     return is_numberwise and view.is_decided(node)
 
 
@@ -190,5 +211,7 @@ def _is_found(view: StructureView, maker: Node) -> bool:
 
 RULES = (
     StructureRule("quantized-unit", "an integer kernel that hands on floats", quantized_unit),
-    StructureRule("quantized-weight", "a product with weights that its kernel dequantizes", quantized_weight),
+    StructureRule(
+        "quantized-weight", "a product with weights that its kernel dequantizes", quantized_weight
+    ),
 )

@@ -11,7 +11,16 @@ from mezzo.tables.policy import Finding
 _ARITHMETIC = frozenset({Cost.POINTWISE, Cost.MOVEMENT, Cost.GENERATOR})
 _ANGLE_STEPS = _ARITHMETIC | {Cost.LINEAR}
 _INTEGERS = frozenset(
-    {DType.INT64, DType.INT32, DType.INT16, DType.INT8, DType.UINT64, DType.UINT32, DType.UINT16, DType.UINT8}
+    {
+        DType.INT64,
+        DType.INT32,
+        DType.INT16,
+        DType.INT8,
+        DType.UINT64,
+        DType.UINT32,
+        DType.UINT16,
+        DType.UINT8,
+    }
 )
 
 
@@ -76,10 +85,17 @@ def exact_operand(view: StructureView) -> Iterable[Finding]:
     graph, columns = view.graph, view.graph.columns
     exact = (columns.use_role == FIXED) & columns.holds(HIGH)[columns.use_value]
     exact &= columns.is_kind(Kind.OP)[columns.use_node]
-    values, readers, operands = columns.use_value[exact], columns.use_node[exact], columns.use_operand[exact]
+    values, readers, operands = (
+        columns.use_value[exact],
+        columns.use_node[exact],
+        columns.use_operand[exact],
+    )
     visited: set[int] = set()
     for index in np.argsort(values, kind="stable").tolist():
-        maker, reader = graph.nodes[graph.values[values[index]].producer], graph.nodes[readers[index]]
+        maker, reader = (
+            graph.nodes[graph.values[values[index]].producer],
+            graph.nodes[readers[index]],
+        )
         row = view.rows[maker.id]
         if row is None or row.cost not in _ARITHMETIC or not view.is_decided(maker):
             continue
@@ -98,11 +114,16 @@ def angles(view: StructureView) -> Iterable[Finding]:
         if end.id not in counting or end.id in visited:
             continue
         yield Finding(
-            node=end.id, rule="angles", because="turns positions into angles, whose absolute error is what counts"
+            node=end.id,
+            rule="angles",
+            because="turns positions into angles, whose absolute error is what counts",
         )
         for node, reader in _back(view, [end], _ANGLE_STEPS, visited):
             yield Finding(
-                node=node.id, rule="angles", because=f"is part of the angle that {end.name!r} takes", cause=reader.id
+                node=node.id,
+                rule="angles",
+                because=f"is part of the angle that {end.name!r} takes",
+                cause=reader.id,
             )
 
 
@@ -122,7 +143,9 @@ def _counting(view: StructureView, ends: Iterable[Node]) -> set[int]:
                 if maker.id not in visited:
                     visited.add(maker.id)
                     reached.append(maker)
-    queue = [node.id for node in reached if any(_counts(view, maker) for maker in view.producers(node))]
+    queue = [
+        node.id for node in reached if any(_counts(view, maker) for maker in view.producers(node))
+    ]
     counting = set(queue)
     while queue:
         for reader_id in readers.get(queue.pop(), ()):
@@ -141,7 +164,11 @@ def _counts(view: StructureView, node: Node) -> bool:
 
 
 RULES = (
-    StructureRule("returns-to-integers", "float arithmetic whose result becomes an integer", returns_to_integers),
+    StructureRule(
+        "returns-to-integers",
+        "float arithmetic whose result becomes an integer",
+        returns_to_integers,
+    ),
     StructureRule("exact-operand", "arithmetic for an operand that is read in f32", exact_operand),
     StructureRule("angles", "positions times frequencies under a sine", angles),
 )

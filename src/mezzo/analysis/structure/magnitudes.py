@@ -25,9 +25,13 @@ from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Cost, Function, Transfer
 from mezzo.tables.policy import Finding, Lifting
 
-_GUARDING = frozenset({Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.CLIP, Function.SELECT})
+_GUARDING = frozenset(
+    {Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.CLIP, Function.SELECT}
+)
 # Functions with nonnegative results, and functions that preserve a common sign.
-_MAGNITUDES = frozenset({Function.SQUARE, Function.SUM_OF_SQUARES, Function.L2_NORM, Function.ABS, Function.VARIANCE})
+_MAGNITUDES = frozenset(
+    {Function.SQUARE, Function.SUM_OF_SQUARES, Function.L2_NORM, Function.ABS, Function.VARIANCE}
+)
 _OF_MAGNITUDES = frozenset(
     {Function.ADD, Function.SUM, Function.MEAN, Function.SQRT, Function.NEGATE, Function.IDENTITY}
 )
@@ -37,7 +41,15 @@ _EXPONENTS = {
 }  # fmt: skip
 # Functions linear in a signal, and clipping; the signal is the numerator of a division.
 _LINEAR = frozenset(
-    {Function.ADD, Function.SUBTRACT, Function.NEGATE, Function.MULTIPLY, Function.DIVIDE, Function.MEAN, Function.SUM}
+    {
+        Function.ADD,
+        Function.SUBTRACT,
+        Function.NEGATE,
+        Function.MULTIPLY,
+        Function.DIVIDE,
+        Function.MEAN,
+        Function.SUM,
+    }
     | {Function.IDENTITY, Function.CLIP, Function.FOURIER}
 )
 _ENDS = frozenset({Kind.INPUT, Kind.SOURCE})  # sources of signals
@@ -95,7 +107,11 @@ class _Spectra:
             if least is not None and len(makers) == 1:
                 self._reach(makers[0], _Reached(logarithm, node, least))
                 for inner in reversed(between):
-                    least = least if inner is node else _power(least, self._exponent(inner)) * self._factor(inner)
+                    least = (
+                        least
+                        if inner is node
+                        else _power(least, self._exponent(inner)) * self._factor(inner)
+                    )
                     self.magnitudes[inner.id] = _Reached(logarithm, node, least)
                 return
             if not (self._is_magnitude(node) or self._exponent(node) < 0.0):
@@ -103,7 +119,9 @@ class _Spectra:
 
     def _reach(self, node: Node, reached: _Reached) -> None:
         earlier = self.magnitudes.get(node.id)
-        self.magnitudes[node.id] = reached if earlier is None or reached.least < earlier.least else earlier
+        self.magnitudes[node.id] = (
+            reached if earlier is None or reached.least < earlier.least else earlier
+        )
         heapq.heappush(self._queue, -node.id)
 
     def _visit(self, node: Node) -> None:
@@ -129,9 +147,12 @@ class _Spectra:
     def _rounding_error(self, node: Node) -> float:
         """Absolute rounding error of every bin of a transform, proportional to its large bins."""
         estimate = None if node.outputs[0] is None else self.view.estimates.held[node.outputs[0]]
-        return self.view.low.eps * (1.0 if estimate is None or estimate.flags & LOST else rms(estimate))
+        return self.view.low.eps * (
+            1.0 if estimate is None or estimate.flags & LOST else rms(estimate)
+        )
 
-    # -- operands -------------------------------------------------------------------------------------------------
+    # -- operands
+    # ----------------------------------------------------------------------------------------------
 
     @cached_property
     def _fed(self) -> frozenset[int]:
@@ -146,7 +167,11 @@ class _Spectra:
 
     def makers(self, node: Node) -> list[Node]:
         """Producers of the operands in a node's compute group, without constants and divisors."""
-        roles = node.signature.inputs[:1] if self.view.function(node) is Function.DIVIDE else node.signature.inputs
+        roles = (
+            node.signature.inputs[:1]
+            if self.view.function(node) is Function.DIVIDE
+            else node.signature.inputs
+        )
         makers = (self.view.producer(node, k) for k, role in enumerate(roles) if role is Role.GROUP)
         return [maker for maker in makers if maker is not None and maker.id in self._fed]
 
@@ -169,7 +194,10 @@ class _Spectra:
         if function not in _GUARDING and not self._adds(node):
             return None
         stated = node.attributes.get("min") if node.attributes else None
-        numbers = [stated if isinstance(stated, float) else None, *(self._number(node, k) for k in range(3))]
+        numbers = [
+            stated if isinstance(stated, float) else None,
+            *(self._number(node, k) for k in range(3)),
+        ]
         number = next((number for number in numbers if number is not None), None)
         if number is None:
             return None
@@ -179,19 +207,28 @@ class _Spectra:
     def _adds(self, node: Node) -> bool:
         """Whether a node is a sum; subtracting a negated value counts."""
         row, subtrahend = self.view.rows[node.id], self.view.producer(node, 1)
-        is_twice_negative = subtrahend is not None and self.view.function(subtrahend) is Function.NEGATE
+        is_twice_negative = (
+            subtrahend is not None and self.view.function(subtrahend) is Function.NEGATE
+        )
         is_difference = self.view.function(node) is Function.SUBTRACT
-        return row is not None and (row.transfer is Transfer.ADD or (is_difference and is_twice_negative))
+        return row is not None and (
+            row.transfer is Transfer.ADD or (is_difference and is_twice_negative)
+        )
 
     def _factor(self, node: Node) -> float:
         """The constant factor of a multiplication or division; else 1."""
         function = self.view.function(node)
         if function not in (Function.MULTIPLY, Function.DIVIDE):
             return 1.0
-        number = self._number(node, 1) or (self._number(node, 0) if function is Function.MULTIPLY else None) or 1.0
+        number = (
+            self._number(node, 1)
+            or (self._number(node, 0) if function is Function.MULTIPLY else None)
+            or 1.0
+        )
         return abs(number) if function is Function.MULTIPLY else 1.0 / abs(number)
 
-    # -- operators ------------------------------------------------------------------------------------------------
+    # -- operators
+    # ----------------------------------------------------------------------------------------------
 
     def _exponent(self, node: Node) -> float:
         """The power of its input that a node computes."""
@@ -230,15 +267,25 @@ class _Spectra:
             return (self._number(node, 1) or 0.0) > 0.0
         if function is Function.DIVIDE:
             return self._number(node, 1) is not None
-        is_of_magnitudes = function in _MAGNITUDES | _OF_MAGNITUDES or self._adds(node) or self._moves(node)
-        is_weighted = function is Function.MULTIPLY or (row is not None and row.transfer in _CONTRACTING)
-        return is_of_magnitudes or (is_weighted and (len(self.makers(node)) == 1 or self._is_of_one(node)))
+        is_of_magnitudes = (
+            function in _MAGNITUDES | _OF_MAGNITUDES or self._adds(node) or self._moves(node)
+        )
+        is_weighted = function is Function.MULTIPLY or (
+            row is not None and row.transfer in _CONTRACTING
+        )
+        return is_of_magnitudes or (
+            is_weighted and (len(self.makers(node)) == 1 or self._is_of_one(node))
+        )
 
     def is_linear(self, node: Node) -> bool:
         """Whether a node computes a signal from signals."""
         row = self.view.rows[node.id]
-        is_linear = self.view.function(node) in _LINEAR or (row is not None and row.transfer in _CONTRACTING)
-        return (is_linear or self._adds(node) or self._moves(node)) and not self._makes_positive(node)
+        is_linear = self.view.function(node) in _LINEAR or (
+            row is not None and row.transfer in _CONTRACTING
+        )
+        return (is_linear or self._adds(node) or self._moves(node)) and not self._makes_positive(
+            node
+        )
 
     def _moves(self, node: Node) -> bool:
         row = self.view.rows[node.id]
@@ -264,7 +311,10 @@ def log_magnitudes(view: StructureView) -> Iterable[Finding]:
     for number, reached in sorted(view.once(_spectra).magnitudes.items()):
         is_lost = not view.low.smallest_normal <= reached.least <= view.low.max_finite
         if is_lost and view.is_decided(view.graph.nodes[number]):
-            text = f"is taken the logarithm of by {reached.logarithm.name!r}, down to what {reached.guard.name!r} "
+            text = (
+                f"is taken the logarithm of by {reached.logarithm.name!r}, down to what"
+                f" {reached.guard.name!r} "
+            )
             because, cause = f"{text}guards it with", reached.logarithm.id
             yield Finding(node=number, rule="log-magnitude", because=because, cause=cause)
 
@@ -285,11 +335,19 @@ def log_spectra(view: StructureView) -> Iterable[Finding]:
             reached.update(maker.id for maker in spectra.makers(node))
             if view.is_decided(node):
                 logarithm = spectra.signals[number]
-                text = f"quiet bins drown in its rounding errors before {logarithm.name!r} takes their logarithm"
+                text = (
+                    f"quiet bins drown in its rounding errors before {logarithm.name!r} takes their"
+                    " logarithm"
+                )
                 yield Finding(node=number, rule="log-spectrum", because=text, cause=logarithm.id)
 
 
 RULES = (
     StructureRule("log-magnitude", "powers before a guarded logarithm", log_magnitudes),
-    StructureRule("log-spectrum", "the transform whose powers go into a logarithm", log_spectra, Lifting.BY_OUTPUTS),
+    StructureRule(
+        "log-spectrum",
+        "the transform whose powers go into a logarithm",
+        log_spectra,
+        Lifting.BY_OUTPUTS,
+    ),
 )

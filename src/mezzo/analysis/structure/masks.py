@@ -9,7 +9,14 @@ from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Cost, Function
 
 _COMBINES = frozenset(
-    {Function.SELECT, Function.ADD, Function.SUBTRACT, Function.MULTIPLY, Function.MAXIMUM, Function.MINIMUM}
+    {
+        Function.SELECT,
+        Function.ADD,
+        Function.SUBTRACT,
+        Function.MULTIPLY,
+        Function.MAXIMUM,
+        Function.MINIMUM,
+    }
 )
 _ENDS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
 
@@ -34,7 +41,11 @@ def mask_limits(view: StructureView) -> Mapping[int, float]:
         maker = graph.nodes[graph.values[value].producer]
         if maker.kind is Kind.INPUT:
             continue  # a default that the caller may replace
-        starts = [maker] if maker.kind is Kind.OP else [graph.nodes[use.node] for use in graph.uses[value]]
+        starts = (
+            [maker]
+            if maker.kind is Kind.OP
+            else [graph.nodes[use.node] for use in graph.uses[value]]
+        )
         if ways.all_end(starts):
             limits[value] = limit
     return limits
@@ -46,7 +57,9 @@ def _ends(view: StructureView, node: Node) -> bool:
 
 def _passes(view: StructureView, node: Node) -> bool:
     row = view.rows[node.id]
-    return row is not None and (row.function in _COMBINES or row.keeps_values or row.cost is Cost.GENERATOR)
+    return row is not None and (
+        row.function in _COMBINES or row.keeps_values or row.cost is Cost.GENERATOR
+    )
 
 
 def _is_attention(view: StructureView, node: Node) -> bool:

@@ -29,7 +29,11 @@ def is_square(view: StructureView, node: Node) -> bool:
 
 def _exponent(view: StructureView, node: Node) -> float | None:
     facts = view.constant(node, 1)
-    return facts.values[0] if facts is not None and facts.values is not None and len(facts.values) == 1 else None
+    return (
+        facts.values[0]
+        if facts is not None and facts.values is not None and len(facts.values) == 1
+        else None
+    )
 
 
 def norms(view: StructureView) -> tuple[tuple[str, list[Node]], ...]:
@@ -47,7 +51,9 @@ def _norms(view: StructureView) -> Iterator[tuple[str, list[Node]]]:
             continue
         group, is_mean = [root], False
         below = _behind(view, root, 0, group)
-        while below is not None and (view.function(below) in _FLOORS or _scaled_operand(view, below) is not None):
+        while below is not None and (
+            view.function(below) in _FLOORS or _scaled_operand(view, below) is not None
+        ):
             is_mean |= view.function(below) not in _FLOORS
             sides = [k for k in range(len(below.inputs[:2])) if view.constant(below, k) is None]
             if len(sides) != 1:
@@ -107,7 +113,12 @@ def _pair_of_squares(view: StructureView, total: Node) -> list[Node]:
 def _moves(view: StructureView, node: Node) -> bool:
     """Whether a node is data movement with one data operand, which excludes Concat and Where."""
     row = view.rows[node.id]
-    is_mover = row is not None and row.keeps_values and row.cost is Cost.MOVEMENT and row.function is Function.NONE
+    is_mover = (
+        row is not None
+        and row.keeps_values
+        and row.cost is Cost.MOVEMENT
+        and row.function is Function.NONE
+    )
     return is_mover and len(view.producers(node)) == 1
 
 
@@ -141,7 +152,9 @@ def _mean(view: StructureView, node: Node, operand: int) -> list[Node]:
     while maker is not None and (side := _scaled_operand(view, maker)) is not None:
         group.append(maker)
         maker = _behind(view, maker, side, group)
-    is_mean = maker is not None and view.function(maker) is (Function.SUM if group else Function.MEAN)
+    is_mean = maker is not None and view.function(maker) is (
+        Function.SUM if group else Function.MEAN
+    )
     if maker is None or not (is_mean or view.function(maker) is Function.MEAN):
         return []
     return [*group, maker]
@@ -160,7 +173,11 @@ def _second_moment(view: StructureView, variance: Node) -> list[Node]:
         return [variance, *passed, square, *moments] if moments else []
     squared = view.producer(squares[-1], 0)
     mean = _mean(view, square, 0) if squared is not None and is_square(view, squared) else []
-    return [variance, *squares, squared, *passed, square, *mean] if squared is not None and mean else []
+    return (
+        [variance, *squares, squared, *passed, square, *mean]
+        if squared is not None and mean
+        else []
+    )
 
 
 def _moments_of_groups(view: StructureView, variance: Node, square: Node) -> list[Node]:
@@ -221,17 +238,27 @@ def _scaling(view: StructureView, root: Node) -> list[Node]:
     while queue and len(scaling) < _MOST_SCALING:
         reader, is_inverse = queue.pop(0)
         function = view.function(reader)
-        if function is Function.RECIPROCAL or (function is Function.DIVIDE and view.constant(reader, 0) is not None):
+        if function is Function.RECIPROCAL or (
+            function is Function.DIVIDE and view.constant(reader, 0) is not None
+        ):
             scaling.append(reader)
             queue += [
-                (r, True) for r in view.readers(reader) if view.function(r) is Function.MULTIPLY or _moves(view, r)
+                (r, True)
+                for r in view.readers(reader)
+                if view.function(r) is Function.MULTIPLY or _moves(view, r)
             ]
         elif function in (Function.DIVIDE, Function.MULTIPLY):
             scaling.append(reader)
             if function is Function.MULTIPLY and _scaled_operand(view, reader) is not None:
-                queue += [(r, True) for r in view.readers(reader) if view.function(r) is Function.MULTIPLY]
+                queue += [
+                    (r, True) for r in view.readers(reader) if view.function(r) is Function.MULTIPLY
+                ]
         elif _moves(view, reader):
-            onward = [r for r in view.readers(reader) if view.function(r) in (Function.DIVIDE, Function.MULTIPLY)]
+            onward = [
+                r
+                for r in view.readers(reader)
+                if view.function(r) in (Function.DIVIDE, Function.MULTIPLY)
+            ]
             scaling += [reader] if onward else []
             queue += [(r, is_inverse) for r in onward]
         elif function in (Function.MAXIMUM, Function.CLIP) and not is_inverse:
@@ -260,10 +287,18 @@ def _find(rule_name: str) -> Callable[[StructureView], Iterable[Finding]]:
         for name, group in norms(view):
             if name == rule_name:
                 root = group[0]
-                text = f"part of a decomposed {name} around {root.name!r}: its squares overflow, so it stays together"
+                text = (
+                    f"part of a decomposed {name} around {root.name!r}: its squares overflow, so it"
+                    " stays together"
+                )
                 for node in group:
                     if view.is_decided(node):
-                        yield Finding(node=node.id, rule=name, because=text, cause=None if node is root else root.id)
+                        yield Finding(
+                            node=node.id,
+                            rule=name,
+                            because=text,
+                            cause=None if node is root else root.id,
+                        )
 
     return find
 
@@ -277,7 +312,11 @@ def squares(view: StructureView) -> Iterable[Finding]:
             is_sum = view.function(reader) in _REDUCTIONS or _pair_of_squares(view, reader)
             if is_sum and view.is_decided(reader):
                 text = f"sums the squares that {node.name!r} makes"
-                yield Finding(node=node.id, rule="sum-of-squares", because=f"its squares are summed by {reader.name!r}")
+                yield Finding(
+                    node=node.id,
+                    rule="sum-of-squares",
+                    because=f"its squares are summed by {reader.name!r}",
+                )
                 yield Finding(node=reader.id, rule="sum-of-squares", because=text, cause=node.id)
 
 
@@ -294,7 +333,10 @@ def means(view: StructureView) -> Iterable[Finding]:
             is_mover = _moves(view, reader)
             if not view.is_decided(reader) or not (is_mover or _shrinks(view, reader)):
                 continue
-            text = f"makes a mean of the sum {total.name!r}, which may pass the range before it is divided"
+            text = (
+                f"makes a mean of the sum {total.name!r}, which may pass the range before it is"
+                " divided"
+            )
             yield Finding(node=reader.id, rule="mean-by-sum", because=text, cause=total.id)
             queue += view.readers(reader) if is_mover else []
 
@@ -305,13 +347,26 @@ def _shrinks(view: StructureView, node: Node) -> bool:
     facts = None if operand is None else view.constant(node, 1 - operand)
     if facts is None:
         return False
-    return facts.smallest > 1.0 if view.function(node) is Function.DIVIDE else 0.0 < facts.largest < 1.0
+    return (
+        facts.smallest > 1.0
+        if view.function(node) is Function.DIVIDE
+        else 0.0 < facts.largest < 1.0
+    )
 
 
 RULES = (
-    StructureRule("mean-by-sum", "a sum over an axis that is divided to be a mean", means, Lifting.BY_RANGES),
-    StructureRule("layer-norm", "LayerNorm or InstanceNorm in small operators", _find("layer-norm"), Lifting.BY_RANGES),
+    StructureRule(
+        "mean-by-sum", "a sum over an axis that is divided to be a mean", means, Lifting.BY_RANGES
+    ),
+    StructureRule(
+        "layer-norm",
+        "LayerNorm or InstanceNorm in small operators",
+        _find("layer-norm"),
+        Lifting.BY_RANGES,
+    ),
     StructureRule("rms-norm", "RMSNorm in small operators", _find("rms-norm"), Lifting.BY_RANGES),
-    StructureRule("l2-norm", "division by an L2 norm in small operators", _find("l2-norm"), Lifting.BY_RANGES),
+    StructureRule(
+        "l2-norm", "division by an L2 norm in small operators", _find("l2-norm"), Lifting.BY_RANGES
+    ),
     StructureRule("sum-of-squares", "squares summed over an axis", squares, Lifting.BY_RANGES),
 )

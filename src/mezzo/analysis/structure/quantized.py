@@ -26,7 +26,9 @@ def _between(view: StructureView, node: Node, quantizer: Node) -> Iterator[Findi
             for step in path:
                 if not _is_quantized(view, step):
                     because = f"is part of the quantized operator that {quantizer.name!r} ends"
-                    yield Finding(node=step.id, rule="quantized-part", because=because, cause=quantizer.id)
+                    yield Finding(
+                        node=step.id, rule="quantized-part", because=because, cause=quantizer.id
+                    )
             return
         row = view.rows[node.id]
         if row is None or row.cost not in (Cost.POINTWISE, Cost.MOVEMENT) or not makers:
@@ -39,4 +41,8 @@ def _is_quantized(view: StructureView, node: Node) -> bool:
     return row is not None and row.cost is Cost.QUANTIZE
 
 
-RULES = (StructureRule("quantized-part", "operators between dequantizing and quantizing", quantized_part),)
+RULES = (
+    StructureRule(
+        "quantized-part", "operators between dequantizing and quantizing", quantized_part
+    ),
+)

@@ -52,7 +52,9 @@ def saturated(view: StructureView) -> Mapping[str, Evidence]:
     evidence: dict[str, Evidence] = {}
     for core in view.nodes(Function.SATURATE):
         text = f"where a power passes the range, {core.name!r}, which alone reads it, has saturated"
-        evidence |= {node.name: Evidence(text, fits=True) for node in _Polynomial(view, core).nodes()}
+        evidence |= {
+            node.name: Evidence(text, fits=True) for node in _Polynomial(view, core).nodes()
+        }
     return evidence
 
 
@@ -70,7 +72,9 @@ class _Polynomial:
         empty.
         """
         inside = self._behind()
-        operands = {value for node in (*inside, self.core) for value in node.inputs if value is not None}
+        operands = {
+            value for node in (*inside, self.core) for value in node.inputs if value is not None
+        }
         results = {node.outputs[0] for node in inside}
         bases = [value for value in sorted(operands - results) if self._number(value) is None]
         if len(bases) != 1:
@@ -123,7 +127,11 @@ class _Polynomial:
     def _number(self, value: int) -> float | None:
         """The value of a scalar constant; else None."""
         facts = self.view.graph.constants.get(value)
-        return facts.values[0] if facts is not None and facts.values is not None and len(facts.values) == 1 else None
+        return (
+            facts.values[0]
+            if facts is not None and facts.values is not None and len(facts.values) == 1
+            else None
+        )
 
     def _of(self, value: int | None) -> _Term | None:
         if value is None:

@@ -17,7 +17,9 @@ def softmax(view: StructureView) -> Iterable[Finding]:
     for exponential in view.nodes(Function.EXP):
         for total in _sums(view, exponential):
             divisions = [r for r in view.readers(total) if view.function(r) is Function.DIVIDE]
-            divisions = [d for d in divisions if exponential in (view.producer(d, 0), view.producer(d, 1))]
+            divisions = [
+                d for d in divisions if exponential in (view.producer(d, 0), view.producer(d, 1))
+            ]
             if not divisions:
                 continue
             group = [exponential, total, *divisions]

@@ -16,18 +16,25 @@ from mezzo.tables.facts import Risk
 def check_places(source: Path, destination: Path) -> None:
     if not source.is_dir():
         raise InputError(
-            f"{os.fspath(source)!r} is no folder; name a folder of models, or use {verb('convert')} for one"
+            f"{os.fspath(source)!r} is no folder; name a folder of models, or use {verb('convert')}"
+            " for one"
         )
     if destination.exists() and not destination.is_dir():
-        raise InputError(f"{os.fspath(destination)!r} is a file, and a folder comes out; name a folder")
+        raise InputError(
+            f"{os.fspath(destination)!r} is a file, and a folder comes out; name a folder"
+        )
     if not destination.exists() and not destination.absolute().parent.is_dir():
-        raise InputError(f"{os.fspath(destination)!r} cannot be made: there is no folder above it; make that first")
+        raise InputError(
+            f"{os.fspath(destination)!r} cannot be made: there is no folder above it; make that"
+            " first"
+        )
     if not destination.exists():
         check_destination(destination)
     inner, outer = os.path.realpath(destination), os.path.realpath(source)
     if inner != outer and os.path.commonpath([inner, outer]) == outer:
         raise InputError(
-            f"{os.fspath(destination)!r} lies in the folder that is converted; name one beside it, or the same one"
+            f"{os.fspath(destination)!r} lies in the folder that is converted; name one beside it,"
+            " or the same one"
         )
 
 
@@ -48,7 +55,9 @@ def check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
     for tie, dtypes in split_ties(ties, before, after):
         members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])
         types = " and ".join(sorted(map(str, dtypes)))
-        raise ContractError(f"{members} would have {types}, and one feeds the other; leave out {option('io')}")
+        raise ContractError(
+            f"{members} would have {types}, and one feeds the other; leave out {option('io')}"
+        )
     floats = [(tie, dtypes_in(tie, after)) for tie in ties]
     return tuple(
         TypedTie(tie, dtype)

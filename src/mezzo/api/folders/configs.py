@@ -22,7 +22,9 @@ def find_config(result: str, names: Iterable[str]) -> str | None:
     return next((name for name in candidates if name in available), None)
 
 
-def update_config(path: Path, external: Iterable[str], cache_key: str | None, models: Iterable[str] = ()) -> str | None:
+def update_config(
+    path: Path, external: Iterable[str], cache_key: str | None, models: Iterable[str] = ()
+) -> str | None:
     """The text of a config.json with external data files and, under `cache_key`, an FP16 cache.
 
     None if the text would not change, or the file is not JSON.
@@ -39,7 +41,9 @@ def update_config(path: Path, external: Iterable[str], cache_key: str | None, mo
     section = config.setdefault(_SECTION, {})
     data_files = section.get(_EXTERNAL)
     file_names = [PurePosixPath(name).name for name in external]
-    if isinstance(data_files, int) and data_files > 1:  # applies to all files; results have one data file each
+    if (
+        isinstance(data_files, int) and data_files > 1
+    ):  # applies to all files; results have one data file each
         data_files = dict.fromkeys((PurePosixPath(name).name for name in models), data_files)
     if file_names and (isinstance(data_files, dict) or not data_files):
         section[_EXTERNAL] = {**(data_files or {}), **dict.fromkeys(file_names, 1)}

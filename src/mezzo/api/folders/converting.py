@@ -118,11 +118,17 @@ def convert_folder(
     """
     request = request_of(options)
     to = asked_formats(request)
-    placing = None if layout is None else Placing(choose_one("layout", layout, [choice.value for choice in Placing]))
+    placing = (
+        None
+        if layout is None
+        else Placing(choose_one("layout", layout, [choice.value for choice in Placing]))
+    )
     paths = Path(src), Path(src if dst is None else dst)
     folder = _Folder(*paths, placing, to, request.trust_external_paths)
     if folder.genai_configs and request.io == "keep":
-        request = replace(request, io="follow")  # past and present caches share a buffer, with no Cast between
+        request = replace(
+            request, io="follow"
+        )  # past and present caches share a buffer, with no Cast between
     folder.progress = progress
     folder.choose()
     folder.refuse_shared_data()
@@ -134,13 +140,17 @@ def convert_folder(
         return folder.convert(request, data_of, labels, batch_size)
     except OSError as error:
         where = os.fspath(folder.destination)
-        raise InputError(f"cannot write {where!r}: {error.strerror or error}; nothing was changed") from error
+        raise InputError(
+            f"cannot write {where!r}: {error.strerror or error}; nothing was changed"
+        ) from error
 
 
 class _Folder:
     """The state of a folder conversion: listing, models to convert, and their destinations."""
 
-    def __init__(self, source: Path, destination: Path, layout: Placing | None, to: str, trust: bool) -> None:
+    def __init__(
+        self, source: Path, destination: Path, layout: Placing | None, to: str, trust: bool
+    ) -> None:
         check_places(source, destination)
         self.source, self.destination, self.to = source, destination, to
         self.listing: FolderListing = list_folder(source, trust=trust)
@@ -169,7 +179,9 @@ class _Folder:
                 skipped.append((name, f"is low already by its name, {suffix!r}"))
                 continue
             self._data_of[name] = self._external_files(model)
-            reason = f"is low already by its name, {suffix!r}" if suffix is not None else why_low(model)
+            reason = (
+                f"is low already by its name, {suffix!r}" if suffix is not None else why_low(model)
+            )
             if reason is None:
                 models.append(name)
             else:
@@ -179,7 +191,9 @@ class _Folder:
             if not skipped:
                 raise InputError(describe_folder(self.source))
             where, found_low = os.fspath(self.source), f"the {len(skipped)} there are low already"
-            raise InputError(f"{where!r} has no model to convert: {found_low}; name a folder with FP32 models")
+            raise InputError(
+                f"{where!r} has no model to convert: {found_low}; name a folder with FP32 models"
+            )
 
     def open(self, name: str) -> Model:
         """Open a model of the folder. Raises MezzoError: it is unreadable; the message names it."""
@@ -188,7 +202,10 @@ class _Folder:
             model = open_source(path, self._trust, self._told(name))
         except MezzoError as error:
             if path.stat().st_size < 1024 and path.read_bytes().startswith(_LFS):
-                message = f"{name!r} is a pointer of Git LFS, not the model; run 'git lfs pull' in its folder"
+                message = (
+                    f"{name!r} is a pointer of Git LFS, not the model; run 'git lfs pull' in its"
+                    " folder"
+                )
                 raise ModelError(message) from error
             raise in_file(name, error) from error
         store_of(model).data_suffix = self.data_suffix
@@ -202,7 +219,8 @@ class _Folder:
             folder = self.source if is_original else self.destination
             if is_original or os.path.lexists(folder / name):
                 raise InputError(
-                    f"{name!r} is in {os.fspath(folder)!r} already; pass {setting('overwrite', True)} to replace it"
+                    f"{name!r} is in {os.fspath(folder)!r} already; pass"
+                    f" {setting('overwrite', True)} to replace it"
                 )
         for name in () if self.is_in_place else self.copies:
             if os.path.lexists(self.destination / name):
@@ -223,7 +241,8 @@ class _Folder:
         for name, data_files in self._data_of.items():
             for shared in () if name in removed else sorted(data_files.intersection(self.results)):
                 raise InputError(
-                    f"{shared!r} holds weights of {name!r}, which stays as it is; take that one out of the folder first"
+                    f"{shared!r} holds weights of {name!r}, which stays as it is; take that one out"
+                    " of the folder first"
                 )
 
     @property
@@ -238,7 +257,9 @@ class _Folder:
         if self.layout is Placing.BESIDE:
             return frozenset()
         own = frozenset().union(*(self._data_of[name] for name in self.models), self.models)
-        shared = [data_files for name, data_files in self._data_of.items() if name not in self.models]
+        shared = [
+            data_files for name, data_files in self._data_of.items() if name not in self.models
+        ]
         return own.difference(*shared)
 
     @property
@@ -248,7 +269,11 @@ class _Folder:
         return tuple(name for name in self.listing.names if name not in removed)
 
     def convert(
-        self, request: Request, data: "Mapping[str, Data]", labels: Sequence[str], batch_size: int | None
+        self,
+        request: Request,
+        data: "Mapping[str, Data]",
+        labels: Sequence[str],
+        batch_size: int | None,
     ) -> ConvertedFolder:
         """Convert all models, and commit all files at the end."""
         settings = read_options(request).settings
@@ -262,7 +287,12 @@ class _Folder:
                 before[name] = model.ports()
                 with _naming(name):
                     converted = _convert_one(
-                        model, staging.place(result), requests[name], data.get(name), labels, batch_size
+                        model,
+                        staging.place(result),
+                        requests[name],
+                        data.get(name),
+                        labels,
+                        batch_size,
                     )
                     after[name] = open_source(staging.staged(result), False, None).ports()
                 if staging.staged(result + self.data_suffix).exists():
@@ -273,7 +303,9 @@ class _Folder:
             notes = self._tell_config(staging, [file.result for file in files], ties)
             notes += self._tell_genai(staging, {file.source: file.result for file in files})
             # Replaced originals, and external data of an earlier result that the new one lacks.
-            for name in sorted((self.replaced if self.is_in_place else frozenset()).union(self.results)):
+            for name in sorted(
+                (self.replaced if self.is_in_place else frozenset()).union(self.results)
+            ):
                 if (self.destination / name).exists() and not staging.staged(name).exists():
                     staging.remove(name)
             staging.commit()
@@ -303,9 +335,13 @@ class _Folder:
             shutil.copy(self.source / name, staging.place(name))
         return copied
 
-    def _tell_config(self, staging: FolderStaging, results: Sequence[str], ties: Sequence[TypedTie]) -> list[str]:
+    def _tell_config(
+        self, staging: FolderStaging, results: Sequence[str], ties: Sequence[TypedTie]
+    ) -> list[str]:
         """Update each config.json for transformers.js. Returns notes."""
-        key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[self.layout]  # transformers.js's key of the file
+        key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[
+            self.layout
+        ]  # transformers.js's key of the file
         is_low_cache = self.to == "fp16" and any(
             typed_tie.tie.outputs
             and typed_tie.tie.inputs
@@ -321,12 +357,16 @@ class _Folder:
                 external.setdefault(config, []).extend(data_files)
         notes = []
         for config, names in external.items():
-            text = update_config(self.source / config, names, key if is_low_cache else None, self.listing.models)
+            text = update_config(
+                self.source / config, names, key if is_low_cache else None, self.listing.models
+            )
             if text is not None:
                 # In place it is a new file; in another folder it was copied before.
                 path = staging.place(config) if self.is_in_place else staging.staged(config)
                 path.write_text(text, encoding="utf-8")
-                notes.append(f"{config!r} tells transformers.js of external data or a low cache now")
+                notes.append(
+                    f"{config!r} tells transformers.js of external data or a low cache now"
+                )
         return notes
 
     def _tell_genai(self, staging: FolderStaging, results: Mapping[str, str]) -> list[str]:
@@ -342,10 +382,15 @@ class _Folder:
 
     def _external_files(self, model: Model) -> frozenset[str]:
         """External data of a model, by its path in the folder."""
-        roots = (os.path.realpath(self.source), os.path.abspath(self.source))  # the second for trusted links
+        roots = (
+            os.path.realpath(self.source),
+            os.path.abspath(self.source),
+        )  # the second for trusted links
         paths = set()
         for companion in store_of(model).companions:
-            root = next((root for root in roots if os.path.commonpath([root, companion]) == root), None)
+            root = next(
+                (root for root in roots if os.path.commonpath([root, companion]) == root), None
+            )
             if root is not None:
                 paths.add(Path(os.path.normpath(os.path.relpath(companion, root))).as_posix())
         return frozenset(paths)

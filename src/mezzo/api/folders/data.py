@@ -29,15 +29,18 @@ def find_data(data: "FolderData | None", models: Sequence[str]) -> "dict[str, Da
     if isinstance(data, Mapping):
         for name in data:
             if name not in stems:
-                raise InputError(f"data has {name!r}, which is no model to convert; {_wanted(models)}")
+                raise InputError(
+                    f"data has {name!r}, which is no model to convert; {_wanted(models)}"
+                )
         return {stems[name]: model_data for name, model_data in data.items()}
     if isinstance(data, str | os.PathLike) and Path(data).is_dir():
         return _find_files(Path(data), stems, models)
     if len(models) == 1:
         return {models[0]: data}
     raise InputError(
-        f"the folder has {len(models)} models, so their data has to tell which is for which: give a folder of .npz "
-        f"files named like the models, such as {PurePosixPath(models[0]).with_suffix('.npz').name!r}"
+        f"the folder has {len(models)} models, so their data has to tell which is for which: give a"
+        " folder of .npz files named like the models, such as"
+        f" {PurePosixPath(models[0]).with_suffix('.npz').name!r}"
     )
 
 
@@ -54,11 +57,17 @@ def _find_files(folder: Path, stems: Mapping[str, str], models: Sequence[str]) -
         source = path if is_own else path.parent
         earlier = by_stem.setdefault(stems[name], source)
         if earlier != source:
-            raise InputError(f"{os.fspath(earlier)!r} and {os.fspath(source)!r} are both for {stems[name]!r}; keep one")
+            raise InputError(
+                f"{os.fspath(earlier)!r} and {os.fspath(source)!r} are both for {stems[name]!r};"
+                " keep one"
+            )
     if len(models) == 1 and not by_stem:
         return {models[0]: folder}
     if unmatched:
-        raise InputError(f"{os.fspath(folder / unmatched[0])!r} belongs to no model to convert; {_wanted(models)}")
+        raise InputError(
+            f"{os.fspath(folder / unmatched[0])!r} belongs to no model to convert;"
+            f" {_wanted(models)}"
+        )
     if not by_stem:
         raise InputError(f"{os.fspath(folder)!r} has no .npz files; {_wanted(models)}")
     return dict(by_stem)

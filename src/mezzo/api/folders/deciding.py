@@ -35,7 +35,9 @@ def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Re
     """
     fitted = _fit_patterns(names, request, open_named)
     low = asked_float(request)
-    if request.io == "keep" or (low is None and isinstance(request.io, str)):  # ports are never quantized
+    if request.io == "keep" or (
+        low is None and isinstance(request.io, str)
+    ):  # ports are never quantized
         return fitted
     ports = {name: open_named(name).ports() for name in names}
     if isinstance(request.io, Mapping):
@@ -62,7 +64,11 @@ def in_file(name: str, error: MezzoError) -> MezzoError:
 
 def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> Requests:
     """Drop patterns that match only in other models. Raises InputError: one matches in no model."""
-    forms = {option.name: about(option).form for option in fields(request) if about(option).form in NAMING_NODES}
+    forms = {
+        option.name: about(option).form
+        for option in fields(request)
+        if about(option).form in NAMING_NODES
+    }
     patterns = {name: tuple(getattr(request, name)) for name in forms}
     if not any(patterns.values()):
         return dict.fromkeys(names, request)
@@ -70,23 +76,34 @@ def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> R
     fitted: Requests = {}
     for name in names:
         graph = open_named(name).read(low).graph
-        own = {option: [p for p in values if _matches(graph, forms[option], p)] for option, values in patterns.items()}
+        own = {
+            option: [p for p in values if _matches(graph, forms[option], p)]
+            for option, values in patterns.items()
+        }
         matched |= {(option, pattern) for option, matching in own.items() for pattern in matching}
-        changes: dict[str, Any] = {option: _only(getattr(request, option), own[option]) for option in own}
+        changes: dict[str, Any] = {
+            option: _only(getattr(request, option), own[option]) for option in own
+        }
         fitted[name] = replace(request, **changes)
     for option, values in patterns.items():
         for pattern in values:
             if (option, pattern) not in matched:
                 raise InputError(
-                    f"{called(option)} {pattern!r} matches no node in any of the folder's {len(names)} models; "
-                    f"{listing()} lists the nodes of one"
+                    f"{called(option)} {pattern!r} matches no node in any of the folder's"
+                    f" {len(names)} models; {listing()} lists the nodes of one"
                 )
     return fitted
 
 
-def _only(patterns: Sequence[str] | Mapping[str, str], matching: Sequence[str]) -> Sequence[str] | Mapping[str, str]:
+def _only(
+    patterns: Sequence[str] | Mapping[str, str], matching: Sequence[str]
+) -> Sequence[str] | Mapping[str, str]:
     """An option's patterns that match, with their dtypes if they have any."""
-    return {pattern: patterns[pattern] for pattern in matching} if isinstance(patterns, Mapping) else matching
+    return (
+        {pattern: patterns[pattern] for pattern in matching}
+        if isinstance(patterns, Mapping)
+        else matching
+    )
 
 
 def _matches(graph: Graph, form: Form, pattern: str) -> bool:
@@ -96,7 +113,9 @@ def _matches(graph: Graph, form: Form, pattern: str) -> bool:
     return any(node.kind in (Kind.OP, Kind.TIE) and matches(node) for node in graph.nodes)
 
 
-def _spread_names(io: Mapping[str, str], ties: Sequence[Tie], ports: Ports) -> dict[str, dict[str, str]]:
+def _spread_names(
+    io: Mapping[str, str], ties: Sequence[Tie], ports: Ports
+) -> dict[str, dict[str, str]]:
     """Ports of each model with the dtypes of `io`, applied to whole ties.
 
     Raises InputError: a name is no port, or one tie gets two dtypes.
@@ -109,7 +128,8 @@ def _spread_names(io: Mapping[str, str], ties: Sequence[Tie], ports: Ports) -> d
         if name not in port_names:
             question = aside(did_you_mean(name, port_names, 1))
             raise InputError(
-                f"{called('io')} {name!r} is no input or output of the folder's models{question}; choose one of theirs"
+                f"{called('io')} {name!r} is no input or output of the folder's models{question};"
+                " choose one of theirs"
             )
         for file, file_ports in ports.items():
             for port in file_ports:
@@ -117,10 +137,13 @@ def _spread_names(io: Mapping[str, str], ties: Sequence[Tie], ports: Ports) -> d
                     continue
                 tie = tie_of.get((file, name))
                 for member in ((file, name),) if tie is None else tie.members:
-                    if source_of.setdefault(member, name) != name and dtype_of[member[0]][member[1]] != dtype:
+                    if (
+                        source_of.setdefault(member, name) != name
+                        and dtype_of[member[0]][member[1]] != dtype
+                    ):
                         raise InputError(
-                            f"{called('io')} asks for {source_of[member]!r} and {name!r} in two dtypes, and one feeds "
-                            "the other; ask for the same"
+                            f"{called('io')} asks for {source_of[member]!r} and {name!r} in two"
+                            " dtypes, and one feeds the other; ask for the same"
                         )
                     dtype_of[member[0]][member[1]] = dtype
     return dtype_of
@@ -139,7 +162,9 @@ def _agree(fitted: Requests, request: Request, to: str, ports: Ports, open_named
     """
     ties, low = find_ties(ports), LOW_DTYPES[to]
     asked_for, fitted = fitted, {name: replace(fit, to=to) for name, fit in fitted.items()}
-    low_planned = _planned_ports({name: replace(fit, io="low") for name, fit in fitted.items()}, open_named)
+    low_planned = _planned_ports(
+        {name: replace(fit, io="low") for name, fit in fitted.items()}, open_named
+    )
     planned = low_planned if request.io == "low" else _planned_ports(fitted, open_named)
     low_names = {
         name: {
@@ -150,7 +175,9 @@ def _agree(fitted: Requests, request: Request, to: str, ports: Ports, open_named
         for name in fitted
     }
     for tie in ties:
-        if dtypes_in(tie, low_planned) != {low} or not (request.io == "low" or low_outputs(tie, planned, low)):
+        if dtypes_in(tie, low_planned) != {low} or not (
+            request.io == "low" or low_outputs(tie, planned, low)
+        ):
             _ask_none(tie, low_names)
         else:
             _ask_all(tie, ports, low_names)
@@ -158,7 +185,9 @@ def _agree(fitted: Requests, request: Request, to: str, ports: Ports, open_named
         ports_of = {name: _low_only(dict.fromkeys(sorted(low_names[name]), to)) for name in fitted}
         requests = {name: replace(fitted[name], io=ports_of[name]) for name in fitted}
         planned = _planned_ports(requests, open_named)
-        disagreeing = [tie for tie in ties if len(dtypes_in(tie, planned)) > 1 and _is_asked(tie, low_names)]
+        disagreeing = [
+            tie for tie in ties if len(dtypes_in(tie, planned)) > 1 and _is_asked(tie, low_names)
+        ]
         if not disagreeing:
             return {name: replace(fit, io=ports_of[name]) for name, fit in asked_for.items()}
         for tie in disagreeing:  # the checker refused the combination
@@ -171,7 +200,9 @@ def _planned_ports(requests: Requests, open_named: Open) -> Ports:
     for name, request in requests.items():
         try:
             model = open_named(name)
-            ports[name] = model.ports(convert_model(model, recall(model, read_options(request)), None)[1])
+            ports[name] = model.ports(
+                convert_model(model, recall(model, read_options(request)), None)[1]
+            )
         except MezzoError as error:
             raise in_file(name, error) from error
     return ports
@@ -179,7 +210,9 @@ def _planned_ports(requests: Requests, open_named: Open) -> Ports:
 
 def _ask_all(tie: Tie, ports: Ports, low_names: Mapping[str, set[str]]) -> None:
     for file, file_ports in ports.items():
-        low_names[file].update(p.name for p in file_ports if (file, p.name) in tie.members and p.dtype is HIGH)
+        low_names[file].update(
+            p.name for p in file_ports if (file, p.name) in tie.members and p.dtype is HIGH
+        )
 
 
 def _ask_none(tie: Tie, low_names: Mapping[str, set[str]]) -> None:
@@ -191,6 +224,12 @@ def _is_asked(tie: Tie, low_names: Mapping[str, set[str]]) -> bool:
     return any(name in low_names[file] for file, name in tie.members)
 
 
-def split_ties(ties: Iterable[Tie], before: Ports, after: Ports) -> list[tuple[Tie, frozenset[DType]]]:
+def split_ties(
+    ties: Iterable[Tie], before: Ports, after: Ports
+) -> list[tuple[Tie, frozenset[DType]]]:
     """The ties that had one type before and have several now, with those types."""
-    return [(t, dtypes_in(t, after)) for t in ties if len(dtypes_in(t, before)) == 1 < len(dtypes_in(t, after))]
+    return [
+        (t, dtypes_in(t, after))
+        for t in ties
+        if len(dtypes_in(t, before)) == 1 < len(dtypes_in(t, after))
+    ]

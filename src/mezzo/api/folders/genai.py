@@ -30,7 +30,10 @@ def check_config(root: Path, name: str) -> None:
     for path in _filenames(_read(root, name)):
         parts = PurePosixPath(path.replace("\\", "/")).parts
         if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0]:
-            raise InputError(f"{name!r} names {path[:80]!r}, which lies outside its folder; name a file beside it")
+            raise InputError(
+                f"{name!r} names {path[:80]!r}, which lies outside its folder; name a file"
+                " beside it"
+            )
 
 
 def update_config(root: Path, name: str, results: Mapping[str, str]) -> str | None:
@@ -51,14 +54,21 @@ def update_config(root: Path, name: str, results: Mapping[str, str]) -> str | No
 def _read(root: Path, name: str) -> dict[str, Any]:
     path = root / name
     if path.stat().st_size > _MAX_BYTES:
-        raise InputError(f"{name!r} has {path.stat().st_size} bytes, and no such config has more than {_MAX_BYTES}")
+        raise InputError(
+            f"{name!r} has {path.stat().st_size} bytes, and no such config has more than"
+            f" {_MAX_BYTES}"
+        )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{name!r} is no JSON: {reason}; get the file again, or take it out of the folder") from error
+        raise InputError(
+            f"{name!r} is no JSON: {reason}; get the file again, or take it out of the folder"
+        ) from error
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
-        raise InputError(f"{name!r} has no object 'model', which names the folder's models; get the file again")
+        raise InputError(
+            f"{name!r} has no object 'model', which names the folder's models; get the file again"
+        )
     return config
 
 

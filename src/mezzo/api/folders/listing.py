@@ -52,7 +52,9 @@ def list_folder(root: Path, *, trust: bool) -> FolderListing:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-    raise InputError(f"cannot read folder {os.fspath(error.filename)!r}: {error.strerror}") from error
+    raise InputError(
+        f"cannot read folder {os.fspath(error.filename)!r}: {error.strerror}"
+    ) from error
 
 
 def _is_readable(path: str, name: str, root: str, *, trust: bool) -> bool:
@@ -60,11 +62,13 @@ def _is_readable(path: str, name: str, root: str, *, trust: bool) -> bool:
     if not os.path.islink(path):
         return os.path.isfile(path)
     if not os.path.exists(path):
-        raise InputError(f"{name!r} in {root!r} is a link that leads nowhere; get the file, or remove the link")
+        raise InputError(
+            f"{name!r} in {root!r} is a link that leads nowhere; get the file, or remove the link"
+        )
     if not trust and os.path.commonpath([root, os.path.realpath(path)]) != root:
         raise InputError(
-            f"{name!r} in {root!r} is a link out of the folder, as in a model hub's cache; pass "
-            f"{setting('trust_external_paths', True)} if you know where it leads, or copy the folder with its links "
-            "followed"
+            f"{name!r} in {root!r} is a link out of the folder, as in a model hub's cache; pass"
+            f" {setting('trust_external_paths', True)} if you know where it leads, or copy the"
+            " folder with its links followed"
         )
     return os.path.isfile(path)

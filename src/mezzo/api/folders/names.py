@@ -34,4 +34,8 @@ def find_low_suffix(name: str) -> str | None:
 def name_result(name: str, to: str, layout: Placing) -> str:
     """The name of a converted model: "model_fp16.onnx" for "model.onnx"."""
     path, word = PurePosixPath(name), to.replace(",", "_")
-    return name if layout is Placing.INSTEAD else str(path.with_name(f"{path.stem}_{word}{path.suffix}"))
+    return (
+        name
+        if layout is Placing.INSTEAD
+        else str(path.with_name(f"{path.stem}_{word}{path.suffix}"))
+    )

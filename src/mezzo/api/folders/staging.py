@@ -84,7 +84,10 @@ class FolderStaging:
         self._replaced = replaced
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         shutil.rmtree(self._staged, ignore_errors=True)
         if self._replaced is not None:

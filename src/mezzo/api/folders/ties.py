@@ -21,7 +21,10 @@ _RENAMES = (
     (re.compile(r"\bpresents?(?=[._]|$)"), ("past_key_values", "past")),
     (re.compile(r"\bpresent_key_values\b"), ("past_key_values",)),
     (re.compile(r"^last_hidden_state$"), ("encoder_hidden_states", "encoder_outputs")),
-    (re.compile(r"^(image|audio)_features$"), ("inputs_embeds",)),  # the host inserts them into the token embeddings
+    (
+        re.compile(r"^(image|audio)_features$"),
+        ("inputs_embeds",),
+    ),  # the host inserts them into the token embeddings
 )
 
 Ports = Mapping[str, "tuple[Port, ...]"]  # by file of a folder
@@ -77,11 +80,21 @@ def _input_for(output: str, inputs: Iterable[str]) -> str:
 def dtypes_in(tie: Tie, ports: Ports) -> frozenset[DType]:
     """The types of a tie's members."""
     members = set(tie.members)
-    return frozenset(p.dtype for file, file_ports in ports.items() for p in file_ports if (file, p.name) in members)
+    return frozenset(
+        p.dtype
+        for file, file_ports in ports.items()
+        for p in file_ports
+        if (file, p.name) in members
+    )
 
 
 def low_outputs(tie: Tie, ports: Ports, low: DType) -> bool:
     """Whether a tie has outputs, and all of them have the low type."""
     members = set(tie.outputs)
-    dtypes = [p.dtype for file, ps in ports.items() for p in ps if not p.is_input and (file, p.name) in members]
+    dtypes = [
+        p.dtype
+        for file, ps in ports.items()
+        for p in ps
+        if not p.is_input and (file, p.name) in members
+    ]
     return bool(dtypes) and all(dtype is low for dtype in dtypes)

@@ -44,7 +44,9 @@ class Wide:
     Random operators, bit-level operators and operators of other libraries run in their own types.
     """
 
-    def __init__(self, wide: torch.dtype, run_body: RunBody, accumulation: Accumulation | None = None) -> None:
+    def __init__(
+        self, wide: torch.dtype, run_body: RunBody, accumulation: Accumulation | None = None
+    ) -> None:
         self._wide, self._run_body, self._accumulation = wide, run_body, accumulation
         self._is_rounding = wide is torch.float32
 
@@ -56,7 +58,11 @@ class Wide:
         return self.compute(node, args, kwargs, sums)
 
     def compute(
-        self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], sums: Accumulation | None
+        self,
+        node: fx.Node,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        sums: Accumulation | None,
     ) -> object:
         """Run a call; sums are accumulated in tiles if `sums` is set."""
         target: Any = node.target
@@ -88,7 +94,10 @@ class Wide:
         if isinstance(fx_argument, dict):
             return {key: self._narrowed(item, argument[key]) for key, item in fx_argument.items()}
         if isinstance(fx_argument, tuple | list):
-            items = [self._narrowed(item, value) for item, value in zip(fx_argument, argument, strict=True)]
+            items = [
+                self._narrowed(item, value)
+                for item, value in zip(fx_argument, argument, strict=True)
+            ]
             return type(argument)(items) if type(argument) in (tuple, list) else items
         return argument
 
@@ -100,8 +109,14 @@ class Wide:
             wide_dtype = self._held(dtype)
             return rounded if rounded.dtype is wide_dtype else rounded.to(wide_dtype)
         if isinstance(result, tuple | list):
-            fakes = fake if isinstance(fake, tuple | list) and len(fake) == len(result) else [None] * len(result)
-            return tuple(self._settled(item, dtype) for item, dtype in zip(result, fakes, strict=True))
+            fakes = (
+                fake
+                if isinstance(fake, tuple | list) and len(fake) == len(result)
+                else [None] * len(result)
+            )
+            return tuple(
+                self._settled(item, dtype) for item, dtype in zip(result, fakes, strict=True)
+            )
         return result
 
 
@@ -119,12 +134,16 @@ class _Body(torch.nn.Module):
 def _runs_as_typed(node: fx.Node) -> bool:
     target = node.target
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return not any(operand.op == "get_attr" and not isinstance(operand.meta.get("val"), torch.Tensor)
-                       for operand in node.all_input_nodes)  # fmt: skip
+        return not any(
+            operand.op == "get_attr" and not isinstance(operand.meta.get("val"), torch.Tensor)
+            for operand in node.all_input_nodes
+        )
     if not isinstance(target, torch._ops.OpOverload):
         return False  # shape arithmetic
     is_known = target.namespace in ("aten", "prims")
-    is_drawn = torch.Tag.nondeterministic_seeded in target.tags and not _ONLY_DROPS.search(packet_of(target))
+    is_drawn = torch.Tag.nondeterministic_seeded in target.tags and not _ONLY_DROPS.search(
+        packet_of(target)
+    )
     return not is_known or is_drawn or target is torch.ops.aten.view.dtype
 
 
@@ -146,5 +165,9 @@ def _mapped(arguments: Any, change: Callable[[Any], Any]) -> Any:
 def formats_of(made: object) -> frozenset[DType]:
     """The float formats among a node's results."""
     results = made if isinstance(made, tuple | list) else (made,)
-    dtypes = {result.dtype for result in results if isinstance(result, torch.Tensor) and result.dtype.is_floating_point}
+    dtypes = {
+        result.dtype
+        for result in results
+        if isinstance(result, torch.Tensor) and result.dtype.is_floating_point
+    }
     return frozenset(TORCH_DTYPES[dtype] for dtype in dtypes if dtype in TORCH_DTYPES)

@@ -36,18 +36,28 @@ class AtenEmulator:
         unsupported = [dtype for dtype in formats if dtype not in FORMATS]
         if unsupported:
             supported = ", ".join(sorted(map(str, FORMATS)))
-            raise ContractError(f"{unsupported[0]} is not emulated in PyTorch programs; the formats are {supported}")
+            raise ContractError(
+                f"{unsupported[0]} is not emulated in PyTorch programs; the formats are {supported}"
+            )
         self._reading, self._graph = reading, reading.graph
         self._formats = tuple(formats)
-        self._accumulation, self._sums_high, self._limits = accumulation, frozenset(sums_high), limits
+        self._accumulation, self._sums_high, self._limits = (
+            accumulation,
+            frozenset(sums_high),
+            limits,
+        )
         self._arithmetic = wide(accumulation)
         self._runner = AtenRunner(reading.program, self._arithmetic)
         self._rounded: dict[tuple[fx.Node, DType], torch.Tensor] = {}
         self._owner = {call: number for number, calls in enumerate(reading.calls) for call in calls}
-        self._values = {holder: number for number, holder in enumerate(reading.holders) if holder is not None}
+        self._values = {
+            holder: number for number, holder in enumerate(reading.holders) if holder is not None
+        }
 
     def run(self, feeds: Feeds, precision_of: Mapping[int, DType]) -> Answers:
-        low = {number: dtype for number, dtype in precision_of.items() if self._is_low(number, dtype)}
+        low = {
+            number: dtype for number, dtype in precision_of.items() if self._is_low(number, dtype)
+        }
         tensors = self._runner.inputs.tensors(feeds)
         with torch.no_grad():
             return self._runner.answers(_Walk(self, low).walk(tensors))
@@ -61,14 +71,21 @@ class AtenEmulator:
             return False
         if dtype_in_program is not HIGH:
             state = (
-                "computes no floats" if dtype_in_program is None else f"is {dtype_in_program} in the program already"
+                "computes no floats"
+                if dtype_in_program is None
+                else f"is {dtype_in_program} in the program already"
             )
-            raise InputError(f"node {node.name!r} {state}, so it cannot run in {dtype}; leave it out")
+            raise InputError(
+                f"node {node.name!r} {state}, so it cannot run in {dtype}; leave it out"
+            )
         if dtype is HIGH:
             return False
         if dtype not in self._formats:
             formats = ", ".join(map(str, self._formats)) or "none"
-            raise InputError(f"node {node.name!r}: this emulator was not made for {dtype}; its formats are {formats}")
+            raise InputError(
+                f"node {node.name!r}: this emulator was not made for {dtype}; its formats are"
+                f" {formats}"
+            )
         return True
 
 
@@ -140,7 +157,9 @@ class _Walk:
         number = self._emulator._owner.get(call)
         dtype = None if number is None else self._low.get(number)
         if number is None or dtype is None:
-            args, kwargs = fx.map_arg((call.args, call.kwargs), lambda operand: self._read(operand, number))
+            args, kwargs = fx.map_arg(
+                (call.args, call.kwargs), lambda operand: self._read(operand, number)
+            )
             return self._runner.compute(call, args, kwargs)
         if self._reading.is_composite(number):
             return self._piece(call, number, dtype)
@@ -167,7 +186,9 @@ class _Walk:
         if not isinstance(result, tuple | list):
             return self._made(result, signature.outputs[0], dtype)
         return [
-            self._made(item, signature.outputs[place] if place < len(signature.outputs) else None, dtype)
+            self._made(
+                item, signature.outputs[place] if place < len(signature.outputs) else None, dtype
+            )
             for place, item in enumerate(result)
         ]
 
@@ -195,7 +216,11 @@ class _Walk:
     def _read(self, node: fx.Node, reader: int | None) -> Any:
         """A node's value as `reader` gets it: pieces of one composite get the unrounded value."""
         rounded = self._handed.get(node)
-        return self._held[node] if rounded is None or self._emulator._owner[node] == reader else rounded
+        return (
+            self._held[node]
+            if rounded is None or self._emulator._owner[node] == reader
+            else rounded
+        )
 
     def _rounded(self, node: fx.Node, reader: int, dtype: DType) -> torch.Tensor:
         """An operand rounded to a format; weights are rounded only once."""
@@ -212,5 +237,9 @@ class _Walk:
 
     @staticmethod
     def _made(result: Any, role: Role | None, dtype: DType) -> Any:
-        is_rounded = role is Role.GROUP and isinstance(result, torch.Tensor) and result.dtype is torch.float32
+        is_rounded = (
+            role is Role.GROUP
+            and isinstance(result, torch.Tensor)
+            and result.dtype is torch.float32
+        )
         return round_through(result, dtype) if is_rounded else result

@@ -14,14 +14,46 @@ _MOST_STEPS = 4096  # nodes visited per input
 # Data-movement operators, which pass on their operand's elements.
 _HANDS_ON = frozenset(
     {
-        "_to_copy", "alias", "cat", "clone", "contiguous", "convert_element_type", "detach", "expand", "flatten",
-        "masked_fill", "permute", "repeat", "reshape", "select", "slice", "split", "split_with_sizes", "squeeze",
-        "stack", "to", "transpose", "unsqueeze", "view",
+        "_to_copy",
+        "alias",
+        "cat",
+        "clone",
+        "contiguous",
+        "convert_element_type",
+        "detach",
+        "expand",
+        "flatten",
+        "masked_fill",
+        "permute",
+        "repeat",
+        "reshape",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "stack",
+        "to",
+        "transpose",
+        "unsqueeze",
+        "view",
     }
-)  # fmt: skip
+)
 # Operators that turn integers into masks.
 _ASKS = frozenset(
-    {"bitwise_and", "bitwise_not", "eq", "ge", "gt", "le", "logical_and", "logical_not", "lt", "ne", "where"}
+    {
+        "bitwise_and",
+        "bitwise_not",
+        "eq",
+        "ge",
+        "gt",
+        "le",
+        "logical_and",
+        "logical_not",
+        "lt",
+        "ne",
+        "where",
+    }
 )
 
 
@@ -86,10 +118,16 @@ def _picked(user: fx.Node, index: fx.Node, packet: str) -> Length:
     """The length of the axis that a call indexes with `index`; None if it does not."""
     if packet == "index" and len(user.args) > 1 and isinstance(user.args[1], tuple | list):
         rows = user.args[0]
-        axis_position = next((axis for axis, argument in enumerate(user.args[1]) if argument is index), None)
+        axis_position = next(
+            (axis for axis, argument in enumerate(user.args[1]) if argument is index), None
+        )
         return None if axis_position is None else _length(rows, axis_position)
     pick = _PICKS.get(packet)
-    if pick is None or len(user.args) <= max(pick.rows, pick.indices) or user.args[pick.indices] is not index:
+    if (
+        pick is None
+        or len(user.args) <= max(pick.rows, pick.indices)
+        or user.args[pick.indices] is not index
+    ):
         return None
     axis = 0 if pick.axis is None else user.args[pick.axis]
     return _length(user.args[pick.rows], axis) if isinstance(axis, int) else None
@@ -97,9 +135,17 @@ def _picked(user: fx.Node, index: fx.Node, packet: str) -> Length:
 
 def _length(rows: object, axis: int) -> Length:
     tensor = tensor_of(rows) if isinstance(rows, fx.Node) else None
-    return length_of(tensor.shape[axis]) if tensor is not None and -tensor.dim() <= axis < tensor.dim() else None
+    return (
+        length_of(tensor.shape[axis])
+        if tensor is not None and -tensor.dim() <= axis < tensor.dim()
+        else None
+    )
 
 
 def _becomes_float(user: fx.Node, source: fx.Node) -> bool:
     tensor = tensor_of(user)
-    return tensor is not None and tensor.dtype.is_floating_point and packet_of(user.target) in _HANDS_ON
+    return (
+        tensor is not None
+        and tensor.dtype.is_floating_point
+        and packet_of(user.target) in _HANDS_ON
+    )

@@ -25,10 +25,14 @@ class TorchInputs:
         self.nodes: Mapping[str, fx.Node] = {
             program.names.get(node.name, node.name): node
             for node in program.graph.nodes
-            if node.op == "placeholder" and tensor_of(node) is not None and node.name not in program.weights
+            if node.op == "placeholder"
+            and tensor_of(node) is not None
+            and node.name not in program.weights
         }
         self.names: Sequence[str] = tuple(self.nodes)
-        self.optional = frozenset(name for name, node in self.nodes.items() if node.name in program.states)
+        self.optional = frozenset(
+            name for name, node in self.nodes.items() if node.name in program.states
+        )
 
     @property
     def fixed_length(self) -> int | None:
@@ -50,7 +54,11 @@ class TorchInputs:
 
     @cached_property
     def slots(self) -> Sequence[Slot]:
-        return [slot_of(self._program, name, node) for name, node in self.nodes.items() if name not in self.optional]
+        return [
+            slot_of(self._program, name, node)
+            for name, node in self.nodes.items()
+            if name not in self.optional
+        ]
 
     def check(self, feeds: Feeds) -> None:
         self.tensors(feeds)
@@ -68,14 +76,20 @@ class TorchInputs:
         Raises InputError: a feed is missing, unknown, or of another type, rank or length than its
         input.
         """
-        missing = [repr(name) for name in self.names if name not in feeds and name not in self.optional]
+        missing = [
+            repr(name) for name in self.names if name not in feeds and name not in self.optional
+        ]
         unknown = [repr(name) for name in feeds if name not in self.nodes]
         if missing or unknown:
             faults = [f"nothing for {', '.join(missing)}"] if missing else []
             faults += [f"{', '.join(unknown)}, which the program does not have"] if unknown else []
-            names = [f"{name!r} (optional)" if name in self.optional else repr(name) for name in self.names]
+            names = [
+                f"{name!r} (optional)" if name in self.optional else repr(name)
+                for name in self.names
+            ]
             raise InputError(
-                f"feeds: found {' and '.join(faults)}; feed the program's inputs: {', '.join(names) or 'it has none'}"
+                f"feeds: found {' and '.join(faults)}; feed the program's inputs:"
+                f" {', '.join(names) or 'it has none'}"
             )
         tensors = {}
         lengths: dict[str, tuple[int, str]] = {}
@@ -100,26 +114,45 @@ def _read(name: str, feed: object, node: fx.Node) -> torch.Tensor:
     try:
         return tensor_from(feed)
     except (ValueError, TypeError, RuntimeError) as error:
-        _refuse(name, f"no array of numbers ({' '.join(str(error).split())[:80]})", expected, "feed an array")
+        _refuse(
+            name,
+            f"no array of numbers ({' '.join(str(error).split())[:80]})",
+            expected,
+            "feed an array",
+        )
 
 
-def _check(name: str, fed: torch.Tensor, expected: torch.Tensor, lengths: dict[str, tuple[int, str]]) -> None:
+def _check(
+    name: str, fed: torch.Tensor, expected: torch.Tensor, lengths: dict[str, tuple[int, str]]
+) -> None:
     """Check a feed. `lengths` maps symbols to a length and the input that set it."""
     if fed.numel() and _rank(fed.dtype) > _rank(expected.dtype):
         _refuse(
-            name, spell(fed), spell(expected), f"feed an array of {TORCH_DTYPES.get(expected.dtype, expected.dtype)}"
+            name,
+            spell(fed),
+            spell(expected),
+            f"feed an array of {TORCH_DTYPES.get(expected.dtype, expected.dtype)}",
         )
     if fed.numel() and _is_integer(expected.dtype) and _is_integer(fed.dtype):
         limits = torch.iinfo(expected.dtype)
         for number in (int(fed.min()), int(fed.max())):
             if not limits.min <= number <= limits.max:
-                _refuse(name, str(number), spell(expected), f"feed numbers from {limits.min} to {limits.max}")
+                _refuse(
+                    name,
+                    str(number),
+                    spell(expected),
+                    f"feed numbers from {limits.min} to {limits.max}",
+                )
     if fed.dim() != expected.dim():
         _refuse(name, spell(fed), spell(expected), f"feed an array of {expected.dim()} dimensions")
-    for axis, (length, actual) in enumerate(zip(map(length_of, expected.shape), fed.shape, strict=True)):
+    for axis, (length, actual) in enumerate(
+        zip(map(length_of, expected.shape), fed.shape, strict=True)
+    ):
         if isinstance(length, int) and length != actual:
             remedy = f"feed an array whose dimension {axis} is {length} long"
-            if axis == 0 and 0 < actual < length and fed.dim() > 1:  # most likely the last, shorter batch
+            if (
+                axis == 0 and 0 < actual < length and fed.dim() > 1
+            ):  # most likely the last, shorter batch
                 remedy += f"; where that is the batch, as many samples as {length} divides"
             _refuse(name, spell(fed), spell(expected), remedy)
         if isinstance(length, str) and length.isidentifier():
@@ -139,7 +172,9 @@ def _refuse(name: str, actual: str, expected: str, remedy: str) -> NoReturn:
 
 def _rank(dtype: torch.dtype) -> int:
     """The order of number kinds: a feed may be converted to a higher kind, never to a lower one."""
-    return 0 if dtype is torch.bool else 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1
+    return (
+        0 if dtype is torch.bool else 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1
+    )
 
 
 def _is_integer(dtype: torch.dtype) -> bool:
@@ -156,7 +191,10 @@ def _laid_out(fed: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """A tensor with the traced dimension order in memory, which views in the graph need."""
     placed = fed.to(expected.device)
     strides = expected.stride()
-    if not all(isinstance(number, int) for number in (*strides, *expected.shape)) or expected.is_contiguous():
+    if (
+        not all(isinstance(number, int) for number in (*strides, *expected.shape))
+        or expected.is_contiguous()
+    ):
         return placed.contiguous()
     order = sorted(range(expected.dim()), key=lambda axis: -strides[axis])
     back = [order.index(axis) for axis in range(expected.dim())]

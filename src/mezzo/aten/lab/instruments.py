@@ -111,5 +111,7 @@ def _measure(flat: torch.Tensor) -> _Extremes:
 
 def _is_measured(graph: Graph, number: int, holder: fx.Node) -> bool:
     kind = TORCH_DTYPES.get(holder.meta["val"].dtype)
-    is_float = holder.meta["val"].dtype.is_floating_point and kind is not None and kind.value != "f64"
+    is_float = (
+        holder.meta["val"].dtype.is_floating_point and kind is not None and kind.value != "f64"
+    )
     return is_float and graph.nodes[graph.values[number].producer].kind is not Kind.SOURCE

@@ -30,7 +30,9 @@ def match_ports(reference: Program, candidate: Program) -> Matched:
     notes: list[str] = []
     ours, theirs = TorchInputs(reference), TorchInputs(candidate)
     inputs = _match("input", ours.nodes, theirs.nodes, notes)
-    unfed = [name for name in theirs.names if name not in inputs.values() and name not in theirs.optional]
+    unfed = [
+        name for name in theirs.names if name not in inputs.values() and name not in theirs.optional
+    ]
     if unfed:
         raise _no_match("input", ours.nodes, theirs.nodes, unfed[0], "the model needs")
     notes += [f"the model has no input {name!r}" for name in ours.names if name not in inputs]
@@ -39,7 +41,11 @@ def match_ports(reference: Program, candidate: Program) -> Matched:
     unmatched = [name for name in ours_out if name not in outputs]
     if unmatched:
         raise _no_match("output", ours_out, theirs_out, unmatched[0], "the reference gives")
-    notes += [f"output {n!r} is only in the model, not compared" for n in theirs_out if n not in outputs.values()]
+    notes += [
+        f"output {n!r} is only in the model, not compared"
+        for n in theirs_out
+        if n not in outputs.values()
+    ]
     return Matched(inputs, outputs, tuple(notes))
 
 
@@ -52,7 +58,10 @@ def _match(kind: str, ours: _Ports, theirs: _Ports, notes: list[str]) -> dict[st
         by_position = list(zip(ours_rest, theirs_rest, strict=True))
         if all(_rank(ours[name]) == _rank(theirs[other]) for name, other in by_position):
             pairs |= dict(by_position)
-            notes += [f"{kind} {name!r} is {other!r} in the model, matched by position" for name, other in by_position]
+            notes += [
+                f"{kind} {name!r} is {other!r} in the model, matched by position"
+                for name, other in by_position
+            ]
     return pairs
 
 
@@ -63,8 +72,9 @@ def _rank(node: fx.Node) -> int:
 
 def _no_match(kind: str, ours: _Ports, theirs: _Ports, name: str, verb: str) -> InputError:
     return InputError(
-        f"{kind}s differ: {verb} {name!r}, which has no counterpart; the reference has {_list(ours.items())} and the "
-        f"model {_list(theirs.items())}; compare models whose {kind}s match in name, or in number and rank"
+        f"{kind}s differ: {verb} {name!r}, which has no counterpart; the reference has"
+        f" {_list(ours.items())} and the model {_list(theirs.items())}; compare models whose"
+        f" {kind}s match in name, or in number and rank"
     )
 
 

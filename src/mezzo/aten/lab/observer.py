@@ -32,11 +32,16 @@ class AtenObserver:
         if largest > _MOST_BYTES:
             count = -(-largest // _MOST_BYTES)
             self._parts = [
-                part[offset::count] for part in self._parts for offset in range(count) if part[offset::count]
+                part[offset::count]
+                for part in self._parts
+                for offset in range(count)
+                if part[offset::count]
             ]
 
     def _run(self, feeds: Feeds, values: Sequence[int]) -> list[ObservedValue]:
-        numbers = {holder: value for value in values if (holder := self._holders[value]) is not None}
+        numbers = {
+            holder: value for value in values if (holder := self._holders[value]) is not None
+        }
         shown: list[ObservedValue] = []
 
         def watch(node: fx.Node, tensor: torch.Tensor) -> None:

@@ -70,7 +70,9 @@ class ProgramSide:
                 return run(feeds)
             except (ContractError, InputError) as error:
                 message = f"{self.name}: {error}"
-                raise (InputError(message) if self.is_reference else type(error)(message)) from error
+                raise (
+                    InputError(message) if self.is_reference else type(error)(message)
+                ) from error
 
         return answer
 
@@ -93,7 +95,11 @@ class AtenPair:
     """Two programs with matched ports. `arithmetic` overrides how the reference is computed."""
 
     def __init__(
-        self, reference: Program, candidate: Program, running: Running, arithmetic: Arithmetic | None = None
+        self,
+        reference: Program,
+        candidate: Program,
+        running: Running,
+        arithmetic: Arithmetic | None = None,
     ) -> None:
         """Raises InputError: the inputs or outputs do not match."""
         programs = reference, candidate
@@ -105,7 +111,9 @@ class AtenPair:
             computed[0] = arithmetic
         self.sides = tuple(
             ProgramSide(program, how, name, place == 0)
-            for place, (program, how, name) in enumerate(zip(programs, computed, running.names, strict=True))
+            for place, (program, how, name) in enumerate(
+                zip(programs, computed, running.names, strict=True)
+            )
         )
 
     def _arithmetic(self, place: int, running: Running) -> Arithmetic:
@@ -121,7 +129,9 @@ class AtenPair:
 
     def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
         ours = find_reached(self.sides[0].program, fed)
-        theirs = find_reached(self.sides[1].program, [self.inputs[name] for name in fed if name in self.inputs])
+        theirs = find_reached(
+            self.sides[1].program, [self.inputs[name] for name in fed if name in self.inputs]
+        )
         return {name: (ours[name], theirs[own]) for name, own in self.outputs.items()}
 
     def load(self, layers: Layers) -> AtenSessions:
@@ -132,7 +142,9 @@ class AtenPair:
         answer = self.sides[1].load({layer.theirs: name for name, layer in layers.items()})
 
         def run(feeds: Feeds) -> Answers:
-            answers = answer({self.inputs[name]: feed for name, feed in feeds.items() if name in self.inputs})
+            answers = answer(
+                {self.inputs[name]: feed for name, feed in feeds.items() if name in self.inputs}
+            )
             outputs = {name: answers[own] for name, own in self.outputs.items()}
             return outputs | {name: answers[name] for name in layers}
 
@@ -152,7 +164,11 @@ class AtenPair:
             if holder is None or counterpart is None:
                 continue
             is_computed = reading.graph.nodes[value.producer].kind is Kind.OP
-            if is_computed and not {holder, counterpart} & shown and _are_alike(holder, counterpart):
+            if (
+                is_computed
+                and not {holder, counterpart} & shown
+                and _are_alike(holder, counterpart)
+            ):
                 layers[value.name] = PairedValue(holder, counterpart)
         return {name: layer for name, layer in layers.items() if name not in self.outputs}
 

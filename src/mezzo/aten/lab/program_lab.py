@@ -65,13 +65,17 @@ class TorchLab:
     ) -> AtenEmulator:
         return AtenEmulator(_own(reading), formats, accumulation, sums_high, limits)
 
-    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[ObservedValue]]:
+    def observer(
+        self, reading: AnyReading, values: Sequence[int]
+    ) -> Callable[[Feeds], Iterator[ObservedValue]]:
         return AtenObserver(_own(reading), values).show
 
     def subject(self) -> TorchSubject:
         return TorchSubject(self._program, self._arithmetic or AsTyped())
 
-    def pair(self, candidate: "Program | Rewritten | ExportedProgram", running: Running) -> AtenPair:
+    def pair(
+        self, candidate: "Program | Rewritten | ExportedProgram", running: Running
+    ) -> AtenPair:
         if isinstance(candidate, ExportedProgram):
             candidate = program_of(candidate)
         other = candidate.program if isinstance(candidate, Rewritten) else candidate

@@ -13,10 +13,19 @@ from mezzo.formats.dtypes import DType
 # Operators that use a tensor's shape and dtype, but none of its elements.
 _SHAPE_ONLY = frozenset(
     {
-        "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like",
-        "randint_like", "randn_like", "zeros_like",
+        "empty_like",
+        "full_like",
+        "new_empty",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "ones_like",
+        "rand_like",
+        "randint_like",
+        "randn_like",
+        "zeros_like",
     }
-)  # fmt: skip
+)
 
 
 def find_reached(program: Program, fed: Collection[str]) -> dict[str, Reached]:
@@ -25,12 +34,18 @@ def find_reached(program: Program, fed: Collection[str]) -> dict[str, Reached]:
     for node in program.graph.nodes:
         own = formats_of(node.meta.get("val"))
         if node.op == "placeholder":
-            is_data = node.name not in program.weights and program.names.get(node.name, node.name) in fed
+            is_data = (
+                node.name not in program.weights and program.names.get(node.name, node.name) in fed
+            )
             reached[node] = Reached(own, is_data)
         elif node.op == "get_attr":
             reached[node] = Reached(own | _formats_inside(attribute_of(program.owner, node)), False)
         elif node.op != "output":
-            sources = [] if _is_shape_only(node) else [reached[operand] for operand in node.all_input_nodes]
+            sources = (
+                []
+                if _is_shape_only(node)
+                else [reached[operand] for operand in node.all_input_nodes]
+            )
             formats = own.union(*(source.formats for source in sources))
             reached[node] = Reached(formats, any(source.reads_data for source in sources))
     return {name: reached[node] for name, node in tensors_of(program)}
@@ -39,7 +54,9 @@ def find_reached(program: Program, fed: Collection[str]) -> dict[str, Reached]:
 def formats_in(program: Program) -> frozenset[DType]:
     """The float formats of all values, including those in subgraphs."""
     formats = frozenset().union(*(formats_of(node.meta.get("val")) for node in program.graph.nodes))
-    subgraphs = [attribute_of(program.owner, node) for node in program.graph.nodes if node.op == "get_attr"]
+    subgraphs = [
+        attribute_of(program.owner, node) for node in program.graph.nodes if node.op == "get_attr"
+    ]
     return formats.union(*map(_formats_inside, subgraphs))
 
 
@@ -48,7 +65,11 @@ def _formats_inside(attribute: object) -> frozenset[DType]:
     if not isinstance(attribute, fx.GraphModule):
         return frozenset()
     own_formats = [formats_of(node.meta.get("val")) for node in attribute.graph.nodes]
-    nested = [_formats_inside(attribute_of(attribute, node)) for node in attribute.graph.nodes if node.op == "get_attr"]
+    nested = [
+        _formats_inside(attribute_of(attribute, node))
+        for node in attribute.graph.nodes
+        if node.op == "get_attr"
+    ]
     return frozenset().union(*own_formats, *nested)
 
 

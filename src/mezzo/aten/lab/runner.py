@@ -63,7 +63,9 @@ class AtenRunner:
                 continue
             if node in given:
                 feed = given[node]
-                values[node] = self.arithmetic.hold(feed) if isinstance(feed, torch.Tensor) else feed
+                values[node] = (
+                    self.arithmetic.hold(feed) if isinstance(feed, torch.Tensor) else feed
+                )
             elif tensor_of(node) is not None:
                 values[node] = self._weight(node)
             else:
@@ -80,7 +82,11 @@ class AtenRunner:
     def constant(self, node: fx.Node) -> object:
         """The tensor or subgraph that a get_attr node refers to."""
         attribute = attribute_of(self.program.owner, node)
-        return self.arithmetic.hold(attribute.detach()) if isinstance(attribute, torch.Tensor) else attribute
+        return (
+            self.arithmetic.hold(attribute.detach())
+            if isinstance(attribute, torch.Tensor)
+            else attribute
+        )
 
     def dead_after(self, node: fx.Node) -> Sequence[fx.Node]:
         """Nodes whose value is not used after `node`."""
@@ -122,7 +128,8 @@ def numbers_of(held: ProgramTensor | None, name: str) -> torch.Tensor:
     """A weight's tensor. Raises ContractError: it is not available."""
     if held is None or held.tensor is None:
         raise ContractError(
-            f"weight {held.name if held else name!r} has no numbers at hand; run the model that has them"
+            f"weight {held.name if held else name!r} has no numbers at hand; run the model that has"
+            " them"
         )
     return held.tensor()
 
@@ -139,7 +146,11 @@ def run_body(body: fx.GraphModule, arithmetic: Arithmetic, operands: tuple[objec
                 return fx.map_arg(node.args[0], values.__getitem__)
             case "get_attr":
                 attribute = attribute_of(body, node)
-                values[node] = arithmetic.hold(attribute.detach()) if isinstance(attribute, torch.Tensor) else attribute
+                values[node] = (
+                    arithmetic.hold(attribute.detach())
+                    if isinstance(attribute, torch.Tensor)
+                    else attribute
+                )
             case _:
                 args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
                 values[node] = arithmetic.call(node, args, kwargs)
@@ -201,7 +212,10 @@ class _Sizes:
             return value
         length = self._known.get(str(value))
         if length is None:
-            raise InputError(f"input {node.name!r}: found no input whose shape tells it; feed a program that does")
+            raise InputError(
+                f"input {node.name!r}: found no input whose shape tells it; feed a program that"
+                " does"
+            )
         return length
 
 

@@ -21,7 +21,12 @@ Move = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 class TorchSubject:
     """A program under evaluation. `guard` wraps its runs to attribute errors to it."""
 
-    def __init__(self, program: Program, arithmetic: Arithmetic, guard: Callable[[Run], Run] = lambda run: run) -> None:
+    def __init__(
+        self,
+        program: Program,
+        arithmetic: Arithmetic,
+        guard: Callable[[Run], Run] = lambda run: run,
+    ) -> None:
         self._program, self._arithmetic, self._guard = program, arithmetic, guard
         self.inputs = TorchInputs(program)
 
@@ -35,4 +40,6 @@ class TorchSubject:
             return tensor_from(move(array_of(weight))).to(weight.device, weight.dtype)
 
         is_small = self._program.weight_bytes <= most_bytes
-        return self._guard(AtenRunner(self._program, self._arithmetic, change if is_small else None))
+        return self._guard(
+            AtenRunner(self._program, self._arithmetic, change if is_small else None)
+        )

@@ -42,13 +42,18 @@ def _product(accumulation: Accumulation, first: torch.Tensor, second: torch.Tens
     length = first.shape[-1]
 
     def partial(start: int, end: int) -> torch.Tensor:
-        return torch.matmul(first.narrow(-1, start, end - start), second.narrow(axis, start, end - start))
+        return torch.matmul(
+            first.narrow(-1, start, end - start), second.narrow(axis, start, end - start)
+        )
 
     return _sum(length, accumulation.tile, accumulation.dtype, partial)
 
 
 def _linear(
-    accumulation: Accumulation, data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    accumulation: Accumulation,
+    data: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     product = _product(accumulation, data, weight.t())
     return product if bias is None else product + bias
@@ -92,7 +97,15 @@ def _convolution(
         data_channels = grouped.narrow(2, start, end - start).flatten(1, 2)
         weight_channels = weight.narrow(1, start, end - start)
         result: torch.Tensor = _aten.convolution.default(
-            data_channels, weight_channels, None, stride, padding, dilation, False, output_padding, groups
+            data_channels,
+            weight_channels,
+            None,
+            stride,
+            padding,
+            dilation,
+            False,
+            output_padding,
+            groups,
         )
         return result
 
@@ -116,15 +129,32 @@ def _spatial(rank: int) -> Callable[..., torch.Tensor | None]:
     ) -> torch.Tensor | None:
         if isinstance(padding, str):
             return None
-        strides, paddings, dilations = (_spread(argument, rank) for argument in (stride, padding, dilation))
-        return _convolution(accumulation, data, weight, bias, strides, paddings, dilations, False, [0] * rank, groups)
+        strides, paddings, dilations = (
+            _spread(argument, rank) for argument in (stride, padding, dilation)
+        )
+        return _convolution(
+            accumulation,
+            data,
+            weight,
+            bias,
+            strides,
+            paddings,
+            dilations,
+            False,
+            [0] * rank,
+            groups,
+        )
 
     return compute
 
 
 def _spread(argument: Any, rank: int) -> list[int]:
     """One number per axis, repeating a single number."""
-    return list(argument) * (rank // len(argument)) if isinstance(argument, tuple | list) else [argument] * rank
+    return (
+        list(argument) * (rank // len(argument))
+        if isinstance(argument, tuple | list)
+        else [argument] * rank
+    )
 
 
 _TILED: Mapping[object, Callable[..., torch.Tensor | None]] = MappingProxyType(

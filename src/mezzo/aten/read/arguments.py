@@ -49,7 +49,9 @@ def operands_for_rules(node: fx.Node, op: str) -> list[CallOperand]:
 
 def plain_arguments(node: fx.Node) -> Mapping[str, object]:
     """A call's non-node arguments by their schema names."""
-    return {name: value for name, value in _arguments(node) if name and not isinstance(value, fx.Node)}
+    return {
+        name: value for name, value in _arguments(node) if name and not isinstance(value, fx.Node)
+    }
 
 
 def _operands_in(arguments: Arguments) -> list[CallOperand]:
@@ -72,7 +74,9 @@ def _note(argument: object, name: str, operands: list[CallOperand]) -> None:
 
 def _arguments(node: fx.Node) -> Arguments:
     names = _names_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else ()
-    by_place = [(names[at] if at < len(names) else f"#{at}", value) for at, value in enumerate(node.args)]
+    by_place = [
+        (names[at] if at < len(names) else f"#{at}", value) for at, value in enumerate(node.args)
+    ]
     return [*by_place, *node.kwargs.items()]
 
 

@@ -15,16 +15,41 @@ Arguments = Mapping[str, object]
 
 # Reductions, whose `dim` lists axes; other operators take a single axis.
 _REDUCING = frozenset(
-    {Transfer.SUM, Transfer.MEAN, Transfer.EXTREME, Transfer.SUM_OF_SQUARES, Transfer.VARIANCE, Transfer.L1_NORM,
-     Transfer.L2_NORM, Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
-)  # fmt: skip
+    {
+        Transfer.SUM,
+        Transfer.MEAN,
+        Transfer.EXTREME,
+        Transfer.SUM_OF_SQUARES,
+        Transfer.VARIANCE,
+        Transfer.L1_NORM,
+        Transfer.L2_NORM,
+        Transfer.PRODUCT,
+        Transfer.LOG_SUM,
+        Transfer.LOG_SUM_EXP,
+    }
+)
 # Operators whose `alpha` or `beta` of 1 is dropped.
 _SCALING = frozenset({Transfer.ADD, Transfer.SUBTRACT, Transfer.CONTRACT})
 # Arguments about storage or copying, which do not affect the computed numbers.
 _STORAGE = frozenset(
-    {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "copy", "sparse",
-     "scale_grad_by_freq", "sparse_grad", "allow_tf32", "benchmark", "deterministic", "cudnn_enabled"}
-)  # fmt: skip
+    {
+        "dtype",
+        "layout",
+        "device",
+        "pin_memory",
+        "memory_format",
+        "non_blocking",
+        "implicit",
+        "copy",
+        "sparse",
+        "scale_grad_by_freq",
+        "sparse_grad",
+        "allow_tf32",
+        "benchmark",
+        "deterministic",
+        "cudnn_enabled",
+    }
+)
 _WORDS: Mapping[str, str] = MappingProxyType(
     {
         "eps": "epsilon",
@@ -70,21 +95,55 @@ _BINARY = ("self", "other")
 _SCALARS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("add", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-             "copysign", "div", "div.Scalar_mode", "div.Tensor_mode", "divide", "divide.Scalar_mode",
-             "divide.Tensor_mode", "eq", "floor_divide", "fmod", "ge", "greater", "greater_equal", "gt", "le", "less",
-             "less_equal", "lt", "mul", "multiply", "ne", "not_equal", "remainder", "rsub", "sub", "subtract",
-             "true_divide", "where", "xlogy"),
+            (
+                "add",
+                "bitwise_and",
+                "bitwise_left_shift",
+                "bitwise_or",
+                "bitwise_right_shift",
+                "bitwise_xor",
+                "copysign",
+                "div",
+                "div.Scalar_mode",
+                "div.Tensor_mode",
+                "divide",
+                "divide.Scalar_mode",
+                "divide.Tensor_mode",
+                "eq",
+                "floor_divide",
+                "fmod",
+                "ge",
+                "greater",
+                "greater_equal",
+                "gt",
+                "le",
+                "less",
+                "less_equal",
+                "lt",
+                "mul",
+                "multiply",
+                "ne",
+                "not_equal",
+                "remainder",
+                "rsub",
+                "sub",
+                "subtract",
+                "true_divide",
+                "where",
+                "xlogy",
+            ),
             _BINARY,
         ),
         **dict.fromkeys(("clamp", "clip"), ("min", "max")),
         "clamp_max": ("max",),
         "clamp_min": ("min",),
         **dict.fromkeys(("float_power", "pow"), ("self", "exponent")),
-        **dict.fromkeys(("index_fill", "masked_fill", "scatter", "scatter.value_reduce"), ("value",)),
+        **dict.fromkeys(
+            ("index_fill", "masked_fill", "scatter", "scatter.value_reduce"), ("value",)
+        ),
         "lerp": ("weight",),
     }
-)  # fmt: skip
+)
 _ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys(("addbmm", "baddbmm"), ("batch1", "batch2", "self")),
@@ -161,7 +220,9 @@ def _translated(op: str, row: OpFacts | None, name: str, value: object) -> Argum
     transfer = None if row is None else row.transfer
     if attribute in ("alpha", "beta") and transfer in _SCALING and value == 1:
         return {}
-    if isinstance(value, int) and (attribute in _FLOATS or (row is not None and attribute in row.numbers)):
+    if isinstance(value, int) and (
+        attribute in _FLOATS or (row is not None and attribute in row.numbers)
+    ):
         return {attribute: float(value)}
     return {attribute: int(value) if isinstance(value, bool) and attribute == "keepdims" else value}
 

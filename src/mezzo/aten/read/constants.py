@@ -38,7 +38,9 @@ class Constants(Mapping[int, ConstantFacts]):
             for value, source in held.items()
             if source.tensor is not None and _is_readable(weight := source.tensor())
         }
-        self._known = {value: describe_number(number, elements[value]) for value, number in numbers.items()}
+        self._known = {
+            value: describe_number(number, elements[value]) for value, number in numbers.items()
+        }
         self._order: tuple[int, ...] = (*self._numbers, *self._known)
 
     def __getitem__(self, value: int) -> ConstantFacts:
@@ -99,8 +101,17 @@ def describe_sample(numbers: torch.Tensor) -> ConstantFacts:
     rows = numbers.detach().reshape(-1)[: count // _STRETCHES * _STRETCHES].view(_STRETCHES, -1)
     sample = describe(rows[:, :_STRETCH])
     low, high = _SAFE
-    is_special = sample.is_whole or sample.has_infinity or sample.has_nan or sample.smallest == sample.largest
-    return describe(numbers) if is_special or not low < sample.largest < high else sample._replace(elements=count)
+    is_special = (
+        sample.is_whole
+        or sample.has_infinity
+        or sample.has_nan
+        or sample.smallest == sample.largest
+    )
+    return (
+        describe(numbers)
+        if is_special or not low < sample.largest < high
+        else sample._replace(elements=count)
+    )
 
 
 def describe(numbers: torch.Tensor) -> ConstantFacts:
@@ -114,7 +125,9 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
     for start in range(0, flat.numel(), _PIECE):
         piece = flat[start : start + _PIECE].to("cpu")
         finite, (low, high) = piece, (float(end) for end in torch.aminmax(piece))
-        if not (math.isfinite(low) and math.isfinite(high)):  # the slow path: boolean indexing copies
+        if not (
+            math.isfinite(low) and math.isfinite(high)
+        ):  # the slow path: boolean indexing copies
             has_infinity = has_infinity or bool(torch.isinf(piece).any())
             has_nan = has_nan or bool(torch.isnan(piece).any())
             finite = piece[torch.isfinite(piece)]
@@ -126,7 +139,9 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
         total, squares = total + sums[0], squares + sums[1]
         finite_count += finite.numel()
         smallest = min(smallest, _smallest(finite, buffer))
-        is_whole = is_whole and all(map(float.is_integer, finite[:_FEW].tolist())) and _are_whole(finite)
+        is_whole = (
+            is_whole and all(map(float.is_integer, finite[:_FEW].tolist())) and _are_whole(finite)
+        )
     rms = (squares / finite_count) ** 0.5 if finite_count else 0.0
     return ConstantFacts(
         elements=flat.numel(),

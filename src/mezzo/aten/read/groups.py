@@ -57,7 +57,8 @@ def _is_of_one(before: fx.Node, node: fx.Node, facts: Facts) -> bool:
     before_meta, node_meta = before.meta, node.meta
     op, node_op = before_meta.get("original_aten"), node_meta.get("original_aten")
     if op is None or node_op is None or (op is not node_op and str(op) != str(node_op)):
-        return False  # compared by name: metadata may hold copies of an operator, which compare unequal
+        # Compared by name: metadata may hold copies of an operator, which compare unequal.
+        return False
     return (
         before_meta.get("seq_nr") == node_meta.get("seq_nr")
         and before_meta.get("stack_trace") == node_meta.get("stack_trace")

@@ -14,7 +14,14 @@ from mezzo.ir.source_lines import SourceLines, is_readable, line_of_traceback
 _ROOT = re.compile(r"^(?:L|G)\['[^']*'\](?:\.__closure__\[\d+\]\.cell_contents)?\.?")
 _BY_KEY = re.compile(r"\._modules\['([^']*)'\]|^_modules\['([^']*)'\]")
 # Metadata that an inserted node inherits: module, source line, autograd sequence number, marks.
-_INHERITED = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "seq_nr", "custom", "partitioner_tag")
+_INHERITED = (
+    "nn_module_stack",
+    "fwd_nn_module_stack",
+    "stack_trace",
+    "seq_nr",
+    "custom",
+    "partitioner_tag",
+)
 # Placeholder path of nodes that torch.export inserted.
 _NONE = "_empty_nn_module_stack_from_metadata_hook"
 

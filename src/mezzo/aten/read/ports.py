@@ -47,8 +47,18 @@ class Prober:
         """The ports of one call. Operators without facts (`is_known` False) keep their types."""
         is_known = is_known and not lacks_kernel(node)
         input_roles = tuple(_role(node, operand) for operand in operands)
-        dtypes = tuple(None if operand.node is None else _dtype(operand.node) for operand in operands)
-        key = self._low, node.target, dtypes, input_roles, is_known, dtypes_of(node.meta.get("val")), _types_in(node)
+        dtypes = tuple(
+            None if operand.node is None else _dtype(operand.node) for operand in operands
+        )
+        key = (
+            self._low,
+            node.target,
+            dtypes,
+            input_roles,
+            is_known,
+            dtypes_of(node.meta.get("val")),
+            _types_in(node),
+        )
         if key not in _ASKED:
             _ASKED[key] = self._find(node, input_roles, dtypes, is_known)
         return _ASKED[key]
@@ -79,23 +89,37 @@ class Prober:
         return self._signatures[key]
 
     def _find(
-        self, node: fx.Node, input_roles: tuple[Role, ...], dtypes: Sequence[torch.dtype | None], is_known: bool
+        self,
+        node: fx.Node,
+        input_roles: tuple[Role, ...],
+        dtypes: Sequence[torch.dtype | None],
+        is_known: bool,
     ) -> Typed:
         high_dtypes = dtypes_of(node.meta.get("val"))
         output_roles = tuple(map(role_of, high_dtypes))
-        if not any(role is Role.GROUP and dtype is not None for role, dtype in zip(input_roles, dtypes, strict=True)):
+        if not any(
+            role is Role.GROUP and dtype is not None
+            for role, dtype in zip(input_roles, dtypes, strict=True)
+        ):
             return Typed(_fixed(input_roles), _fixed(output_roles), None, False)
         if Role.GROUP not in output_roles and Role.FIXED in output_roles:
-            return Typed(_fixed(input_roles), output_roles, None, False)  # the program's own conversion
+            return Typed(
+                _fixed(input_roles), output_roles, None, False
+            )  # the program's own conversion
         if not is_known:
             return Typed(input_roles, output_roles, HIGH, False)
         low_dtypes = self._try_low(node)
         if low_dtypes is None or len(low_dtypes) != len(high_dtypes):
             return Typed(input_roles, output_roles, HIGH, False)
-        roles_after = [self._after(*result) for result in zip(output_roles, high_dtypes, low_dtypes, strict=True)]
+        roles_after = [
+            self._after(*result)
+            for result in zip(output_roles, high_dtypes, low_dtypes, strict=True)
+        ]
         if None in roles_after:
             return Typed(input_roles, output_roles, HIGH, False)
-        return Typed(input_roles, tuple(role for role in roles_after if role is not None), HIGH, True)
+        return Typed(
+            input_roles, tuple(role for role in roles_after if role is not None), HIGH, True
+        )
 
     def _after(self, role: Role, high: torch.dtype | None, low: torch.dtype | None) -> Role | None:
         """A result's role, from its dtype in the FP32 run and in the low-precision run. None if the
@@ -112,7 +136,11 @@ class Prober:
 
         def operand_value(operand: fx.Node) -> object:
             value = operand.meta["val"]
-            if isinstance(value, torch.Tensor) and value.dtype is torch.float32 and operand not in stay:
+            if (
+                isinstance(value, torch.Tensor)
+                and value.dtype is torch.float32
+                and operand not in stay
+            ):
                 return as_dtype(self._mode, value, self._low)
             return value
 

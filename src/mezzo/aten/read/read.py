@@ -10,7 +10,14 @@ from types import MappingProxyType
 import torch
 from torch import fx
 
-from mezzo.aten.program import TORCH_DTYPES, Program, ProgramTensor, attribute_of, dtype_of, tensor_of
+from mezzo.aten.program import (
+    TORCH_DTYPES,
+    Program,
+    ProgramTensor,
+    attribute_of,
+    dtype_of,
+    tensor_of,
+)
 from mezzo.aten.read.arguments import CallOperand, operands_for_rules, operands_of, plain_arguments
 from mezzo.aten.read.attributes import attributes_of, number_filled_in
 from mezzo.aten.read.constants import Constants
@@ -197,10 +204,14 @@ class _Reader:
         dialect, op = dialect_and_op(call.target, self.facts)
         arguments = plain_arguments(call)
         visible = [
-            operand for operand in operands_for_rules(call, op) if operand.node is None or operand.node in self.value_of
+            operand
+            for operand in operands_for_rules(call, op)
+            if operand.node is None or operand.node in self.value_of
         ]
         tensors = [operand for operand in visible if operand.node is not None]
-        fill_value = number_filled_in(op, arguments) if dtype_of(call) is HIGH and not tensors else None
+        fill_value = (
+            number_filled_in(op, arguments) if dtype_of(call) is HIGH and not tensors else None
+        )
         if fill_value is not None:
             self._add_filled(call, op, fill_value)
             return
@@ -210,7 +221,11 @@ class _Reader:
         if isinstance(call.meta.get("val"), tuple | list):
             results = [None] * len(call.meta["val"])
             for user in call.users:
-                if is_getitem(user) and isinstance(user.args[1], int) and results[user.args[1]] is None:
+                if (
+                    is_getitem(user)
+                    and isinstance(user.args[1], int)
+                    and results[user.args[1]] is None
+                ):
                     results[user.args[1]] = user
         self._add_call(pieces, dialect, op, typed, operands, results, attributes_of(op, arguments))
 
@@ -218,10 +233,16 @@ class _Reader:
         inside = set(pieces)
         operands = [
             CallOperand(node, "", None)
-            for node in dict.fromkeys(operand.node for piece in pieces for operand in operands_of(piece))
+            for node in dict.fromkeys(
+                operand.node for piece in pieces for operand in operands_of(piece)
+            )
             if node in self.value_of and node not in inside
         ]
-        results = [piece for piece in pieces if tensor_of(piece) is not None and not inside.issuperset(piece.users)]
+        results = [
+            piece
+            for piece in pieces
+            if tensor_of(piece) is not None and not inside.issuperset(piece.users)
+        ]
         typed = self.prober.ports_of_composite(
             [operand.node for operand in operands if operand.node is not None], results
         )
@@ -245,7 +266,10 @@ class _Reader:
         results: Sequence[fx.Node | None],
         attributes: Mapping[str, object],
     ) -> None:
-        output_nodes = [result if result is not None and tensor_of(result) is not None else None for result in results]
+        output_nodes = [
+            result if result is not None and tensor_of(result) is not None else None
+            for result in results
+        ]
         if not any(output_nodes) and (not operands or pieces[0].target in _OF_SHAPES):
             return  # shape arithmetic
         outputs = typed.outputs[: len(output_nodes)]
@@ -258,7 +282,17 @@ class _Reader:
         mark = self.program.mark_of(pieces[0])
         if mark is not None:
             self.marks[len(self.nodes)] = mark.dtype
-        self._add(name, Kind.OP, signature, operands, output_nodes, tuple(pieces), None, module, attributes)
+        self._add(
+            name,
+            Kind.OP,
+            signature,
+            operands,
+            output_nodes,
+            tuple(pieces),
+            None,
+            module,
+            attributes,
+        )
 
     def _add_number(self, name: str, operand: CallOperand, typed: Typed) -> None:
         """Record a Python scalar among a call's arguments as a constant node."""
@@ -267,7 +301,14 @@ class _Reader:
         dtype = HIGH if typed.dtype is HIGH else None
         signature = self._scalar(dtype)
         node = Node(
-            len(self.nodes), f"number {operand.argument} of {name}", Kind.SOURCE, signature, 0, (), (number,), {}
+            len(self.nodes),
+            f"number {operand.argument} of {name}",
+            Kind.SOURCE,
+            signature,
+            0,
+            (),
+            (number,),
+            {},
         )
         self.values.append(Value(f"{name}.{operand.argument}", dtype, node.id, 0, 1, True))
         self.shapes[number] = ()
@@ -283,7 +324,13 @@ class _Reader:
         if key not in self.ends:
             legal = frozenset() if dtype is None else frozenset({HIGH, self.low})
             self.ends[key] = Signature(
-                dialect="", op="const", version=1, inputs=(), outputs=(Role.GROUP,), dtype=dtype, legal=legal
+                dialect="",
+                op="const",
+                version=1,
+                inputs=(),
+                outputs=(Role.GROUP,),
+                dtype=dtype,
+                legal=legal,
             )
         return self.ends[key]
 
@@ -323,12 +370,17 @@ class _Reader:
             outputs.append(value)
             self.shapes[value] = tuple(map(_known_size, sizes))
             elements = count_elements(tensor)
-            self.values.append(Value(own_name, TORCH_DTYPES.get(tensor.dtype), number, 0, elements, True))
+            self.values.append(
+                Value(own_name, TORCH_DTYPES.get(tensor.dtype), number, 0, elements, True)
+            )
             self.holders.append(result)
         inputs = tuple(
-            self.number_of[operand] if operand.node is None else self.value_of[operand.node] for operand in operands
+            self.number_of[operand] if operand.node is None else self.value_of[operand.node]
+            for operand in operands
         )
-        self.nodes.append(Node(number, name, kind, signature, 0, inputs, tuple(outputs), attributes))
+        self.nodes.append(
+            Node(number, name, kind, signature, 0, inputs, tuple(outputs), attributes)
+        )
         self.calls.append(calls)
         self.operands.append(tuple(operands))
         if module:
@@ -342,7 +394,15 @@ class _Reader:
                 continue
             signature = self._end("output", result, is_made=False)
             operand = CallOperand(result, "", position)
-            self._add(self._unique(name_port(Kind.OUTPUT, name)), Kind.OUTPUT, signature, [operand], [], (node,), None)
+            self._add(
+                self._unique(name_port(Kind.OUTPUT, name)),
+                Kind.OUTPUT,
+                signature,
+                [operand],
+                [],
+                (node,),
+                None,
+            )
 
 
 def _known_size(size: object) -> int | None:

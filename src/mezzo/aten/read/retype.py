@@ -38,7 +38,9 @@ def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=True) if mode is None else mode
 
 
-def run_fake(mode: FakeTensorMode, node: fx.Node, owner: torch.nn.Module, given: Callable[[fx.Node], Any]) -> Any:
+def run_fake(
+    mode: FakeTensorMode, node: fx.Node, owner: torch.nn.Module, given: Callable[[fx.Node], Any]
+) -> Any:
     """Run a node on fake operands, as returned by `given`. PyTorch's errors propagate."""
     target: Any = node.target
 
@@ -70,7 +72,9 @@ def as_dtype(mode: FakeTensorMode, value: torch.Tensor, dtype: torch.dtype) -> t
     """The fake result of converting a tensor: dense for any input strides. Contiguous tensors in
     any dimension order take a fast path without the dispatcher.
     """
-    if isinstance(value, FakeTensor) and _fills_memory(shape := value.shape, strides := value.stride()):
+    if isinstance(value, FakeTensor) and _fills_memory(
+        shape := value.shape, strides := value.stride()
+    ):
         with in_kernel_invocation_manager(mode), without_python_dispatcher():
             meta = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
         return FakeTensor(mode, meta, value.device)

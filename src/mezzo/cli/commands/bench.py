@@ -19,80 +19,141 @@ _CARE = "How it is timed"
 def bench(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE...", help="The ONNX models; the first is the reference.", show_default=False),
+        typer.Argument(
+            metavar="FILE...",
+            help="The ONNX models; the first is the reference.",
+            show_default=False,
+        ),
     ] = None,
     target: Annotated[
         str,
-        typer.Option("--target", help="Whose runtime, as it is installed here: onnxruntime-cpu, openvino-cpu or "
-                     "onnxruntime-cuda.", autocompletion=choices.complete_target),
+        typer.Option(
+            "--target",
+            help="Whose runtime, as it is installed here: onnxruntime-cpu, openvino-cpu or "
+            "onnxruntime-cuda.",
+            autocompletion=choices.complete_target,
+        ),
     ] = "onnxruntime-cpu",
     data: Annotated[
         Path,
-        typer.Option("--data", metavar="DATA", help="What they are fed: an .npz file with an array for each input, by "
-                     "its name, or a folder of them, or 'random'.", rich_help_panel=data_options.PANEL),
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="What they are fed: an .npz file with an array for each input, by "
+            "its name, or a folder of them, or 'random'.",
+            rich_help_panel=data_options.PANEL,
+        ),
     ] = Path("random"),
     batch: Annotated[
         int | None,
-        typer.Option("--batch", metavar="N", help="Samples per call, where the models leave their number open.",
-                     show_default="1", rich_help_panel=data_options.PANEL),
+        typer.Option(
+            "--batch",
+            metavar="N",
+            help="Samples per call, where the models leave their number open.",
+            show_default="1",
+            rich_help_panel=data_options.PANEL,
+        ),
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", metavar="FILE", help="The file that the others are compared with.",
-                     show_default="the first", rich_help_panel=_CARE),
+        typer.Option(
+            "--baseline",
+            metavar="FILE",
+            help="The file that the others are compared with.",
+            show_default="the first",
+            rich_help_panel=_CARE,
+        ),
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option("--threads", metavar="N", help="How many the runtime may use.",
-                     show_default="the runtime decides", rich_help_panel=_CARE),
+        typer.Option(
+            "--threads",
+            metavar="N",
+            help="How many the runtime may use.",
+            show_default="the runtime decides",
+            rich_help_panel=_CARE,
+        ),
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option("--runs", metavar="N", help="Timed turns of each file, over all starts.", show_default="60",
-                     rich_help_panel=_CARE),
+        typer.Option(
+            "--runs",
+            metavar="N",
+            help="Timed turns of each file, over all starts.",
+            show_default="60",
+            rich_help_panel=_CARE,
+        ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", metavar="S", help="About how long it may take in all, loading included.",
-                     show_default="60 without --runs", rich_help_panel=_CARE),
+        typer.Option(
+            "--seconds",
+            metavar="S",
+            help="About how long it may take in all, loading included.",
+            show_default="60 without --runs",
+            rich_help_panel=_CARE,
+        ),
     ] = None,
     starts: Annotated[
-        int, typer.Option("--starts", metavar="N", help="How often each file is loaded anew.", rich_help_panel=_CARE)
+        int,
+        typer.Option(
+            "--starts",
+            metavar="N",
+            help="How often each file is loaded anew.",
+            rich_help_panel=_CARE,
+        ),
     ] = 5,
     types: Annotated[
         str,
-        typer.Option("--types", metavar="|".join(_TYPES), help="Run the types that the files state, or those that the "
-                     "runtime likes best: OpenVINO computes FP32 in BF16 where the machine can.",
-                     autocompletion=choices.completing(_TYPES), rich_help_panel=_CARE),
+        typer.Option(
+            "--types",
+            metavar="|".join(_TYPES),
+            help="Run the types that the files state, or those that the "
+            "runtime likes best: OpenVINO computes FP32 in BF16 where the machine can.",
+            autocompletion=choices.completing(_TYPES),
+            rich_help_panel=_CARE,
+        ),
     ] = "file",
     layers: Annotated[
         bool,
-        typer.Option("--layers", "-v", help="Also what each file's time goes into, from the runtime's own profile.",
-                     rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--layers",
+            "-v",
+            help="Also what each file's time goes into, from the runtime's own profile.",
+            rich_help_panel=given.FILES_PANEL,
+        ),
     ] = False,
     top: Top = 10,
     profile: Annotated[
         list[Path] | None,
-        typer.Option("--profile", metavar="FILE", help="Run nothing, and tell of a profile: ONNX Runtime's JSON, or "
-                     "trtexec's --exportProfile with its --exportLayerInfo beside it. Repeatable.",
-                     rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Run nothing, and tell of a profile: ONNX Runtime's JSON, or "
+            "trtexec's --exportProfile with its --exportLayerInfo beside it. Repeatable.",
+            rich_help_panel=given.FILES_PANEL,
+        ),
     ] = None,
     trust_external_paths: given.TrustExternalPaths = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
-) -> None:  # fmt: skip
-    """Time models side by side on the installed runtime, and say which is faster where that is more than noise.
+) -> None:
+    """Time models side by side on the installed runtime, and say which is faster where that is more
+    than noise.
 
-    They run in turns, each in a process of its own; before each timed turn stand 20 ms of rest and a call that is not
-    timed, and all are loaded anew several times. Speed is how many times as fast as the reference, with an interval;
-    where that holds 1, nobody can tell.
+    They run in turns, each in a process of its own; before each timed turn stand 20 ms of rest and
+    a call that is not timed, and all are loaded anew several times. Speed is how many times as fast
+    as the reference, with an interval; where that holds 1, nobody can tell.
 
     Exit code 0: all were timed; 1: some do not run; 2: bad input.
     """
     check_top(top)
     if profile:
         if files:
-            raise InputError(f"{str(files[0])!r}: --profile tells of profiles and runs no model; leave one of them out")
+            raise InputError(
+                f"{str(files[0])!r}: --profile tells of profiles and runs no model; leave one of"
+                " them out"
+            )
         _tell_profiles(profile, top, as_json=as_json, quiet=quiet)
         return
     if not files and baseline is None:
@@ -107,9 +168,9 @@ def bench(
 
     with Patience() as progress:
         timings = time_files(
-            files or [], target=target, data=data, baseline=baseline, batch_size=batch, threads=threads, runs=runs,
-            seconds=seconds, starts=starts, types=types, layers=layers, trust_external_paths=trust_external_paths,
-            progress=progress,
+            files or [], target=target, data=data, baseline=baseline, batch_size=batch,
+            threads=threads, runs=runs, seconds=seconds, starts=starts, types=types, layers=layers,
+            trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
     if as_json and not quiet:
         print_document(describe_timings(timings))

@@ -30,9 +30,14 @@ _WHAT = "What is the same"
 def compare(
     *,
     reference: Annotated[
-        Path, typer.Argument(metavar="REFERENCE", help="The ONNX model whose answers are right.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="REFERENCE", help="The ONNX model whose answers are right.", show_default=False
+        ),
     ],
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model to judge.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The ONNX model to judge.", show_default=False)
+    ],
     data: data_options.Data,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
@@ -41,15 +46,24 @@ def compare(
     memory: memory_option.Memory = None,
     max_error: Annotated[
         float | None,
-        typer.Option("--max-error", metavar="E", help="Largest relative L2 error of an output, such as 1e-3.",
-                     show_default="8 eps of the model's coarsest format", rich_help_panel=_WHAT),
+        typer.Option(
+            "--max-error",
+            metavar="E",
+            help="Largest relative L2 error of an output, such as 1e-3.",
+            show_default="8 eps of the model's coarsest format",
+            rich_help_panel=_WHAT,
+        ),
     ] = None,
     metric: data_options.Metric = None,
     max_drop: data_options.MaxDrop = None,
     run: Annotated[
         str,
-        typer.Option(metavar="emulated|native", help="Round every result as its type says, or trust the runtime.",
-                     autocompletion=choices.complete_run, rich_help_panel=_WHAT),
+        typer.Option(
+            metavar="emulated|native",
+            help="Round every result as its type says, or trust the runtime.",
+            autocompletion=choices.complete_run,
+            rich_help_panel=_WHAT,
+        ),
     ] = "emulated",
     accumulate: data_options.Accumulate = None,
     tile: data_options.Tile = None,
@@ -61,7 +75,7 @@ def compare(
     verbose: given.Verbose = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
-) -> None:  # fmt: skip
+) -> None:
     """Say whether a model gives the same answers as a reference.
 
     Exit code 0: the same; 1: not; 2: bad input; 3: the data cannot tell, or has too few samples.
@@ -82,20 +96,23 @@ def compare(
 
     with run_context.at_work(memory, cluster, workers) as (progress, memory_bound):
         comparison = compare_models(
-            reference, model, data, max_error=max_error, run=run, labels=labels or (), metric=metric,
-            max_drop=max_drop, batch_size=batch, layers=layers, accumulate=accumulate, tile=tile,
-            trust_external_paths=trust_external_paths, progress=progress,
+            reference, model, data, max_error=max_error, run=run, labels=labels or (),
+            metric=metric, max_drop=max_drop, batch_size=batch, layers=layers,
+            accumulate=accumulate, tile=tile, trust_external_paths=trust_external_paths,
+            progress=progress,
         )  # fmt: skip
     names = os.fspath(reference), os.fspath(model)
     options = given.CommandOptions({"trust_external_paths": True} if trust_external_paths else {})
     context = Given(
-        verb="compare", source=reference, result=model, options=options, data=data, labels=labels or (),
-        batch=batch, budget=None if max_error is None else f"{max_error:g}",
+        verb="compare", source=reference, result=model, options=options, data=data,
+        labels=labels or (), batch=batch, budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     headline = with_step(head_comparison(*names, comparison, find_machine()), context)
     is_shown = not quiet and not as_json
     explain_steps: list[tuple[str, str]] = []
-    if report is not None or (as_json and not quiet) or (is_shown and verbose):  # it opens the model again
+    if (
+        report is not None or (as_json and not quiet) or (is_shown and verbose)
+    ):  # it opens the model again
         explain_steps = steps_to_the_beginning(reference, model, trust_external_paths, comparison)
     if report is not None or (as_json and not quiet):
         settings = data_options.spell_settings(
@@ -104,12 +121,17 @@ def compare(
         )  # fmt: skip
         accumulation = read_accumulation(accumulate, tile, run)
         account = describe_comparison(
-            *names, comparison, settings=settings, accumulation=accumulation, machine=find_machine(),
-            headline=headline, decided=decided_nodes(model, trust_external_paths=trust_external_paths),
+            *names, comparison, settings=settings, accumulation=accumulation,
+            machine=find_machine(), headline=headline,
+            decided=decided_nodes(model, trust_external_paths=trust_external_paths),
         )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
-        steps = steps_after_comparison(reference, model, data, labels or (), batch, options, comparison)
-        account = draw_report(report, memory_option.with_memory(account, memory_bound), draw, [*explain_steps, *steps])
+        steps = steps_after_comparison(
+            reference, model, data, labels or (), batch, options, comparison
+        )
+        account = draw_report(
+            report, memory_option.with_memory(account, memory_bound), draw, [*explain_steps, *steps]
+        )
         if as_json and not quiet:
             print_document(account)
     if is_shown:

@@ -24,10 +24,16 @@ if TYPE_CHECKING:
 def convert(
     *,
     source: Annotated[
-        Path, typer.Argument(metavar="IN", help="The FP32 ONNX model, or a folder of them.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="IN", help="The FP32 ONNX model, or a folder of them.", show_default=False
+        ),
     ],
     result: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Where the typed model, or the folder, goes.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="OUT", help="Where the typed model, or the folder, goes.", show_default=False
+        ),
     ],
     options: given.CommandOptions,
     plan_file: given.PlanFile = None,
@@ -55,8 +61,9 @@ def convert(
 ) -> None:
     """Convert an FP32 model to a typed mixed-precision one, or every model of a folder.
 
-    With --data the exit code is that of the check: 0 the same answers on these samples, 1 not, 3 where the data cannot
-    tell; the result is written all the same, safe by what is known without data.
+    With --data the exit code is that of the check: 0 the same answers on these samples, 1 not, 3
+    where the data cannot tell; the result is written all the same, safe by what is known without
+    data.
     """
     cluster_options.check_spread(cluster, workers, data)
     if source.is_dir():
@@ -68,8 +75,8 @@ def convert(
         }
         with memory_option.bounded(memory, cluster), cluster_options.spread(cluster, workers):
             convert_folder.convert_models(
-                source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
-                verbose=verbose, as_json=as_json, quiet=quiet, unfit=unfit,
+                source, result, options, layout=layout_name, data=data, labels=labels, batch=batch,
+                overwrite=overwrite, verbose=verbose, as_json=as_json, quiet=quiet, unfit=unfit,
             )  # fmt: skip
         return
     convert_folder.check_single(layout_name)
@@ -99,10 +106,19 @@ def convert(
     if not quiet or report is not None:
         teller = _find_teller(source, result, options, converted, plan_file, save_plan)
         context = Given(
-            verb="convert", source=source, result=result, options=options, data=data, labels=labels or (),
-            batch=batch, teller=teller, saved=plan_file,
+            verb="convert", source=source, result=result, options=options, data=data,
+            labels=labels or (), batch=batch, teller=teller, saved=plan_file,
         )  # fmt: skip
-        _tell(context, converted, memory_bound, teller, report, as_json=as_json, verbose=verbose, quiet=quiet)
+        _tell(
+            context,
+            converted,
+            memory_bound,
+            teller,
+            report,
+            as_json=as_json,
+            verbose=verbose,
+            quiet=quiet,
+        )
     end_with_worst([converted.measured])
 
 
@@ -161,7 +177,10 @@ def _tell(
         account = describe_conversion(*described, machine=find_machine(), headline=headline)
         freeing = [(command, why) for command, why in remedies if command is not None]
         account = draw_report(
-            report, memory_option.with_memory(account, memory_bound), converted.outline, [*freeing, *steps]
+            report,
+            memory_option.with_memory(account, memory_bound),
+            converted.outline,
+            [*freeing, *steps],
         )
         if as_json and not quiet:
             print_document(account)
@@ -170,5 +189,7 @@ def _tell(
     layout = output_layout()
     parts = report_conversion(layout, *described)[1:]  # the headline has its title
     parts += report_whole_picture(layout, plan, converted.picture, remedies)
-    print_first_screen(headline, [*parts, *report_next_steps(steps)], layout, has_all=verbose, more=MORE_OR_DRAWN)
+    print_first_screen(
+        headline, [*parts, *report_next_steps(steps)], layout, has_all=verbose, more=MORE_OR_DRAWN
+    )
     tell_report(report)

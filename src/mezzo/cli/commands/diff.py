@@ -12,21 +12,29 @@ from mezzo.cli.options.data_options import Top, check_top
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="A.json", help="A saved plan.", show_default=False)],
+    first: Annotated[
+        Path, typer.Argument(metavar="A.json", help="A saved plan.", show_default=False)
+    ],
     second: Annotated[Path, typer.Argument(metavar="B.json", help="Another.", show_default=False)],
     model: Annotated[
         Path | None,
-        typer.Option("--model", metavar="MODEL", help="The model of both: tells which casts each plan makes of it.",
-                     rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="The model of both: tells which casts each plan makes of it.",
+            rich_help_panel=given.FILES_PANEL,
+        ),
     ] = None,
     top: Top = 20,
     trust_external_paths: given.TrustExternalPaths = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
-) -> None:  # fmt: skip
-    """Say what differs between two saved plans: nodes by precision and reason, settings, and casts with --model.
+) -> None:
+    """Say what differs between two saved plans: nodes by precision and reason, settings, and casts
+    with --model.
 
-    Exit code 0: the same; 1: different; 2: bad input. 'mezzo plan diff A.json B.json' does the same.
+    Exit code 0: the same; 1: different; 2: bad input. 'mezzo plan diff A.json B.json' does the
+    same.
     """
     check_top(top)
 
@@ -41,7 +49,9 @@ def diff(
     if model is not None:
         with Patience() as progress:
             casts_of = [
-                casts_of_plan(model, plan, trust_external_paths=trust_external_paths, progress=progress)
+                casts_of_plan(
+                    model, plan, trust_external_paths=trust_external_paths, progress=progress
+                )
                 for plan in plans
             ]
         casts = casts_of[0], casts_of[1]

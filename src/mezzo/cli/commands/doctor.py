@@ -10,10 +10,12 @@ _BROKEN = 1
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Look at what is installed and at this machine: which runtimes work, what can be checked, how to get the rest.
+    """Look at what is installed and at this machine: which runtimes work, what can be checked, how
+    to get the rest.
 
-    Each package is tried in a process of its own, so a broken one cannot break the report. Exit code 0: mezzo has all
-    it needs; 1: something that it needs is broken, and the report says what to do.
+    Each package is tried in a process of its own, so a broken one cannot break the report. Exit
+    code 0: mezzo has all it needs; 1: something that it needs is broken, and the report says what
+    to do.
     """
     from mezzo.cli.progress import Patience
     from mezzo.onnx.doctor.examine import examine, runnable

@@ -15,14 +15,20 @@ from mezzo.cli.options import options as given
 def explain(
     *,
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A model, or a plan saved as .json.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A model, or a plan saved as .json.", show_default=False
+        ),
     ],
     node: Annotated[
         str,
         typer.Argument(
             metavar="NODE",
-            help="The name of a node or of a value, an operator such as Softmax, a module or a path of scopes such as "
-            "encoder.layer.0, or a glob; 'mezzo plan MODEL --nodes' lists all nodes.",
+            help=(
+                "The name of a node or of a value, an operator such as Softmax, a module or a path"
+                " of scopes such as "
+                "encoder.layer.0, or a glob; 'mezzo plan MODEL --nodes' lists all nodes."
+            ),
             show_default=False,
             autocompletion=complete_node,
         ),
@@ -30,9 +36,11 @@ def explain(
     options: given.CommandOptions,
     as_json: given.AsJson = False,
 ) -> None:
-    """Answer why a node runs in what it runs in: a sentence, how it came about, and what would change it.
+    """Answer why a node runs in what it runs in: a sentence, how it came about, and what would
+    change it.
 
-    Give the options of the conversion: they are part of the answer. A saved plan has its own and needs none.
+    Give the options of the conversion: they are part of the answer. A saved plan has its own and
+    needs none.
     """
     is_saved = model.suffix.lower() == ".json"
     chosen = options.to_library()
@@ -40,7 +48,11 @@ def explain(
     from mezzo.api import convert as pipeline
     from mezzo.api.explain import chain_of, find_meant
     from mezzo.api.partition import find_unit
-    from mezzo.cli.hints.next_commands import steps_after_explanation, steps_to_single_nodes, tell_of_a_plan
+    from mezzo.cli.hints.next_commands import (
+        steps_after_explanation,
+        steps_to_single_nodes,
+        tell_of_a_plan,
+    )
     from mezzo.cli.progress import Patience
     from mezzo.contracts.options.keywords import named_settings
     from mezzo.io.planfile import load_plan
@@ -58,11 +70,17 @@ def explain(
     match = find_meant(plan, node)
     if len(match.nodes) > 1:
         if as_json:
-            print_document(describe_meant(os.fspath(model), match.word, match.known.value, match.nodes))
+            print_document(
+                describe_meant(os.fspath(model), match.word, match.known.value, match.nodes)
+            )
             return
         layout = output_layout()
-        parts = report_meant(layout, match.word, match.known.value, match.nodes) + report_notes(plan.origin)
-        steps = steps_to_single_nodes(model, match.nodes, given.CommandOptions() if is_saved else options)
+        parts = report_meant(layout, match.word, match.known.value, match.nodes) + report_notes(
+            plan.origin
+        )
+        steps = steps_to_single_nodes(
+            model, match.nodes, given.CommandOptions() if is_saved else options
+        )
         print_report(parts + report_next_steps(steps), layout)
         return
     chain = chain_of(plan, match.nodes[0])

@@ -15,39 +15,62 @@ from mezzo.common.safe_paths import check_destinations
 
 
 def partition(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)
+    ],
     target: Annotated[
         str,
-        typer.Option("--target", help="Whose kernels: a name of 'mezzo targets', or a .toml file.",
-                     autocompletion=choices.complete_target),
+        typer.Option(
+            "--target",
+            help="Whose kernels: a name of 'mezzo targets', or a .toml file.",
+            autocompletion=choices.complete_target,
+        ),
     ] = "onnxruntime-cpu",
     every_node: Annotated[
-        bool, typer.Option("--nodes", help="List every operator with its unit.", rich_help_panel=given.FILES_PANEL)
+        bool,
+        typer.Option(
+            "--nodes", help="List every operator with its unit.", rich_help_panel=given.FILES_PANEL
+        ),
     ] = False,
     part: Annotated[
         str | None,
-        typer.Option("--extract", metavar="UNIT|A..B", help="Write this part as a model: a unit's number, a node for "
-                     "its unit, or two nodes for all between them.", rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--extract",
+            metavar="UNIT|A..B",
+            help="Write this part as a model: a unit's number, a node for "
+            "its unit, or two nodes for all between them.",
+            rich_help_panel=given.FILES_PANEL,
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where the part goes.", show_default=False,
-                     rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where the part goes.",
+            show_default=False,
+            rich_help_panel=given.FILES_PANEL,
+        ),
     ] = None,
     trust_external_paths: given.TrustExternalPaths = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show which nodes a target runs as one kernel, or write such a part as a model of its own.
 
-    What is inside one kernel has one type, or is computed in FP32 whatever its type is: a cast there takes the kernel
-    apart, or costs nothing. Patterns come from each runtime's documents and from the graphs that it makes.
+    What is inside one kernel has one type, or is computed in FP32 whatever its type is: a cast
+    there takes the kernel apart, or costs nothing. Patterns come from each runtime's documents and
+    from the graphs that it makes.
     """
     if not target.endswith(".toml"):
         target = choices.settle_plug_in("target", target, "--target")
     if (part is None) is not (output is None):
         lacking = "--output" if output is None else "--extract"
-        raise InputError(f"{lacking} is missing: --extract names a part, --output the file that it goes to; give both")
+        raise InputError(
+            f"{lacking} is missing: --extract names a part, --output the file that it goes to; give"
+            " both"
+        )
     if output is not None:
         check_destinations({"--output": output}, (model,))
 
@@ -61,10 +84,17 @@ def partition(
     with Patience() as progress:
         if part is not None and output is not None:
             written = extract(
-                model, part, output, target=target, trust_external_paths=trust_external_paths, progress=progress
+                model,
+                part,
+                output,
+                target=target,
+                trust_external_paths=trust_external_paths,
+                progress=progress,
             )
         else:
-            split = split_model(model, target=target, trust_external_paths=trust_external_paths, progress=progress)
+            split = split_model(
+                model, target=target, trust_external_paths=trust_external_paths, progress=progress
+            )
     if quiet:
         return
     if part is not None and output is not None:
@@ -76,7 +106,9 @@ def partition(
             print_report(report_extracted(written, part), layout)
         return
     if as_json:
-        print_document(document("partition", {"model": os.fspath(model), "partition": spell(split)}))
+        print_document(
+            document("partition", {"model": os.fspath(model), "partition": spell(split)})
+        )
         return
     parts = report_partition(layout, os.fspath(model), split)
     print_report([*parts, *(report_nodes(layout, split) if every_node else [])], layout)

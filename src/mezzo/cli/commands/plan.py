@@ -20,14 +20,22 @@ if TYPE_CHECKING:
 @given.with_options
 def plan(
     *,
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)],
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)
+    ],
     save: Annotated[
         Path | None,
-        typer.Option("--save", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--save", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL
+        ),
     ] = None,
     every_node: Annotated[
         bool,
-        typer.Option("--nodes", help="List every node by name, with its precision.", rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--nodes",
+            help="List every node by name, with its precision.",
+            rich_help_panel=given.FILES_PANEL,
+        ),
     ] = False,
     options: given.CommandOptions,
     verbose: given.Verbose = False,
@@ -54,10 +62,16 @@ def plan(
         print_json(to_json(planned))
         return
     layout = output_layout()
-    context = Given(verb="plan", source=source, result=result_of(source, planned), options=options, saved=save)
+    context = Given(
+        verb="plan", source=source, result=result_of(source, planned), options=options, saved=save
+    )
     headline = with_step(summarise_plan(os.fspath(source), planned), context)
     has_all = verbose or every_node
-    rest = _report_rest(source, planned, options, save, layout, every_node=every_node) if has_all else []
+    rest = (
+        _report_rest(source, planned, options, save, layout, every_node=every_node)
+        if has_all
+        else []
+    )
     print_first_screen(headline, rest, layout, has_all=has_all, more=MORE)
 
 

@@ -22,12 +22,19 @@ if TYPE_CHECKING:
 @given.with_options
 def quantize_report(
     *,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)
+    ],
     data: data_options.Data,
     held_out: Annotated[
         Path | None,
-        typer.Option("--held-out", metavar="DATA", rich_help_panel=data_options.PANEL, show_default=False,
-                     help="Data that judges and that no scale has seen; else a quarter of --data."),
+        typer.Option(
+            "--held-out",
+            metavar="DATA",
+            rich_help_panel=data_options.PANEL,
+            show_default=False,
+            help="Data that judges and that no scale has seen; else a quarter of --data.",
+        ),
     ] = None,
     options: given.CommandOptions,
     labels: data_options.Labels = None,
@@ -38,24 +45,34 @@ def quantize_report(
     memory: memory_option.Memory = None,
     calibrators: Annotated[
         str | None,
-        typer.Option("--calibrators", metavar="NAME,NAME", help="Which, with their settings, as of --calibrator.",
-                     show_default="all that there are", rich_help_panel=Panel.WHAT.value,
-                     autocompletion=choices.completing_plug_ins("calibrator")),
+        typer.Option(
+            "--calibrators",
+            metavar="NAME,NAME",
+            help="Which, with their settings, as of --calibrator.",
+            show_default="all that there are",
+            rich_help_panel=Panel.WHAT.value,
+            autocompletion=choices.completing_plug_ins("calibrator"),
+        ),
     ] = None,
     time_limit: Annotated[
         str | None,
-        typer.Option("--time-limit", metavar="10m", help="End with what is judged by then, one row at least: 90s, 10m.",
-                     rich_help_panel=data_options.PANEL, show_default=False),
+        typer.Option(
+            "--time-limit",
+            metavar="10m",
+            help="End with what is judged by then, one row at least: 90s, 10m.",
+            rich_help_panel=data_options.PANEL,
+            show_default=False,
+        ),
     ] = None,
     resume: resume_option.Resume = None,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
-) -> None:  # fmt: skip
+) -> None:
     """Quantize a model by one calibrator after the other, and show what each makes of its answers.
 
-    Values are collected once; each row is what 'mezzo convert' writes with that calibrator, judged on data that no
-    scale has seen. With --labels naming an integer per sample it counts top-1 and top-5. Nothing is written. Exit code
-    0: it was told; 2: bad input; 3: the data cannot tell.
+    Values are collected once; each row is what 'mezzo convert' writes with that calibrator, judged
+    on data that no scale has seen. With --labels naming an integer per sample it counts top-1 and
+    top-5. Nothing is written. Exit code 0: it was told; 2: bad input; 3: the data cannot tell.
     """
     cluster_options.check_spread(cluster, workers, data)
     chosen = options.to_library()
@@ -68,8 +85,9 @@ def quantize_report(
 
     with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
         calibrations = find(
-            model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric, batch_size=batch,
-            calibrators=calibrators or (), time_limit_s=limit_s, resume=resume, progress=progress, **chosen,
+            model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric,
+            batch_size=batch, calibrators=calibrators or (), time_limit_s=limit_s, resume=resume,
+            progress=progress, **chosen,
         )  # fmt: skip
     if as_json and not quiet:
         account = describe_calibrations(os.fspath(model), calibrations, find_machine())
@@ -84,17 +102,28 @@ def quantize_report(
 
 
 def _steps(
-    model: Path, data: Path, labels: "list[str] | tuple[str, ...]", batch: int | None, options: given.CommandOptions,
-    calibrations: "Calibrations",
+    model: Path, data: Path, labels: "list[str] | tuple[str, ...]", batch: int | None,
+    options: given.CommandOptions, calibrations: "Calibrations",
 ) -> list[tuple[str, str]]:  # fmt: skip
     """The command that writes the result of the best calibrator."""
     best = calibrations.best
     if best is None:
         return []
     result = model.with_name(f"{model.stem}.{calibrations.to.replace(',', '-')}.onnx")
-    best_options = options.with_words("to", calibrations.to).with_words("calibrator", best.calibrator)
-    words = ["mezzo", "convert", quote(os.fspath(model)), quote(os.fspath(result)), "--data", quote(os.fspath(data))]
+    best_options = options.with_words("to", calibrations.to).with_words(
+        "calibrator", best.calibrator
+    )
+    words = [
+        "mezzo",
+        "convert",
+        quote(os.fspath(model)),
+        quote(os.fspath(result)),
+        "--data",
+        quote(os.fspath(data)),
+    ]
     words += [word for label in labels for word in ("--labels", quote(label))]
     words += [] if batch is None else ["--batch", str(batch)]
-    why = "writes it: of those that are right with most products on integers, the one that errs least"
+    why = (
+        "writes it: of those that are right with most products on integers, the one that errs least"
+    )
     return [(" ".join([*words, *best_options.words("convert")]), why)]

@@ -16,7 +16,8 @@ from mezzo.formats.dtypes import DType
 
 _WHAT = "What to show"
 FORMATS = {
-    "fp16": DType.FLOAT16, "bf16": DType.BFLOAT16, "f8e4m3fn": DType.FLOAT8E4M3FN, "f8e5m2": DType.FLOAT8E5M2,
+    "fp16": DType.FLOAT16, "bf16": DType.BFLOAT16, "f8e4m3fn": DType.FLOAT8E4M3FN,
+    "f8e5m2": DType.FLOAT8E5M2,
 }  # fmt: skip
 
 
@@ -27,7 +28,9 @@ def complete_format(incomplete: str) -> list[str]:
 
 def ranges(
     *,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)
+    ],
     data: data_options.Data,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
@@ -37,15 +40,20 @@ def ranges(
     resume: resume_option.Resume = None,
     format: Annotated[
         str,
-        typer.Option(metavar="|".join(FORMATS), help="Sort by what this format would lose.",
-                     autocompletion=complete_format, rich_help_panel=_WHAT),
+        typer.Option(
+            metavar="|".join(FORMATS),
+            help="Sort by what this format would lose.",
+            autocompletion=complete_format,
+            rich_help_panel=_WHAT,
+        ),
     ] = "fp16",
     top: data_options.Top = 20,
     trust_external_paths: given.TrustExternalPaths = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
-) -> None:  # fmt: skip
-    """Measure what every value of a model holds on your data: values that a format cannot hold come first.
+) -> None:
+    """Measure what every value of a model holds on your data: values that a format cannot hold come
+    first.
 
     Exit code 3: the data cannot tell, as it holds NaN, infinities or no sample.
     """

@@ -17,7 +17,9 @@ from mezzo.contracts.options.request import SEARCH_DEFAULTS
 @given.with_search_options
 def sensitivity(
     *,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)
+    ],
     data: data_options.Data,
     options: given.CommandOptions,
     labels: data_options.Labels = None,
@@ -26,7 +28,13 @@ def sensitivity(
     workers: cluster_options.Workers = None,
     memory: memory_option.Memory = None,
     runs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Most forward runs to spend.", rich_help_panel=data_options.PANEL)
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Most forward runs to spend.",
+            rich_help_panel=data_options.PANEL,
+        ),
     ] = 48,
     resume: resume_option.Resume = None,
     accumulate: data_options.Accumulate = None,
@@ -35,11 +43,13 @@ def sensitivity(
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Find what each operator costs in output error, by runs of it alone or as its share of several.
+    """Find what each operator costs in output error, by runs of it alone or as its share of
+    several.
 
-    A few dozen runs on the first samples of the data: what stands in the same place of blocks that repeat runs
-    together, groups that cost much are split, groups that cost nothing are not. What may run low at all is the policy's
-    to say, aggressive unless given. Exit code 3: the data cannot tell.
+    A few dozen runs on the first samples of the data: what stands in the same place of blocks that
+    repeat runs together, groups that cost much are split, groups that cost nothing are not. What
+    may run low at all is the policy's to say, aggressive unless given. Exit code 3: the data cannot
+    tell.
     """
     chosen = options.to_library()
     data_options.check_top(top)
@@ -76,7 +86,9 @@ def sensitivity(
             to=asked_formats(planning_request_of(chosen)),
             policy=chosen["policy"],
         )
-        account = describe_sensitivity(os.fspath(model), result, settings=settings, machine=find_machine())
+        account = describe_sensitivity(
+            os.fspath(model), result, settings=settings, machine=find_machine()
+        )
         print_document(memory_option.with_memory(account, memory_bound))
     elif not quiet:
         layout = output_layout()

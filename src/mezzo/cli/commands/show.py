@@ -13,14 +13,21 @@ from mezzo.report.layout.names import clean
 
 
 def show(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)
+    ],
     grep: Annotated[
         str | None,
-        typer.Option("--grep", metavar="PATTERN", help="Only lines in which this regular expression is found; case "
-                     "counts. Exit code 1: there is none.", rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--grep",
+            metavar="PATTERN",
+            help="Only lines in which this regular expression is found; case "
+            "counts. Exit code 1: there is none.",
+            rich_help_panel=given.FILES_PANEL,
+        ),
     ] = None,
     trust_external_paths: given.TrustExternalPaths = False,
-) -> None:  # fmt: skip
+) -> None:
     """Print a model as text, every value with its type; first what made it, if it says so.
 
     In a terminal it is coloured, and paged where it is long.
@@ -48,5 +55,6 @@ def _read_pattern(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except re.error as error:
         raise InputError(
-            f"--grep {pattern!r} is no regular expression: {error}; put a backslash before signs meant as they are"
+            f"--grep {pattern!r} is no regular expression: {error}; put a backslash before signs"
+            " meant as they are"
         ) from error

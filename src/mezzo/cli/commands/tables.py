@@ -52,7 +52,11 @@ def policies(name: PolicyName = None, as_json: AsJson = False) -> None:
     selected = [table[key] for key in sorted(table)]
     if as_json:
         rows = [spell(policy) for policy in selected]
-        print_document(document("policies", {"policies": _with_origins(table, rows), "broken": list(table.broken)}))
+        print_document(
+            document(
+                "policies", {"policies": _with_origins(table, rows), "broken": list(table.broken)}
+            )
+        )
     else:
         layout = output_layout()
         print_report(report_policies(layout, selected, table.origins), layout)
@@ -62,14 +66,17 @@ def policies(name: PolicyName = None, as_json: AsJson = False) -> None:
 @with_options
 def strategies(
     model: Annotated[
-        Path | None, typer.Argument(metavar="[MODEL]", help="A model to try them all on.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="[MODEL]", help="A model to try them all on.", show_default=False),
     ] = None,
     *,
     options: CommandOptions,
     report: Report = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the strategies: how casts are placed. With a model, what each makes of it, the cheapest first."""
+    """List the strategies: how casts are placed. With a model, what each makes of it, the cheapest
+    first.
+    """
     from mezzo.plugins import discovery
     from mezzo.report.records.account import document, spell
     from mezzo.report.text.catalogue import report_strategies, report_strategy_rows
@@ -83,7 +90,11 @@ def strategies(
         check_report(report, model)
         rows = _try_strategies(model, options, report)
         if as_json:
-            print_document(document("strategies", {"model": str(model), "strategies": [spell(row) for row in rows]}))
+            print_document(
+                document(
+                    "strategies", {"model": str(model), "strategies": [spell(row) for row in rows]}
+                )
+            )
         else:
             print_report(report_strategy_rows(layout, str(model), rows), layout)
             tell_report(report)
@@ -99,7 +110,9 @@ def strategies(
     _tell_broken(table)
 
 
-def _try_strategies(model: Path, options: CommandOptions, report: Path | None) -> "tuple[StrategyRow, ...]":
+def _try_strategies(
+    model: Path, options: CommandOptions, report: Path | None
+) -> "tuple[StrategyRow, ...]":
     """The counts of every strategy for a model, with a report if one is requested."""
     chosen = options.to_library()
 
@@ -121,7 +134,11 @@ def _try_strategies(model: Path, options: CommandOptions, report: Path | None) -
 
 def _spell(request: Request) -> Iterator[tuple[str, str]]:
     """The settings of a plan that have a value, by name, for an account."""
-    settings = ((option.name, getattr(request, option.name)) for option in fields(request) if about(option).is_setting)
+    settings = (
+        (option.name, getattr(request, option.name))
+        for option in fields(request)
+        if about(option).is_setting
+    )
     return ((name.replace("_", "-"), str(value)) for name, value in settings if value)
 
 
@@ -135,7 +152,11 @@ def targets(name: TargetName = None, as_json: AsJson = False) -> None:
     selected = [table[key] for key in sorted(table)]
     if as_json:
         rows = [spell(target) for target in selected]
-        print_document(document("targets", {"targets": _with_origins(table, rows), "broken": list(table.broken)}))
+        print_document(
+            document(
+                "targets", {"targets": _with_origins(table, rows), "broken": list(table.broken)}
+            )
+        )
     else:
         layout = output_layout()
         print_report(report_targets(layout, selected, table.origins), layout)
@@ -204,7 +225,11 @@ def _match(pattern: str) -> list[tuple[str, OpFacts]]:
     from mezzo.tables.ops import dialects, op_facts
 
     all_rows = [(dialect, row) for dialect in dialects() for row in op_facts(dialect).values()]
-    matching = [(dialect, row) for dialect, row in all_rows if fnmatch.fnmatchcase(row.op.lower(), pattern.lower())]
+    matching = [
+        (dialect, row)
+        for dialect, row in all_rows
+        if fnmatch.fnmatchcase(row.op.lower(), pattern.lower())
+    ]
     if not matching:
         names = {row.op for _, row in all_rows}
         hint = did_you_mean(pattern.strip("*"), sorted(names)) or "'mezzo ops' lists every operator"

@@ -12,7 +12,13 @@ from mezzo.cli.exit_codes import NO, end_unless_told
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
 from mezzo.cli.options import options as given
 from mezzo.cli.options.durations import read_duration
-from mezzo.cli.options.report_option import Report, check_report, draw_report, steps_after_tuning, tell_report
+from mezzo.cli.options.report_option import (
+    Report,
+    check_report,
+    draw_report,
+    steps_after_tuning,
+    tell_report,
+)
 from mezzo.common.safe_paths import check_destination
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
 
@@ -25,20 +31,34 @@ _PANEL = "Budget and search"
 @given.with_search_options
 def tune(
     *,
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)],
-    result: Annotated[Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)],
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)
+    ],
+    result: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)
+    ],
     data: data_options.Data,
     max_error: Annotated[
         float | None,
-        typer.Option("--max-error", metavar="E", min=0.0, rich_help_panel=_PANEL,
-                     help="The budget: the largest relative L2 error of an output, such as 1e-3."),
+        typer.Option(
+            "--max-error",
+            metavar="E",
+            min=0.0,
+            rich_help_panel=_PANEL,
+            help="The budget: the largest relative L2 error of an output, such as 1e-3.",
+        ),
     ] = None,
     metric: data_options.Metric = None,
     max_drop: data_options.MaxDrop = None,
     held_out: Annotated[
         Path | None,
-        typer.Option("--held-out", metavar="DATA", rich_help_panel=_PANEL,
-                     help="Data that only the last check sees; else a quarter of --data.", show_default=False),
+        typer.Option(
+            "--held-out",
+            metavar="DATA",
+            rich_help_panel=_PANEL,
+            help="Data that only the last check sees; else a quarter of --data.",
+            show_default=False,
+        ),
     ] = None,
     options: given.CommandOptions,
     labels: data_options.Labels = None,
@@ -48,14 +68,22 @@ def tune(
     memory: memory_option.Memory = None,
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Weigh with times measured on the target here, not with its table, and time the "
-                     "result at the end.",
-                     rich_help_panel=_PANEL),
+        typer.Option(
+            "--measure",
+            help="Weigh with times measured on the target here, not with its table, and time the "
+            "result at the end.",
+            rich_help_panel=_PANEL,
+        ),
     ] = False,
     time_limit: Annotated[
         str | None,
-        typer.Option("--time-limit", metavar="10m", help="End with the best plan found by then: 90s, 10m, 2h.",
-                     rich_help_panel=_PANEL, show_default=False),
+        typer.Option(
+            "--time-limit",
+            metavar="10m",
+            help="End with the best plan found by then: 90s, 10m, 2h.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
     ] = None,
     resume: resume_option.Resume = None,
     accumulate: data_options.Accumulate = None,
@@ -63,19 +91,23 @@ def tune(
     save_plan: given.SavePlan = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--overwrite",
+            help="Let OUT replace the input model itself.",
+            rich_help_panel=given.FILES_PANEL,
+        ),
     ] = False,
     report: Report = None,
     verbose: given.Verbose = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
-) -> None:  # fmt: skip
+) -> None:
     """Find the fastest mixed-precision model whose answers stay inside a budget of error.
 
-    Every plan that it weighs is the cheapest for its predicted error; what it chooses is verified in the true
-    precision, on data that the search has not seen. It always writes a model, and says what stopped it. Exit code 0:
-    inside the budget; 1: not; 3: the data cannot tell, and what reaches only outputs that it shows nothing of stays
-    FP32.
+    Every plan that it weighs is the cheapest for its predicted error; what it chooses is verified
+    in the true precision, on data that the search has not seen. It always writes a model, and says
+    what stopped it. Exit code 0: inside the budget; 1: not; 3: the data cannot tell, and what
+    reaches only outputs that it shows nothing of stays FP32.
     """
     check_destination(result)
     cluster_options.check_spread(cluster, workers, data)
@@ -96,10 +128,10 @@ def tune(
 
     with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
         converted = find(
-            source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop, held_out=held_out,
-            labels=tuple(labels or ()), batch_size=batch, measure=measure, accumulate=accumulate, tile=tile,
-            time_limit_s=limit_s, resume=resume, overwrite=overwrite,
-            progress=progress, **chosen,
+            source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop,
+            held_out=held_out, labels=tuple(labels or ()), batch_size=batch, measure=measure,
+            accumulate=accumulate, tile=tile, time_limit_s=limit_s, resume=resume,
+            overwrite=overwrite, progress=progress, **chosen,
         )  # fmt: skip
         if save_plan is not None:
             write_plan(converted.plan, save_plan)
@@ -119,14 +151,24 @@ def tune(
     headline = with_step(summarise_result(*names, converted), context)
     if as_json or report is not None:
         accumulation = read_accumulation(accumulate, tile, "emulated")
-        account = describe_tuning(*described, accumulation=accumulation, machine=find_machine(), headline=headline)
-        account = draw_report(report, memory_option.with_memory(account, memory_bound), converted.outline, steps)
+        account = describe_tuning(
+            *described, accumulation=accumulation, machine=find_machine(), headline=headline
+        )
+        account = draw_report(
+            report, memory_option.with_memory(account, memory_bound), converted.outline, steps
+        )
         if as_json and not quiet:
             print_document(account)
     if not as_json and not quiet:
         layout = output_layout()
         parts = report_tuning(layout, *described)[1:]  # the headline has its title
-        print_first_screen(headline, [*parts, *report_next_steps(steps)], layout, has_all=verbose, more=MORE_OR_DRAWN)
+        print_first_screen(
+            headline,
+            [*parts, *report_next_steps(steps)],
+            layout,
+            has_all=verbose,
+            more=MORE_OR_DRAWN,
+        )
         tell_report(report)
     _end(measured)
 

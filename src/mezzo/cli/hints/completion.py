@@ -72,7 +72,11 @@ def completing_ports(for_all: Iterable[str]) -> Callable[[typer.Context, str], l
     words_for_all = tuple(for_all)
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        ports = [f"{name}={word}" for name in _names_of(ctx).inputs_and_outputs for word in ("fp32", *LOW_DTYPES)]
+        ports = [
+            f"{name}={word}"
+            for name in _names_of(ctx).inputs_and_outputs
+            for word in ("fp32", *LOW_DTYPES)
+        ]
         return _matching((*words_for_all, *ports), incomplete)
 
     return complete
@@ -116,8 +120,15 @@ def names_in(path: Path) -> ModelNames:
     if path.suffix.lower() == ".json":
         return ModelNames(tuple(node.name for node in load_plan(path).nodes), (), ())
     status = path.resolve().stat()
-    state = {"format": _FORMAT, "path": str(path.resolve()), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    cache_file = _cache_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
+    state = {
+        "format": _FORMAT,
+        "path": str(path.resolve()),
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+    }
+    cache_file = (
+        _cache_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
+    )
     names = _read_kept(cache_file, state)
     if names is None:
         names = _read_model(path)
@@ -132,7 +143,9 @@ def _read_model(path: Path) -> ModelNames:
     from mezzo.ir.nodes import Kind, port_of
 
     graph = open_source(path, trust=False, progress=None).read(DType.FLOAT16).graph
-    nodes = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and n.signature.dtype is not None]
+    nodes = [
+        n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and n.signature.dtype is not None
+    ]
     ports = [port_of(n) for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)]
     operators = sorted({node.op for node in nodes if node.kind is Kind.OP})
     return ModelNames(tuple(node.name for node in nodes), tuple(operators), tuple(ports))
@@ -166,7 +179,11 @@ def _read_kept(path: Path, state: dict[str, object]) -> ModelNames | None:
 def _keep(path: Path, state: dict[str, object], names: ModelNames) -> None:
     """Write names to the cache, and remove the oldest cache files."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lists = {"nodes": names.nodes, "operators": names.operators, "inputs_and_outputs": names.inputs_and_outputs}
+    lists = {
+        "nodes": names.nodes,
+        "operators": names.operators,
+        "inputs_and_outputs": names.inputs_and_outputs,
+    }
     write_file(path, json.dumps({**state, **lists}).encode())
     by_age = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
     for old in by_age[:-_MOST_KEPT]:

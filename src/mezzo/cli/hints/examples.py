@@ -9,32 +9,68 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     TOP_EXAMPLES: (
         ("mezzo convert model.onnx model.fp16.onnx --to fp16", "what most people need"),
         ("mezzo plan model.onnx --to bf16", "look before anything is written"),
-        ("mezzo convert model.onnx safe.onnx --data data.npz", "keep in FP32 what your data shows to overflow"),
-        ("mezzo compare model.onnx safe.onnx --data data.npz", "the same answers? judged in the true precision"),
-        ("mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3", "the fastest model inside a budget"),
+        (
+            "mezzo convert model.onnx safe.onnx --data data.npz",
+            "keep in FP32 what your data shows to overflow",
+        ),
+        (
+            "mezzo compare model.onnx safe.onnx --data data.npz",
+            "the same answers? judged in the true precision",
+        ),
+        (
+            "mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3",
+            "the fastest model inside a budget",
+        ),
     ),
     "convert": (
-        ("mezzo convert model.onnx model.fp16.onnx --to fp16", "inputs and outputs keep their types"),
-        ("mezzo convert model.onnx model.bf16.onnx --to bf16 --policy aggressive", "fewer nodes in FP32"),
-        ("mezzo convert model.onnx typed.onnx --exclude 'op:Gemm' --exclude '*/head/*'", "keep layers in FP32"),
+        (
+            "mezzo convert model.onnx model.fp16.onnx --to fp16",
+            "inputs and outputs keep their types",
+        ),
+        (
+            "mezzo convert model.onnx model.bf16.onnx --to bf16 --policy aggressive",
+            "fewer nodes in FP32",
+        ),
+        (
+            "mezzo convert model.onnx typed.onnx --exclude 'op:Gemm' --exclude '*/head/*'",
+            "keep layers in FP32",
+        ),
         ("mezzo convert model.onnx low.onnx --io low", "low inputs and outputs too"),
-        ("mezzo convert model.onnx small.onnx --save-plan plan.json", "keep the decisions for review"),
+        (
+            "mezzo convert model.onnx small.onnx --save-plan plan.json",
+            "keep the decisions for review",
+        ),
         ("mezzo convert model.onnx again.onnx --plan plan.json", "replay them, edited or not"),
-        ("mezzo convert model.onnx safe.onnx --data data.npz", "protect what overflows on your data, and check"),
+        (
+            "mezzo convert model.onnx safe.onnx --data data.npz",
+            "protect what overflows on your data, and check",
+        ),
         ("mezzo convert model.onnx safe.onnx --data data.npz --json", "the whole account as data"),
     ),
     "ranges": (
         ("mezzo ranges model.onnx --data data.npz", "what fp16 would do to each value"),
-        ("mezzo ranges model.onnx --data data.npz --json", "every value, with quantiles, for every format"),
+        (
+            "mezzo ranges model.onnx --data data.npz --json",
+            "every value, with quantiles, for every format",
+        ),
     ),
     "compare": (
         ("mezzo convert model.onnx model.fp16.onnx", "a candidate"),
-        ("mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2", "exit code 0: within the budget"),
         (
-            "mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2 --run native",
+            "mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2",
+            "exit code 0: within the budget",
+        ),
+        (
+            (
+                "mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2 --run"
+                " native"
+            ),
             "as ONNX Runtime's CPU runs it, which computes FP16 in FP32",
         ),
-        ("mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2 --json", "every layer as data"),
+        (
+            "mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2 --json",
+            "every layer as data",
+        ),
         (
             "mezzo compare model.onnx model.fp16.onnx --data random",
             "no data at hand: does it run?",
@@ -42,16 +78,28 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "sensitivity": (
         ("mezzo sensitivity model.onnx --data data.npz", "which operators cost most of the error"),
-        ("mezzo sensitivity model.onnx --data data.npz --to bf16 --top 5", "in BF16, the worst five"),
+        (
+            "mezzo sensitivity model.onnx --data data.npz --to bf16 --top 5",
+            "in BF16, the worst five",
+        ),
     ),
     "tune": (
-        ("mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3", "largest relative L2 error of an output"),
         (
-            "mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-2 --to bf16 --save-plan plan.json",
+            "mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3",
+            "largest relative L2 error of an output",
+        ),
+        (
+            (
+                "mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-2 --to bf16"
+                " --save-plan plan.json"
+            ),
             "keep the decisions for review",
         ),
         (
-            "mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3 --time-limit 10m --resume search.json",
+            (
+                "mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3 --time-limit 10m"
+                " --resume search.json"
+            ),
             "a search that can stop and go on",
         ),
         (
@@ -61,19 +109,31 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "bench": (
         ("mezzo convert model.onnx model.fp16.onnx", "a candidate"),
-        ("mezzo bench model.onnx model.fp16.onnx --runs 10 --starts 2", "which is faster on ONNX Runtime's CPU"),
-        ("mezzo bench model.onnx --data data.npz --batch 16 --threads 1 --runs 10", "on your data, 16 at a time"),
+        (
+            "mezzo bench model.onnx model.fp16.onnx --runs 10 --starts 2",
+            "which is faster on ONNX Runtime's CPU",
+        ),
+        (
+            "mezzo bench model.onnx --data data.npz --batch 16 --threads 1 --runs 10",
+            "on your data, 16 at a time",
+        ),
         ("mezzo bench model.onnx --seconds 5 -v", "for five seconds, and what the time goes into"),
         ("mezzo bench model.onnx --runs 10 --json", "every turn as data"),
     ),
     "quantize-report": (
-        ("mezzo quantize-report model.onnx --data data.npz", "every calibrator, for ONNX Runtime's CPU"),
+        (
+            "mezzo quantize-report model.onnx --data data.npz",
+            "every calibrator, for ONNX Runtime's CPU",
+        ),
         (
             "mezzo quantize-report model.onnx --data data.npz --target openvino-cpu --to int8,bf16",
             "three precisions in one plan",
         ),
         (
-            "mezzo quantize-report model.onnx --data data.npz --calibrators minmax,mse,percentile=99.9",
+            (
+                "mezzo quantize-report model.onnx --data data.npz --calibrators"
+                " minmax,mse,percentile=99.9"
+            ),
             "some of them, with a setting",
         ),
         (
@@ -83,7 +143,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "plan": (
         ("mezzo plan model.onnx --to fp16", "what would run in which precision, and why"),
-        ("mezzo plan model.onnx --to fp16 --save plan.json", "save it for review, editing and replay"),
+        (
+            "mezzo plan model.onnx --to fp16 --save plan.json",
+            "save it for review, editing and replay",
+        ),
         ("mezzo plan model.onnx --nodes", "every node by name"),
         ("mezzo plan model.onnx --to fp16 --json", "the plan itself on stdout"),
     ),
@@ -107,8 +170,14 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "partition": (
         ("mezzo partition model.onnx --target openvino-cpu", "which nodes become one kernel there"),
         ("mezzo partition model.onnx --nodes", "every operator with its unit"),
-        ("mezzo partition model.onnx --extract 1 -o part.onnx", "the first unit as a model of its own"),
-        ("mezzo partition model.onnx --extract /head/Gemm -o part.onnx", "the unit that holds a node"),
+        (
+            "mezzo partition model.onnx --extract 1 -o part.onnx",
+            "the first unit as a model of its own",
+        ),
+        (
+            "mezzo partition model.onnx --extract /head/Gemm -o part.onnx",
+            "the unit that holds a node",
+        ),
         ("mezzo partition model.onnx --json", "the same as data"),
     ),
     "policies": (("mezzo policies", "each preset with its rules in order"),),

@@ -35,29 +35,46 @@ def steps_after_conversion(
     if example is not None and teller is not None:
         explain_options = CommandOptions() if teller.suffix.lower() == ".json" else options
         steps.append((_ask(teller, example.name, explain_options), _why(example, plan)))
-    is_free = replayed is None and not plan.origin  # neither a plan nor the model's metadata decided
-    if is_free and options.word("policy") != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
+    is_free = (
+        replayed is None and not plan.origin
+    )  # neither a plan nor the model's metadata decided
+    if (
+        is_free
+        and options.word("policy") != "aggressive"
+        and any(_is_policy(g.rule) for g in group_high_nodes(plan))
+    ):
         bolder = options.with_words("policy", "aggressive")
         steps.append(
-            (_command("plan", source, "", bolder), f"how much more a bolder policy runs in {join_or(plan.lows)}")
+            (
+                _command("plan", source, "", bolder),
+                f"how much more a bolder policy runs in {join_or(plan.lows)}",
+            )
         )
     return steps
 
 
 def steps_to_free(
-    source: Path, picture: Picture, plan: Plan, options: CommandOptions, replayed: Path | None = None
+    source: Path,
+    picture: Picture,
+    plan: Plan,
+    options: CommandOptions,
+    replayed: Path | None = None,
 ) -> list[Remedy]:
     """The command that plans without an island's cause, per island; None if there is none."""
     remedies: list[Remedy] = []
     for island in shown_islands(picture):
         if replayed is not None:
-            remedies.append((None, f"the plan says so: give its nodes another precision in {_path(replayed)}"))
+            remedies.append(
+                (None, f"the plan says so: give its nodes another precision in {_path(replayed)}")
+            )
             continue
         freeing = free(island, plan)
         command: str | None = None
         if freeing.add:
             words = " ".join(_spell(*addition) for addition in freeing.add)
-            command = _command("plan", source, words, _without(options, [option for option, _ in freeing.add]))
+            command = _command(
+                "plan", source, words, _without(options, [option for option, _ in freeing.add])
+            )
         elif freeing.drop is not None:
             command = _command("plan", source, "", _dropped(options, freeing.drop, island.because))
         remedies.append((command, freeing.effect))
@@ -66,27 +83,36 @@ def steps_to_free(
 
 def _without(options: CommandOptions, added: Sequence[str]) -> CommandOptions:
     """The options without those that the added ones replace."""
-    return options.without(*(
-        option.name
-        for option in fields(Request)
-        if about(option).form not in NAMING_NODES and spell_option(option.name, about(option).form) in added
-    ))  # fmt: skip
+    return options.without(
+        *(
+            option.name
+            for option in fields(Request)
+            if about(option).form not in NAMING_NODES
+            and spell_option(option.name, about(option).form) in added
+        )
+    )
 
 
 def _dropped(options: CommandOptions, option: str, because: str) -> CommandOptions:
     """The options without the pattern that gave this reason."""
     option_field = next(
-        candidate for candidate in fields(Request) if spell_option(candidate.name, about(candidate).form) == option
+        candidate
+        for candidate in fields(Request)
+        if spell_option(candidate.name, about(candidate).form) == option
     )
     patterns = options.written.get(option_field.name)
     if not isinstance(patterns, tuple):
         return options
     is_paired, rule = about(option_field).form is Form.PATH_DTYPES, option.removeprefix("--")
-    remaining = tuple(p for p in patterns if asked_so(rule, p.rpartition("=")[0] if is_paired else p) != because)
+    remaining = tuple(
+        p for p in patterns if asked_so(rule, p.rpartition("=")[0] if is_paired else p) != because
+    )
     return options.with_words(option_field.name, remaining)
 
 
-def steps_after_planning(source: Path, plan: Plan, options: CommandOptions, saved: Path | None) -> Steps:
+def steps_after_planning(
+    source: Path, plan: Plan, options: CommandOptions, saved: Path | None
+) -> Steps:
     """Suggestions after a plan."""
     result = result_of(source, plan)
     steps: Steps = []
@@ -97,7 +123,12 @@ def steps_after_planning(source: Path, plan: Plan, options: CommandOptions, save
         steps.append((_command("convert", source, _path(result), options), "convert as planned"))
     else:
         words = f"{_path(result)} --plan {_path(saved)}"
-        steps.append((_command("convert", source, words, options.beside_a_plan()), "replay the plan, edited or not"))
+        steps.append(
+            (
+                _command("convert", source, words, options.beside_a_plan()),
+                "replay the plan, edited or not",
+            )
+        )
     return steps
 
 
@@ -114,20 +145,33 @@ def steps_after_explanation(
         change = suggest_change(node, lows)
         if change is not None:
             (option, value), effect = change
-            steps.append((_command("plan", source, _spell(option, value), _without(options, [option])), effect))
+            steps.append(
+                (
+                    _command("plan", source, _spell(option, value), _without(options, [option])),
+                    effect,
+                )
+            )
     return list(dict.fromkeys(steps))
 
 
-def steps_to_single_nodes(source: Path, nodes: Sequence[PlannedNode], options: CommandOptions) -> Steps:
+def steps_to_single_nodes(
+    source: Path, nodes: Sequence[PlannedNode], options: CommandOptions
+) -> Steps:
     """`explain` commands for single nodes: the first of each rule and precision."""
     first = {(node.rule, node.precision): node for node in reversed(nodes)}
     examples = [node for node in nodes if first[node.rule, node.precision] is node][:_ASKED]
-    return [(_ask(source, n.name, options), f"how this one came to {n.precision.compute}") for n in examples]
+    return [
+        (_ask(source, n.name, options), f"how this one came to {n.precision.compute}")
+        for n in examples
+    ]
 
 
 def tell_of_a_plan(saved: Path, node: PlannedNode) -> str:
     """How to change a node of a saved plan: edit the plan."""
-    return f'another "precision" in the line of {clean(node.name)!r} in {_path(saved)}, and --plan {_path(saved)}'
+    return (
+        f'another "precision" in the line of {clean(node.name)!r} in {_path(saved)}, and --plan'
+        f" {_path(saved)}"
+    )
 
 
 def _is_policy(rule: str) -> bool:
@@ -135,7 +179,10 @@ def _is_policy(rule: str) -> bool:
 
 
 def _why(node: PlannedNode, plan: Plan) -> str:
-    return f"why this node {'stays' if node.precision.compute is plan.high else 'runs'} in {node.precision.compute}"
+    return (
+        f"why this node {'stays' if node.precision.compute is plan.high else 'runs'} in"
+        f" {node.precision.compute}"
+    )
 
 
 def _ask(source: Path, name: str, options: CommandOptions) -> str:
@@ -145,7 +192,9 @@ def _ask(source: Path, name: str, options: CommandOptions) -> str:
 
 
 def _command(verb: str, source: Path, second: str, options: CommandOptions) -> str:
-    return " ".join(word for word in ("mezzo", verb, _path(source), second, *options.words(verb)) if word)
+    return " ".join(
+        word for word in ("mezzo", verb, _path(source), second, *options.words(verb)) if word
+    )
 
 
 def _spell(option: str, value: str) -> str:

@@ -52,14 +52,20 @@ def spell_step(aim: Aim, given: Given) -> NextCommand:
     """The command for an aim, and its purpose."""
     source, result, data = given.source, given.result, given.held_out or given.data
     if given.verb in ("convert", "tune") and _is_replaced(source, result):
-        return NextCommand(_command("show", result), "what stands in the place of the source, which is there no more")
+        return NextCommand(
+            _command("show", result),
+            "what stands in the place of the source, which is there no more",
+        )
     match aim.move:
         case Move.WRITE:
             if given.saved is not None:
                 words = [*_plan_words(given.saved), *given.options.beside_a_plan().words("convert")]
-                return NextCommand(_command("convert", source, result, *words), "replays the plan, edited or not")
+                return NextCommand(
+                    _command("convert", source, result, *words), "replays the plan, edited or not"
+                )
             return NextCommand(
-                _command("convert", source, result, *given.options.words("convert")), "converts as planned"
+                _command("convert", source, result, *given.options.words("convert")),
+                "converts as planned",
             )
         case Move.JUDGE if data is None:
             words = ["--data", "random", *given.options.beside_a_plan().words("compare")]
@@ -67,28 +73,45 @@ def spell_step(aim: Aim, given: Given) -> NextCommand:
             return NextCommand(_command("compare", source, result, *words), why)
         case Move.JUDGE:
             words = [*_data_words(data, given), *given.options.beside_a_plan().words("compare")]
-            return NextCommand(_command("compare", source, result, *words), "judges the result again, layer by layer")
+            return NextCommand(
+                _command("compare", source, result, *words),
+                "judges the result again, layer by layer",
+            )
         case Move.JUDGE_ON_OWN_DATA:
             words = ["--data", _other_inputs(data), *given.options.beside_a_plan().words("compare")]
-            why = "on other random inputs; --data FILE.npz of yours, an array for each input, proves more"
+            why = (
+                "on other random inputs; --data FILE.npz of yours, an array for each input, proves"
+                " more"
+            )
             return NextCommand(_command("compare", source, result, *words), why)
         case Move.RETARGET if not aim.words:
-            return NextCommand("mezzo targets", "which target gains, by which format, and what it takes")
+            return NextCommand(
+                "mezzo targets", "which target gains, by which format, and what it takes"
+            )
         case Move.RETARGET:
             return _retarget(aim, given)
         case Move.TUNE | Move.LOOSEN:
             return _tune(aim, given)
         case Move.MEASURE:
             words = [*_data_words(data, given), *given.options.beside_a_plan().words("ranges")]
-            return NextCommand(_command("ranges", source, *words), "what values hold, and what a format would lose")
+            return NextCommand(
+                _command("ranges", source, *words), "what values hold, and what a format would lose"
+            )
         case Move.EXPLAIN if "node" not in aim.words:
-            return NextCommand(_command("show", source), "the model as text: no node of it has a precision to choose")
+            return NextCommand(
+                _command("show", source),
+                "the model as text: no node of it has a precision to choose",
+            )
         case Move.EXPLAIN:
             explained = given.teller or source
             words = [] if explained.suffix.lower() == ".json" else given.options.words("explain")
             node = aim.words["node"]
-            arguments = [*words, "--", quote(node)] if node.startswith("-") else [quote(node), *words]
-            return NextCommand(_command("explain", explained, *arguments), "why this node runs in what it runs in")
+            arguments = (
+                [*words, "--", quote(node)] if node.startswith("-") else [quote(node), *words]
+            )
+            return NextCommand(
+                _command("explain", explained, *arguments), "why this node runs in what it runs in"
+            )
         case _:
             assert_never(aim.move)
 
@@ -97,17 +120,29 @@ def _retarget(aim: Aim, context: Given) -> NextCommand:
     to, target = aim.words["to"], aim.words["target"]
     result = context.result.with_name(f"{context.source.stem}.{to}.onnx")
     options = context.options.with_words("target", target).with_words("to", to)
-    words = [*_data_words(context.data, context), *_budget_words(context), *options.words(context.verb)]
+    words = [
+        *_data_words(context.data, context),
+        *_budget_words(context),
+        *options.words(context.verb),
+    ]
     if context.verb == "plan":
-        return NextCommand(_command("plan", context.source, *words), f"what gains on {target}, which is installed here")
+        return NextCommand(
+            _command("plan", context.source, *words),
+            f"what gains on {target}, which is installed here",
+        )
     return NextCommand(
-        _command(context.verb, context.source, result, *words), f"gains on {target}, which is installed here"
+        _command(context.verb, context.source, result, *words),
+        f"gains on {target}, which is installed here",
     )
 
 
 def _tune(aim: Aim, context: Given) -> NextCommand:
-    budget = aim.words.get("max_error", context.budget if context.budget not in (None, "0") else _BUDGET)
-    options = context.options.with_words("to", aim.words["to"]) if "to" in aim.words else context.options
+    budget = aim.words.get(
+        "max_error", context.budget if context.budget not in (None, "0") else _BUDGET
+    )
+    options = (
+        context.options.with_words("to", aim.words["to"]) if "to" in aim.words else context.options
+    )
     words = [*_data_words(context.data, context), "--max-error", budget, *options.words("tune")]
     why = "the fastest model inside a budget of error, in place of this one"
     if aim.move is Move.LOOSEN:
@@ -146,4 +181,10 @@ def _is_replaced(source: Path, result: Path) -> bool:
 
 
 def _command(verb: str, *words: str | Path) -> str:
-    return " ".join(("mezzo", verb, *(quote(os.fspath(word)) if isinstance(word, Path) else word for word in words)))
+    return " ".join(
+        (
+            "mezzo",
+            verb,
+            *(quote(os.fspath(word)) if isinstance(word, Path) else word for word in words),
+        )
+    )

@@ -14,29 +14,44 @@ PANEL = "Cluster"
 
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="local|auto|ray://HOST:PORT", show_default=False, rich_help_panel=PANEL,
-                 help="Let Ray's workers run the data, with the same results: on this machine, on the cluster that it "
-                 "is part of, or on one elsewhere."),
-]  # fmt: skip
+    typer.Option(
+        "--cluster",
+        metavar="local|auto|ray://HOST:PORT",
+        show_default=False,
+        rich_help_panel=PANEL,
+        help=(
+            "Let Ray's workers run the data, with the same results: on this machine, on the cluster"
+            " that it is part of, or on one elsewhere."
+        ),
+    ),
+]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", metavar="N", show_default="one for each processor", rich_help_panel=PANEL,
-                 help="How many of them."),
-]  # fmt: skip
+    typer.Option(
+        "--workers",
+        metavar="N",
+        show_default="one for each processor",
+        rich_help_panel=PANEL,
+        help="How many of them.",
+    ),
+]
 
 
 def check_spread(cluster: str | None, workers: int | None, data: Path | None) -> None:
     """Raises InputError: the cluster is not available, or there is no data to distribute."""
     if cluster is None:
         if workers is not None:
-            raise InputError(f"--workers is {workers} without --cluster; say where they are: --cluster local")
+            raise InputError(
+                f"--workers is {workers} without --cluster; say where they are: --cluster local"
+            )
         return
     from mezzo.clusters.opening import check_cluster
 
     check_cluster(cluster, workers)
     if data is None:
         raise InputError(
-            f"--cluster is {cluster!r}, and without --data there is nothing to spread; give some, or leave it out"
+            f"--cluster is {cluster!r}, and without --data there is nothing to spread; give some,"
+            " or leave it out"
         )
 
 

@@ -14,45 +14,87 @@ PANEL = "Data"
 _DATA = "An .npz file with an array for each input, by its name, or a folder of them, or 'random'"
 
 Data = Annotated[
-    Path, typer.Option("--data", metavar="DATA", help=f"{_DATA}.", show_default=False, rich_help_panel=PANEL)
+    Path,
+    typer.Option(
+        "--data", metavar="DATA", help=f"{_DATA}.", show_default=False, rich_help_panel=PANEL
+    ),
 ]
 MaybeData = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DATA", help=f"{_DATA}: what overflows on it keeps FP32, what was only suspected "
-                 "and fits runs low, and the result is checked on it.", rich_help_panel=PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--data",
+        metavar="DATA",
+        help=(
+            f"{_DATA}: what overflows on it keeps FP32, what was only suspected "
+            "and fits runs low, and the result is checked on it."
+        ),
+        rich_help_panel=PANEL,
+    ),
+]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--labels", metavar="NAME", help="An array of the data that is no input. Repeatable.",
-                 rich_help_panel=PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--labels",
+        metavar="NAME",
+        help="An array of the data that is no input. Repeatable.",
+        rich_help_panel=PANEL,
+    ),
+]
 BatchSize = Annotated[
     int | None,
-    typer.Option("--batch", metavar="N", help="Run N samples at a time: split the data along its first axis.",
-                 rich_help_panel=PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--batch",
+        metavar="N",
+        help="Run N samples at a time: split the data along its first axis.",
+        rich_help_panel=PANEL,
+    ),
+]
 Metric = Annotated[
     str | None,
-    typer.Option("--metric", metavar="MODULE:FUNCTION", help="Your own score, of (outputs, labels) by name; larger is "
-                 "better. Or the name of one that a package adds.", rich_help_panel=PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--metric",
+        metavar="MODULE:FUNCTION",
+        help=(
+            "Your own score, of (outputs, labels) by name; larger is "
+            "better. Or the name of one that a package adds."
+        ),
+        rich_help_panel=PANEL,
+    ),
+]
 MaxDrop = Annotated[
     str | None,
-    typer.Option("--max-drop", metavar="D", help="How much worse the metric may become: 0.005, or 0.5% of it.",
-                 rich_help_panel=PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--max-drop",
+        metavar="D",
+        help="How much worse the metric may become: 0.005, or 0.5% of it.",
+        rich_help_panel=PANEL,
+    ),
+]
 Accumulate = Annotated[
     str | None,
-    typer.Option("--accumulate", metavar="fp16|bf16", help="Emulate sums in this precision too; FP32 otherwise.",
-                 autocompletion=choices.complete_dtype, rich_help_panel=PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--accumulate",
+        metavar="fp16|bf16",
+        help="Emulate sums in this precision too; FP32 otherwise.",
+        autocompletion=choices.complete_dtype,
+        rich_help_panel=PANEL,
+    ),
+]
 Tile = Annotated[
     int | None,
-    typer.Option("--tile", metavar="N", help="With --accumulate: products summed in FP32 before the sum is rounded.",
-                 show_default="128", rich_help_panel=PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--tile",
+        metavar="N",
+        help="With --accumulate: products summed in FP32 before the sum is rounded.",
+        show_default="128",
+        rich_help_panel=PANEL,
+    ),
+]
 Top = Annotated[
-    int, typer.Option("--top", metavar="N", help="Show at most N lines of a kind.", rich_help_panel=FILES_PANEL)
+    int,
+    typer.Option(
+        "--top", metavar="N", help="Show at most N lines of a kind.", rich_help_panel=FILES_PANEL
+    ),
 ]
 
 
@@ -64,4 +106,6 @@ def check_top(top: int) -> None:
 
 def spell_settings(**given: object) -> list[tuple[str, str]]:
     """The given options by name, for an account."""
-    return [(name.replace("_", "-"), str(value)) for name, value in given.items() if value is not None]
+    return [
+        (name.replace("_", "-"), str(value)) for name, value in given.items() if value is not None
+    ]

@@ -17,9 +17,17 @@ if TYPE_CHECKING:
 
 Memory = Annotated[
     str | None,
-    typer.Option("--memory", metavar="6GB", show_default="most of what is free", rich_help_panel=data_options.PANEL,
-                 help="Hold no more than this: a model that does not fit runs in segments, with the same results."),
-]  # fmt: skip
+    typer.Option(
+        "--memory",
+        metavar="6GB",
+        show_default="most of what is free",
+        rich_help_panel=data_options.PANEL,
+        help=(
+            "Hold no more than this: a model that does not fit runs in segments, with the same"
+            " results."
+        ),
+    ),
+]
 
 
 @contextmanager
@@ -31,8 +39,8 @@ def bounded(memory: str | None, cluster: str | None) -> "Iterator[MemoryLimit]":
     """
     if memory is not None and cluster is not None:
         raise InputError(
-            f"--memory is {memory} and --cluster is {cluster!r}: the bound is on this process, and workers are others; "
-            "leave one out"
+            f"--memory is {memory} and --cluster is {cluster!r}: the bound is on this process, and"
+            " workers are others; leave one out"
         )
     with bound(memory, tell=print_error) as memory_bound:
         yield memory_bound

@@ -27,17 +27,29 @@ PlanFile = Annotated[
                  rich_help_panel=FILES_PANEL),
 ]  # fmt: skip
 SavePlan = Annotated[
-    Path | None, typer.Option("--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=FILES_PANEL)
+    Path | None,
+    typer.Option(
+        "--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=FILES_PANEL
+    ),
 ]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document and nothing else.", rich_help_panel=FILES_PANEL)
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON document and nothing else.", rich_help_panel=FILES_PANEL
+    ),
 ]
 Verbose = Annotated[
     bool,
-    typer.Option("--verbose", "-v", help="Tell all that was decided and measured, below what matters most.",
-                 rich_help_panel=FILES_PANEL),
-]  # fmt: skip
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.", rich_help_panel=FILES_PANEL)]
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Tell all that was decided and measured, below what matters most.",
+        rich_help_panel=FILES_PANEL,
+    ),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="Print nothing but errors.", rich_help_panel=FILES_PANEL)
+]
 
 # Commands that write a model, and so have the options about results.
 _WRITING = frozenset({"convert", "tune"})
@@ -69,11 +81,15 @@ class CommandOptions:
 
     def without(self, *names: str) -> "CommandOptions":
         """A copy with some options at their defaults."""
-        return CommandOptions({name: value for name, value in self.written.items() if name not in names})
+        return CommandOptions(
+            {name: value for name, value in self.written.items() if name not in names}
+        )
 
     def beside_a_plan(self) -> "CommandOptions":
         """The options that a saved plan does not contain."""
-        return self.without(*(name for name, option in _request().items() if about(option).is_setting))
+        return self.without(
+            *(name for name, option in _request().items() if about(option).is_setting)
+        )
 
     def to_library(self) -> "PlanOptions":
         """A plan's options as Python keywords. Raises InputError: an option has no such value."""
@@ -97,7 +113,10 @@ class CommandOptions:
             name
             for name, option in by_name.items()
             if self.written.get(name) is not None
-            and (self.written[name] != option.default or (verb in _SEARCHING and name in SEARCH_DEFAULTS))
+            and (
+                self.written[name] != option.default
+                or (verb in _SEARCHING and name in SEARCH_DEFAULTS)
+            )
             and (verb in _WRITING or not about(option).is_of_result)
         ]
         return list(words.spell({name: by_name[name] for name in names}, self.written))
@@ -153,8 +172,9 @@ def describe(name: str) -> Any:
     option = _request()[name]
     info = about(option)
     return typer.Option(
-        words.spelled(option), metavar=_metavar(option), help=info.help, autocompletion=_completion(option),
-        show_default=info.usual or True, rich_help_panel=info.panel.value,
+        words.spelled(option), metavar=_metavar(option), help=info.help,
+        autocompletion=_completion(option), show_default=info.usual or True,
+        rich_help_panel=info.panel.value,
     )  # fmt: skip
 
 
@@ -173,10 +193,14 @@ def _parameter(option: Field[Any], defaults: Mapping[str, str]) -> inspect.Param
         case form:
             assert_never(form)
     annotation = Annotated[kind, describe(option.name)]
-    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
-def _place(own: Mapping[str, inspect.Parameter], usual: Mapping[str, str]) -> Iterator[inspect.Parameter]:
+def _place(
+    own: Mapping[str, inspect.Parameter], usual: Mapping[str, str]
+) -> Iterator[inspect.Parameter]:
     """The parameters of a command, with a request's options in place of `options` and, if it writes
     a model, the options about results after `overwrite`.
 
@@ -188,7 +212,9 @@ def _place(own: Mapping[str, inspect.Parameter], usual: Mapping[str, str]) -> It
         is_of_result = name == _BEFORE_RESULTS
         if name == "options" or is_of_result:
             yield from (
-                _parameter(option, usual) for option in fields(Request) if about(option).is_of_result is is_of_result
+                _parameter(option, usual)
+                for option in fields(Request)
+                if about(option).is_of_result is is_of_result
             )
 
 
@@ -210,7 +236,9 @@ def with_search_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options(command, SEARCH_DEFAULTS)
 
 
-def with_options(command: Callable[..., None], usual: Mapping[str, str] | None = None) -> Callable[..., None]:
+def with_options(
+    command: Callable[..., None], usual: Mapping[str, str] | None = None
+) -> Callable[..., None]:
     """Decorator: add a request's options to a command, which gets them as its parameter `options`.
 
     `usual` are defaults of the command's own.
@@ -229,7 +257,9 @@ def with_options(command: Callable[..., None], usual: Mapping[str, str] | None =
         }
         command(options=CommandOptions(written), **arguments)
 
-    placed.insert(0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
+    placed.insert(
+        0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    )
     run.__signature__ = inspect.Signature(placed)  # type: ignore[attr-defined]  # what Typer reads
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in placed}
     return run

@@ -24,12 +24,19 @@ if TYPE_CHECKING:
 Document = dict[str, object]
 Report = Annotated[
     Path | None,
-    typer.Option("--report", metavar="FILE.html", show_default=False, rich_help_panel=FILES_PANEL,
-                 help="Draw what was decided and measured: one page that opens anywhere, without network."),
-]  # fmt: skip
+    typer.Option(
+        "--report",
+        metavar="FILE.html",
+        show_default=False,
+        rich_help_panel=FILES_PANEL,
+        help="Draw what was decided and measured: one page that opens anywhere, without network.",
+    ),
+]
 
 
-def check_report(report: Path | None, *models: Path, save_plan: Path | None = None, resume: Path | None = None) -> None:
+def check_report(
+    report: Path | None, *models: Path, save_plan: Path | None = None, resume: Path | None = None
+) -> None:
     """Check the paths that a command writes besides its models, before the work starts.
 
     Raises InputError: one cannot be written, two are equal, or the report would replace another
@@ -47,7 +54,8 @@ def check_report(report: Path | None, *models: Path, save_plan: Path | None = No
             begin = handle.read(len(MARK))
         if begin and begin != MARK.encode():
             raise InputError(
-                f"--report {os.fspath(report)!r} exists and is no report of mezzo's; give another name or remove it"
+                f"--report {os.fspath(report)!r} exists and is no report of mezzo's; give another"
+                " name or remove it"
             )
 
 
@@ -90,10 +98,14 @@ def steps_to_the_beginning(
 
     if comparison.verdict.ruling.value != "different":
         return []
-    begins = find_beginning(comparison.layers, comparison.verdict.budget if bounds_errors(comparison) else math.inf)
+    begins = find_beginning(
+        comparison.layers, comparison.verdict.budget if bounds_errors(comparison) else math.inf
+    )
     if begins is None:
         return []
-    explained = model if decided_nodes(model, trust_external_paths=trust_external_paths) else reference
+    explained = (
+        model if decided_nodes(model, trust_external_paths=trust_external_paths) else reference
+    )
     words = " --trust-external-paths" if trust_external_paths else ""
     name = f"-- {quote(begins.name)}" if begins.name.startswith("-") else quote(begins.name)
     return [
@@ -105,13 +117,18 @@ def steps_to_the_beginning(
 
 
 def steps_after_comparison(
-    reference: Path, model: Path, data: Path, labels: Sequence[str], batch: int | None, options: CommandOptions,
-    comparison: "Comparison",
+    reference: Path, model: Path, data: Path, labels: Sequence[str], batch: int | None,
+    options: CommandOptions, comparison: "Comparison",
 ) -> list[tuple[str, str]]:  # fmt: skip
     """Suggestions after a comparison."""
     names = _words(reference, model)
     shared = " ".join([_data_words(data, labels, batch), *options.words("compare")])
-    steps = [(f"mezzo ranges {_words(reference)} {shared}", "what values hold, and what a format would lose")]
+    steps = [
+        (
+            f"mezzo ranges {_words(reference)} {shared}",
+            "what values hold, and what a format would lose",
+        )
+    ]
     if comparison.verdict.ruling.value in ("different", "undecided"):
         steps += [
             (f"mezzo sensitivity {_words(reference)} {shared}", "which operators cost the error"),
@@ -124,17 +141,24 @@ def steps_after_comparison(
 
 
 def steps_after_tuning(
-    source: Path, result: Path, data: Path, held_out: Path | None, labels: Sequence[str], batch: int | None,
-    options: CommandOptions,
+    source: Path, result: Path, data: Path, held_out: Path | None, labels: Sequence[str],
+    batch: int | None, options: CommandOptions,
 ) -> list[tuple[str, str]]:  # fmt: skip
     """Suggestions after a search."""
     data_words = _data_words(held_out if held_out is not None else data, labels, batch)
     judge = " ".join([data_words, *options.beside_a_plan().words("compare")])
     to = options.word("to")
     first_format, *tail = ("",) if to is None else spell_formats(to).split(",")
-    narrowed = options.with_words("to", first_format) if tail else options  # sensitivity takes one format
+    narrowed = (
+        options.with_words("to", first_format) if tail else options
+    )  # sensitivity takes one format
     shared = " ".join([_data_words(data, labels, batch), *narrowed.words("sensitivity")])
-    compare_steps = [(f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer")]
+    compare_steps = [
+        (
+            f"mezzo compare {_words(source, result)} {judge}",
+            "judge the result again, layer by layer",
+        )
+    ]
     return [
         *(() if source.samefile(result) else compare_steps),
         (f"mezzo sensitivity {_words(source)} {shared}", "what each operator costs in error"),
@@ -156,4 +180,6 @@ def _telling(report: Path, action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"cannot {action} the report {os.fspath(report)!r}: {error.strerror}") from error
+        raise InputError(
+            f"cannot {action} the report {os.fspath(report)!r}: {error.strerror}"
+        ) from error

@@ -14,9 +14,14 @@ from mezzo.cli.options import data_options
 
 Resume = Annotated[
     Path | None,
-    typer.Option("--resume", metavar="FILE", help="Keep what was run here, and go on from it where it exists.",
-                 rich_help_panel=data_options.PANEL, show_default=False),
-]  # fmt: skip
+    typer.Option(
+        "--resume",
+        metavar="FILE",
+        help="Keep what was run here, and go on from it where it exists.",
+        rich_help_panel=data_options.PANEL,
+        show_default=False,
+    ),
+]
 
 
 @contextmanager
@@ -26,7 +31,10 @@ def telling_how_to_go_on(resume: Path | None) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if resume is not None and _is_begun(resume):
-            print_error(f"what was run is kept in {os.fspath(resume)!r}; the same command goes on from there")
+            print_error(
+                f"what was run is kept in {os.fspath(resume)!r}; the same command goes on from"
+                " there"
+            )
         raise
 
 

@@ -36,7 +36,9 @@ def settle(option: Field[Any], written: Written) -> Written:
         case Form.CHOICE:
             return choices.settle_choice(word, written, info.choices)
         case Form.WORDS:
-            return ",".join(choices.settle_choice(word, part, info.choices) for part in written.split(","))
+            return ",".join(
+                choices.settle_choice(word, part, info.choices) for part in written.split(",")
+            )
         case Form.NAME if info.plug_in == "calibrator" and {*written} & {":", "="}:
             return written  # a function or a name with a parameter, resolved with the data
         case Form.NAME if not (info.is_file and written.endswith(".toml")):
@@ -66,34 +68,52 @@ def _read_parts(option: str, info: OptionInfo, parts: tuple[str, ...]) -> object
             assert_never(info.form)
 
 
-def _read_ports(option: str, words: tuple[str, ...], for_all: tuple[str, ...]) -> str | dict[str, str]:
+def _read_ports(
+    option: str, words: tuple[str, ...], for_all: tuple[str, ...]
+) -> str | dict[str, str]:
     """One word for all ports, or names with a dtype each."""
-    plain = [matches[0] for word in words if (matches := names_meant(word, dict.fromkeys(for_all, ())))]
+    plain = [
+        matches[0] for word in words if (matches := names_meant(word, dict.fromkeys(for_all, ())))
+    ]
     if plain and len(words) > 1:
         raise InputError(
-            f"{option} {plain[0]!r} cannot be combined with another {option}; give names with a dtype each, or one word"
+            f"{option} {plain[0]!r} cannot be combined with another {option}; give names with a"
+            " dtype each, or one word"
         )
     return plain[0] if plain else _read_dtypes(option, words, LOW_DTYPES, for_all)
 
 
 def _read_dtypes(
-    option: str, words: tuple[str, ...], formats: Mapping[str, DType], extra_choices: tuple[str, ...] = ()
+    option: str,
+    words: tuple[str, ...],
+    formats: Mapping[str, DType],
+    extra_choices: tuple[str, ...] = (),
 ) -> dict[str, str]:
     """NAME=DTYPE words as a mapping: FP32 or one of the formats."""
     high = FORMATS[HIGH].words[0]
     valid = " or ".join((*extra_choices, *(f"NAME={choice}" for choice in (high, *formats))))
     return _read_named(
-        option, words, "dtypes", valid, lambda name, text: read_format(text, f"{option} {name!r}", (high,), formats)
+        option,
+        words,
+        "dtypes",
+        valid,
+        lambda name, text: read_format(text, f"{option} {name!r}", (high,), formats),
     )
 
 
 def _read_ends(option: str, words: tuple[str, ...]) -> dict[str, str]:
     """NAME=LO..HI words as a mapping; the ranges are parsed with the other options."""
-    return _read_named(option, words, "ranges", "NAME=LO..HI, such as image=0..255", lambda name, ends: ends)
+    return _read_named(
+        option, words, "ranges", "NAME=LO..HI, such as image=0..255", lambda name, ends: ends
+    )
 
 
 def _read_named(
-    option: str, words: tuple[str, ...], plural: str, valid: str, read_value: Callable[[str, str], str]
+    option: str,
+    words: tuple[str, ...],
+    plural: str,
+    valid: str,
+    read_value: Callable[[str, str], str],
 ) -> dict[str, str]:
     """NAME=VALUE words as a mapping. Raises InputError: a word has no value, or a name has two."""
     values: dict[str, str] = {}
@@ -103,7 +123,9 @@ def _read_named(
             raise InputError(f"{option} {word!r} is not understood; give {valid}")
         value = read_value(name, text)
         if values.setdefault(name, value) != value:
-            raise InputError(f"{option} gives {name!r} two {plural}, {values[name]} and {value}; keep one")
+            raise InputError(
+                f"{option} gives {name!r} two {plural}, {values[name]} and {value}; keep one"
+            )
     return values
 
 

@@ -50,7 +50,9 @@ def planning_request_of(given: Mapping[str, object]) -> Request:
     """
     for option in fields(Request):
         if option.name in given and about(option).is_of_result:
-            raise TypeError(f"got an unexpected keyword argument {option.name!r}, which is about a result")
+            raise TypeError(
+                f"got an unexpected keyword argument {option.name!r}, which is about a result"
+            )
     return request_of(given)
 
 
@@ -62,12 +64,16 @@ def tells_options(verb: _Verb) -> _Verb:
     last = list(signature.parameters.values())[-1]
     assert last.kind is last.VAR_KEYWORD, "the options come last"
     is_planning = last.annotation.__args__ == (PlanOptions,)  # of Unpack
-    listed = [option for option in fields(Request) if not (is_planning and about(option).is_of_result)]
+    listed = [
+        option for option in fields(Request) if not (is_planning and about(option).is_of_result)
+    ]
     own = [parameter for parameter in signature.parameters.values() if parameter is not last]
     placed = [parameter for parameter in own if parameter.kind is not parameter.KEYWORD_ONLY]
     keywords = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
     options = [
-        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=_default(o), annotation=o.type)
+        inspect.Parameter(
+            o.name, inspect.Parameter.KEYWORD_ONLY, default=_default(o), annotation=o.type
+        )
         for o in listed
     ]
     full_signature = signature.replace(parameters=[*placed, *options, *keywords])
@@ -85,7 +91,11 @@ def _tell(doc: str, options: list[Field[Any]]) -> str:
     head, title, entries = doc.partition("    Args:\n")
     if not title:
         return doc
-    first_words = {name.strip() for line in entries.splitlines() for name in line.partition(":")[0].split(",")}
+    first_words = {
+        name.strip() for line in entries.splitlines() for name in line.partition(":")[0].split(",")
+    }
     missing = [option for option in options if option.name not in first_words]
-    new_entries = (f"        {o.name}: {about(o).help[0].lower()}{about(o).help[1:]}\n" for o in missing)
+    new_entries = (
+        f"        {o.name}: {about(o).help[0].lower()}{about(o).help[1:]}\n" for o in missing
+    )
     return head + title + "".join(new_entries) + entries

@@ -83,8 +83,10 @@ class Request:
             Panel.WHAT,
             plug_in="target",
             is_file=True,
-            usual="onnxruntime-cpu for fp16 and int8, onnx for bf16, openvino-cpu for int8,bf16, tensorrt for "
-            "int8,fp16",
+            usual=(
+                "onnxruntime-cpu for fp16 and int8, onnx for bf16, openvino-cpu for int8,bf16,"
+                " tensorrt for int8,fp16"
+            ),
             is_said=True,
             also=(
                 "device",
@@ -129,7 +131,8 @@ class Request:
     keep_region: Sequence[str] = field(
         default=(),
         metadata=OptionInfo(
-            "Leave a part as it is: a path of scopes or modules such as 'encoder/layer.3'; globs work. Repeatable.",
+            "Leave a part as it is: a path of scopes or modules such as 'encoder/layer.3'; globs"
+            " work. Repeatable.",
             Form.PATHS,
             OptionScope.SINGLE_NODES,
             Panel.WHERE,
@@ -147,8 +150,8 @@ class Request:
     io: IO = field(
         default="keep",
         metadata=OptionInfo(
-            "Types of the model's inputs and outputs: keep them (default), all low, outputs as they "
-            "come, or one by name. Repeatable.",
+            "Types of the model's inputs and outputs: keep them (default), all low, outputs as they"
+            " come, or one by name. Repeatable.",
             Form.PORT_DTYPES,
             OptionScope.SINGLE_NODES,
             Panel.WHERE,
@@ -177,7 +180,8 @@ class Request:
     opset: str = field(
         default="auto",
         metadata=OptionInfo(
-            "Whether the opset, ONNX's version, may rise where a newer one allows the low precision.",
+            "Whether the opset, ONNX's version, may rise where a newer one allows the low"
+            " precision.",
             Form.CHOICE,
             OptionScope.OTHER,
             Panel.WHERE,
@@ -187,8 +191,8 @@ class Request:
     calibrator: str = field(
         default="minmax",
         metadata=OptionInfo(
-            "How int8 chooses scales from --data: minmax, percentile, entropy, mse, your module:function; none: at run "
-            "time.",
+            "How int8 chooses scales from --data: minmax, percentile, entropy, mse, your"
+            " module:function; none: at run time.",
             Form.NAME,
             OptionScope.EVERY_NODE,
             Panel.WHAT,
@@ -199,7 +203,8 @@ class Request:
     quantize_mode: str = field(
         default="smart",
         metadata=OptionInfo(
-            "What int8 takes beside products: what stands between them (smart), or all that the target runs (full).",
+            "What int8 takes beside products: what stands between them (smart), or all that the"
+            " target runs (full).",
             Form.CHOICE,
             OptionScope.EVERY_NODE,
             Panel.WHAT,
@@ -210,8 +215,8 @@ class Request:
     fuse: str = field(
         default="standard",
         metadata=OptionInfo(
-            "What to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for floats too "
-            "(simplify).",
+            "What to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for"
+            " floats too (simplify).",
             Form.CHOICE,
             OptionScope.OTHER,
             Panel.WHAT,
@@ -222,8 +227,9 @@ class Request:
     correct: str = field(
         default=AUTO,
         metadata=OptionInfo(
-            "What int8 corrects where --data shows that it helps: auto (leave,smooth,weights), none, or some of "
-            "leave (small products that err much stay floats), smooth, weights and bias, with commas.",
+            "What int8 corrects where --data shows that it helps: auto (leave,smooth,weights),"
+            " none, or some of leave (small products that err much stay floats), smooth, weights"
+            " and bias, with commas.",
             Form.WORDS,
             OptionScope.EVERY_NODE,
             Panel.WHAT,
@@ -234,7 +240,8 @@ class Request:
     assume: Mapping[str, str] = field(
         default_factory=dict,
         metadata=OptionInfo(
-            "What an input holds, in place of what is assumed without data, such as image=0..255; may be repeated.",
+            "What an input holds, in place of what is assumed without data, such as image=0..255;"
+            " may be repeated.",
             Form.PORT_ENDS,
             OptionScope.EVERY_NODE,
             Panel.WHAT,
@@ -321,7 +328,10 @@ def settings_of(request: Request, **read: str) -> tuple[tuple[str, str], ...]:
     file.
     """
     options = _settings(type(request))
-    return tuple((option.name, read.get(option.name) or _spell(getattr(request, option.name))) for option in options)
+    return tuple(
+        (option.name, read.get(option.name) or _spell(getattr(request, option.name)))
+        for option in options
+    )
 
 
 def _spell(value: object) -> str:
@@ -339,7 +349,10 @@ def _spell(value: object) -> str:
 def usual_settings(kind: type[Request] = Request) -> dict[str, str | None]:
     """Default plan settings, which reports leave out; None for those that are always shown."""
     usual = dict(settings_of(kind()))
-    return {option.name: None if about(option).is_said else usual[option.name] for option in _settings(kind)}
+    return {
+        option.name: None if about(option).is_said else usual[option.name]
+        for option in _settings(kind)
+    }
 
 
 def options_about(scope: OptionScope, kind: type[Request] = Request) -> tuple[str, ...]:
@@ -351,7 +364,9 @@ def check_choices(request: Request) -> None:
     """Raises InputError: the value of an option with choices is none of them."""
     for option in fields(request):
         option_about, value = about(option), getattr(request, option.name)
-        is_word = option_about.form is Form.CHOICE or (option_about.form is Form.PORT_DTYPES and isinstance(value, str))
+        is_word = option_about.form is Form.CHOICE or (
+            option_about.form is Form.PORT_DTYPES and isinstance(value, str)
+        )
         if option_about.form is Form.WORDS:
             for word in str(value).split(","):
                 choose_one(option.name, word, option_about.choices)
@@ -363,4 +378,6 @@ def choose_one(option: str, given: object, choices: Sequence[str]) -> str:
     """The matching choice, ignoring case. Raises InputError: none matches. `option` is the
     keyword's name.
     """
-    return settle(called(option), given if isinstance(given, str) else repr(given), dict.fromkeys(choices, ()))
+    return settle(
+        called(option), given if isinstance(given, str) else repr(given), dict.fromkeys(choices, ())
+    )

@@ -85,7 +85,9 @@ class Watch:
             return
         is_below = table == -np.inf
         self._masked = is_below[0] if self._masked is None else self._masked
-        self._is_masked_alike = self._masked.shape == is_below.shape[1:] and bool((is_below == self._masked).all())
+        self._is_masked_alike = self._masked.shape == is_below.shape[1:] and bool(
+            (is_below == self._masked).all()
+        )
         self._is_masked_alike &= bool((np.isfinite(table) | is_below).all())
         self._mask_rows += len(table)
 
@@ -114,8 +116,12 @@ class Watch:
     def number(self) -> str:
         """The constant value, as text."""
         if isinstance(self._number, np.str_ | str | bytes | np.bool_):
-            return repr(self._number.item() if isinstance(self._number, np.generic) else self._number)
-        value = complex(self._number) if np.iscomplexobj(self._number) else complex(float(self._number))
+            return repr(
+                self._number.item() if isinstance(self._number, np.generic) else self._number
+            )
+        value = (
+            complex(self._number) if np.iscomplexobj(self._number) else complex(float(self._number))
+        )
         return f"{value:.6g}" if value.imag else f"{value.real + 0.0:.6g}"  # -0 is 0
 
     @property
@@ -131,7 +137,9 @@ class Watch:
         if not kinds:
             return None
         is_mask = self._is_mask and self._finite > 0
-        if is_mask or (may_mask and self._is_masked_alike and self._mask_rows > 1 and not self.is_hollow):
+        if is_mask or (
+            may_mask and self._is_masked_alike and self._mask_rows > 1 and not self.is_hollow
+        ):
             return None
         total = sum(self._bad.values())
         more = f", and in {self._bad_rows - 1} more" if self._bad_rows > 1 else ""
@@ -154,7 +162,11 @@ class DataWatch:
     @property
     def is_repeated(self) -> bool:
         """Whether all samples are identical."""
-        return self.samples > 1 and bool(self._inputs) and all(w.is_one_row for w in self._inputs.values())
+        return (
+            self.samples > 1
+            and bool(self._inputs)
+            and all(w.is_one_row for w in self._inputs.values())
+        )
 
     def faults(self) -> tuple[str, ...]:
         """Reasons why the data allows no verdict, as text; empty if there are none."""
@@ -173,7 +185,9 @@ class DataWatch:
     def spell_constant(self) -> str | None:
         """Describe the inputs if all are constant, within samples too; None if one varies."""
         watches = {name: watch for name, watch in self._inputs.items() if watch.count}
-        if sum(watch.count for watch in watches.values()) < 2 or not all(w.is_one_number for w in watches.values()):
+        if sum(watch.count for watch in watches.values()) < 2 or not all(
+            w.is_one_number for w in watches.values()
+        ):
             return None
         return ", ".join(f"{name!r} is {watch.number}" for name, watch in watches.items())
 
@@ -218,9 +232,13 @@ def _judge(watch: Watch, data: DataWatch, *, is_steady: bool) -> Unknown | None:
         return Unknown(f"is {watch.number} everywhere in the reference", False)
     constant = data.spell_constant() if watch.is_one_row else None
     if constant is not None:
-        return Unknown(f"never changes in the reference, as no input does: {constant} everywhere", False)
+        return Unknown(
+            f"never changes in the reference, as no input does: {constant} everywhere", False
+        )
     if watch.is_one_row and watch.rows > 1 and not data.is_repeated:
-        return Unknown(f"never changes in the reference, over {watch.rows} samples that differ", False)
+        return Unknown(
+            f"never changes in the reference, over {watch.rows} samples that differ", False
+        )
     return None
 
 
@@ -233,14 +251,22 @@ def judge_noise(noise: float, floor: float, budget: float, error: float) -> Unkn
     """
     if error == 0.0 or (noise < ALL_NOISE and not budget < error <= floor):
         return None
-    moved = f"moves by {noise:.2g} of itself" if math.isfinite(noise) else "breaks, or is not zero any more,"
-    because = f"{moved} when the reference's numbers move by half a unit in the last place: it is noise"
+    moved = (
+        f"moves by {noise:.2g} of itself"
+        if math.isfinite(noise)
+        else "breaks, or is not zero any more,"
+    )
+    because = (
+        f"{moved} when the reference's numbers move by half a unit in the last place: it is noise"
+    )
     return Unknown(because, noise >= ALL_NOISE)
 
 
 def _parts(datum: Any) -> Iterator[Array]:
     """The arrays of a tensor, a sequence or an optional."""
-    if isinstance(datum, list | tuple) and any(isinstance(part, np.ndarray | list | tuple) for part in datum):
+    if isinstance(datum, list | tuple) and any(
+        isinstance(part, np.ndarray | list | tuple) for part in datum
+    ):
         for part in datum:
             yield from _parts(part)
     elif datum is not None:

@@ -18,7 +18,13 @@ from mezzo.common.name_matching import aside, ask_for, nearest
 from mezzo.numerics.data.npz import NpzFile
 from mezzo.numerics.measures import DataSource
 
-Data = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Mapping[str, Any]] | Callable[[], Iterable[Any]]
+Data = (
+    str
+    | os.PathLike[str]
+    | Mapping[str, Any]
+    | Iterable[Mapping[str, Any]]
+    | Callable[[], Iterable[Any]]
+)
 
 # Names that numpy.savez gives to positional arrays.
 _NAMELESS = re.compile(r"arr_\d+")
@@ -105,32 +111,45 @@ class _Wanted:
     def check(self, where: str, names: Collection[str]) -> None:
         """Raises InputError: a required name is missing, or a name is unknown."""
         available = frozenset(names)
-        needed = dict.fromkeys((*(name for name in self.inputs if name not in self.optional), *self.labels))
+        needed = dict.fromkeys(
+            (*(name for name in self.inputs if name not in self.optional), *self.labels)
+        )
         missing = [name for name in needed if name not in available]
         allowed = self.known
         unknown = [str(name) for name in names if name not in allowed]
         asked_about = unknown[:_MOST_ASKED_ABOUT]
         meant = {name: near[0] for name in asked_about if (near := nearest(name, missing, 1))}
         if self.others:  # further arrays are at fault only if they may be a misspelled missing one
-            unknown = [name for name in unknown if missing and (name in meant or _NAMELESS.fullmatch(name))]
+            unknown = [
+                name for name in unknown if missing and (name in meant or _NAMELESS.fullmatch(name))
+            ]
         if not missing and not unknown:
             return
         faults = [f"nothing for {_quote(missing)}"] if missing else []
         suggestion = aside(ask_for(dict.fromkeys(meant.values())))
-        faults += [f"{_quote(unknown)}, which the model does not have{suggestion}"] if unknown else []
-        descriptions = [f"{name!r} (optional)" if name in self.optional else repr(name) for name in self.inputs]
+        faults += (
+            [f"{_quote(unknown)}, which the model does not have{suggestion}"] if unknown else []
+        )
+        descriptions = [
+            f"{name!r} (optional)" if name in self.optional else repr(name) for name in self.inputs
+        ]
         descriptions += [f"{name!r} (label)" for name in self.labels]
         raise InputError(
-            f"{where}: found {' and '.join(faults)}; the model wants {', '.join(descriptions) or 'no inputs'}"
-            f"{self._remedy(unknown, missing, meant)}"
+            f"{where}: found {' and '.join(faults)}; the model wants"
+            f" {', '.join(descriptions) or 'no inputs'}{self._remedy(unknown, missing, meant)}"
         )
 
-    def _remedy(self, unknown: Sequence[str], missing: Sequence[str], meant: Mapping[str, str]) -> str:
+    def _remedy(
+        self, unknown: Sequence[str], missing: Sequence[str], meant: Mapping[str, str]
+    ) -> str:
         """The advice for unknown names, with its leading semicolon."""
         if not unknown:
             return ""
         if missing and all(_NAMELESS.fullmatch(name) for name in unknown):
-            named = ", ".join(f"{name}=..." for name in missing if name.isidentifier()) or "**{'NAME': ...}"
+            named = (
+                ", ".join(f"{name}=..." for name in missing if name.isidentifier())
+                or "**{'NAME': ...}"
+            )
             return f"; numpy.savez was told no names: write numpy.savez(FILE, {named})"
         if meant:
             wrong, right = next(iter(meant.items()))
@@ -160,7 +179,9 @@ def open_data(
     if batch_size is not None and batch_size < 1:
         raise InputError(f"{option('batch_size')} is {batch_size}; give 1 or more")
     expected = _Wanted(tuple(inputs), frozenset(optional), tuple(labels), others)
-    cutting = _Cutting(at_most if batch_size is None else batch_size, is_asked=batch_size is not None)
+    cutting = _Cutting(
+        at_most if batch_size is None else batch_size, is_asked=batch_size is not None
+    )
     if isinstance(data, str | os.PathLike):
         return _open_path(Path(data), expected, cutting)
     if isinstance(data, Mapping):
@@ -168,7 +189,10 @@ def open_data(
     if callable(data):
         return Dataset("batches", lambda: _from_dicts(data(), expected, cutting))
     if not isinstance(data, Iterable):
-        raise InputError(f"data is a {type(data).__name__}; give an .npz file, a folder of them, or dicts of arrays")
+        raise InputError(
+            f"data is a {type(data).__name__}; give an .npz file, a folder of them, or dicts of"
+            " arrays"
+        )
     if isinstance(data, Iterator):
         return Dataset("batches", _once(data, expected, cutting))
     return Dataset("batches", lambda: _from_dicts(data, expected, cutting))
@@ -187,7 +211,9 @@ def _open_path(path: Path, expected: _Wanted, cutting: _Cutting) -> Dataset:
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix == ".npz")
         if not files:
-            raise InputError(f"{path}: found no .npz file in this folder; give a folder of them, or one file")
+            raise InputError(
+                f"{path}: found no .npz file in this folder; give a folder of them, or one file"
+            )
     else:
         files = [path]
     content = []
@@ -214,19 +240,26 @@ def _from_file(path: Path, expected: _Wanted, cutting: _Cutting) -> Iterator[Bat
             yield _make_batch({name: opened.read(name) for name in names}, expected, path.name)
             return
         fixed = {name: opened.read(name) for name in names if name not in lengths}
-        rows = {name: opened.read_rows(name, [end - start for start, end in runs]) for name in lengths}
+        rows = {
+            name: opened.read_rows(name, [end - start for start, end in runs]) for name in lengths
+        }
         for start, end in runs:
             part = {name: fixed[name] if name in fixed else next(rows[name]) for name in names}
             yield _make_batch(part, expected, f"{path.name}[{start}:{end}]")
 
 
-def _once(data: Iterator[Mapping[str, Any]], expected: _Wanted, cutting: _Cutting) -> Callable[[], Iterator[Batch]]:
+def _once(
+    data: Iterator[Mapping[str, Any]], expected: _Wanted, cutting: _Cutting
+) -> Callable[[], Iterator[Batch]]:
     is_spent = False
 
     def start() -> Iterator[Batch]:
         nonlocal is_spent
         if is_spent:
-            raise InputError("data is a one-shot iterator and was read once; pass a list, or a callable that makes it")
+            raise InputError(
+                "data is a one-shot iterator and was read once; pass a list, or a callable that"
+                " makes it"
+            )
         is_spent = True
         yield from _from_dicts(data, expected, cutting)
 
@@ -235,19 +268,31 @@ def _once(data: Iterator[Mapping[str, Any]], expected: _Wanted, cutting: _Cuttin
 
 def _from_dicts(data: Iterable[Any], expected: _Wanted, cutting: _Cutting) -> Iterator[Batch]:
     if not isinstance(data, Iterable):
-        raise InputError(f"the data's callable gave a {type(data).__name__}; let it return an iterable of dicts")
+        raise InputError(
+            f"the data's callable gave a {type(data).__name__}; let it return an iterable of dicts"
+        )
     for position, arrays in enumerate(data):
         origin = f"batch {position}"
         if not isinstance(arrays, Mapping):
-            raise InputError(f"data, {origin}: found a {type(arrays).__name__}; give a dict of arrays by input name")
+            raise InputError(
+                f"data, {origin}: found a {type(arrays).__name__}; give a dict of arrays by input"
+                " name"
+            )
         expected.check(f"data, {origin}", arrays)
         values = {name: _as_array(value) for name, value in arrays.items()}
-        lengths = {name: length for name, value in values.items() if (length := _leading(value)) is not None}
+        lengths = {
+            name: length
+            for name, value in values.items()
+            if (length := _leading(value)) is not None
+        }
         runs = _runs(f"data, {origin}", lengths, cutting)
         if len(runs) < 2:
             yield _make_batch(values, expected, origin)
         for start, end in runs if len(runs) > 1 else ():
-            part = {name: value[start:end] if name in lengths else value for name, value in values.items()}
+            part = {
+                name: value[start:end] if name in lengths else value
+                for name, value in values.items()
+            }
             yield _make_batch(part, expected, f"{origin}[{start}:{end}]")
 
 
@@ -261,8 +306,8 @@ def _runs(where: str, lengths: Mapping[str, int], cutting: _Cutting) -> list[tup
     if not are_alike:
         described = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
         raise InputError(
-            f"{where}: cannot be split into batches of {size}, the first axes differ in length: {described}; "
-            "give arrays of one length, or do not split"
+            f"{where}: cannot be split into batches of {size}, the first axes differ in length:"
+            f" {described}; give arrays of one length, or do not split"
         )
     return [(start, min(start + size, longest)) for start in range(0, longest, size)]
 
@@ -283,7 +328,9 @@ def _leading(value: Any) -> int | None:
     """Length of the first axis; None for scalars, absent values and sequences of arrays."""
     if isinstance(value, np.ndarray):
         return value.shape[0] if value.ndim else None
-    if isinstance(value, list | tuple) and not any(isinstance(element, np.ndarray) for element in value):
+    if isinstance(value, list | tuple) and not any(
+        isinstance(element, np.ndarray) for element in value
+    ):
         return len(value)
     return None
 

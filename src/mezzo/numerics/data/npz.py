@@ -54,7 +54,9 @@ class _Archive(io.BufferedReader):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if not self.is_open and size is not None and size > _MOST_DIRECTORY_BYTES:
-            raise ValueError(f"its directory has {size} bytes, and at most {_MOST_DIRECTORY_BYTES} are read")
+            raise ValueError(
+                f"its directory has {size} bytes, and at most {_MOST_DIRECTORY_BYTES} are read"
+            )
         return super().read(size)
 
 
@@ -81,7 +83,9 @@ class NpzFile:
             self.close()
         if strangers:
             _refuse_stranger(path, None)
-            raise InputError(f"{path}: member {strangers[0]!r} is no .npy array; write the file with numpy.savez")
+            raise InputError(
+                f"{path}: member {strangers[0]!r} is no .npy array; write the file with numpy.savez"
+            )
         if twice:
             raise InputError(f"{path}: array {twice[0]!r} is there more than once; keep one")
         self._members = dict(zip(names, members, strict=True))
@@ -96,7 +100,10 @@ class NpzFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -132,10 +139,13 @@ class NpzFile:
             header = _read_header(stream)
             found_bytes = member.file_size - stream.tell()
             wanted_bytes = math.prod(header.shape) * header.dtype.itemsize
-            if found_bytes != wanted_bytes or member.file_size > _DEFLATE_RATIO * (member.compress_size + 64):
+            if found_bytes != wanted_bytes or member.file_size > _DEFLATE_RATIO * (
+                member.compress_size + 64
+            ):
                 raise InputError(
-                    f"{self.path}: array {name!r}: the header says {_spell(header)}, {wanted_bytes} bytes, and the "
-                    f"file holds {found_bytes} in {member.compress_size}; it is damaged, write it again"
+                    f"{self.path}: array {name!r}: the header says {_spell(header)}, {wanted_bytes}"
+                    f" bytes, and the file holds {found_bytes} in {member.compress_size}; it is"
+                    " damaged, write it again"
                 )
             yield stream, header
 
@@ -152,7 +162,13 @@ def pack(name: str, document: Mapping[str, object], arrays: Mapping[str, Array])
 def _refuse_stranger(path: Path, cause: Exception | None) -> None:
     """Raises InputError: the file is recognized as another kind."""
     kind = tell_kind(path)
-    description = kind.what if kind is not None else "an ONNX model" if path.suffix.lower() == ".onnx" else None
+    description = (
+        kind.what
+        if kind is not None
+        else "an ONNX model"
+        if path.suffix.lower() == ".onnx"
+        else None
+    )
     is_npz = path.suffix.lower() == ".npz" and (cause is not None or kind is ZIP_ARCHIVE)
     if description is None or is_npz:
         return
@@ -171,12 +187,19 @@ def _saying(where: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         name = Path(where).name
-        near = [file.name for file in itertools.islice(Path(where).parent.glob("*.npz"), _MOST_NEIGHBOURS)]
+        near = [
+            file.name
+            for file in itertools.islice(Path(where).parent.glob("*.npz"), _MOST_NEIGHBOURS)
+        ]
         suggestion = aside(did_you_mean(name, sorted(near), 1))
-        raise InputError(f"{where}: no such file{suggestion}; give an .npz file or a folder of them") from error
+        raise InputError(
+            f"{where}: no such file{suggestion}; give an .npz file or a folder of them"
+        ) from error
     except Exception as error:
         reason = str(error) or type(error).__name__
-        raise InputError(f"{where}: cannot be read ({reason}); write it with numpy.savez") from error
+        raise InputError(
+            f"{where}: cannot be read ({reason}); write it with numpy.savez"
+        ) from error
 
 
 def _read_header(stream: IO[bytes]) -> Header:
@@ -188,9 +211,14 @@ def _read_header(stream: IO[bytes]) -> Header:
     else:
         raise ValueError(f"version {version} of the .npy format is only for structured types")
     if dtype.hasobject:
-        raise ValueError("it holds pickled Python objects, which are never loaded; store numbers or text")
+        raise ValueError(
+            "it holds pickled Python objects, which are never loaded; store numbers or text"
+        )
     if dtype.kind not in _KINDS or dtype.itemsize == 0:
-        raise ValueError(f"numbers of type {dtype} cannot be fed; store bfloat16 as float32, others as plain numbers")
+        raise ValueError(
+            f"numbers of type {dtype} cannot be fed; store bfloat16 as float32, others as plain"
+            " numbers"
+        )
     if any(length < 0 for length in shape):
         raise ValueError(f"its shape {shape} is negative")
     return Header(shape, is_fortran, dtype)
@@ -200,7 +228,8 @@ def _read_values(stream: IO[bytes], header: Header, shape: tuple[int, ...]) -> A
     size_bytes = math.prod(shape) * header.dtype.itemsize
     if size_bytes > SIZE_CAP_BYTES:
         raise ValueError(
-            f"{size_bytes} bytes at once are more than {SIZE_CAP_BYTES}; split it into batches or several files"
+            f"{size_bytes} bytes at once are more than {SIZE_CAP_BYTES}; split it into batches or"
+            " several files"
         )
     array = np.empty(shape, header.dtype, order="F" if header.is_fortran else "C")
     if size_bytes:

@@ -24,8 +24,8 @@ _LIST = 2  # tensors in a list
 _MOST_WHOLE = 4  # limit for integers without known bounds: lengths, counts, codes
 _WORDS = ("alpha", "beta", "gamma", "delta")
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Div: operator.floordiv,
 }  # fmt: skip
 
 
@@ -61,9 +61,15 @@ LADDER = (
     AxisLengths(batch=2, sequence=16, picture=32, past=16),
     AxisLengths(channels=1),
     AxisLengths(batch=1, sequence=16_000, picture=256),
-    *(AxisLengths(sequence=length) for length in (*range(2, 65), 77, 100, 197, 224, 256, 384, 512, 1500, 3000)),
+    *(
+        AxisLengths(sequence=length)
+        for length in (*range(2, 65), 77, 100, 197, 224, 256, 384, 512, 1500, 3000)
+    ),
     *(AxisLengths(batch=1, sequence=length) for length in range(2, 65)),
-    *(AxisLengths(batch=1, picture=size) for size in (28, 96, 112, 128, 160, 192, 227, 299, 384, 416, 512, 640)),
+    *(
+        AxisLengths(batch=1, picture=size)
+        for size in (28, 96, 112, 128, 160, 192, 227, 299, 384, 416, 512, 640)
+    ),
 )
 
 
@@ -76,16 +82,25 @@ def choose_lengths(slots: Sequence[Slot], sizes: AxisLengths) -> dict[str, tuple
         for axis, length in enumerate(slot.lengths or ()):
             if isinstance(length, str) and length.isidentifier():
                 fixed = _fixed_beside(slots, slot, axis)
-                named.setdefault(length, sizes.choose(slot, axis, length) if fixed is None else fixed)
+                named.setdefault(
+                    length, sizes.choose(slot, axis, length) if fixed is None else fixed
+                )
     shapes = {}
     for slot in slots:
         lengths = slot.lengths if slot.lengths is not None else (None, None)
-        shapes[slot.name] = tuple(_length(slots, slot, axis, each, named, sizes) for axis, each in enumerate(lengths))
+        shapes[slot.name] = tuple(
+            _length(slots, slot, axis, each, named, sizes) for axis, each in enumerate(lengths)
+        )
     return shapes
 
 
 def _length(
-    slots: Sequence[Slot], slot: Slot, axis: int, length: Length, named: Mapping[str, int], sizes: AxisLengths
+    slots: Sequence[Slot],
+    slot: Slot,
+    axis: int,
+    length: Length,
+    named: Mapping[str, int],
+    sizes: AxisLengths,
 ) -> int:
     if isinstance(length, int):
         return length
@@ -136,8 +151,9 @@ def check_size(model: str, slots: Sequence[Slot], shapes: Mapping[str, tuple[int
         size = math.prod(shapes[slot.name]) * size_bits(slot.dtype or DType.FLOAT32) // 8
         if size > MOST_BYTES:
             raise InputError(
-                f"input {slot.name!r} of {model} is {'x'.join(map(str, shapes[slot.name]))}, {size / 1e6:.0f} MB at "
-                f"random, more than {MOST_BYTES / 1e6:.0f}; give data of your own"
+                f"input {slot.name!r} of {model} is {'x'.join(map(str, shapes[slot.name]))},"
+                f" {size / 1e6:.0f} MB at random, more than {MOST_BYTES / 1e6:.0f}; give data of"
+                " your own"
             )
 
 
@@ -154,14 +170,23 @@ def draw_batch(
     feeds: dict[str, Any] = {}
     for slot in slots:
         every = [
-            _draw(slot, shapes[slot.name], assumptions.get(slot.name), named, generator, is_timid=is_timid)
+            _draw(
+                slot,
+                shapes[slot.name],
+                assumptions.get(slot.name),
+                named,
+                generator,
+                is_timid=is_timid,
+            )
             for _ in range(_LIST if slot.is_list else 1)
         ]
         feeds[slot.name] = every if slot.is_list else every[0]
     return feeds
 
 
-def _named(slots: Sequence[Slot], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, int]]:
+def _named(
+    slots: Sequence[Slot], shapes: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, int]]:
     for slot in slots:
         for length, chosen in zip(slot.lengths or (), shapes[slot.name], strict=False):
             if isinstance(length, str):
@@ -199,8 +224,8 @@ def _draw(
 
 
 def _draw_whole(
-    span: tuple[int, int], shape: tuple[int, ...], assumption: Assumption | None, generator: np.random.Generator,
-    *, is_timid: bool,
+    span: tuple[int, int], shape: tuple[int, ...], assumption: Assumption | None,
+    generator: np.random.Generator, *, is_timid: bool,
 ) -> Any:  # fmt: skip
     """Narrow integers cover their full range, as pixels do; wide ones stay small."""
     if is_timid:
@@ -208,14 +233,18 @@ def _draw_whole(
     if span[1] - span[0] < 1 << 16:
         return generator.integers(span[0], span[1] + 1, shape)
     moments = None if assumption is None else assumption.held
-    if moments is not None and moments.low > _MOST_WHOLE:  # timestamps or coordinates, whose offset the model subtracts
-        return np.rint(np.clip(generator.normal(moments.mean, moments.std, shape), moments.low, moments.high)).astype(
-            np.int64
-        )
+    if (
+        moments is not None and moments.low > _MOST_WHOLE
+    ):  # timestamps or coordinates, whose offset the model subtracts
+        return np.rint(
+            np.clip(generator.normal(moments.mean, moments.std, shape), moments.low, moments.high)
+        ).astype(np.int64)
     return generator.integers(1, _MOST_WHOLE + 1, shape)
 
 
-def _draw_floats(shape: tuple[int, ...], assumption: Assumption | None, generator: np.random.Generator) -> Any:
+def _draw_floats(
+    shape: tuple[int, ...], assumption: Assumption | None, generator: np.random.Generator
+) -> Any:
     """Normal with the mean and deviation that an input is assumed to have, clipped to its range;
     standard normal if nothing is known.
     """
@@ -225,11 +254,13 @@ def _draw_floats(shape: tuple[int, ...], assumption: Assumption | None, generato
     if moments.flags & UNIT and moments.flags & INTEGER:  # a mask stored as floats
         return np.ones(shape, np.float32)
     if moments.flags & INTEGER:  # positions, time steps
-        return generator.integers(int(moments.low), int(min(moments.high, moments.low + 1000)) + 1, shape).astype(
+        return generator.integers(
+            int(moments.low), int(min(moments.high, moments.low + 1000)) + 1, shape
+        ).astype(np.float32)
+    if moments.flags & UNIT:
+        return generator.uniform(max(moments.low, 0.01), min(moments.high, 0.99), shape).astype(
             np.float32
         )
-    if moments.flags & UNIT:
-        return generator.uniform(max(moments.low, 0.01), min(moments.high, 0.99), shape).astype(np.float32)
     std = moments.std if math.isfinite(moments.std) and moments.std else 1.0
     low = moments.low if moments.low or not moments.flags & POSITIVE else _ABOVE_ZERO * std
     return generator.normal(moments.mean, std, shape).clip(low, moments.high).astype(np.float32)

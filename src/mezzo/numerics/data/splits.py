@@ -18,7 +18,9 @@ def cut(batch: Batch, first: int, end: int) -> Batch:
         return {name: v[first:end] if getattr(v, "ndim", 0) else v for name, v in values.items()}
 
     where = f"{batch.origin}[{first}:{end}]"
-    return replace(batch, feeds=part(batch.feeds), labels=part(batch.labels), samples=end - first, origin=where)
+    return replace(
+        batch, feeds=part(batch.feeds), labels=part(batch.labels), samples=end - first, origin=where
+    )
 
 
 def split(data: Dataset, may_cut: Callable[[Batch], bool]) -> tuple[Dataset, Dataset | None]:
@@ -29,10 +31,14 @@ def split(data: Dataset, may_cut: Callable[[Batch], bool]) -> tuple[Dataset, Dat
     """
     few = len(list(islice(data, _SHARE))) < _SHARE
     if not few:
-        return _pick(data, "three batches in four of", False), _pick(data, "every fourth batch of", True)
+        return _pick(data, "three batches in four of", False), _pick(
+            data, "every fourth batch of", True
+        )
     if any(batch.samples < _SHARE or not may_cut(batch) for batch in data):
         return data, None
-    return _cut_each(data, "the first three quarters of", False), _cut_each(data, "the last quarter of", True)
+    return _cut_each(data, "the first three quarters of", False), _cut_each(
+        data, "the last quarter of", True
+    )
 
 
 def _pick(data: Dataset, words: str, is_held_out: bool) -> Dataset:

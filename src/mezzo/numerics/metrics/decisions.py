@@ -135,7 +135,10 @@ class DecisionChanges:
         ours, theirs = want.reshape(-1, length), found.reshape(-1, length)
         step = max(1, _PIECE // length)
         starts = range(0, max(len(ours), 1), step)
-        pieces = [self._add_rows(ours[start : start + step], theirs[start : start + step]) for start in starts]
+        pieces = [
+            self._add_rows(ours[start : start + step], theirs[start : start + step])
+            for start in starts
+        ]
         rows = _Rows(*map(np.concatenate, zip(*pieces, strict=True)))
         chosen, choices, lost = rows.chosen, rows.choices, rows.lost
         self._leads.add(rows.leads, rows.losses, units)
@@ -143,7 +146,12 @@ class DecisionChanges:
         self._classes = length if not self._classes else min(self._classes, length)
         self._rows, self._units = self._rows + len(ours), self._units + units
         _extend(self._row_leads, lost[lost > 0.0])
-        self._add_sequences(chosen.reshape(units, -1), choices.reshape(units, -1), lost.reshape(units, -1), want.ndim)
+        self._add_sequences(
+            chosen.reshape(units, -1),
+            choices.reshape(units, -1),
+            lost.reshape(units, -1),
+            want.ndim,
+        )
 
     def _add_rows(self, want: Array, actual: Array) -> "_Rows":
         """Compare a block of rows of scores [rows, classes]."""
@@ -173,7 +181,9 @@ class DecisionChanges:
             self._with_blanks += bool(counts.max() >= _BLANKS * len(ours))
             blank = classes[counts.argmax()]
             self._steps_in_peaks += len(ours) - int(counts.max())
-            self._peaks += int(np.count_nonzero((ours != blank) & np.diff(ours, prepend=blank).astype(bool)))
+            self._peaks += int(
+                np.count_nonzero((ours != blank) & np.diff(ours, prepend=blank).astype(bool))
+            )
             if _spell(ours, blank) != _spell(theirs, blank):
                 changed.append(float(leads.max()))
         _extend(self._unit_leads, np.array(changed))
@@ -183,7 +193,9 @@ class DecisionChanges:
         """Whether the output looks like scores."""
         if self._are_tokens or self._classes > _WIDEST_EMBEDDING:
             return self._beyond_chance >= _MORE_THAN_CHANCE * self._rows
-        return self._classes >= (2 if self._has_sums else _FEWEST) and 2 * self._leading >= self._rows
+        return (
+            self._classes >= (2 if self._has_sums else _FEWEST) and 2 * self._leading >= self._rows
+        )
 
     @property
     def _are_tokens(self) -> bool:
@@ -231,7 +243,11 @@ class DecisionChanges:
             return Changed()
         likely = self._leads.share_lost(NOISES * noise * rms, by_unit=self._are_spelled)
         if likely > 1.0 - share:
-            return Changed(doubt=f"{summary}; by how far leads move it may be {100 * likely:.2g} % on other data")
+            return Changed(
+                doubt=(
+                    f"{summary}; by how far leads move it may be {100 * likely:.2g} % on other data"
+                )
+            )
         return Changed()
 
 

@@ -46,7 +46,10 @@ class ErrorSum:
         if self.is_broken:
             return math.inf
         return max(
-            (_ratio(wrong, self._whole[name]) * self._shares.get(name, 1.0) for name, wrong in self._wrong.items()),
+            (
+                _ratio(wrong, self._whole[name]) * self._shares.get(name, 1.0)
+                for name, wrong in self._wrong.items()
+            ),
             default=0.0,
         )
 
@@ -71,7 +74,9 @@ def squares_by_row(want: Any, found: Any, rows: int) -> tuple[npt.NDArray[np.flo
     squares, whole = np.zeros(rows), 0.0
     for row in range(rows):
         for start in range(0, want.shape[1], _PIECE):
-            wrong, size = _squares_of_piece(*(side[row, start : start + _PIECE] for side in (want, found)))
+            wrong, size = _squares_of_piece(
+                *(side[row, start : start + _PIECE] for side in (want, found))
+            )
             squares[row] += wrong
             whole += size
     return squares, whole

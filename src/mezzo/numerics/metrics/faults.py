@@ -76,7 +76,11 @@ class Faults:
         self._elements[rows] += want.shape[1]
         spans = self._spans[:, rows]
         for at, values in ((0, want), (2, found)):
-            low, high = (values, values) if is_whole else (np.where(usable, values, end) for end in (np.inf, -np.inf))
+            low, high = (
+                (values, values)
+                if is_whole
+                else (np.where(usable, values, end) for end in (np.inf, -np.inf))
+            )
             np.minimum(spans[at], low.min(axis=1), out=spans[at])
             np.maximum(spans[at + 1], high.max(axis=1), out=spans[at + 1])
 
@@ -116,7 +120,10 @@ class Faults:
     def _broken(self) -> list[str]:
         faults = [self._first] if self._first else []
         if self._unequal and self.spared is None:
-            share = f"labels are others, and of those that vary {100 * kept_share(self._format):g} % have to stay"
+            share = (
+                f"labels are others, and of those that vary {100 * kept_share(self._format):g} %"
+                " have to stay"
+            )
             rule = share if self._varied else "elements differ, and only equal ones are right"
             faults.append(f"{self._unequal} of {self._compared} {rule}")
         faults += [
@@ -151,14 +158,20 @@ class Faults:
             suspects = np.frombuffer(self._suspects[kind], np.int64)
             count = int(np.count_nonzero(wholes[suspects] >= least)) if len(suspects) else 0
             if count:
-                faults.append(f"{words} in {_share(count, self._samples)}, where the reference is not")
+                faults.append(
+                    f"{words} in {_share(count, self._samples)}, where the reference is not"
+                )
         return faults
 
     def _spreads(self, low: Floats, high: Floats) -> Flags:
         """Whether a span from `low` to `high` is wider than a rounded constant has."""
         with np.errstate(all="ignore"):
-            magnitude = np.maximum(np.maximum(np.abs(low), np.abs(high)), self._format.smallest_normal)
-            spread: Flags = high - low > _SPAN_ULP * np.ldexp(self._format.eps, np.frexp(magnitude)[1] - 1)
+            magnitude = np.maximum(
+                np.maximum(np.abs(low), np.abs(high)), self._format.smallest_normal
+            )
+            spread: Flags = high - low > _SPAN_ULP * np.ldexp(
+                self._format.eps, np.frexp(magnitude)[1] - 1
+            )
         return spread
 
 

@@ -40,4 +40,6 @@ class GradientErrors(Tabled):
     @property
     def worst(self) -> GradientError:
         """The weight with the largest gradient error."""
-        return max(self.weights, key=lambda weight: math.inf if math.isnan(weight.error) else weight.error)
+        return max(
+            self.weights, key=lambda weight: math.inf if math.isnan(weight.error) else weight.error
+        )

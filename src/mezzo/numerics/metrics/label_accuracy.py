@@ -45,11 +45,15 @@ def are_among(scores: Array, labels: Array, first: int) -> npt.NDArray[np.bool_]
     column = np.where(is_class, right, 0)[:, None]
     own = np.take_along_axis(rows, column, axis=1)
     before = (rows > own) | ((rows == own) & (np.arange(rows.shape[1]) < column))
-    is_among: npt.NDArray[np.bool_] = is_class & ~np.isnan(rows).any(axis=1) & (before.sum(axis=1) < first)
+    is_among: npt.NDArray[np.bool_] = (
+        is_class & ~np.isnan(rows).any(axis=1) & (before.sum(axis=1) < first)
+    )
     return is_among
 
 
-def find_classes(answers: Mapping[str, Any], labels: Mapping[str, Any], samples: int) -> Classes | str:
+def find_classes(
+    answers: Mapping[str, Any], labels: Mapping[str, Any], samples: int
+) -> Classes | str:
     """Find the score output, [N, classes], that the labels, one integer per sample, refer to. If
     there is none or more than one, the reason as text.
     """
@@ -57,13 +61,15 @@ def find_classes(answers: Mapping[str, Any], labels: Mapping[str, Any], samples:
     named = [name for name, array in labels.items() if _is_label(array, samples)]
     if len(named) != 1:
         return (
-            f"top-1 is not told: of the labels {_spell(labels)} {len(named) or 'none'} hold an integer for each of "
-            f"{samples} samples, and one has to; name that one alone, or give {option('metric')}"
+            f"top-1 is not told: of the labels {_spell(labels)} {len(named) or 'none'} hold an"
+            f" integer for each of {samples} samples, and one has to; name that one alone, or give"
+            f" {option('metric')}"
         )
     if len(scores) != 1:
         return (
-            f"top-1 is not told: of the outputs {_spell(answers)} {len(scores) or 'none'} have a score for each class "
-            f"of {samples} samples, and one has to; give {option('metric')}, a function of (outputs, labels)"
+            f"top-1 is not told: of the outputs {_spell(answers)} {len(scores) or 'none'} have a"
+            f" score for each class of {samples} samples, and one has to; give {option('metric')},"
+            " a function of (outputs, labels)"
         )
     ((output, array),), (label,) = scores.items(), named
     return Classes(output, label, array.size // samples)

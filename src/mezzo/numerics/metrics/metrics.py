@@ -85,7 +85,9 @@ class Meter:
             largest_absolute=self._largest,
             largest_ulp=self._largest_ulp,
             ulp_format=self._format.dtype,
-            fault=self._faults.find(wholes, is_zero_reference=total == 0.0 < error, largest=self._largest),
+            fault=self._faults.find(
+                wholes, is_zero_reference=total == 0.0 < error, largest=self._largest
+            ),
             top1=self._share(self._top1),
             # Of five classes or fewer, any model's top 5 is all of them.
             topk=self._share(self._topk) if self._axis is not None and self._axis > _K else None,
@@ -107,11 +109,16 @@ class Meter:
         if lost.fault or lost.worry:
             return lost
         errors = _errors_by_sample(np.frombuffer(self._squares), np.frombuffer(self._wholes))
-        count, at = int(np.count_nonzero(errors >= LOST)), int(errors.argmax()) if len(errors) else 0
+        count, at = (
+            int(np.count_nonzero(errors >= LOST)),
+            int(errors.argmax()) if len(errors) else 0,
+        )
         if not count or len(errors) < 2:
             return Lost()
         worst = f", sample {at} by {errors[at]:.3g} of it"
-        return Lost(worry=f"{count} of {len(errors)} samples are off by as much as they hold{worst}")
+        return Lost(
+            worry=f"{count} of {len(errors)} samples are off by as much as they hold{worst}"
+        )
 
     def changed(self, budget: float, noise: float) -> Changed:
         """Changes of an output that its overall error does not show: decisions of score outputs,
@@ -149,35 +156,48 @@ class Meter:
             if not isinstance(reference, list | tuple) or not isinstance(candidate, list | tuple):
                 self._faults.note("one of the two is a sequence, the other is none")
             elif len(reference) != len(candidate):
-                self._faults.note(f"a sequence of {len(candidate)} where the reference has {len(reference)}")
+                self._faults.note(
+                    f"a sequence of {len(candidate)} where the reference has {len(reference)}"
+                )
             else:
                 for want, actual in zip(reference, candidate, strict=True):
                     yield from self._pairs(want, actual)
         elif reference is None or candidate is None:
             if reference is not candidate:
-                self._faults.note(f"{'empty' if candidate is None else 'not empty'} where the reference is not so")
+                self._faults.note(
+                    f"{'empty' if candidate is None else 'not empty'} where the reference is not so"
+                )
         else:
             yield np.asarray(reference), np.asarray(candidate)
 
     def _add_pair(self, want: Array, actual: Array, units: int, first: int) -> None:
         if not (is_number(want) and is_number(actual)):
-            self._faults.note_unequal(int(np.count_nonzero(want.astype(str) != actual.astype(str))), want.size)
+            self._faults.note_unequal(
+                int(np.count_nonzero(want.astype(str) != actual.astype(str))), want.size
+            )
             return
         if not (is_float(want) or is_float(actual)):
-            varied = want.size - int(np.unique(want, return_counts=True)[1].max()) if self._are_labels else 0
+            varied = (
+                want.size - int(np.unique(want, return_counts=True)[1].max())
+                if self._are_labels
+                else 0
+            )
             self._faults.note_unequal(int(np.count_nonzero(want != actual)), want.size, varied)
             if self._are_labels:
                 return
         if is_complex(want) or is_complex(actual):
             want, actual = (
-                np.ascontiguousarray(values, np.complex128)[..., None].view(np.float64) for values in (want, actual)
+                np.ascontiguousarray(values, np.complex128)[..., None].view(np.float64)
+                for values in (want, actual)
             )
         elif self._is_output and is_float(want) and want.ndim:
             self._slices.add(want, actual, units)
             self._regression.add(want, actual, units)
             if want.ndim > 1 and want.shape[-1] > 1:
                 self._decisions.add(want, actual, units)
-                self._add_ranks(want.reshape(-1, want.shape[-1]), actual.reshape(-1, want.shape[-1]))
+                self._add_ranks(
+                    want.reshape(-1, want.shape[-1]), actual.reshape(-1, want.shape[-1])
+                )
         want_rows, actual_rows = want.reshape(units, -1), actual.reshape(units, -1)
         for rows, columns in _pieces(*want_rows.shape):
             piece = _widen(want_rows[rows, columns]), _widen(actual_rows[rows, columns])
@@ -197,7 +217,9 @@ class Meter:
             self._largest = max(self._largest, float(error.max()))
             for tally in self._tallies.values():
                 tally.add(want, actual, error)
-            self._largest_ulp = max(self._largest_ulp, float((error / ulp(want, self._format)).max()))
+            self._largest_ulp = max(
+                self._largest_ulp, float((error / ulp(want, self._format)).max())
+            )
 
     def _add_ranks(self, want: Array, actual: Array) -> None:
         rows, length = want.shape
@@ -223,7 +245,9 @@ def is_complex(values: Array) -> bool:
 
 def is_number(values: Array) -> bool:
     """Whether an array holds numbers or booleans."""
-    return values.dtype.kind in "biufc" or values.dtype.name.startswith(("bfloat", "float", "int", "uint"))
+    return values.dtype.kind in "biufc" or values.dtype.name.startswith(
+        ("bfloat", "float", "int", "uint")
+    )
 
 
 def ulp(values: Floats, fmt: Format) -> Floats:
@@ -244,7 +268,9 @@ def _agree(want: Floats, actual: Floats, k: int) -> npt.NDArray[np.bool_]:
         least = want.max(axis=1)
     else:
         length = want.shape[1]
-        chosen = np.take_along_axis(want, np.argpartition(actual, length - k, axis=1)[:, length - k :], axis=1)
+        chosen = np.take_along_axis(
+            want, np.argpartition(actual, length - k, axis=1)[:, length - k :], axis=1
+        )
         least = np.partition(want, length - k, axis=1)[:, length - k]
     lowest = chosen.min(axis=1)
     agrees: npt.NDArray[np.bool_] = (lowest >= least) | (np.isnan(lowest) & np.isnan(least))

@@ -55,7 +55,9 @@ class Regression:
         """
         if not self._length or len(self._values) < FEWEST_SAMPLES * self._length:
             return Changed()
-        values, errors = (np.frombuffer(side).reshape(-1, self._length) for side in (self._values, self._errors))
+        values, errors = (
+            np.frombuffer(side).reshape(-1, self._length) for side in (self._values, self._errors)
+        )
         varies = np.abs(values - values.mean(0)).mean(0)
         of_noise = NOISES * noise * np.sqrt(np.square(values).mean())
         is_off = (errors > np.maximum(budget * varies, of_noise)) & (varies > 0.0)
@@ -63,4 +65,9 @@ class Regression:
         if off <= math.ceil(count - share * count - _EXACTLY):
             return Changed()
         limit = f"more than {budget:.3g} of what they vary"
-        return Changed(doubt=f"{off} of {count} numbers are off by {limit}, and {100 * share:g} % have to stay within")
+        return Changed(
+            doubt=(
+                f"{off} of {count} numbers are off by {limit}, and {100 * share:g} % have to stay"
+                " within"
+            )
+        )

@@ -100,7 +100,9 @@ class Slices:
             axes = [axis for axis, length in enumerate(inner) if 1 < length <= _MOST_SLICES]
             self._axes = {axis: SliceSums(inner[axis]) for axis in axes or [0]}
         self._axes = {
-            number: axis for number, axis in self._axes.items() if number < len(inner) and axis.length == inner[number]
+            number: axis
+            for number, axis in self._axes.items()
+            if number < len(inner) and axis.length == inner[number]
         }
 
     def _add_box(self, want: Array, actual: Array, box: Box, *, is_aligned: bool) -> None:
@@ -115,21 +117,31 @@ class Slices:
             terms = [ours, theirs, error, ours**2, theirs**2, error**2]
             if is_aligned:
                 firsts = (
-                    np.nan_to_num(side[box[1:]].astype(np.float64), posinf=0.0, neginf=0.0) for side in self._first
+                    np.nan_to_num(side[box[1:]].astype(np.float64), posinf=0.0, neginf=0.0)
+                    for side in self._first
                 )
                 changes = [
-                    np.where(is_finite, now - first, 0.0) for now, first in zip((ours, theirs), firsts, strict=True)
+                    np.where(is_finite, now - first, 0.0)
+                    for now, first in zip((ours, theirs), firsts, strict=True)
                 ]
                 terms += [changes[0] ** 2, changes[1] ** 2, (changes[1] - changes[0]) ** 2]
             sizes = np.abs(ours)
             for number, axis in self._axes.items():
                 others = tuple(place for place in range(ours.ndim) if place != number + 1)
-                axis.add(box[number + 1], (term.sum(axis=others) for term in terms), sizes.max(axis=others))
+                axis.add(
+                    box[number + 1],
+                    (term.sum(axis=others) for term in terms),
+                    sizes.max(axis=others),
+                )
 
     def lost(self, budget: float, noise: float) -> Lost:
         """Lost parts of the output. `budget` and `noise` are relative to the whole output."""
         scale = self._scale(budget, noise)
-        losses = [loss for number, axis in (self._axes or {}).items() for loss in axis.losses(number, scale)]
+        losses = [
+            loss
+            for number, axis in (self._axes or {}).items()
+            for loss in axis.losses(number, scale)
+        ]
         gravest = max(losses, key=lambda loss: loss[:3], default=None)
         if gravest is None:
             return Lost()
@@ -140,13 +152,23 @@ class Slices:
         unless `is_one_unit`, and differences between samples.
         """
         scale, axes = self._scale(budget, noise), self._axes or {}
-        parts = [] if is_one_unit else [part for number, axis in axes.items() for part in axis.units(number, scale)]
-        parts += [axis.variation for axis in axes.values()] if self._aligned >= FEWEST_SAMPLES else []
+        parts = (
+            []
+            if is_one_unit
+            else [part for number, axis in axes.items() for part in axis.units(number, scale)]
+        )
+        parts += (
+            [axis.variation for axis in axes.values()] if self._aligned >= FEWEST_SAMPLES else []
+        )
         worst = max(parts, key=lambda part: part.share, default=None)
         if worst is None or worst.share <= budget or worst.error <= scale.noise:
             return Changed()
         summary = f"{worst.words.format(worst.share)}, more than {budget:.3g}"
-        return Changed(fault=summary) if worst.share > max(budget, worst.most) else Changed(doubt=summary)
+        return (
+            Changed(fault=summary)
+            if worst.share > max(budget, worst.most)
+            else Changed(doubt=summary)
+        )
 
     def _scale(self, budget: float, noise: float) -> Scale:
         axes = self._axes or {}
@@ -184,8 +206,16 @@ class _Loss(NamedTuple):
 
 
 # Kinds of loss: of slices as they are, and of their variation.
-_AS_THEY_ARE = ("are zero where the reference's are not", "have the other sign", "are off by as much as they hold")
-_AS_THEY_VARY = ("are constant where the reference's vary", "change the other way", "are off by as much as they vary")
+_AS_THEY_ARE = (
+    "are zero where the reference's are not",
+    "have the other sign",
+    "are off by as much as they hold",
+)
+_AS_THEY_VARY = (
+    "are constant where the reference's vary",
+    "change the other way",
+    "are off by as much as they vary",
+)
 
 
 class _View(NamedTuple):
@@ -199,7 +229,9 @@ class _View(NamedTuple):
         """Slices that vanished, that have the opposite sign, and that are lost otherwise."""
         is_lost = is_read & (self.signal > scale.noise) & (self.error >= LOST * self.signal)
         gone = is_lost & (self.left <= _VANISHED * self.signal)
-        flipped = is_lost & (self.error >= _FLIPPED * self.signal) & (self.left <= _FLIPPED * self.signal)
+        flipped = (
+            is_lost & (self.error >= _FLIPPED * self.signal) & (self.left <= _FLIPPED * self.signal)
+        )
         return gone, flipped, is_lost & ~gone & ~flipped
 
 
@@ -250,7 +282,9 @@ class SliceSums:
                 are_most = 2 * count >= self.length
                 # Rounding turns small slices into noise, but does not flip the sign of most slices.
                 is_systematic = way < 2
-                is_fault = most >= max(scale.allowed, scale.step) or (is_systematic and are_most and most >= scale.step)
+                is_fault = most >= max(scale.allowed, scale.step) or (
+                    is_systematic and are_most and most >= scale.step
+                )
                 is_fault |= is_lost is zero and are_most and self._are_apart(zero, is_read)
                 if count and (is_fault or is_lost is zero or (is_systematic and are_most)):
                     summary = f"{_spell_share(count, self.length, number)} {words[way]}"
@@ -264,14 +298,22 @@ class SliceSums:
         groups = np.split(order, np.flatnonzero(peaks[1:] >= _UNITS_APART * peaks[:-1]) + 1)
         for group in groups if len(groups) > 1 else ():
             signal, error = np.sqrt(self._sums[[3, 5]][:, group].mean(axis=1) / self._numbers)
-            words = f"{_spell_share(len(group), self.length, number)} are off by {{:.3g}} of what they hold"
+            words = (
+                f"{_spell_share(len(group), self.length, number)} are off by {{:.3g}} of what they"
+                " hold"
+            )
             yield _Part(float(signal), float(error), words, _MOST_ERROR)
 
     @property
     def variation(self) -> _Part:
         """Differences between aligned samples, all slices together."""
         signal, error = np.sqrt(self._sums[[6, 8]].mean(axis=1) / max(self._changes, 1.0))
-        return _Part(float(signal), float(error), "what varies between samples is off by {:.3g} of itself", LOST)
+        return _Part(
+            float(signal),
+            float(error),
+            "what varies between samples is off by {:.3g} of itself",
+            LOST,
+        )
 
     def _views(self) -> tuple[_View, _View]:
         """Slices as they are, and their variation: over aligned samples, else around the mean."""
@@ -282,12 +324,17 @@ class SliceSums:
                 return whole, _View(*np.sqrt(sums[6:9] / self._changes))
             # For constant elements the difference of sums is FP64 rounding, not variance.
             spread = np.maximum(sums[3:6] / numbers - (sums[:3] / numbers) ** 2, 0.0)
-            return whole, _View(*np.sqrt(np.where(spread > _CANCELLED * sums[3:6] / numbers, spread, 0.0)))
+            return whole, _View(
+                *np.sqrt(np.where(spread > _CANCELLED * sums[3:6] / numbers, spread, 0.0))
+            )
 
     def _are_apart(self, lost: Flags, is_read: Flags) -> bool:
         """Whether the lost slices are far smaller than all other non-negligible ones."""
         remaining = is_read & ~lost
-        return bool(remaining.any()) and self._peaks[lost].max() * _OTHER_UNIT <= self._peaks[remaining].min()
+        return (
+            bool(remaining.any())
+            and self._peaks[lost].max() * _OTHER_UNIT <= self._peaks[remaining].min()
+        )
 
 
 def _spell_share(count: int, length: int, number: int) -> str:

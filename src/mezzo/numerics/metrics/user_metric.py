@@ -33,14 +33,20 @@ class MetricTally:
         self._weights = array("d")
 
     def add(
-        self, reference: Mapping[str, Any], candidate: Mapping[str, Any], labels: Mapping[str, Any], samples: int
+        self,
+        reference: Mapping[str, Any],
+        candidate: Mapping[str, Any],
+        labels: Mapping[str, Any],
+        samples: int,
     ) -> None:
         """Score one batch of both models' outputs. Raises InputError: the metric fails."""
-        scores = [score(self._function, self.name, outputs, labels) for outputs in (reference, candidate)]
+        scores = [
+            score(self._function, self.name, outputs, labels) for outputs in (reference, candidate)
+        ]
         if scores[0].shape != scores[1].shape:
             raise InputError(
-                f"metric {self.name}: gave {scores[0].size} scores for the reference and {scores[1].size} for the "
-                "model; return one per sample"
+                f"metric {self.name}: gave {scores[0].size} scores for the reference and"
+                f" {scores[1].size} for the model; return one per sample"
             )
         self._reference.extend(scores[0].ravel().tolist())
         self._candidate.extend(scores[1].ravel().tolist())
@@ -48,7 +54,10 @@ class MetricTally:
 
     def result(self) -> MetricResult:
         """The means over all samples."""
-        means = [weighted_mean(scores, self._weights).estimate for scores in (self._reference, self._candidate)]
+        means = [
+            weighted_mean(scores, self._weights).estimate
+            for scores in (self._reference, self._candidate)
+        ]
         return MetricResult(self.name, means[0], means[1])
 
     def drop(self) -> Interval:
@@ -56,7 +65,9 @@ class MetricTally:
         return weighted_mean(np.array(self._reference) - np.array(self._candidate), self._weights)
 
 
-def score(metric: Metric, name: str, outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> Floats:
+def score(
+    metric: Metric, name: str, outputs: Mapping[str, Any], labels: Mapping[str, Any]
+) -> Floats:
     """One score per sample or batch. Raises InputError: the metric fails, or is not finite."""
     widened = {output: _widen(value) for output, value in outputs.items()}
     try:
@@ -64,7 +75,9 @@ def score(metric: Metric, name: str, outputs: Mapping[str, Any], labels: Mapping
     except Exception as error:
         raise InputError(f"metric {name} failed: {say(error)}; mend it") from error
     if not np.isfinite(scores).all():
-        raise InputError(f"metric {name} gave a score that is no finite number; return finite scores")
+        raise InputError(
+            f"metric {name} gave a score that is no finite number; return finite scores"
+        )
     return scores
 
 
@@ -86,7 +99,8 @@ def load_metric(text: str | Metric) -> Metric:
         return _find_added(text)
     if not module or not path:
         raise InputError(
-            f"{option('metric')} is {text!r}; write module:function, such as scores:accuracy for scores.py"
+            f"{option('metric')} is {text!r}; write module:function, such as scores:accuracy for"
+            " scores.py"
         )
     metric: Metric = load_function(text, "metric", "(outputs, labels)")
     return metric
@@ -99,16 +113,19 @@ def _find_added(name: str) -> Metric:
         names = sorted({entry.name for entry in entries("metric")})
         choices = f", or choose one of {', '.join(names)}" if names else ""
         raise InputError(
-            f"{option('metric')} is {name!r}{aside(did_you_mean(name, names, 1))}; write module:function, such as "
-            f"scores:accuracy for scores.py{choices}"
+            f"{option('metric')} is {name!r}{aside(did_you_mean(name, names, 1))}; write"
+            f" module:function, such as scores:accuracy for scores.py{choices}"
         )
     if len(added) > 1:
         raise InputError(
-            f"metric {name!r} is taken twice, by {added[0].origin} and by {added[1].origin}; write module:function"
+            f"metric {name!r} is taken twice, by {added[0].origin} and by {added[1].origin}; write"
+            " module:function"
         )
     loaded: Any = added[0].load()
     if not callable(loaded):
-        raise added[0].fault(f"it is a {type(loaded).__name__}, wanted a function of (outputs, labels)")
+        raise added[0].fault(
+            f"it is a {type(loaded).__name__}, wanted a function of (outputs, labels)"
+        )
     metric: Metric = loaded
     return metric
 
@@ -117,4 +134,8 @@ def _widen(value: Any) -> Any:
     """Arrays of BF16 and FP8, which NumPy does not support natively, as FP32."""
     if isinstance(value, list):
         return [_widen(element) for element in value]
-    return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype.kind == "V" else value
+    return (
+        value.astype(np.float32)
+        if isinstance(value, np.ndarray) and value.dtype.kind == "V"
+        else value
+    )

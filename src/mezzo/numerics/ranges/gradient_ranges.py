@@ -97,7 +97,11 @@ class GradientRanges(Tabled):
     @property
     def least_power(self) -> int:
         """The smallest power of two that keeps all but `LOSS_ALLOWED` of each gradient."""
-        powers = [power for gradient in self.every if (power := gradient.keeps_from(self.dtype)) is not None]
+        powers = [
+            power
+            for gradient in self.every
+            if (power := gradient.keeps_from(self.dtype)) is not None
+        ]
         return _within(max(powers, default=_LEAST_POWER))
 
     @property

@@ -28,10 +28,13 @@ DATA_RULES = frozenset({DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS})
 _LOGIT_ERROR = 0.25
 _SOFTMAX = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
 # Operators that combine masks with logits.
-_MASKING = frozenset({Function.ADD, Function.SUBTRACT, Function.SELECT, Function.MINIMUM, Function.MAXIMUM})
+_MASKING = frozenset(
+    {Function.ADD, Function.SUBTRACT, Function.SELECT, Function.MINIMUM, Function.MAXIMUM}
+)
 # Operators whose error is unbounded where an operand rounds to zero, and that operand's index.
 _STEEP_AT_ZERO: Mapping[Function, int] = {
-    Function.DIVIDE: 1, Function.RECIPROCAL: 0, Function.SQRT: 0, Function.RSQRT: 0, Function.LOG: 0, Function.POWER: 0,
+    Function.DIVIDE: 1, Function.RECIPROCAL: 0, Function.SQRT: 0, Function.RSQRT: 0,
+    Function.LOG: 0, Function.POWER: 0,
 }  # fmt: skip
 
 
@@ -76,7 +79,9 @@ def protections(
 
 def ranges_by_value(graph: Graph, ranges: "Sequence[ValueRange]") -> "dict[int, ValueRange]":
     """Ranges by value id. Outputs of a tie (carried state, branch join) take its inputs' range."""
-    by_name = {(measured_range.node, measured_range.value): measured_range for measured_range in ranges}
+    by_name = {
+        (measured_range.node, measured_range.value): measured_range for measured_range in ranges
+    }
     by_value: dict[int, ValueRange] = {}
     for number, value in enumerate(graph.values):
         measured_range = by_name.get((graph.nodes[value.producer].name, value.name))
@@ -88,47 +93,75 @@ def ranges_by_value(graph: Graph, ranges: "Sequence[ValueRange]") -> "dict[int, 
             inputs = [by_value[v] for v in node.inputs if v is not None and v in by_value]
             if inputs:
                 largest = max(inputs, key=lambda measured_range: measured_range.largest)
-                by_value.update({v: largest for v in node.outputs if v is not None and v not in by_value})
+                by_value.update(
+                    {v: largest for v in node.outputs if v is not None and v not in by_value}
+                )
     return by_value
 
 
-def reached_by(graph: Graph, rows: Sequence[OpFacts | None], limited: Collection[int]) -> frozenset[int]:
+def reached_by(
+    graph: Graph, rows: Sequence[OpFacts | None], limited: Collection[int]
+) -> frozenset[int]:
     """Values that contain masks, after additions, selections or data movement."""
     reached, queue = set(limited), list(limited)
     while queue:
         for use in graph.uses[queue.pop()]:
             node, row = graph.nodes[use.node], rows[use.node]
-            propagates = node.kind is Kind.TIE or (row is not None and (row.keeps_values or row.function in _MASKING))
-            fresh = [v for v in node.outputs if v is not None and v not in reached] if propagates else []
+            propagates = node.kind is Kind.TIE or (
+                row is not None and (row.keeps_values or row.function in _MASKING)
+            )
+            fresh = (
+                [v for v in node.outputs if v is not None and v not in reached]
+                if propagates
+                else []
+            )
             reached.update(fresh)
             queue += fresh
     return frozenset(reached)
 
 
 def _troubles(
-    graph: Graph, rows: Sequence[OpFacts | None], low: Format, value: int, measured: "ValueRange", headroom: float
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    low: Format,
+    value: int,
+    measured: "ValueRange",
+    headroom: float,
 ) -> Iterator[_Trouble]:
     """Yield the risks of one value: overflow, underflow, inaccurate Softmax inputs."""
-    where = f"{measured.value!r} holds {measured.minimum:.4g} to {measured.maximum:.4g} in {measured.largest_at}"
+    where = (
+        f"{measured.value!r} holds {measured.minimum:.4g} to {measured.maximum:.4g} in"
+        f" {measured.largest_at}"
+    )
     if measured.largest * headroom >= low.overflow_from:
         near = "" if measured.largest >= low.overflow_from else f" within a factor {headroom:g}"
         yield _Trouble(
-            DATA_OVERFLOW, f"{where}: reaches {low.dtype}'s limit of {low.max_finite:g}{near}", None, Lifting.NEVER
+            DATA_OVERFLOW,
+            f"{where}: reaches {low.dtype}'s limit of {low.max_finite:g}{near}",
+            None,
+            Lifting.NEVER,
         )
         return
     lost = measured.formats.get(low.dtype)
     if lost is None:
         return
     if lost.rounding > ROUNDING_LIMIT * low.eps:
-        text = f"{where}: {lost.rounding:.0%} of it is lost in {low.dtype}, whose smallest number is"
+        text = (
+            f"{where}: {lost.rounding:.0%} of it is lost in {low.dtype}, whose smallest number is"
+        )
         yield _Trouble(DATA_VANISHES, f"{text} {low.smallest_subnormal:.2g}")
         return
     readers = [(graph.nodes[use.node], use.operand) for use in graph.uses[value]]
     steep = frozenset(node.id for node, operand in readers if _is_steep(rows[node.id], operand))
     if lost.vanishing > 0 and steep:
-        text = f"{where}: {lost.vanishing:.1%} of its numbers become 0 in {low.dtype}, where the next operator is steep"
+        text = (
+            f"{where}: {lost.vanishing:.1%} of its numbers become 0 in {low.dtype}, where the next"
+            " operator is steep"
+        )
         yield _Trouble(DATA_VANISHES, text)
-    softmaxes = frozenset(node.id for node, operand in readers if operand == 0 and _is_softmax(rows[node.id]))
+    softmaxes = frozenset(
+        node.id for node, operand in readers if operand == 0 and _is_softmax(rows[node.id])
+    )
     if softmaxes:
         size = max(abs(measured.maximum), dict(measured.quantiles).get(0.5, 0.0))
         error = size * low.eps / 2
@@ -159,14 +192,22 @@ def _protect(graph: Graph, value: int, trouble: _Trouble, by_node: dict[int, Nam
         if graph.nodes[use.node].signature.inputs[use.operand] is Role.GROUP
         and (trouble.readers_only is None or use.node in trouble.readers_only)
     ]
-    makes_it = value in producer.outputs and (producer.signature.outputs[producer.outputs.index(value)] is Role.GROUP)
+    makes_it = value in producer.outputs and (
+        producer.signature.outputs[producer.outputs.index(value)] is Role.GROUP
+    )
     for node in [*([producer] if makes_it else []), *readers]:
         if _is_decided(node):
             present = by_node.get(node.id)
-            if present is None or (present.lifting is not Lifting.NEVER and trouble.lifting is Lifting.NEVER):
+            if present is None or (
+                present.lifting is not Lifting.NEVER and trouble.lifting is Lifting.NEVER
+            ):
                 cause = None if node is producer else producer.name
                 by_node[node.id] = NamedFinding(
-                    node=node.name, rule=trouble.rule, because=trouble.because, cause=cause, lifting=trouble.lifting
+                    node=node.name,
+                    rule=trouble.rule,
+                    because=trouble.because,
+                    cause=cause,
+                    lifting=trouble.lifting,
                 )
 
 

@@ -37,7 +37,9 @@ def lifts(
     """
     measured = ranges_by_value(graph, ranges)
     masked = reached_by(graph, rows, limited)
-    zeros = frozenset(v for v in _unfed(graph) if v in measured and measured[v].count and not measured[v].largest)
+    zeros = frozenset(
+        v for v in _unfed(graph) if v in measured and measured[v].count and not measured[v].largest
+    )
     evidence_by_node: dict[str, Evidence] = {}
     for node in graph.nodes:
         if node.kind not in (Kind.OP, Kind.TIE) or node.signature.dtype is None:
@@ -57,7 +59,8 @@ def can_tell(graph: Graph, ranges: Sequence[ValueRange]) -> bool:
         value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
         measured_range = None if value is None else measured.get(value)
         if measured_range is not None and (
-            measured_range.has_nan or (node.kind is Kind.OUTPUT and not measured_range.minimum < measured_range.maximum)
+            measured_range.has_nan
+            or (node.kind is Kind.OUTPUT and not measured_range.minimum < measured_range.maximum)
         ):
             return False
     return True
@@ -92,7 +95,10 @@ def _evidence(
             largest = measured_range
     if largest is None:
         return None
-    text = f"{largest.value!r} holds {largest.minimum:.4g} to {largest.maximum:.4g} in {samples} samples"
+    text = (
+        f"{largest.value!r} holds {largest.minimum:.4g} to {largest.maximum:.4g} in {samples}"
+        " samples"
+    )
     return Evidence(text, fits)
 
 
@@ -100,7 +106,11 @@ def _unfed(graph: Graph) -> frozenset[int]:
     """Values computed from constants alone, which are the same for all data, zeros included."""
     unfed = set(graph.constants)
     for node in graph.nodes:
-        if node.kind is Kind.OP and node.inputs and all(v is None or v in unfed for v in node.inputs):
+        if (
+            node.kind is Kind.OP
+            and node.inputs
+            and all(v is None or v in unfed for v in node.inputs)
+        ):
             unfed.update(v for v in node.outputs if v is not None)
     return frozenset(unfed)
 
@@ -113,7 +123,9 @@ def _limit(node: Node, row: OpFacts | None, low: Format) -> float:
     if not risks & _POWERS and (len(node.inputs) < 2 or node.inputs[0] != node.inputs[1]):
         return low.overflow_from / _HEADROOM
     limit = low.overflow_from / _HEADROOM_OF_POWERS
-    return math.sqrt(limit) if Risk.SUM_OF_SQUARES in risks else limit  # squares are computed inside the node
+    return (
+        math.sqrt(limit) if Risk.SUM_OF_SQUARES in risks else limit
+    )  # squares are computed inside the node
 
 
 def _is_exercised(measured_range: ValueRange) -> bool:

@@ -42,7 +42,9 @@ class Progress(RangeJournal):
         return super().revive({**document, "origins": origins})
 
     def difference(self, wanted: Self) -> str | None:
-        return super().difference(wanted) or ("another model" if self.values != wanted.values else None)
+        return super().difference(wanted) or (
+            "another model" if self.values != wanted.values else None
+        )
 
 
 def dump_state(progress: Progress, accumulator: Accumulator) -> bytes:
@@ -84,13 +86,21 @@ def _read_like(
     array = opened.read(name)
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise damaged(opened, requested, f"array {name!r} holds NaN")
-    if name not in ("lowest", "highest", "largest", "largest_at") and array.dtype.kind in "if" and (array < 0).any():
+    if (
+        name not in ("lowest", "highest", "largest", "largest_at")
+        and array.dtype.kind in "if"
+        and (array < 0).any()
+    ):
         raise damaged(opened, requested, f"array {name!r} holds negative numbers")
     return array
 
 
 def _fill_bins(
-    opened: NpzFile, requested: Progress, accumulator: Accumulator, places: npt.NDArray[Any], weights: npt.NDArray[Any]
+    opened: NpzFile,
+    requested: Progress,
+    accumulator: Accumulator,
+    places: npt.NDArray[Any],
+    weights: npt.NDArray[Any],
 ) -> None:
     bins = accumulator.state["bins"].reshape(-1)
     if len(places) != len(weights) or (len(places) and int(places.max()) >= len(bins)):

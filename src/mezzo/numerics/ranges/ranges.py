@@ -15,7 +15,13 @@ import numpy.typing as npt
 
 from mezzo.contracts.lab import Records
 from mezzo.formats.dtypes import DType
-from mezzo.formats.rounding import RANGED, beyond_from, round_through, smallest_normal, vanishing_up_to
+from mezzo.formats.rounding import (
+    RANGED,
+    beyond_from,
+    round_through,
+    smallest_normal,
+    vanishing_up_to,
+)
 from mezzo.numerics.measures import FormatRange, ValueRange
 
 Array = npt.NDArray[Any]
@@ -114,7 +120,9 @@ class Accumulator:
         np.add.at(state["bins"].reshape(-1), owners * _BINS + (bits >> _SHIFT), weights)
         self._add_where(state["zero"], bits == 0, owners, weights)
         for row, dtype in enumerate(RANGED):
-            self._add_where(state["beyond"][row], bits >= _bits_of(beyond_from(dtype)), owners, weights)
+            self._add_where(
+                state["beyond"][row], bits >= _bits_of(beyond_from(dtype)), owners, weights
+            )
             is_lost = (bits <= _bits_of(vanishing_up_to(dtype))) & (bits > 0)
             self._add_where(state["vanishing"][row], is_lost, owners, weights)
         self._add_rounding(records, weight)
@@ -133,7 +141,10 @@ class Accumulator:
         order = np.arange(int(ends[-1])) - np.repeat(ends - picked, picked)
         places = np.repeat(np.cumsum(lengths) - lengths, picked) + order * np.repeat(steps, picked)
         numbers = records.samples[places]
-        owners, weights = np.repeat(records.values, picked), np.repeat(weight * lengths / np.maximum(picked, 1), picked)
+        owners, weights = (
+            np.repeat(records.values, picked),
+            np.repeat(weight * lengths / np.maximum(picked, 1), picked),
+        )
         is_finite = np.isfinite(numbers)
         if not is_finite.all():
             owners, weights, numbers = owners[is_finite], weights[is_finite], numbers[is_finite]
@@ -143,10 +154,16 @@ class Accumulator:
             rounded = round_through(numbers, dtype).astype(np.float64)
             fits = np.isfinite(rounded)
             errors = np.where(fits, rounded - wide, 0.0)
-            self.state["error"][row] += np.bincount(owners, weights * errors * errors, minlength=self.size)
-            self.state["square"][row] += np.bincount(owners, np.where(fits, squares, 0.0), minlength=self.size)
+            self.state["error"][row] += np.bincount(
+                owners, weights * errors * errors, minlength=self.size
+            )
+            self.state["square"][row] += np.bincount(
+                owners, np.where(fits, squares, 0.0), minlength=self.size
+            )
 
-    def ranges(self, names: Sequence[ValueName], origins: Mapping[int, str]) -> tuple[ValueRange, ...]:
+    def ranges(
+        self, names: Sequence[ValueName], origins: Mapping[int, str]
+    ) -> tuple[ValueRange, ...]:
         """The ranges so far; `origins`: names of at least the batches in `largest_batches`."""
         return tuple(self._range(name, origins) for name in names)
 
@@ -157,7 +174,9 @@ class Accumulator:
     def _range(self, name: ValueName, origins: Mapping[int, str]) -> ValueRange:
         state = {key: array[..., name.record] for key, array in self.state.items() if key != "bins"}
         is_empty = bool(state["lowest"] > state["highest"])
-        minimum, maximum = (0.0, 0.0) if is_empty else (float(state["lowest"]), float(state["highest"]))
+        minimum, maximum = (
+            (0.0, 0.0) if is_empty else (float(state["lowest"]), float(state["highest"]))
+        )
         at = int(state["largest_at"])
         bins = self.state["bins"][name.record]
         return ValueRange(

@@ -88,7 +88,11 @@ def next_factor(factors: Sequence[float]) -> tuple[float, float]:
     if count < 3:
         return 0.0, math.inf
     logs = np.log(np.asarray(factors, np.float64))
-    reach = student_quantile(count - 1, (1 + CONFIDENCE) / 2) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    reach = (
+        student_quantile(count - 1, (1 + CONFIDENCE) / 2)
+        * float(logs.std(ddof=1))
+        * math.sqrt(1 + 1 / count)
+    )
     middle = float(logs.mean())
     return math.exp(max(-_LOG_MAX, middle - reach)), math.exp(min(_LOG_MAX, middle + reach))
 
@@ -113,7 +117,9 @@ def _resample(above: Floats, below: Floats) -> tuple[Floats, Floats]:
 @lru_cache(maxsize=1)  # many values are measured on the same samples
 def _draws(count: int) -> Floats:
     """How often each sample is drawn, [resamples, count]."""
-    drawn = np.random.default_rng(_SEED).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
+    drawn = np.random.default_rng(_SEED).multinomial(
+        count, np.full(count, 1 / count), size=_RESAMPLES
+    )
     return drawn.astype(np.float64)
 
 

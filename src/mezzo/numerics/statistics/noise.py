@@ -37,8 +37,12 @@ class Shaker:
         steps = self._random.integers(0, 4, values.shape)
         with np.errstate(all="ignore"):
             gaps = np.spacing(values.astype(np.float32)).astype(values.dtype)
-            moved = values + np.where(steps == 0, gaps, np.where(steps == 1, -gaps, 0)).astype(values.dtype)
-            result: Array = np.where((values != np.rint(values)) & np.isfinite(moved), moved, values)
+            moved = values + np.where(steps == 0, gaps, np.where(steps == 1, -gaps, 0)).astype(
+                values.dtype
+            )
+            result: Array = np.where(
+                (values != np.rint(values)) & np.isfinite(moved), moved, values
+            )
         return result
 
     def shake_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:

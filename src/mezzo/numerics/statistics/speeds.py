@@ -54,7 +54,9 @@ def spread_of(turns: Turns) -> Spread:
     """The median, minimum and quartiles of a model's times."""
     times = np.array([time_ns for start in turns for time_ns in start], np.float64)
     low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
-    return Spread(median_ns=float(middle), least_ns=float(times.min()), low_ns=float(low), high_ns=float(high))
+    return Spread(
+        median_ns=float(middle), least_ns=float(times.min()), low_ns=float(low), high_ns=float(high)
+    )
 
 
 def speed(reference: Turns, model: Turns, comparisons: int = 1) -> Interval:
@@ -91,14 +93,24 @@ def _of_turns(ordered: Sequence[float], error: float) -> tuple[float, float]:
         left_out += 1
         term *= (count - left_out + 1) / left_out
         tail += term
-    return (-math.inf, math.inf) if left_out == 0 else (ordered[left_out - 1], ordered[count - left_out])
+    return (
+        (-math.inf, math.inf)
+        if left_out == 0
+        else (ordered[left_out - 1], ordered[count - left_out])
+    )
 
 
 def _of_starts(medians: Sequence[float], error: float) -> tuple[float, float]:
     values = np.array(medians, np.float64)
-    reach = student_quantile(len(values) - 1, 1 - error / 2) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    reach = (
+        student_quantile(len(values) - 1, 1 - error / 2)
+        * float(values.std(ddof=1))
+        / math.sqrt(len(values))
+    )
     return float(values.mean()) - reach, float(values.mean()) + reach
 
 
 def _exp(logarithm: float) -> float:
-    return math.exp(logarithm) if logarithm < 700 else math.inf  # the largest FP64 number is about exp(709)
+    return (
+        math.exp(logarithm) if logarithm < 700 else math.inf
+    )  # the largest FP64 number is about exp(709)

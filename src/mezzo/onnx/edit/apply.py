@@ -52,7 +52,7 @@ class _Applier:
         self.quantizing = QuantizedForms(graph, handles, self.forms, self.placement, blobs)
         self.dynamic = Dynamic(graph, handles, self.forms, self.placement, self.quantizing)
 
-    # -- edits ----------------------------------------------------------------------------------------------------
+    # -- edits -------------------------------------------------------------------------------------
 
     def carry_out(self, edits: Sequence[Edit]) -> None:
         # `type(edit) is` instead of `match`: a model has tens of thousands of edits, most of them of one kind.
@@ -200,7 +200,7 @@ class _Applier:
         else:
             place.owner.output[place.position].name = name
 
-    # -- the end --------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def finish(self) -> None:
         self._show_outputs()

@@ -122,7 +122,7 @@ class QuantizedForms:
         self._held[number, how] = integers, scales
         return integers, scales
 
-    # -- nodes and tensors ----------------------------------------------------------------------------------------
+    # -- nodes and tensors -------------------------------------------------------------------------
 
     def _integers(self, number: int, how: Quantization) -> str:
         """Name of a constant's integers."""
@@ -177,7 +177,7 @@ class QuantizedForms:
         """How many values bear a name: shapes are known by name, and scopes may share one."""
         return Counter(value.name for value in self.graph.values)
 
-    # -- the end --------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def rename_makers(self) -> None:
         """Let the operators whose results are taken over give the raw result its own name."""

@@ -106,7 +106,7 @@ class _Switcher:
         self.positions: dict[int, int] = {}
         self._quantizer = Quantizer(self._fresh)
 
-    # -- the walk -------------------------------------------------------------------------------------------------
+    # -- the walk ----------------------------------------------------------------------------------
 
     def rewrite_main(self, graph: onnx.GraphProto, scope: TypedScope) -> None:
         """Switch the main graph with its inputs and outputs."""
@@ -172,7 +172,7 @@ class _Switcher:
             nodes += self._switch(node, scope, seen)
         return nodes
 
-    # -- one node -------------------------------------------------------------------------------------------------
+    # -- one node ----------------------------------------------------------------------------------
 
     def _switch_value(self, source: str, result: str, number: int) -> list[onnx.NodeProto]:
         """Hand an FP32 value on under another name, by way of the switch of a node that is no operator."""

@@ -11,19 +11,24 @@ from mezzo.formats.dtypes import DType
 from mezzo.onnx.schema.value_types import TypedScope, value_types
 
 _FORMATS = {
-    "double": DType.FLOAT64, "float": DType.FLOAT32, "float16": DType.FLOAT16, "bfloat16": DType.BFLOAT16,
-    "float8e4m3fn": DType.FLOAT8E4M3FN, "float8e4m3fnuz": DType.FLOAT8E4M3FNUZ, "float8e5m2": DType.FLOAT8E5M2,
+    "double": DType.FLOAT64, "float": DType.FLOAT32, "float16": DType.FLOAT16,
+    "bfloat16": DType.BFLOAT16, "float8e4m3fn": DType.FLOAT8E4M3FN,
+    "float8e4m3fnuz": DType.FLOAT8E4M3FNUZ, "float8e5m2": DType.FLOAT8E5M2,
     "float8e5m2fnuz": DType.FLOAT8E5M2FNUZ,
 }  # fmt: skip
 _FLOAT_TENSORS = {
-    "tensor(double)": TensorProto.DOUBLE, "tensor(float)": TensorProto.FLOAT, "tensor(float16)": TensorProto.FLOAT16,
-    "tensor(bfloat16)": TensorProto.BFLOAT16,
+    "tensor(double)": TensorProto.DOUBLE, "tensor(float)": TensorProto.FLOAT,
+    "tensor(float16)": TensorProto.FLOAT16, "tensor(bfloat16)": TensorProto.BFLOAT16,
 }  # fmt: skip
 
 
 def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     """Inline the model's functions; values of the main graph keep their names."""
-    return onnx.inliner.inline_local_functions(model, convert_version=True) if model.functions else model
+    return (
+        onnx.inliner.inline_local_functions(model, convert_version=True)
+        if model.functions
+        else model
+    )
 
 
 def float_formats(model: onnx.ModelProto) -> frozenset[DType]:
@@ -46,7 +51,9 @@ def float_values(model: onnx.ModelProto) -> dict[str, int]:
     """Inner float tensors of the main graph in graph order, with element types; no constants."""
     types = value_types(model).types
     outputs = {port.name for port in model.graph.output}
-    produced = (name for node in model.graph.node if node.op_type != "Constant" for name in node.output)
+    produced = (
+        name for node in model.graph.node if node.op_type != "Constant" for name in node.output
+    )
     return {
         name: _FLOAT_TENSORS[text]
         for name in produced
@@ -63,7 +70,9 @@ def with_outputs(model: onnx.ModelProto, values: dict[str, int]) -> onnx.ModelPr
     return result
 
 
-def with_sizes(model: onnx.ModelProto, names: Sequence[str]) -> tuple[onnx.ModelProto, dict[str, str]]:
+def with_sizes(
+    model: onnx.ModelProto, names: Sequence[str]
+) -> tuple[onnx.ModelProto, dict[str, str]]:
     """A copy that also returns the shapes of values, and the names of those outputs by value."""
     result = onnx.ModelProto()
     result.CopyFrom(model)

@@ -71,27 +71,30 @@ _MASKS: Mapping[tuple[str, str], tuple[int, ...]] = {
 }
 # Operands that are lengths, repeat counts or axes.
 _SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
-    ("", "CenterCropPad"): (1,), ("", "ConstantOfShape"): (0,), ("", "CumSum"): (1,), ("", "Expand"): (1,),
-    ("", "GRU"): (4,), ("", "LSTM"): (4,), ("", "Loop"): (0,), ("", "OneHot"): (1,), ("", "Pad"): (1, 3),
-    ("", "RNN"): (4,), ("", "Range"): (0, 1, 2), ("", "Reshape"): (1,), ("", "Resize"): (2, 3),
-    ("", "ReverseSequence"): (1,), ("", "Slice"): (1, 2, 3, 4), ("", "Split"): (1,), ("", "Squeeze"): (1,),
-    ("", "Tile"): (1,), ("", "TopK"): (1,), ("", "Trilu"): (1,), ("", "Unsqueeze"): (1,), ("", "Upsample"): (1,),
+    ("", "CenterCropPad"): (1,), ("", "ConstantOfShape"): (0,), ("", "CumSum"): (1,),
+    ("", "Expand"): (1,), ("", "GRU"): (4,), ("", "LSTM"): (4,), ("", "Loop"): (0,),
+    ("", "OneHot"): (1,), ("", "Pad"): (1, 3), ("", "RNN"): (4,), ("", "Range"): (0, 1, 2),
+    ("", "Reshape"): (1,), ("", "Resize"): (2, 3), ("", "ReverseSequence"): (1,),
+    ("", "Slice"): (1, 2, 3, 4), ("", "Split"): (1,), ("", "Squeeze"): (1,), ("", "Tile"): (1,),
+    ("", "TopK"): (1,), ("", "Trilu"): (1,), ("", "Unsqueeze"): (1,), ("", "Upsample"): (1,),
     (_MS, "GroupQueryAttention"): (5, 6),
 }  # fmt: skip
 # Operators whose output holds elements of these operands unchanged (None: of all operands).
 _HANDS_ON: Mapping[str, tuple[int, ...] | None] = {
-    "Cast": (0,), "CastLike": (0,), "Concat": None, "DepthToSpace": (0,), "Expand": (0,), "Flatten": (0,),
-    "Gather": (0,), "GatherElements": (0,), "GatherND": (0,), "Identity": (0,), "Pad": (0,), "ReduceMax": (0,),
-    "ReduceMin": (0,), "Reshape": (0,), "SequenceAt": (0,), "SequenceConstruct": None, "Slice": (0,),
-    "SpaceToDepth": (0,), "Split": (0,), "SplitToSequence": (0,), "Squeeze": (0,), "Tile": (0,), "TopK": (0,),
-    "Transpose": (0,), "Unsqueeze": (0,), "Where": (1, 2), "ConcatFromSequence": (0,), "SequenceInsert": (1,),
-    "Optional": (0,), "OptionalGetElement": (0,), "ScatterElements": (2,), "ScatterND": (2,), "Trilu": (0,),
+    "Cast": (0,), "CastLike": (0,), "Concat": None, "DepthToSpace": (0,), "Expand": (0,),
+    "Flatten": (0,), "Gather": (0,), "GatherElements": (0,), "GatherND": (0,), "Identity": (0,),
+    "Pad": (0,), "ReduceMax": (0,), "ReduceMin": (0,), "Reshape": (0,), "SequenceAt": (0,),
+    "SequenceConstruct": None, "Slice": (0,), "SpaceToDepth": (0,), "Split": (0,),
+    "SplitToSequence": (0,), "Squeeze": (0,), "Tile": (0,), "TopK": (0,), "Transpose": (0,),
+    "Unsqueeze": (0,), "Where": (1, 2), "ConcatFromSequence": (0,), "SequenceInsert": (1,),
+    "Optional": (0,), "OptionalGetElement": (0,), "ScatterElements": (2,), "ScatterND": (2,),
+    "Trilu": (0,),
 }  # fmt: skip
 # Operators that return booleans.
 _COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _INTEGERS = frozenset({
-    TensorProto.INT64, TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.UINT16,
-    TensorProto.UINT32, TensorProto.UINT64,
+    TensorProto.INT64, TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT8,
+    TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
 })  # fmt: skip
 
 
@@ -113,7 +116,11 @@ def _slot(port: onnx.ValueInfoProto, walk: "_Walk") -> Slot:
     lengths = tuple(map(_length, tensor.shape.dim)) if tensor.HasField("shape") else None
     evidence = walk.follow(port.name)
     part = _part(tensor.elem_type, evidence, port.name)
-    below = min(evidence.below, key=lambda length: (isinstance(length, str), length)) if evidence.below else None
+    below = (
+        min(evidence.below, key=lambda length: (isinstance(length, str), length))
+        if evidence.below
+        else None
+    )
     return Slot(
         name=port.name,
         dtype=FROM_ONNX.get(tensor.elem_type),
@@ -146,7 +153,9 @@ def _length(dim: onnx.TensorShapeProto.Dimension) -> Length:
 
 def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True) if can_infer(model) else model
+        return (
+            onnx.shape_inference.infer_shapes(model, data_prop=True) if can_infer(model) else model
+        )
     except Exception:  # noqa: BLE001  optional: without it shapes stay unknown
         return model
 
@@ -187,7 +196,9 @@ class _Walk:
             self._lengths[tensor.name] = tuple(tensor.dims)
         for info in (*graph.input, *graph.value_info, *graph.output):
             if info.type.tensor_type.HasField("shape"):
-                self._lengths.setdefault(info.name, tuple(map(_length, info.type.tensor_type.shape.dim)))
+                self._lengths.setdefault(
+                    info.name, tuple(map(_length, info.type.tensor_type.shape.dim))
+                )
         for node in graph.node:
             for body in _bodies(node):
                 results = body.output[1:] if node.op_type == "Loop" else body.output
@@ -208,7 +219,9 @@ class _Walk:
         evidence, queue, visited = _Found(), [_At(name, 1.0, 0.0, False)], {name}
         while queue and len(visited) < _MOST_STEPS:
             current = queue.pop()
-            next_values = [current._replace(name=output) for output in self._results.get(current.name, ())]
+            next_values = [
+                current._replace(name=output) for output in self._results.get(current.name, ())
+            ]
             for node, operand in self._users.get(current.name, ()):
                 next_values += self._read(evidence, current, node, operand)
             for following in next_values:
@@ -217,7 +230,9 @@ class _Walk:
                     queue.append(following)
         return evidence
 
-    def _read(self, evidence: _Found, current: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
+    def _read(
+        self, evidence: _Found, current: _At, node: onnx.NodeProto, operand: int
+    ) -> Iterator[_At]:
         """Record how a node uses a value, and yield the node's outputs that still depend on it."""
         key = canonical(node.domain), node.op_type
         for picks in _PICKS.get(key, ()):
@@ -226,7 +241,9 @@ class _Walk:
         if key == ("", "OneHot") and operand == 0 and not current.is_truth:
             depth = self._number(node.input[1])
             evidence.below += [] if depth is None else [_bound(depth, current)]
-        if operand in _MASKS.get(key, ()) and not (node.op_type == "ReduceSum" and self._rank(current.name) == 1):
+        if operand in _MASKS.get(key, ()) and not (
+            node.op_type == "ReduceSum" and self._rank(current.name) == 1
+        ):
             evidence.is_mask = True
         if operand in _SIZES.get(key, ()) and not current.is_truth:
             evidence.is_size = True
@@ -249,7 +266,9 @@ class _Walk:
                 yield current._replace(name=output, is_truth=is_truth)
         yield from self._arithmetic(evidence, current, node, operand)
 
-    def _arithmetic(self, evidence: _Found, current: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
+    def _arithmetic(
+        self, evidence: _Found, current: _At, node: onnx.NodeProto, operand: int
+    ) -> Iterator[_At]:
         """Follow Add, Sub and Mul with constants.
 
         `1 - x` and `x * -1e3` or below (additive attention masks) mark the input as a mask.
@@ -274,7 +293,9 @@ class _Walk:
         elif op == "Sub":
             yield current._replace(name=node.output[0], offset=current.offset - largest)
 
-    def _note_rows(self, evidence: _Found, current: _At, node: onnx.NodeProto, picks: _Reads) -> None:
+    def _note_rows(
+        self, evidence: _Found, current: _At, node: onnx.NodeProto, picks: _Reads
+    ) -> None:
         if len(node.input) <= max(picks.rows, picks.indices):
             return
         lengths = self._lengths.get(node.input[picks.rows])
@@ -284,9 +305,14 @@ class _Walk:
         if lengths is None or not -len(lengths) <= axis < len(lengths):
             return
         rows: Length = lengths[axis]
-        if node.op_type in ("GatherND", "ScatterND"):  # an index covers as many leading axes as it is long
+        if node.op_type in (
+            "GatherND",
+            "ScatterND",
+        ):  # an index covers as many leading axes as it is long
             index_shape = self._lengths.get(node.input[picks.indices])
-            index_length = index_shape[-1] if index_shape and isinstance(index_shape[-1], int) else 1
+            index_length = (
+                index_shape[-1] if index_shape and isinstance(index_shape[-1], int) else 1
+            )
             rows = min((n for n in lengths[:index_length] if isinstance(n, int)), default=rows)
         if isinstance(rows, int):
             evidence.below.append(_bound(rows, current))
@@ -320,7 +346,11 @@ def _bound(rows: int, current: _At) -> int:
 
 
 def _casts_to(node: onnx.NodeProto) -> int | None:
-    return next((a.i for a in node.attribute if a.name == "to"), None) if node.op_type == "Cast" else None
+    return (
+        next((a.i for a in node.attribute if a.name == "to"), None)
+        if node.op_type == "Cast"
+        else None
+    )
 
 
 def _into_bodies(current: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
@@ -332,4 +362,6 @@ def _into_bodies(current: _At, node: onnx.NodeProto, operand: int) -> Iterator[_
 
 
 def _bodies(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
-    return [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
+    return [
+        attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH
+    ]

@@ -21,10 +21,15 @@ class OnnxInputs:
         self._ports = list(graph.input)
         self.names = tuple(port.name for port in self._ports)
         self.optional = frozenset(
-            [*(tensor.name for tensor in graph.initializer), *(s.values.name for s in graph.sparse_initializer)]
+            [
+                *(tensor.name for tensor in graph.initializer),
+                *(s.values.name for s in graph.sparse_initializer),
+            ]
         )
         self.empty = frozenset(
-            port.name for port in self._ports if port.type.HasField("optional_type") and port.name not in self.optional
+            port.name
+            for port in self._ports
+            if port.type.HasField("optional_type") and port.name not in self.optional
         )
 
     @property

@@ -92,16 +92,22 @@ class Weaver:
 
     def weave(self, careful: Collection[int] | None, known: ValueFacts) -> Woven:
         """Instrument a copy. `careful` values may be empty or not finite; None means all."""
-        return _Weaving(self._planned, self._prefix, self._opset, careful).weave(self._model, self._scope, known)
+        return _Weaving(self._planned, self._prefix, self._opset, careful).weave(
+            self._model, self._scope, known
+        )
 
 
 class _Weaving:
-    def __init__(self, planned: PlannedValues, prefix: str, opset: int, careful: Collection[int] | None) -> None:
+    def __init__(
+        self, planned: PlannedValues, prefix: str, opset: int, careful: Collection[int] | None
+    ) -> None:
         self._planned, self._prefix, self._opset = planned, prefix, opset
         self._careful = careful
         self._count = 0
         places = [f"{prefix}{name}" for name in ("shares", "steps", "body_shares", "body_steps")]
-        self._woven = Woven(model=onnx.ModelProto(), places=Places(*places[:2]), body_places=Places(*places[2:]))
+        self._woven = Woven(
+            model=onnx.ModelProto(), places=Places(*places[:2]), body_places=Places(*places[2:])
+        )
         self._seen: set[int] = set()
 
     def weave(self, source: onnx.ModelProto, scope: TypedScope, facts: ValueFacts) -> Woven:
@@ -111,20 +117,33 @@ class _Weaving:
         del graph.output[:]
         nodes, parts = self._main(graph, scope, facts)
         for places in (self._woven.places, self._woven.body_places):
-            graph.input.append(helper.make_tensor_value_info(places.shares, TensorProto.DOUBLE, [f"{places.shares}_n"]))
-            graph.input.append(helper.make_tensor_value_info(places.steps, TensorProto.DOUBLE, [f"{places.shares}_n"]))
+            graph.input.append(
+                helper.make_tensor_value_info(
+                    places.shares, TensorProto.DOUBLE, [f"{places.shares}_n"]
+                )
+            )
+            graph.input.append(
+                helper.make_tensor_value_info(
+                    places.steps, TensorProto.DOUBLE, [f"{places.shares}_n"]
+                )
+            )
         if parts:
             # The first output: a runtime that schedules backwards from it computes the statistics
             # of each value right after the value, and frees the value before it computes the next.
             self._woven.vector = nodes.add("Concat", *parts, axis=0)
-            graph.output.insert(0, helper.make_tensor_value_info(self._woven.vector, TensorProto.FLOAT, None))
+            graph.output.insert(
+                0, helper.make_tensor_value_info(self._woven.vector, TensorProto.FLOAT, None)
+            )
         del graph.node[:]
         graph.node.extend(nodes.made)
         return self._woven
 
-    # -- the main graph -------------------------------------------------------------------------------------------
+    # -- the main graph
+    # ----------------------------------------------------------------------------------------------
 
-    def _main(self, graph: onnx.GraphProto, scope: TypedScope, facts: ValueFacts) -> tuple[Nodes, list[str]]:
+    def _main(
+        self, graph: onnx.GraphProto, scope: TypedScope, facts: ValueFacts
+    ) -> tuple[Nodes, list[str]]:
         nodes = self._nodes()
         all_sizes = spread_sizes(graph.node, facts.sizes, {})
         counts: dict[Size, tuple[str, int]] = {}  # name of the count, and its position in `sizes`
@@ -157,7 +176,17 @@ class _Weaving:
                 places[size] = made.add_places(nodes, self._woven.places, count)
             part = self._measure(nodes, value, flat, count, places[size], facts.columns.get(name))
             # One Concat per value, so that a runtime computes its statistics together.
-            parts.append(nodes.add("Concat", part.lowest, part.highest, part.total, part.infinite, part.sample, axis=0))
+            parts.append(
+                nodes.add(
+                    "Concat",
+                    part.lowest,
+                    part.highest,
+                    part.total,
+                    part.infinite,
+                    part.sample,
+                    axis=0,
+                )
+            )
 
         for port in graph.input:
             self._take_input(port, scope, take)
@@ -170,10 +199,14 @@ class _Weaving:
                 take(value, name, node)
         if size_names:
             self._woven.sizes = nodes.add("Concat", *size_names, axis=0)
-            graph.output.append(helper.make_tensor_value_info(self._woven.sizes, TensorProto.INT64, None))
+            graph.output.append(
+                helper.make_tensor_value_info(self._woven.sizes, TensorProto.INT64, None)
+            )
         return nodes, parts
 
-    def _take_input(self, port: onnx.ValueInfoProto, scope: TypedScope, take: Callable[[int, str], None]) -> None:
+    def _take_input(
+        self, port: onnx.ValueInfoProto, scope: TypedScope, take: Callable[[int, str], None]
+    ) -> None:
         value = self._planned.find_input(port.name)
         if value is None:
             return
@@ -197,7 +230,8 @@ class _Weaving:
                 graph.output.append(helper.make_tensor_value_info(name, kind, None))
         self._woven.groups.append(SubgraphGroup(subgraphs.values, outputs))
 
-    # -- bodies ---------------------------------------------------------------------------------------------------
+    # -- bodies
+    # ----------------------------------------------------------------------------------------------
 
     def _bodies(
         self,
@@ -218,13 +252,21 @@ class _Weaving:
         title = node.name or (node.output[0] if node.output else "")
         names = BODIES.get(node.op_type) if node.domain in DEFAULT else None
         if names is None:
-            self._skip(f"bodies of node {title!r} ({node.op_type}): mezzo knows no such control operator")
+            self._skip(
+                f"bodies of node {title!r} ({node.op_type}): mezzo knows no such control operator"
+            )
             return None
         if node.op_type == "Scan" and self._opset < 9:
-            self._skip(f"body of node {title!r} (Scan): opset {self._opset} has another Scan; raise the opset to 9")
+            self._skip(
+                f"body of node {title!r} (Scan): opset {self._opset} has another Scan; raise the"
+                " opset to 9"
+            )
             return None
         if depth and self._opset < made.NESTED_SINCE and node.op_type != "If":
-            self._skip(f"body of node {title!r} ({node.op_type}): it stands in a body; raise the opset to 11")
+            self._skip(
+                f"body of node {title!r} ({node.op_type}): it stands in a body; raise the opset"
+                " to 11"
+            )
             return None
         inner = self._planned.scopes_of(node)
         by_name = {a.name: a for a in attributes}
@@ -233,18 +275,24 @@ class _Weaving:
             body = by_name[name].g
             planned_inner = inner[position] if position < len(inner) else None
             nodes = self._nodes()
-            subgraphs.append(self._body(nodes, body, scope.bodies[index, name], sizes, planned_inner, depth + 1))
+            subgraphs.append(
+                self._body(nodes, body, scope.bodies[index, name], sizes, planned_inner, depth + 1)
+            )
             makers.append(nodes)
             bodies.append(body)
         values = tuple(value for subgraph in subgraphs for value in subgraph.values)
-        for position, (body, nodes, subgraph) in enumerate(zip(bodies, makers, subgraphs, strict=True)):
+        for position, (body, nodes, subgraph) in enumerate(
+            zip(bodies, makers, subgraphs, strict=True)
+        ):
             if values:
                 parts: list[StatisticNames | StatisticRecord] = []
                 for branch_position, branch in enumerate(subgraphs):
                     if branch_position == position:
                         parts += subgraph.parts
                     elif branch.values:
-                        parts.append(made.neutral(nodes, len(branch.values), self._woven.body_places))
+                        parts.append(
+                            made.neutral(nodes, len(branch.values), self._woven.body_places)
+                        )
                 self._end_body(body, made.join(nodes, parts), len(values))
             del body.node[:]
             body.node.extend(nodes.made)
@@ -289,16 +337,22 @@ class _Weaving:
             if subgraphs is not None and subgraphs.values:
                 record = self._append_outputs(node, subgraphs)
                 if node.op_type == "SequenceMap":
-                    record = made.gather_sequence(nodes, record, len(subgraphs.values), self._woven.body_places)
+                    record = made.gather_sequence(
+                        nodes, record, len(subgraphs.values), self._woven.body_places
+                    )
                 if node.op_type != "If":
-                    record = made.fold(nodes, record, len(subgraphs.values), self._woven.body_places)
+                    record = made.fold(
+                        nodes, record, len(subgraphs.values), self._woven.body_places
+                    )
                 values += subgraphs.values
                 parts.append(record)
             for value, name in self._values_of(node, scope, planned):
                 take(value, name, node)
         return _Found(tuple(values), tuple(parts))
 
-    def _is_moved(self, value: int, name: str, maker: onnx.NodeProto | None, measured: dict[str, int]) -> bool:
+    def _is_moved(
+        self, value: int, name: str, maker: onnx.NodeProto | None, measured: dict[str, int]
+    ) -> bool:
         """Whether a value is a reshape or transpose of a measured one; records the pair."""
         if maker is None or maker.op_type not in _MOVES or maker.domain not in DEFAULT:
             return False
@@ -307,9 +361,16 @@ class _Weaving:
         measured[name] = self._woven.same[value] = measured[maker.input[0]]
         return True
 
-    def _is_rectified(self, value: int, maker: onnx.NodeProto | None, measured: Mapping[str, int]) -> bool:
+    def _is_rectified(
+        self, value: int, maker: onnx.NodeProto | None, measured: Mapping[str, int]
+    ) -> bool:
         """Whether a value is the Relu of a measured one that has been finite; records the pair."""
-        if maker is None or maker.op_type != "Relu" or maker.domain not in DEFAULT or self._careful is None:
+        if (
+            maker is None
+            or maker.op_type != "Relu"
+            or maker.domain not in DEFAULT
+            or self._careful is None
+        ):
             return False
         source = measured.get(maker.input[0])
         if source is None or source in self._careful or source in self._woven.rectified:
@@ -318,7 +379,13 @@ class _Weaving:
         return True
 
     def _measure(
-        self, nodes: Nodes, value: int, flat: str, size: str, places: str, columns: int | None = None
+        self,
+        nodes: Nodes,
+        value: int,
+        flat: str,
+        size: str,
+        places: str,
+        columns: int | None = None,
     ) -> StatisticNames:
         if self._careful is None or value in self._careful:
             return made.measure_carefully(nodes, flat, size, places)
@@ -341,13 +408,21 @@ class _Weaving:
 
     def _end_body(self, body: onnx.GraphProto, record: StatisticRecord, count: int) -> None:
         kinds = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.INT64)
-        shapes: tuple[list[int | str], ...] = ([count, 2], [count, 2], [count, f"{self._prefix}length"], [count])
+        shapes: tuple[list[int | str], ...] = (
+            [count, 2],
+            [count, 2],
+            [count, f"{self._prefix}length"],
+            [count],
+        )
         for name, kind, shape in zip(record, kinds, shapes, strict=True):
             body.output.append(helper.make_tensor_value_info(name, kind, shape))
 
-    # -- values ---------------------------------------------------------------------------------------------------
+    # -- values
+    # ----------------------------------------------------------------------------------------------
 
-    def _values_of(self, node: onnx.NodeProto, scope: TypedScope, planned: int | None) -> list[tuple[int, str]]:
+    def _values_of(
+        self, node: onnx.NodeProto, scope: TypedScope, planned: int | None
+    ) -> list[tuple[int, str]]:
         """Float outputs of a node: the planner's ids and their names in the instrumented model."""
         if node.op_type == "Constant" and node.domain in DEFAULT:
             return []

@@ -22,7 +22,15 @@ from mezzo.onnx.emulate.fp32_simulation import twin
 from mezzo.onnx.emulate.tags import tagged
 from mezzo.onnx.measure.insert_observers import ValueFacts, Weaver, Woven
 from mezzo.onnx.measure.instruments_nodes import Places
-from mezzo.onnx.measure.instruments_records import Doubles, Floats, Ints, gather_whole, join, rectify, runs
+from mezzo.onnx.measure.instruments_records import (
+    Doubles,
+    Floats,
+    Ints,
+    gather_whole,
+    join,
+    rectify,
+    runs,
+)
 from mezzo.onnx.measure.instruments_sizes import Size, known_sizes, row_length
 from mezzo.onnx.measure.instruments_values import mark_casts
 from mezzo.onnx.model import OnnxModel
@@ -78,7 +86,11 @@ class OnnxInstruments:
         self._weaver = Weaver(graph, model_fp32, value_types(model_fp32))
         shapes = _input_shapes(model_fp32)
         self._sizes: Mapping[str, Size] = known_sizes(shapes)
-        self._rows = {name: length for name, shape in shapes.items() if (length := row_length(shape)) is not None}
+        self._rows = {
+            name: length
+            for name, shape in shapes.items()
+            if (length := row_length(shape)) is not None
+        }
         self._symbols = _symbols(model_fp32)
         self._careful: set[int] | None = set()
         self._lengths = self._bind(feeds) or {}
@@ -97,7 +109,9 @@ class OnnxInstruments:
         self.elements = sum(filter(None, map(self._evaluate, self._woven.slot_sizes)))
         sources = _spread(graph, {number: number for number in numbers} | self._woven.same)
         self.values = tuple(
-            MeasuredValue(int(self._positions[sources[number]]), value.name, producer.name, producer.op)
+            MeasuredValue(
+                int(self._positions[sources[number]]), value.name, producer.name, producer.op
+            )
             for number in sorted(sources)
             for value in (graph.values[number],)
             for producer in (graph.nodes[value.producer],)
@@ -128,7 +142,9 @@ class OnnxInstruments:
     def prepare(self, many: Sequence[tuple[Mapping[str, Any], int, int]]) -> None:
         """Run the next calls of `run` (their arguments) in one batch, if the session can."""
         if self._session is not None and self.width > 1:
-            self._session.prepare([{**feeds, **self._places(draw, sample)} for feeds, draw, sample in many])
+            self._session.prepare(
+                [{**feeds, **self._places(draw, sample)} for feeds, draw, sample in many]
+            )
 
     def _places(self, draw: int, sample: int) -> dict[str, Any]:
         rng = np.random.default_rng(draw)
@@ -179,10 +195,14 @@ class OnnxInstruments:
 
     def _load(self) -> Woven:
         self._session = None  # frees its memory before the next one loads
-        woven = self._weaver.weave(self._careful, ValueFacts(self._sizes, self._is_small, self._columns()))
+        woven = self._weaver.weave(
+            self._careful, ValueFacts(self._sizes, self._is_small, self._columns())
+        )
         if woven.model.graph.output:
             declared = [*self._declared, *woven.model.graph.input[-4:]]
-            self._session = Session(woven.model, declared, Engine.ONNXRUNTIME, MEASURING, self._weights)
+            self._session = Session(
+                woven.model, declared, Engine.ONNXRUNTIME, MEASURING, self._weights
+            )
         self._loads += 1
         if self._session is None or not self._session.may_load_again:
             woven.model.Clear()  # the session holds the weights
@@ -193,7 +213,9 @@ class OnnxInstruments:
         lengths = self._bind(feeds)
         if lengths is None:
             self._reload(self._careful, {})
-        elif self._lengths and any(lengths[symbol] > _GROWTH * previous for symbol, previous in self._lengths.items()):
+        elif self._lengths and any(
+            lengths[symbol] > _GROWTH * previous for symbol, previous in self._lengths.items()
+        ):
             self._lengths = lengths if self._loads < _MOST_LOADS else {}
             self._session = None
 
@@ -214,7 +236,9 @@ class OnnxInstruments:
 
     def _columns(self) -> dict[str, int]:
         """Row lengths of large tensors by name; empty after declared sizes proved wrong."""
-        large = (name for name, size in self._sizes.items() if (self._evaluate(size) or 0) >= _LARGE)
+        large = (
+            name for name, size in self._sizes.items() if (self._evaluate(size) or 0) >= _LARGE
+        )
         return {name: self._rows[name] for name in large if name in self._rows}
 
     def _evaluate(self, size: Size) -> int | None:
@@ -227,16 +251,21 @@ class OnnxInstruments:
         lengths = [self._lengths.get(str(symbol), 0) for symbol in symbols]
         return math.prod([int(factor), *lengths]) if all(lengths) else None
 
-    # -- outputs --------------------------------------------------------------------------------------------------
+    # -- outputs
+    # ----------------------------------------------------------------------------------------------
 
     def _read(self, results: Mapping[str, Any], places: Mapping[str, Any]) -> Records:
         pieces = []
         shares = places[self._woven.places.shares]
         if self._woven.vector is not None and self._woven.sizes is not None:
-            pieces.append(self._read_vector(results[self._woven.vector], results[self._woven.sizes], shares))
+            pieces.append(
+                self._read_vector(results[self._woven.vector], results[self._woven.sizes], shares)
+            )
         for group in self._woven.groups:
             # SequenceMap outputs a list, which may be empty.
-            extremes, oddness, samples = (np.asarray(results[name], np.float32) for name in group.outputs[:3])
+            extremes, oddness, samples = (
+                np.asarray(results[name], np.float32) for name in group.outputs[:3]
+            )
             counts = np.asarray(results[group.outputs.counts], np.int64)
             pieces.append(self._read_group(group.values, extremes, oddness, samples, counts))
         return join(pieces)
@@ -258,7 +287,11 @@ class OnnxInstruments:
         lengths = np.minimum(counts[~is_whole], length)
         pieces = [
             self._gathered(
-                numbers[~is_whole], header, counts[~is_whole], lengths, vector[runs(sampled_starts + _HEADER, lengths)]
+                numbers[~is_whole],
+                header,
+                counts[~is_whole],
+                lengths,
+                vector[runs(sampled_starts + _HEADER, lengths)],
             )
         ]
         if is_whole.any():
@@ -267,18 +300,31 @@ class OnnxInstruments:
         return join(pieces)
 
     def _read_group(
-        self, values: Sequence[int], extremes: Floats, oddness: Floats, samples: Floats, counts: Ints
+        self,
+        values: Sequence[int],
+        extremes: Floats,
+        oddness: Floats,
+        samples: Floats,
+        counts: Ints,
     ) -> Records:
         """Read the records of T runs of a subgraph; inputs without the axis T are of one run."""
-        extremes, oddness, counts = extremes.reshape(-1, 2), oddness.reshape(-1, 2), counts.reshape(-1)
+        extremes, oddness, counts = (
+            extremes.reshape(-1, 2),
+            oddness.reshape(-1, 2),
+            counts.reshape(-1),
+        )
         length = samples.shape[-1] if samples.size else 0
         lengths = np.minimum(counts, length)
         starts = np.arange(len(counts)) * length
         header = np.concatenate([extremes[:, :1], -extremes[:, 1:], oddness], 1)
         numbers = np.tile(np.array(values, np.int64), len(counts) // len(values))
-        return self._gathered(numbers, header, counts, lengths, samples.reshape(-1)[runs(starts, lengths)])
+        return self._gathered(
+            numbers, header, counts, lengths, samples.reshape(-1)[runs(starts, lengths)]
+        )
 
-    def _gathered(self, numbers: Ints, header: Floats, counts: Ints, lengths: Ints, samples: Floats) -> Records:
+    def _gathered(
+        self, numbers: Ints, header: Floats, counts: Ints, lengths: Ints, samples: Floats
+    ) -> Records:
         is_careful = np.ones(len(numbers), bool)
         if self._careful is not None:
             is_careful = np.isin(numbers, np.array(sorted(self._careful), np.int64))
@@ -303,7 +349,11 @@ def _spread(graph: Graph, sources: dict[int, int]) -> dict[int, int]:
     for node in graph.nodes:
         if node.kind is Kind.TIE and len(node.inputs) == 1 and node.inputs[0] in sources:
             source = sources[node.inputs[0]]
-            sources |= {value: source for value in node.outputs if value is not None and value not in sources}
+            sources |= {
+                value: source
+                for value in node.outputs
+                if value is not None and value not in sources
+            }
     return sources
 
 
@@ -340,7 +390,9 @@ def _input_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | str | None, .
         if np.prod(tensor.dims) <= _SMALL:
             bare.graph.initializer.append(tensor)
         elif tensor.name not in input_names:
-            bare.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+            bare.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
     if not can_infer(bare):
         return {}
     try:

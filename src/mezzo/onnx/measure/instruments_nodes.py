@@ -91,7 +91,9 @@ def add_places(nodes: Nodes, places: Places, size: str) -> str:
     return nodes.add("Cast", chosen, to=TensorProto.INT64)
 
 
-def measure(nodes: Nodes, flat: str, size: str, places: str, columns: int | None = None) -> StatisticNames:
+def measure(
+    nodes: Nodes, flat: str, size: str, places: str, columns: int | None = None
+) -> StatisticNames:
     """Statistics of a flat, non-empty value. Its sum is finite only if all elements are.
 
     With `columns`, a divisor of its length, rows of that length are reduced first, which runtimes
@@ -100,7 +102,9 @@ def measure(nodes: Nodes, flat: str, size: str, places: str, columns: int | None
     lowest, highest, total = flat, flat, flat
     if columns is not None:
         rows = nodes.add("Reshape", flat, nodes.constant([-1, columns], np.int64))
-        lowest, highest, total = (nodes.reduce(op, rows, 1) for op in ("ReduceMin", "ReduceMax", "ReduceSum"))
+        lowest, highest, total = (
+            nodes.reduce(op, rows, 1) for op in ("ReduceMin", "ReduceMax", "ReduceSum")
+        )
     total = nodes.add("ReduceSum", total, keepdims=1)
     return StatisticNames(
         nodes.add("ReduceMin", lowest, keepdims=1),
@@ -150,14 +154,19 @@ def join(nodes: Nodes, parts: Sequence[StatisticNames | StatisticRecord]) -> Sta
     rows = [_as_record(nodes, part) if isinstance(part, StatisticNames) else part for part in parts]
     if len(rows) == 1:
         return rows[0]
-    return StatisticRecord(*(nodes.add("Concat", *column, axis=0) for column in zip(*rows, strict=True)))
+    return StatisticRecord(
+        *(nodes.add("Concat", *column, axis=0) for column in zip(*rows, strict=True))
+    )
 
 
 def _as_record(nodes: Nodes, part: StatisticNames) -> StatisticRecord:
     extremes = nodes.add("Concat", part.lowest, nodes.add("Neg", part.highest), axis=0)
     oddness = nodes.add("Concat", part.total, part.infinite, axis=0)
     return StatisticRecord(
-        nodes.lift(extremes, 0), nodes.lift(oddness, 0), nodes.lift(part.sample, 0), nodes.lift(part.size, 0)
+        nodes.lift(extremes, 0),
+        nodes.lift(oddness, 0),
+        nodes.lift(part.sample, 0),
+        nodes.lift(part.size, 0),
     )
 
 
@@ -178,27 +187,40 @@ def fold(nodes: Nodes, record: StatisticRecord, values: int, places: Places) -> 
     """
     empty = neutral(nodes, values, places)
     rows = StatisticRecord(
-        *(nodes.add("Concat", nodes.lift(e, 0), r, axis=0) for e, r in zip(empty, record, strict=True))
+        *(
+            nodes.add("Concat", nodes.lift(e, 0), r, axis=0)
+            for e, r in zip(empty, record, strict=True)
+        )
     )
     counts = nodes.lift(nodes.add("Cast", rows.counts, to=TensorProto.DOUBLE), 2)
-    is_sampled = nodes.add("Cast", nodes.add("Less", places.steps, counts), to=TensorProto.DOUBLE)  # [T, V, length]
+    is_sampled = nodes.add(
+        "Cast", nodes.add("Less", places.steps, counts), to=TensorProto.DOUBLE
+    )  # [T, V, length]
     shape = nodes.constant([values, -1], np.int64)
     flat = nodes.add("Reshape", nodes.add("Transpose", rows.samples, perm=[1, 0, 2]), shape)
-    flat_is_sampled = nodes.add("Reshape", nodes.add("Transpose", is_sampled, perm=[1, 0, 2]), shape)
+    flat_is_sampled = nodes.add(
+        "Reshape", nodes.add("Transpose", is_sampled, perm=[1, 0, 2]), shape
+    )
     # Quasi-random choice: fractional parts of multiples of the golden ratio (Weyl sequence) as
     # priority.
     length = nodes.add("Size", nodes.add("Gather", flat, nodes.constant(0, np.int64), axis=0))
     steps = nodes.add("Range", nodes.constant(0, np.int64), length, nodes.constant(1, np.int64))
     multiples = nodes.add(
-        "Mul", nodes.add("Cast", steps, to=TensorProto.DOUBLE), nodes.constant(0.6180339887498949, np.float64)
+        "Mul",
+        nodes.add("Cast", steps, to=TensorProto.DOUBLE),
+        nodes.constant(0.6180339887498949, np.float64),
     )
     priority = nodes.add(
-        "Add", nodes.constant(1.0, np.float64), nodes.add("Sub", multiples, nodes.add("Floor", multiples))
+        "Add",
+        nodes.constant(1.0, np.float64),
+        nodes.add("Sub", multiples, nodes.add("Floor", multiples)),
     )
     best = nodes.name()
     sample_size = nodes.add("Size", places.steps)
     key = nodes.add("Mul", flat_is_sampled, priority)
-    nodes.made.append(helper.make_node("TopK", [key, nodes.lift(sample_size, 0)], [nodes.name(), best], axis=1))
+    nodes.made.append(
+        helper.make_node("TopK", [key, nodes.lift(sample_size, 0)], [nodes.name(), best], axis=1)
+    )
     return StatisticRecord(
         nodes.reduce("ReduceMin", rows.extremes, 0),
         nodes.reduce("ReduceSum", rows.oddness, 0),
@@ -207,13 +229,17 @@ def fold(nodes: Nodes, record: StatisticRecord, values: int, places: Places) -> 
     )
 
 
-def gather_sequence(nodes: Nodes, record: StatisticRecord, values: int, places: Places) -> StatisticRecord:
+def gather_sequence(
+    nodes: Nodes, record: StatisticRecord, values: int, places: Places
+) -> StatisticRecord:
     """Stack the records that SequenceMap returns as sequences, after a neutral one."""
     empty = neutral(nodes, values, places)
     front = nodes.constant(0, np.int64)
     return StatisticRecord(
         *(
-            nodes.add("ConcatFromSequence", nodes.add("SequenceInsert", r, e, front), axis=0, new_axis=1)
+            nodes.add(
+                "ConcatFromSequence", nodes.add("SequenceInsert", r, e, front), axis=0, new_axis=1
+            )
             for e, r in zip(empty, record, strict=True)
         )
     )

@@ -36,10 +36,14 @@ def join(pieces: Sequence[Records]) -> Records:
             lengths=none,
             samples=empty,
         )
-    return Records(**{f.name: np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(Records)})
+    return Records(
+        **{f.name: np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(Records)}
+    )
 
 
-def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, shares: Doubles) -> Records:
+def gather_whole(
+    values: Ints, vector: Floats, starts: Ints, counts: Ints, shares: Doubles
+) -> Records:
     """Statistics of tensors that lie whole in a vector. Samples are taken at `shares` of a tensor's
     length; a tensor no longer than `shares` is its own sample.
     """
@@ -48,7 +52,9 @@ def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, share
         _reduce(np.maximum, vector, starts, counts, -np.inf),
     )
     has_nan, has_infinity = np.isnan(lowest), np.zeros(len(values), bool)
-    for place in np.flatnonzero((counts > 0) & ~(np.isfinite(lowest) & np.isfinite(highest))).tolist():
+    for place in np.flatnonzero(
+        (counts > 0) & ~(np.isfinite(lowest) & np.isfinite(highest))
+    ).tolist():
         numbers = vector[starts[place] : starts[place] + counts[place]]
         finite = numbers[np.isfinite(numbers)]
         has_infinity[place] = np.isinf(numbers).any()

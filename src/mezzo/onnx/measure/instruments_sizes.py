@@ -11,13 +11,14 @@ Size = int | str | tuple[int | str, ...]
 
 # Operators whose first output has as many elements as their first operand.
 _SAME = frozenset({
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip",
-    "Cos", "Cosh", "CumSum", "Dropout", "Elu", "Erf", "Exp", "Flatten", "Floor", "Gelu", "GroupNormalization",
-    "HardSigmoid", "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "LRN", "LayerNormalization",
-    "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Not", "PRelu",
-    "Reciprocal", "Relu", "Reshape", "RMSNormalization", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh",
-    "Softmax", "Softplus", "Softsign", "Sqrt", "Squeeze", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Transpose",
-    "Trilu", "Unsqueeze",
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "Cast", "Ceil",
+    "Celu", "Clip", "Cos", "Cosh", "CumSum", "Dropout", "Elu", "Erf", "Exp", "Flatten", "Floor",
+    "Gelu", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity",
+    "InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax",
+    "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Not", "PRelu", "Reciprocal",
+    "Relu", "Reshape", "RMSNormalization", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin",
+    "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Squeeze", "Swish", "Tan", "Tanh",
+    "ThresholdedRelu", "Transpose", "Trilu", "Unsqueeze",
 })  # fmt: skip
 # Shorter rows take longer to reduce than to read; axes are joined to a row until it is long.
 _SHORTEST_ROW, _LONG_ROW = 64, 256

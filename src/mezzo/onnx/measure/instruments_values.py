@@ -10,7 +10,12 @@ from mezzo.onnx.emulate.tags import tag_of
 from mezzo.onnx.read.handles import Handles
 
 # Control-flow operators and the attributes that hold their subgraphs, in the planner's order.
-BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",), "SequenceMap": ("body",)}
+BODIES = {
+    "If": ("then_branch", "else_branch"),
+    "Loop": ("body",),
+    "Scan": ("body",),
+    "SequenceMap": ("body",),
+}
 # Metadata key of casts that the planner treats as sources of values, which have no tag.
 _KEY = "mezzo.value"
 
@@ -30,7 +35,9 @@ class PlannedValues:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._by_name = {(value.scope, value.name): number for number, value in enumerate(graph.values)}
+        self._by_name = {
+            (value.scope, value.name): number for number, value in enumerate(graph.values)
+        }
         self._scopes: dict[int, list[int]] = {}
         for number, scope in enumerate(graph.scopes):
             if scope.owner is not None:
@@ -56,7 +63,10 @@ class PlannedValues:
     def find_input(self, name: str) -> int | None:
         """The value of a model input that callers feed."""
         value = self._by_name.get((0, name))
-        if value is None or self._graph.nodes[self._graph.values[value].producer].kind is not Kind.INPUT:
+        if (
+            value is None
+            or self._graph.nodes[self._graph.values[value].producer].kind is not Kind.INPUT
+        ):
             return None
         return value
 
@@ -71,7 +81,9 @@ def _planner_node(node: onnx.NodeProto) -> int | None:
     tag = tag_of(node)
     if tag is not None:
         return tag
-    return next((int(e.value) for e in node.metadata_props if e.key == _KEY and e.value.isdecimal()), None)
+    return next(
+        (int(e.value) for e in node.metadata_props if e.key == _KEY and e.value.isdecimal()), None
+    )
 
 
 def free_prefix(graph: onnx.GraphProto, wish: str) -> str:

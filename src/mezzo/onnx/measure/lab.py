@@ -68,10 +68,18 @@ class OnnxLab:
         quantized: QuantizedPorts = NO_PORTS,
     ) -> OnnxEmulator:
         return OnnxEmulator(
-            self._model, own(reading), formats, accumulation, sums_high=sums_high, limits=limits, quantized=quantized
+            self._model,
+            own(reading),
+            formats,
+            accumulation,
+            sums_high=sums_high,
+            limits=limits,
+            quantized=quantized,
         )
 
-    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[ObservedValue]]:
+    def observer(
+        self, reading: AnyReading, values: Sequence[int]
+    ) -> Callable[[Feeds], Iterator[ObservedValue]]:
         runnable = self._model.runnable(self._model.unchanged(reading))
         return OnnxObserver(runnable, own(reading).graph, values)
 
@@ -111,8 +119,8 @@ class OnnxProfiler:
         return variant(self._model, own(reading), edits)
 
     def profile(
-        self, variants: Sequence[onnx.ModelProto], target: Target, feeds: Feeds, weights: Mapping[str, float],
-        effort: Effort,
+        self, variants: Sequence[onnx.ModelProto], target: Target, feeds: Feeds,
+        weights: Mapping[str, float], effort: Effort,
     ) -> tuple[NodeTimes, ...]:  # fmt: skip
         from mezzo.onnx.profile.nodes import profile_models
         from mezzo.onnx.profile.variants import label_of

@@ -49,12 +49,18 @@ def match_models(reference: onnx.ModelProto, candidate: onnx.ModelProto) -> Matc
         raise _no_match("input", required, available, unfed[0], "the model needs")
     unused = [name for name in required if name not in inputs]
     notes += [f"the model has no input {name!r}" for name in unused]
-    expected, actual = ({port.name: port for port in model.graph.output} for model in (reference, candidate))
+    expected, actual = (
+        {port.name: port for port in model.graph.output} for model in (reference, candidate)
+    )
     outputs = _match("output", expected, actual, notes)
     missing = [name for name in expected if name not in outputs]
     if missing:
         raise _no_match("output", expected, actual, missing[0], "the reference gives")
-    notes += [f"output {n!r} is only in the model, not compared" for n in actual if n not in outputs.values()]
+    notes += [
+        f"output {n!r} is only in the model, not compared"
+        for n in actual
+        if n not in outputs.values()
+    ]
     return Match(inputs, outputs, tuple(notes))
 
 
@@ -67,14 +73,18 @@ def _match(kind: str, ours: Ports, theirs: Ports, notes: list[str]) -> dict[str,
         positional = list(zip(unmatched, available, strict=True))
         if all(_is_alike(ours[name].type, theirs[other].type) for name, other in positional):
             pairs |= dict(positional)
-            notes += [f"{kind} {name!r} is {other!r} in the model, matched by position" for name, other in positional]
+            notes += [
+                f"{kind} {name!r} is {other!r} in the model, matched by position"
+                for name, other in positional
+            ]
     return pairs
 
 
 def _no_match(kind: str, ours: Ports, theirs: Ports, name: str, verb: str) -> InputError:
     return InputError(
-        f"{kind}s differ: {verb} {name!r}, which has no counterpart; the reference has {_list(ours.values())} and the "
-        f"model {_list(theirs.values())}; compare models whose {kind}s match in name, or in number and shape"
+        f"{kind}s differ: {verb} {name!r}, which has no counterpart; the reference has"
+        f" {_list(ours.values())} and the model {_list(theirs.values())}; compare models whose"
+        f" {kind}s match in name, or in number and shape"
     )
 
 
@@ -87,7 +97,9 @@ def _spell(kind: onnx.TypeProto) -> str:
         return type_text(kind)
     name = str(FROM_ONNX.get(kind.tensor_type.elem_type, "?"))
     dims = kind.tensor_type.shape.dim
-    lengths = ",".join(str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in dims)
+    lengths = ",".join(
+        str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in dims
+    )
     return f"{name}[{lengths}]" if kind.tensor_type.HasField("shape") else name
 
 
@@ -97,7 +109,9 @@ def _all_inputs(model: onnx.ModelProto) -> Ports:
 
 def _required(model: onnx.ModelProto) -> Ports:
     graph = model.graph
-    stored = {tensor.name for tensor in graph.initializer} | {sparse.values.name for sparse in graph.sparse_initializer}
+    stored = {tensor.name for tensor in graph.initializer} | {
+        sparse.values.name for sparse in graph.sparse_initializer
+    }
     return {name: port for name, port in _all_inputs(model).items() if name not in stored}
 
 
@@ -108,7 +122,9 @@ def _is_alike(ours: onnx.TypeProto, theirs: onnx.TypeProto) -> bool:
         return False
     if kind in ("sequence_type", "optional_type"):
         return _is_alike(getattr(ours, kind).elem_type, getattr(theirs, kind).elem_type)
-    if kind != "tensor_type" or not (ours.tensor_type.HasField("shape") and theirs.tensor_type.HasField("shape")):
+    if kind != "tensor_type" or not (
+        ours.tensor_type.HasField("shape") and theirs.tensor_type.HasField("shape")
+    ):
         return True
     dims: Sequence[Any] = ours.tensor_type.shape.dim
     other_dims: Sequence[Any] = theirs.tensor_type.shape.dim

@@ -59,7 +59,9 @@ class OnnxObserver:
         total_bytes = 0
         for session in self._sessions:
             tensors = session.run(feeds)
-            total_bytes = max(total_bytes, sum(np.asarray(numbers).nbytes for numbers in tensors.values()))
+            total_bytes = max(
+                total_bytes, sum(np.asarray(numbers).nbytes for numbers in tensors.values())
+            )
             for name, numbers in tensors.items():
                 yield ObservedValue(self._numbers[name], np.asarray(numbers, np.float32))
         if total_bytes > _MOST_BYTES:
@@ -86,8 +88,16 @@ class OnnxObserver:
         model.CopyFrom(self._whole.model)
         del model.graph.output[:]
         for name in names:
-            if self._types.get(name) not in ("tensor(float)", "tensor(float16)", "tensor(bfloat16)"):
+            if self._types.get(name) not in (
+                "tensor(float)",
+                "tensor(float16)",
+                "tensor(bfloat16)",
+            ):
                 raise InputError(f"value {name!r} holds no floats, and cannot be shown")
-            kind = onnx.TensorProto.FLOAT if self._types[name] == "tensor(float)" else onnx.TensorProto.FLOAT16
+            kind = (
+                onnx.TensorProto.FLOAT
+                if self._types[name] == "tensor(float)"
+                else onnx.TensorProto.FLOAT16
+            )
             model.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, None))
         return model

@@ -13,7 +13,13 @@ from mezzo.common.memory import memory_at_hand
 from mezzo.contracts.lab import Answers, Reached, Run, Running
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files.runnable_model import RunnableModel
-from mezzo.onnx.measure.compared import flatten, float_formats, float_values, with_outputs, with_sizes
+from mezzo.onnx.measure.compared import (
+    flatten,
+    float_formats,
+    float_values,
+    with_outputs,
+    with_sizes,
+)
 from mezzo.onnx.measure.matching import Match, match_models
 from mezzo.onnx.measure.reach import find_reached
 from mezzo.onnx.measure.subject import OnnxSubject
@@ -45,7 +51,9 @@ class OnnxSessions:
         self._layers = layers
         models = (with_outputs(model, {name: kinds[side] for name, kinds in layers.items()})
                   for side, model in enumerate(pair.models))  # fmt: skip
-        self._sessions = tuple(pair.load_side(side, model) for side, model in zip(ModelRole, models, strict=True))
+        self._sessions = tuple(
+            pair.load_side(side, model) for side, model in zip(ModelRole, models, strict=True)
+        )
 
     def run(self, feeds: Mapping[str, Any]) -> tuple[Answers, Answers]:
         """Outputs of both models; feeds and outputs have the reference's names.
@@ -79,9 +87,13 @@ class OnnxSessions:
 class OnnxPair:
     """Two models with their functions inlined, and the pairing of their inputs and outputs."""
 
-    def __init__(self, reference: RunnableModel, candidate: RunnableModel, running: Running) -> None:
+    def __init__(
+        self, reference: RunnableModel, candidate: RunnableModel, running: Running
+    ) -> None:
         """Raises InputError: their inputs or outputs do not match."""
-        self._wholes = tuple(whole.with_model(flatten(whole.model)) for whole in (reference, candidate))
+        self._wholes = tuple(
+            whole.with_model(flatten(whole.model)) for whole in (reference, candidate)
+        )
         self.models = self._wholes[0].model, self._wholes[1].model
         self.match: Match = match_models(*self.models)
         self.running = running
@@ -112,7 +124,8 @@ class OnnxPair:
         reference = find_reached(self.models[0], fed)
         candidate = find_reached(self.models[1], self.match.rename_feeds(dict.fromkeys(fed)).keys())
         return {
-            name: (reference[name], candidate[candidate_name]) for name, candidate_name in self.match.outputs.items()
+            name: (reference[name], candidate[candidate_name])
+            for name, candidate_name in self.match.outputs.items()
         }
 
     def load(self, layers: Layers) -> OnnxSessions:
@@ -134,34 +147,51 @@ class OnnxPair:
         try:
             if self.running.is_emulated and is_low:
                 return emulated_session(
-                    runnable.model, accumulation=accumulation, settings=EMULATING, weights=runnable.weights
+                    runnable.model,
+                    accumulation=accumulation,
+                    settings=EMULATING,
+                    weights=runnable.weights,
                 )
             settings = EMULATING if self.running.is_emulated else ALL_CORES
-            return Session(runnable.model, runnable.model.graph.input, None, settings, runnable.weights)
+            return Session(
+                runnable.model, runnable.model.graph.input, None, settings, runnable.weights
+            )
         except ContractError as error:
             raise self._say(side, error) from error
 
-    def answer_candidate(self, session: Session, feeds: Mapping[str, Any], layers: Collection[str]) -> Answers:
+    def answer_candidate(
+        self, session: Session, feeds: Mapping[str, Any], layers: Collection[str]
+    ) -> Answers:
         """Outputs of the candidate and its values `layers`; all names are the reference's."""
         answers = self.answer(ModelRole.CANDIDATE, session, self.match.rename_feeds(feeds))
-        outputs = {name: answers[candidate_name] for name, candidate_name in self.match.outputs.items()}
+        outputs = {
+            name: answers[candidate_name] for name, candidate_name in self.match.outputs.items()
+        }
         return outputs | {name: answers[name] for name in layers}
 
-    def answer(self, side: ModelRole, session: Session, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+    def answer(
+        self, side: ModelRole, session: Session, feeds: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Run one of the models; errors name it. Raises: InputError, ContractError."""
         try:
             return session.run(feeds)
         except (ContractError, InputError) as error:
             raise self._say(side, error) from error
 
-    def _say(self, side: ModelRole, error: ContractError | InputError) -> ContractError | InputError:
+    def _say(
+        self, side: ModelRole, error: ContractError | InputError
+    ) -> ContractError | InputError:
         message = f"{self.running.names[side.value]}: {error}"
         return InputError(message) if side is ModelRole.REFERENCE else type(error)(message)
 
     def layers(self) -> Layers:
         """Inner float values with equal names in both models, in the reference's order."""
         reference, candidate = map(float_values, self.models)
-        return {name: (element, candidate[name]) for name, element in reference.items() if name in candidate}
+        return {
+            name: (element, candidate[name])
+            for name, element in reference.items()
+            if name in candidate
+        }
 
     def split_layers(self, layers: Layers, feeds: Mapping[str, Any]) -> list[Layers]:
         """Split layers into parts within the memory budget, by their sizes for these feeds."""
@@ -172,7 +202,9 @@ class OnnxPair:
         parts: list[dict[str, tuple[int, int]]] = [{}]
         # Natively, extra outputs prevent fusions and so change results: the split must not depend
         # on this machine's memory. Emulation fuses nothing.
-        budget = memory_at_hand().share_bytes(_CHUNK_BYTES) if self.running.is_emulated else _CHUNK_BYTES
+        budget = (
+            memory_at_hand().share_bytes(_CHUNK_BYTES) if self.running.is_emulated else _CHUNK_BYTES
+        )
         remaining = budget
         for name, elements in layers.items():
             size = math.prod(int(length) for length in shapes[outputs[name]]) * _PAIR_BYTES

@@ -11,13 +11,19 @@ from mezzo.onnx.measure.compared import formats_in
 from mezzo.onnx.schema.value_types import TypedScope, value_types
 
 # Operators that depend on the shape of their operand alone.
-_SHAPE_ONLY = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "SequenceLength", "Shape", "Size"})
+_SHAPE_ONLY = frozenset(
+    {"EyeLike", "RandomNormalLike", "RandomUniformLike", "SequenceLength", "Shape", "Size"}
+)
 # Operators that quantize.
-QUANTIZES = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QuantizeLinear"})
+QUANTIZES = frozenset(
+    {"DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QuantizeLinear"}
+)
 # Operators that output indices of the largest or smallest elements, with the position of that
 # output, and those that pass such indices on, or cast them.
 _PICKS = {"ArgMax": 0, "ArgMin": 0, "TopK": 1}
-_MOVES = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+_MOVES = frozenset(
+    {"Cast", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+)
 _DATA = 1  # the bit for "depends on input data"; formats have the bits above it
 _FORMATS = tuple(DType)
 _LABELS = 1 << (len(_FORMATS) + 1)  # the bit for "holds such indices"
@@ -36,7 +42,10 @@ def find_reached(model: onnx.ModelProto, fed: Collection[str]) -> dict[str, Reac
         bits[port.name] = _DATA if port.name in fed else 0
     scope = value_types(model)
     _walk(model.graph, scope, bits)
-    return {port.name: _spell(bits.get(port.name, 0) | _own(scope, port.name)) for port in model.graph.output}
+    return {
+        port.name: _spell(bits.get(port.name, 0) | _own(scope, port.name))
+        for port in model.graph.output
+    }
 
 
 def _spell(bits: int) -> Reached:
@@ -84,13 +93,19 @@ def _steps(scope: TypedScope, node: onnx.NodeProto) -> int:
 
 
 def _walk_bodies(
-    node: onnx.NodeProto, bodies: Sequence[tuple[onnx.GraphProto, TypedScope]], operands: Sequence[int], bits: _Bits
+    node: onnx.NodeProto,
+    bodies: Sequence[tuple[onnx.GraphProto, TypedScope]],
+    operands: Sequence[int],
+    bits: _Bits,
 ) -> list[int]:
     """The bits of the outputs of an operator with subgraphs."""
     match node.op_type:
         case "If":
             branches = [_walk_body(*body, [], bits) for body in bodies]
-            return [_union(bits_of_one) | _union(operands) for bits_of_one in zip(*branches, strict=False)]
+            return [
+                _union(bits_of_one) | _union(operands)
+                for bits_of_one in zip(*branches, strict=False)
+            ]
         case "Loop":
             # The body's inputs are a counter, a condition and the state; its outputs a condition
             # and the state.
@@ -100,13 +115,17 @@ def _walk_bodies(
             cut = len(operands) - scanned
             return _walk_state(bodies[0], [], operands[:cut], operands[cut:], 0, 0, bits)
         case _:
-            inner = [_walk_body(*body, [_union(operands)] * len(body[0].input), bits) for body in bodies]
-            return [_union([*operands, *(bits_of_one for body in inner for bits_of_one in body)])] * len(node.output)
+            inner = [
+                _walk_body(*body, [_union(operands)] * len(body[0].input), bits) for body in bodies
+            ]
+            return [
+                _union([*operands, *(bits_of_one for body in inner for bits_of_one in body)])
+            ] * len(node.output)
 
 
 def _walk_state(
-    body: tuple[onnx.GraphProto, TypedScope], before: list[int], state: Sequence[int], scan_inputs: Sequence[int],
-    skipped: int, control: int, bits: _Bits,
+    body: tuple[onnx.GraphProto, TypedScope], before: list[int], state: Sequence[int],
+    scan_inputs: Sequence[int], skipped: int, control: int, bits: _Bits,
 ) -> list[int]:  # fmt: skip
     """Walk a loop body to a fixed point of its state. `skipped` outputs precede the state.
 
@@ -115,14 +134,20 @@ def _walk_state(
     current = [output | control for output in state]
     while True:
         outputs = _walk_body(*body, [*before, *current, *scan_inputs], bits)
-        condition = control | _union(outputs[:skipped])  # the condition decides the number of iterations
-        updated = [old | new | condition for old, new in zip(current, outputs[skipped:], strict=False)]
+        condition = control | _union(
+            outputs[:skipped]
+        )  # the condition decides the number of iterations
+        updated = [
+            old | new | condition for old, new in zip(current, outputs[skipped:], strict=False)
+        ]
         if updated == current[: len(updated)]:
             return [*updated, *(output | condition for output in outputs[skipped + len(current) :])]
         current = updated
 
 
-def _walk_body(graph: onnx.GraphProto, scope: TypedScope, formals: Sequence[int], bits: _Bits) -> list[int]:
+def _walk_body(
+    graph: onnx.GraphProto, scope: TypedScope, formals: Sequence[int], bits: _Bits
+) -> list[int]:
     inner: _Bits = bits.new_child()
     for position, port in enumerate(graph.input):
         inner[port.name] = formals[position] if position < len(formals) else 0

@@ -30,10 +30,14 @@ class Affine:
 
 def affine_of(norm: onnx.NodeProto, constant_of: Callable[[str], Array | None]) -> Affine | None:
     """The map of a BatchNormalization; None if it depends on data, or is not finite."""
-    if any(norm.output[1:]) or any((a := find(norm, name)) and bool(a.i) is stop for name, stop in _STOPS.items()):
+    if any(norm.output[1:]) or any(
+        (a := find(norm, name)) and bool(a.i) is stop for name, stop in _STOPS.items()
+    ):
         return None
     parameters = [numbers for name in norm.input[1:5] if (numbers := constant_of(name)) is not None]
-    if len(parameters) < 4 or any(numbers.ndim != 1 or numbers.shape != parameters[0].shape for numbers in parameters):
+    if len(parameters) < 4 or any(
+        numbers.ndim != 1 or numbers.shape != parameters[0].shape for numbers in parameters
+    ):
         return None
     scale, bias, mean, variance = (numbers.astype(np.float64) for numbers in parameters)
     epsilon = find(norm, "epsilon")
@@ -70,7 +74,9 @@ class Channels:
         return np.broadcast_to(numbers.astype(np.float64).reshape(-1), (self.count,))
 
 
-def affine_of_step(step: onnx.NodeProto, numbers: Array, channels: Channels, *, is_first: bool) -> Affine | None:
+def affine_of_step(
+    step: onnx.NodeProto, numbers: Array, channels: Channels, *, is_first: bool
+) -> Affine | None:
     """The map of an operator with a constant operand; None if it is not affine, or not finite.
 
     `is_first`: the constant is the second operand, the channels are the first.
@@ -102,14 +108,20 @@ def channels_of(node: onnx.NodeProto, shape: Sequence[int]) -> Channels | None:
         return None
     if node.op_type == "Conv":
         order, run = np.arange(shape[0]), math.prod(shape[1:])
-        return Channels(count=shape[0], order=order, run=run, behind=len(shape) - 2, rank=len(shape))
+        return Channels(
+            count=shape[0], order=order, run=run, behind=len(shape) - 2, rank=len(shape)
+        )
     if node.op_type == "ConvTranspose":
         group = find(node, "group")
         groups = 1 if group is None else group.i
         if groups < 1 or shape[0] % groups:
             return None
         # Weight [C, M/groups, ...]: each input channel holds the filters of its group's outputs.
-        owners = np.zeros(1, np.int64) if groups == 1 else np.repeat(np.arange(groups), shape[0] // groups)
+        owners = (
+            np.zeros(1, np.int64)
+            if groups == 1
+            else np.repeat(np.arange(groups), shape[0] // groups)
+        )
         order = owners[:, None] * shape[1] + np.arange(shape[1])
         return Channels(
             count=groups * shape[1],

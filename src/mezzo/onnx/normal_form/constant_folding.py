@@ -32,11 +32,23 @@ _SCALES = 1.25
 # Operators that are random, have subgraphs, or quantize, which the model must keep.
 _KEPT = frozenset(
     {
-        "Bernoulli", "Constant", "DequantizeLinear", "DynamicQuantizeLinear", "If", "Loop", "Multinomial",
-        "Optional", "QuantizeLinear", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Scan",
+        "Bernoulli",
+        "Constant",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "If",
+        "Loop",
+        "Multinomial",
+        "Optional",
+        "QuantizeLinear",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Scan",
         "SequenceMap",
     }
-)  # fmt: skip
+)
 # Weight operands of matmuls and convolutions: from the second to this position.
 _WEIGHTS = {**DYNAMIC_WEIGHTS, "Conv": 1, "ConvTranspose": 1}
 # Operators that keep the elements of their first operand, in order.
@@ -58,11 +70,15 @@ def fold_constants(scope: GraphScope) -> bool:
         same = _reshaped(scope, name)
         if same is not None:
             tensors[name] = same
-    tensors |= evaluate(scope, {name: sizes[name] for name in folded if name not in tensors}, weights)
+    tensors |= evaluate(
+        scope, {name: sizes[name] for name in folded if name not in tensors}, weights
+    )
     for node in scope.graph.node:
         for position, name in enumerate(node.output):
             if name in tensors:
-                node.output[position] = fresh_name(scope.taken, f"{name}_unfolded")  # the dead node's new output name
+                node.output[position] = fresh_name(
+                    scope.taken, f"{name}_unfolded"
+                )  # the dead node's new output name
     for tensor in tensors.values():
         add_initializer(scope.model, scope.graph, tensor)
     return bool(tensors)
@@ -77,7 +93,9 @@ def _growing(scope: GraphScope, sizes: Mapping[str, int]) -> Set[str]:
     total, spent = sum(bytes_by_name.values()), 0.0
     growing: set[str] = set()
     for name, size in bytes_by_name.items():
-        folded = [node for node in scope.readers.get(name, ()) if node.output and node.output[0] in sizes]
+        folded = [
+            node for node in scope.readers.get(name, ()) if node.output and node.output[0] in sizes
+        ]
         is_shared = scope.reads[name] > sum([*node.input].count(name) for node in folded)
         if size <= _SMALL_BYTES or not folded or not is_shared:
             continue
@@ -103,7 +121,9 @@ def _is_weight(scope: GraphScope, name: str, weights: Set[str]) -> bool:
     readers = scope.readers.get(name, ())
     reads = [read for reader in readers for read in enumerate(reader.input) if read[1] == name]
     is_read_here = 0 < len(reads) == scope.reads[name]
-    return is_read_here and all(weights >= {*reader.output} or _is_product(reader, name) for reader in readers)
+    return is_read_here and all(
+        weights >= {*reader.output} or _is_product(reader, name) for reader in readers
+    )
 
 
 def _is_product(node: onnx.NodeProto, weight: str) -> bool:
@@ -127,7 +147,11 @@ def _foldable(scope: GraphScope, left_out: Set[str], weights: Set[str]) -> dict[
         if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
             continue
         largest = max(sizes.get(name) or _bytes_of(scope, name) or 0 for name in node.input)
-        results = {name: size for name in node.output if name and (size := _bytes_of(scope, name)) is not None}
+        results = {
+            name: size
+            for name in node.output
+            if name and (size := _bytes_of(scope, name)) is not None
+        }
         if len(results) < sum(1 for name in node.output if name) or not _are_free(scope, results):
             continue
         added = max(0, sum(results.values()) - largest)
@@ -147,7 +171,9 @@ def _are_constant(scope: GraphScope, node: onnx.NodeProto, sizes: Mapping[str, i
     """Whether all operands are constant and of types that can be evaluated."""
     names = [name for name in node.input if name]
     for name in names:
-        if name not in sizes and (name not in scope.constants or scope.constants[name].data_type not in EVALUATED):
+        if name not in sizes and (
+            name not in scope.constants or scope.constants[name].data_type not in EVALUATED
+        ):
             return False
     return bool(names)
 
@@ -168,7 +194,9 @@ def _bytes_of(scope: GraphScope, name: str) -> int | None:
 
 def _is_read_elsewhere(scope: GraphScope, name: str, sizes: Mapping[str, int]) -> bool:
     """Whether a value has a use that is not folded itself."""
-    folded_users = [node for node in scope.readers.get(name, ()) if not node.output or node.output[0] in sizes]
+    folded_users = [
+        node for node in scope.readers.get(name, ()) if not node.output or node.output[0] in sizes
+    ]
     return scope.reads[name] > sum([*node.input].count(name) for node in folded_users)
 
 

@@ -29,7 +29,9 @@ EVALUATED = frozenset(
 )  # fmt: skip
 
 
-def evaluate(scope: GraphScope, sizes: Mapping[str, int], weights: Set[str]) -> Mapping[str, TensorProto]:
+def evaluate(
+    scope: GraphScope, sizes: Mapping[str, int], weights: Set[str]
+) -> Mapping[str, TensorProto]:
     """Evaluate values that depend on constants alone, as named tensors, without those that fail.
 
     `sizes` maps names to bytes. `weights` larger than their operands also keep their computation.
@@ -39,7 +41,11 @@ def evaluate(scope: GraphScope, sizes: Mapping[str, int], weights: Set[str]) -> 
     small = [name for name, size in sizes.items() if size <= INLINE_BYTES]
     tensors = _run(scope, small) if small else {}
     if tensors is None:  # one of them failed: evaluate each by itself
-        tensors = {name: tensor for small_name in small for name, tensor in (_run(scope, [small_name]) or {}).items()}
+        tensors = {
+            name: tensor
+            for small_name in small
+            for name, tensor in (_run(scope, [small_name]) or {}).items()
+        }
     for name in large:
         result = _run(scope, [name]) or {}
         if name in result and name in weights:
@@ -52,7 +58,9 @@ def _keep_computation(scope: GraphScope, name: str, tensor: TensorProto) -> None
     """Attach the computation of a tensor to its payload, if that is smaller."""
     blobs, nodes, tensors = scope.source.blobs, list[onnx.NodeProto](), list[TensorProto]()
     producers, constant_names = _behind(scope, [name])
-    for constant in (_named(scope.constants[constant_name], constant_name) for constant_name in constant_names):
+    for constant in (
+        _named(scope.constants[constant_name], constant_name) for constant_name in constant_names
+    ):
         earlier = _computation_of(blobs, constant)
         nodes += earlier.nodes if earlier is not None else ()
         tensors += earlier.tensors if earlier is not None else (constant,)
@@ -61,7 +69,9 @@ def _keep_computation(scope: GraphScope, name: str, tensor: TensorProto) -> None
     blob = blobs.blobs[stored.blob]
     if sum(_size_of(constant_name) for constant_name in tensors) < blob.size_bytes:
         copies = (copy_of(node) for node in (*nodes, *producers))
-        computation = Computation(nodes=(*copies,), tensors=(*tensors,), result=name, opset=scope.opset)
+        computation = Computation(
+            nodes=(*copies,), tensors=(*tensors,), result=name, opset=scope.opset
+        )
         blobs.blobs[stored.blob] = replace(blob, computation=computation)
 
 
@@ -88,7 +98,9 @@ def _run(scope: GraphScope, names: Sequence[str]) -> dict[str, TensorProto] | No
     nodes, read = _behind(scope, names)
     feeds = {name: _array_of(scope.source, scope.constants[name]) for name in read}
     inputs = [
-        helper.make_tensor_value_info(name, scope.constants[name].data_type, [*scope.constants[name].dims])
+        helper.make_tensor_value_info(
+            name, scope.constants[name].data_type, [*scope.constants[name].dims]
+        )
         for name in read
     ]
     outputs = [helper.make_tensor_value_info(name, scope.element(name), None) for name in names]
@@ -102,7 +114,10 @@ def _run(scope: GraphScope, names: Sequence[str]) -> dict[str, TensorProto] | No
     except Exception as error:  # noqa: BLE001  what ONNX Runtime cannot compute is not folded
         _log.debug("constants are not folded: %s", error)
         return None
-    return {name: _tensor_of(scope.source, name, array) for name, array in zip(names, arrays, strict=True)}
+    return {
+        name: _tensor_of(scope.source, name, array)
+        for name, array in zip(names, arrays, strict=True)
+    }
 
 
 def _behind(scope: GraphScope, values: Iterable[str]) -> tuple[list[onnx.NodeProto], list[str]]:
@@ -120,15 +135,23 @@ def _behind(scope: GraphScope, values: Iterable[str]) -> tuple[list[onnx.NodePro
 
 
 def _array_of(source: ModelSource, tensor: TensorProto) -> Array:
-    return source.blobs.array(tensor) if source.blobs.stored(tensor) is None else source.weights.array(tensor)
+    return (
+        source.blobs.array(tensor)
+        if source.blobs.stored(tensor) is None
+        else source.weights.array(tensor)
+    )
 
 
 def _tensor_of(source: ModelSource, name: str, array: Array) -> TensorProto:
     """An array as a tensor. A large one is stored in a temporary file, as external data."""
     if array.nbytes <= INLINE_BYTES:
         return numpy_helper.from_array(array, name)
-    tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(array.dtype), dims=array.shape)
+    tensor = TensorProto(
+        name=name, data_type=helper.np_dtype_to_tensor_dtype(array.dtype), dims=array.shape
+    )
     dtype = FROM_ONNX[tensor.data_type]
     origin = source.weights.keep(array.astype(STORAGE[dtype], copy=False))
-    source.blobs.mark(tensor, Blob(dtype=dtype, elements=array.size, size_bytes=array.nbytes, origin=origin))
+    source.blobs.mark(
+        tensor, Blob(dtype=dtype, elements=array.size, size_bytes=array.nbytes, origin=origin)
+    )
     return tensor

@@ -15,7 +15,14 @@ from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.files.blobs import Blobs, clear_payload
 from mezzo.onnx.files.factors import Factors
 from mezzo.onnx.files.files import ModelSource
-from mezzo.onnx.normal_form.affine import STEPS, Affine, Channels, affine_of, affine_of_step, channels_of
+from mezzo.onnx.normal_form.affine import (
+    STEPS,
+    Affine,
+    Channels,
+    affine_of,
+    affine_of_step,
+    channels_of,
+)
 from mezzo.onnx.normal_form.normalize import normalize
 from mezzo.onnx.normal_form.relu_normalization import Cutter
 from mezzo.onnx.normal_form.respelling import respell
@@ -37,7 +44,10 @@ _OLDEST_OPSET = 7
 
 
 def fold(
-    source: ModelSource, apart: Set[str], copied: float = 1.0, respellings: Sequence[Respelling] = ()
+    source: ModelSource,
+    apart: Set[str],
+    copied: float = 1.0,
+    respellings: Sequence[Respelling] = (),
 ) -> ModelSource | None:
     """Bring a model to normal form and fold affine operators into weights; None if nothing changes.
 
@@ -49,7 +59,9 @@ def fold(
     return _fold(normal or source, apart, respellings) or normal
 
 
-def _fold(source: ModelSource, apart: Set[str], respellings: Sequence[Respelling]) -> ModelSource | None:
+def _fold(
+    source: ModelSource, apart: Set[str], respellings: Sequence[Respelling]
+) -> ModelSource | None:
     opset = default_opset(source.model)
     if opset is None or opset < _OLDEST_OPSET:
         return None
@@ -132,14 +144,21 @@ class _Folder:
             return ()
         linear = _Linear(node, weight, channels)
         chain = [*self._behind(linear, users, constants)]
-        if not chain or (node.op_type == "MatMul" and [step.op_type for step, _ in chain] == ["Add"]):
+        if not chain or (
+            node.op_type == "MatMul" and [step.op_type for step, _ in chain] == ["Add"]
+        ):
             return ()
         total = Affine(np.ones(channels.count), bias)
         for _, affine in chain:
             total = total.then(affine)
-        factors, offset = Factors(total.factor[channels.order], channels.run), _as_float32(total.offset)
+        factors, offset = (
+            Factors(total.factor[channels.order], channels.run),
+            _as_float32(total.offset),
+        )
         is_scaled = bool((total.factor != 1.0).any())
-        if not np.isfinite(offset).all() or (is_scaled and not self._may_scale(weight.tensor, factors)):
+        if not np.isfinite(offset).all() or (
+            is_scaled and not self._may_scale(weight.tensor, factors)
+        ):
             return ()
         steps = [step for step, _ in chain]
         if is_scaled:
@@ -154,7 +173,9 @@ class _Folder:
         dimension is dynamic. FP32's smallest normal number changes no sum.
         """
         weight = (
-            constants.get(node.input[1]) if len(node.input) > 1 and self.use_counts.reads[node.output[0]] > 1 else None
+            constants.get(node.input[1])
+            if len(node.input) > 1 and self.use_counts.reads[node.output[0]] > 1
+            else None
         )
         if weight is None or weight.tensor.data_type != TensorProto.FLOAT:
             return
@@ -174,14 +195,18 @@ class _Folder:
     ) -> Iterator[tuple[onnx.NodeProto, Affine]]:
         """The chain of affine operators after a node, with their per-channel maps."""
         value = linear.node.output[0]
-        while (step := self.use_counts.sole_user(value, users)) is not None and step.output[0] not in self.apart:
+        while (step := self.use_counts.sole_user(value, users)) is not None and step.output[
+            0
+        ] not in self.apart:
             affine = self._affine_of(linear, step, value, constants)
             if affine is None or affine.factor.shape != (linear.channels.count,):
                 return
             yield step, affine
             value = step.output[0]
 
-    def _affine_of(self, linear: _Linear, step: onnx.NodeProto, value: str, constants: Constants) -> Affine | None:
+    def _affine_of(
+        self, linear: _Linear, step: onnx.NodeProto, value: str, constants: Constants
+    ) -> Affine | None:
         """The per-channel map of an operator on a node's output; None if it is not one."""
         if step.op_type == _NORM and step.input[0] == value:
             if linear.node.op_type == "MatMul" and not self._is_matrix(linear.node):
@@ -195,7 +220,11 @@ class _Folder:
             return None
         numbers = self.use_counts.floats(constants.get(constant_name))
         is_first = step.input[0] == value
-        return None if numbers is None else affine_of_step(step, numbers, linear.channels, is_first=is_first)
+        return (
+            None
+            if numbers is None
+            else affine_of_step(step, numbers, linear.channels, is_first=is_first)
+        )
 
     def _is_matrix(self, node: onnx.NodeProto) -> bool:
         """Whether a MatMul's output is a matrix, so that its channels are axis 1."""
@@ -216,7 +245,8 @@ class _Folder:
             return None  # varies by row
         return np.broadcast_to(bias.reshape(-1), (count,)) * (1.0 if beta is None else beta.f)
 
-    # -- changing -------------------------------------------------------------------------------------------------
+    # -- changing
+    # ----------------------------------------------------------------------------------------------
 
     def _may_scale(self, tensor: TensorProto, factors: Factors) -> bool:
         """Whether a scaled weight stays finite, and is not already scaled while streamed."""
@@ -245,7 +275,11 @@ class _Folder:
         tensor.raw_data = scaled.tobytes()
 
     def _hand_on(
-        self, node: onnx.NodeProto, steps: Sequence[onnx.NodeProto], offset: Array, constants: Constants
+        self,
+        node: onnx.NodeProto,
+        steps: Sequence[onnx.NodeProto],
+        offset: Array,
+        constants: Constants,
     ) -> Sequence[onnx.NodeProto]:
         """Give a node the output of the last folded step, and the offset as its bias. Returns the
         nodes to delete; a MatMul keeps one, turned into an Add.
@@ -255,10 +289,18 @@ class _Folder:
         for step in steps:
             self.use_counts.leave(*step.input)
         if node.op_type == "MatMul" and offset.any():
-            node.output[0], last_step = fresh_name(self.use_counts.taken, f"{node.output[0]}_folded"), steps[-1]
-            title, result = fresh_name(self.use_counts.taken, f"{node.name}_bias"), last_step.output[0]
+            node.output[0], last_step = (
+                fresh_name(self.use_counts.taken, f"{node.output[0]}_folded"),
+                steps[-1],
+            )
+            title, result = (
+                fresh_name(self.use_counts.taken, f"{node.name}_bias"),
+                last_step.output[0],
+            )
             bias_name = self.use_counts.new_initializer(f"{node.name}.bias", bias).name
-            last_step.CopyFrom(helper.make_node("Add", [node.output[0], bias_name], [result], title))
+            last_step.CopyFrom(
+                helper.make_node("Add", [node.output[0], bias_name], [result], title)
+            )
             self.use_counts.reads[node.output[0]] = 1
             return steps[:-1]
         node.output[0] = steps[-1].output[0]
@@ -266,7 +308,9 @@ class _Folder:
             return steps
         bias_constant = constants.get(node.input[2]) if len(node.input) > 2 else None
         is_own = (
-            bias_constant is not None and bias_constant.is_initializer and self.use_counts.reads[node.input[2]] == 1
+            bias_constant is not None
+            and bias_constant.is_initializer
+            and self.use_counts.reads[node.input[2]] == 1
         )
         if bias_constant is not None and is_own and bias_constant.tensor.dims == bias.dims:
             clear_payload(bias_constant.tensor)

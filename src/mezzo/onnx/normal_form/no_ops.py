@@ -21,7 +21,12 @@ def remove_no_ops(scope: GraphScope) -> bool:
     removed: list[int] = []
     for position, node in enumerate(scope.graph.node):
         is_no_op = _NO_OPS.get(node.op_type)
-        if is_no_op is None or scope.stays(node) or not is_no_op(scope, node) or scope.reads[_mask(node)]:
+        if (
+            is_no_op is None
+            or scope.stays(node)
+            or not is_no_op(scope, node)
+            or scope.reads[_mask(node)]
+        ):
             continue
         source, result = names.get(node.input[0], node.input[0]), node.output[0]
         if source in scope.inner or result in scope.inner:
@@ -102,7 +107,9 @@ _NO_OPS: Mapping[str, Callable[[GraphScope, onnx.NodeProto], bool]] = {
     "Dropout": _is_inference,
     "Expand": _keeps_shape,
     "Flatten": _keeps_shape,
-    "Identity": lambda scope, node: scope.element(node.input[0]) != 0,  # not for sequences and optionals
+    "Identity": lambda scope, node: (
+        scope.element(node.input[0]) != 0
+    ),  # not for sequences and optionals
     "Max": _has_one_operand,
     "Mean": _has_one_operand,
     "Min": _has_one_operand,

@@ -76,7 +76,9 @@ def remove_dead(model: onnx.ModelProto, kept: Set[str]) -> bool:
     is_changed = False
     while _remove_unread(model, kept):
         is_changed = True
-    defined = {name for graph in graphs_of(model.graph) for node in graph.node for name in node.output}
+    defined = {
+        name for graph in graphs_of(model.graph) for node in graph.node for name in node.output
+    }
     for graph in graphs_of(model.graph):
         drop_named(graph.value_info, {info.name for info in graph.value_info} - defined)
     return is_changed
@@ -92,7 +94,11 @@ def _remove_unread(model: onnx.ModelProto, kept: Set[str]) -> bool:
             if read.isdisjoint(results) and kept.isdisjoint(results):
                 del graph.node[position]
                 is_changed = True
-        fed = {port.name for port in graph.input} if model.ir_version >= 4 or graph is not model.graph else frozenset()
+        fed = (
+            {port.name for port in graph.input}
+            if model.ir_version >= 4 or graph is not model.graph
+            else frozenset()
+        )
         unread = {tensor.name for tensor in graph.initializer} - read - fed
         drop_named(graph.initializer, unread)
         drop_named(graph.input, unread)

@@ -22,7 +22,11 @@ def merge_pads(scope: GraphScope) -> bool:
         if number is None:
             continue
         for node in scope.readers.get(pad.output[0], ()):
-            is_fit = node.op_type in _PADDED and node.domain in DEFAULT and [*node.input].count(pad.output[0]) == 1
+            is_fit = (
+                node.op_type in _PADDED
+                and node.domain in DEFAULT
+                and [*node.input].count(pad.output[0]) == 1
+            )
             if is_fit and node.input[0] == pad.output[0] and _merge(scope, pad, number, node):
                 is_changed = True
     return is_changed
@@ -39,7 +43,9 @@ def _merge(scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.Nod
         if attribute is not None:
             node.attribute.remove(attribute)
     node.attribute.append(
-        onnx.helper.make_attribute("pads", [a + b for a, b in zip(own_pads, pad_widths, strict=True)])
+        onnx.helper.make_attribute(
+            "pads", [a + b for a, b in zip(own_pads, pad_widths, strict=True)]
+        )
     )
     if node.op_type == "AveragePool" and find(node, "count_include_pad") is None:
         node.attribute.append(onnx.helper.make_attribute("count_include_pad", 1))
@@ -92,7 +98,9 @@ def _spatial_pads(scope: GraphScope, pad: onnx.NodeProto, axes: int) -> list[int
     return [*full[2:rank], *full[rank + 2 :]]
 
 
-def _is_same(scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto, own_pads: list[int]) -> bool:
+def _is_same(
+    scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto, own_pads: list[int]
+) -> bool:
     """Whether the operator's own padding gives the same results as this Pad."""
     counts, ceiling = find(node, "count_include_pad"), find(node, "ceil_mode")
     match node.op_type:
@@ -111,12 +119,25 @@ def _is_same(scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.N
 
 def _is_below(scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto) -> bool:
     """Whether the padding value is a lower bound of the data, and all windows cover data."""
-    window, pads = find(node, "kernel_shape"), _spatial_pads(scope, pad, len(_own_pads(scope, node) or ()) // 2)
-    if window is None or pads is None or len(node.output) > 1 or find(node, "dilations") is not None:
+    window, pads = (
+        find(node, "kernel_shape"),
+        _spatial_pads(scope, pad, len(_own_pads(scope, node) or ()) // 2),
+    )
+    if (
+        window is None
+        or pads is None
+        or len(node.output) > 1
+        or find(node, "dilations") is not None
+    ):
         return False
     if any(size <= padded for size, padded in zip([*window.ints] * 2, pads, strict=True)):
         return False
     if number == float("-inf"):
         return True
     maker = scope.makers.get(pad.input[0])
-    return number == 0.0 and maker is not None and maker.op_type in _NOT_NEGATIVE and maker.domain in DEFAULT
+    return (
+        number == 0.0
+        and maker is not None
+        and maker.op_type in _NOT_NEGATIVE
+        and maker.domain in DEFAULT
+    )

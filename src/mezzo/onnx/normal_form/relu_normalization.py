@@ -39,7 +39,9 @@ class Cutter:
     `apart` are results of operators to keep; `shape_of` returns shapes of the original model.
     """
 
-    def __init__(self, use_counts: UseCounts, apart: Set[str], shape_of: Callable[[str], Shape | None]) -> None:
+    def __init__(
+        self, use_counts: UseCounts, apart: Set[str], shape_of: Callable[[str], Shape | None]
+    ) -> None:
         self.is_changed = False
         self._ledger, self._apart, self._shape_of = use_counts, apart, shape_of
         self._opset = default_opset(use_counts.model) or 0
@@ -74,8 +76,14 @@ class Cutter:
     ) -> tuple[onnx.NodeProto, _Cut] | None:
         """The only user of a node's output and its clamp, if it is one."""
         user = self._ledger.sole_user(node.output[0], users)
-        clamp = None if user is None or user.output[0] in self._apart else self._cut_of(user, constants)
-        return None if user is None or clamp is None or clamp.value != node.output[0] else (user, clamp)
+        clamp = (
+            None if user is None or user.output[0] in self._apart else self._cut_of(user, constants)
+        )
+        return (
+            None
+            if user is None or clamp is None or clamp.value != node.output[0]
+            else (user, clamp)
+        )
 
     def _cut_of(self, node: onnx.NodeProto, constants: Constants) -> _Cut | None:
         """The clamp that a node computes; None if it is none with constant scalar bounds."""
@@ -86,12 +94,18 @@ class Cutter:
                 return _Cut(node.input[0], 0.0, math.inf)
             case "Clip":
                 low, high = (
-                    self._number(node.input[position], constants)
-                    if len(node.input) > position and node.input[position]
-                    else default
+                    (
+                        self._number(node.input[position], constants)
+                        if len(node.input) > position and node.input[position]
+                        else default
+                    )
                     for position, default in ((1, -math.inf), (2, math.inf))
                 )
-                return None if low is None or high is None or low > high else _Cut(node.input[0], low, high)
+                return (
+                    None
+                    if low is None or high is None or low > high
+                    else _Cut(node.input[0], low, high)
+                )
             case "Max" | "Min" if len(node.input) == 2:
                 return self._cut_beside(node, constants)
         return None
@@ -108,7 +122,12 @@ class Cutter:
     def _number(self, name: str, constants: Constants, shape: Shape = ()) -> float | None:
         """The value of a one-element FP32 constant of at most the rank of `shape`, else None."""
         numbers = self._ledger.floats(constants.get(name))
-        if numbers is None or numbers.size != 1 or numbers.ndim > len(shape) or np.isnan(numbers).any():
+        if (
+            numbers is None
+            or numbers.size != 1
+            or numbers.ndim > len(shape)
+            or np.isnan(numbers).any()
+        ):
             return None
         return float(numbers.reshape(-1)[0])
 

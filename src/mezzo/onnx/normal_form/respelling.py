@@ -45,8 +45,14 @@ def _before_norms(use_counts: UseCounts) -> Iterator[onnx.NodeProto]:
                 readers.setdefault(name, []).append(node)
         for node in graph.node:
             result = node.output[0] if len(node.output) == 1 and node.domain in DEFAULT else ""
-            is_inside = bool(result) and 0 < len(readers.get(result, ())) == use_counts.reads[result]
-            if is_inside and _is_normalized(result, readers) and not any(name in constants for name in node.input):
+            is_inside = (
+                bool(result) and 0 < len(readers.get(result, ())) == use_counts.reads[result]
+            )
+            if (
+                is_inside
+                and _is_normalized(result, readers)
+                and not any(name in constants for name in node.input)
+            ):
                 yield node
 
 

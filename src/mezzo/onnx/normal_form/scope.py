@@ -49,7 +49,9 @@ class GraphScope:
         """Initializers that cannot be fed, and Constants, by name; also of enclosing graphs."""
         fed = fed_names(self.model, self.graph)
         constants = {name: tensor for name, tensor in self.outer.items() if name not in fed}
-        constants |= {tensor.name: tensor for tensor in self.graph.initializer if tensor.name not in fed}
+        constants |= {
+            tensor.name: tensor for tensor in self.graph.initializer if tensor.name not in fed
+        }
         for node in self.graph.node:
             tensor = _tensor_of(node)
             if tensor is not None:
@@ -89,7 +91,12 @@ class GraphScope:
     @cached_property
     def places(self) -> Mapping[str, int]:
         """Position of the node that produces a value, by name."""
-        return {name: position for position, node in enumerate(self.graph.node) for name in node.output if name}
+        return {
+            name: position
+            for position, node in enumerate(self.graph.node)
+            for name in node.output
+            if name
+        }
 
     @cached_property
     def inner(self) -> Set[str]:
@@ -129,7 +136,11 @@ class GraphScope:
     def numbers(self, name: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None":
         """The array of a small inline constant; None for any other value."""
         tensor = self.constants.get(name)
-        if tensor is None or tensor.data_location == EXTERNAL or tensor.ByteSize() > 2 * INLINE_BYTES:
+        if (
+            tensor is None
+            or tensor.data_location == EXTERNAL
+            or tensor.ByteSize() > 2 * INLINE_BYTES
+        ):
             return None
         return self.source.blobs.array(tensor)
 

@@ -22,17 +22,29 @@ def fold_shapes(scope: GraphScope) -> bool:
         if node.domain not in DEFAULT:
             continue
         numbers = None if scope.stays(node) else _dims_asked(scope, node)
-        if numbers is not None and node.output[0] not in scope.outputs and node.output[0] not in scope.inner:
-            add_initializer(scope.model, scope.graph, numpy_helper.from_array(numbers, node.output[0]))
+        if (
+            numbers is not None
+            and node.output[0] not in scope.outputs
+            and node.output[0] not in scope.inner
+        ):
+            add_initializer(
+                scope.model, scope.graph, numpy_helper.from_array(numbers, node.output[0])
+            )
             removed.append(position)
-        elif node.op_type == "Reshape" and len(node.input) > 1 and node.input[1] not in scope.constants:
+        elif (
+            node.op_type == "Reshape"
+            and len(node.input) > 1
+            and node.input[1] not in scope.constants
+        ):
             is_changed |= _fix_target(scope, node)
     for position in reversed(removed):
         del scope.graph.node[position]
     return is_changed or bool(removed)
 
 
-def _dims_asked(scope: GraphScope, node: onnx.NodeProto) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
+def _dims_asked(
+    scope: GraphScope, node: onnx.NodeProto
+) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
     """The dimensions that an operator outputs; None if not static, or something else."""
     match node.op_type:
         case "Shape":
@@ -68,11 +80,18 @@ def _picked(
     places = np.arange(len(dims))
     if node.op_type == "Gather":
         indices = scope.numbers(node.input[1])
-        if indices is None or indices.size > _MOST_DIMS or not np.isin(indices, np.arange(-len(dims), len(dims))).all():
+        if (
+            indices is None
+            or indices.size > _MOST_DIMS
+            or not np.isin(indices, np.arange(-len(dims), len(dims))).all()
+        ):
             return None
         selected = places[indices.astype(np.int64)]
     else:
-        parts = [scope.integers(node, 1 + position, name) for position, name in enumerate(("starts", "ends", "axes"))]
+        parts = [
+            scope.integers(node, 1 + position, name)
+            for position, name in enumerate(("starts", "ends", "axes"))
+        ]
         steps = scope.integers(node, 4, "steps")
         starts, ends = parts[0], parts[1]
         if starts is None or ends is None or parts[2] is None or steps is None:

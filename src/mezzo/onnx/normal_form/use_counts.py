@@ -32,7 +32,9 @@ class UseCounts:
 
     def __init__(self, model: onnx.ModelProto, blobs: Blobs) -> None:
         self.model, self.blobs = model, blobs
-        self.reads: Counter[str] = Counter()  # over all scopes; equal names in two scopes are overcounted
+        self.reads: Counter[str] = (
+            Counter()
+        )  # over all scopes; equal names in two scopes are overcounted
         self.taken = names_of(model)
         self._left: set[str] = set()  # names with removed uses
         for graph in graphs_of(model.graph):
@@ -50,9 +52,15 @@ class UseCounts:
         }
         for node in graph.node:
             tensor = None
-            if node.op_type == "Identity" and node.input[0] in visible:  # exporters share equal weights by Identity
+            if (
+                node.op_type == "Identity" and node.input[0] in visible
+            ):  # exporters share equal weights by Identity
                 tensor = visible[node.input[0]].tensor
-            elif node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
+            elif (
+                node.op_type == "Constant"
+                and len(node.attribute) == 1
+                and node.attribute[0].name == "value"
+            ):
                 tensor = constant_tensor(node.attribute[0])
             for name in node.output:
                 visible.pop(name, None)
@@ -68,7 +76,9 @@ class UseCounts:
     def sole_user(self, made: str, users: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:
         """The only user of a value, if it is a node with a single use of it; None otherwise."""
         user = users.get(made)
-        return user if user is not None and self.reads[made] == 1 and user.domain in DEFAULT else None
+        return (
+            user if user is not None and self.reads[made] == 1 and user.domain in DEFAULT else None
+        )
 
     def new_initializer(self, wish: str, like: TensorProto) -> TensorProto:
         """Add a copy of a tensor with one use to the main graph, visible everywhere."""
@@ -100,7 +110,8 @@ class UseCounts:
 
 
 def drop_named(
-    held: "MutableSequence[TensorProto] | MutableSequence[onnx.ValueInfoProto]", names: Collection[str]
+    held: "MutableSequence[TensorProto] | MutableSequence[onnx.ValueInfoProto]",
+    names: Collection[str],
 ) -> None:
     """Delete the entries with these names, in place."""
     for position in reversed(range(len(held))):
@@ -110,15 +121,21 @@ def drop_named(
 
 def fed_names(model: onnx.ModelProto, graph: onnx.GraphProto) -> Set[str]:
     """Inputs of a graph that may be fed; an initializer of such a name is only a default."""
-    return {port.name for port in graph.input} if model.ir_version >= _DEFAULTS_SINCE else frozenset()
+    return (
+        {port.name for port in graph.input} if model.ir_version >= _DEFAULTS_SINCE else frozenset()
+    )
 
 
-def add_initializer(model: onnx.ModelProto, graph: onnx.GraphProto, tensor: TensorProto) -> TensorProto:
+def add_initializer(
+    model: onnx.ModelProto, graph: onnx.GraphProto, tensor: TensorProto
+) -> TensorProto:
     """Add a copy of a tensor to a graph as an initializer, and return the copy."""
     added: TensorProto = graph.initializer.add()
     added.CopyFrom(tensor)
     if model.ir_version < _DEFAULTS_SINCE and graph is model.graph:
-        graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, [*tensor.dims]))
+        graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, [*tensor.dims])
+        )
     return added
 
 

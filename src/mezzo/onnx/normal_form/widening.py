@@ -35,7 +35,10 @@ def widen(source: ModelSource) -> ModelSource | None:
     local_functions = {(function.domain, function.name) for function in source.model.functions}
     is_kept = any(
         node.op_type in _KEPT
-        or (node.domain not in WIDENED_DOMAINS and (node.domain, node.op_type) not in local_functions)
+        or (
+            node.domain not in WIDENED_DOMAINS
+            and (node.domain, node.op_type) not in local_functions
+        )
         for node in nodes
     )
     if is_kept or not _holds_low(source.model, nodes):
@@ -51,24 +54,47 @@ def widen(source: ModelSource) -> ModelSource | None:
 
 def _holds_low(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> bool:
     """Whether a weight, constant or Cast is in FP16 or BF16."""
-    tensors = [*model.graph.initializer, *(sparse.values for sparse in model.graph.sparse_initializer)]
+    tensors = [
+        *model.graph.initializer,
+        *(sparse.values for sparse in model.graph.sparse_initializer),
+    ]
     attributes = [attribute for node in nodes for attribute in node.attribute]
-    tensors += [attribute.t for attribute in attributes if attribute.type == onnx.AttributeProto.TENSOR]
+    tensors += [
+        attribute.t for attribute in attributes if attribute.type == onnx.AttributeProto.TENSOR
+    ]
     casts = (attribute.i for attribute in attributes if attribute.name == "to")
     return any(tensor.data_type in LOW for tensor in tensors) or any(to in LOW for to in casts)
 
 
 def _widen_main(graph: onnx.GraphProto) -> None:
     """Convert the main graph in place; inputs and outputs keep names and types, by Casts."""
-    prefix, constants = free_prefix(graph, "widened_"), {tensor.name for tensor in graph.initializer}
-    ports = [onnx.ValueInfoProto.FromString(port.SerializeToString()) for port in (*graph.input, *graph.output)]
+    prefix, constants = (
+        free_prefix(graph, "widened_"),
+        {tensor.name for tensor in graph.initializer},
+    )
+    ports = [
+        onnx.ValueInfoProto.FromString(port.SerializeToString())
+        for port in (*graph.input, *graph.output)
+    ]
     fed = {port.name for port in graph.input} - constants
-    low = {port.name: port.type.tensor_type.elem_type for port in ports if port.type.tensor_type.elem_type in LOW}
+    low = {
+        port.name: port.type.tensor_type.elem_type
+        for port in ports
+        if port.type.tensor_type.elem_type in LOW
+    }
     renamed = {name: f"{prefix}{name}" for name in low if name not in constants}
     _widen_graph(graph)
     _rename(graph, renamed)
-    before = [_cast(name, inner_name, TensorProto.FLOAT) for name, inner_name in renamed.items() if name in fed]
-    after = [_cast(inner_name, name, low[name]) for name, inner_name in renamed.items() if name not in fed]
+    before = [
+        _cast(name, inner_name, TensorProto.FLOAT)
+        for name, inner_name in renamed.items()
+        if name in fed
+    ]
+    after = [
+        _cast(inner_name, name, low[name])
+        for name, inner_name in renamed.items()
+        if name not in fed
+    ]
     _replace_all(graph.node, [*before, *graph.node, *after])
     count = len(graph.input)
     new_ports = [port if port.name in renamed else widen_port(port) for port in ports]

@@ -48,14 +48,18 @@ def _align(node: onnx.NodeProto, site: StepSite, axis: int) -> None:
 def _align_unknown(node: onnx.NodeProto, site: StepSite, axis: int, wish: str) -> str:
     """Align an operand of unknown rank at run time, by a Reshape to its shape and ones."""
     if axis < 0:
-        raise BlockedError(f"its axis {axis} counts from the end, and its operands' ranks are not known")
+        raise BlockedError(
+            f"its axis {axis} counts from the end, and its operands' ranks are not known"
+        )
     data, operand = node.input[:2]
     shape = site.add_fresh("Shape", [operand], f"{operand}_shape")
     ranks = [
         site.add_fresh("Shape", [sizes], f"{sizes}_rank")
         for sizes in (site.add_fresh("Shape", [data], f"{data}_shape"), shape)
     ]
-    trailing_rank = site.add_fresh("Sub", [ranks[0], site.ints(f"{wish}_axis", [axis])], f"{wish}_behind")
+    trailing_rank = site.add_fresh(
+        "Sub", [ranks[0], site.ints(f"{wish}_axis", [axis])], f"{wish}_behind"
+    )
     count = site.add_fresh("Sub", [trailing_rank, ranks[1]], f"{wish}_count")
     ones = site.add_fresh("Tile", [site.ints(f"{wish}_one", [1]), count], f"{wish}_ones")
     aligned = site.add_fresh("Concat", [shape, ones], f"{wish}_shape", axis=0)

@@ -66,7 +66,9 @@ def name_training(node: onnx.NodeProto, site: StepSite) -> None:
     """
     count = sum(map(bool, node.output))
     if count not in (1, 5):
-        raise BlockedError("it gives some outputs of training mode and not all: export the model for inference")
+        raise BlockedError(
+            "it gives some outputs of training mode and not all: export the model for inference"
+        )
     if any(site.values.is_read(name) for name in node.output[3:] if name):
         raise BlockedError("its saved mean or variance is read, which opset 14 no longer has")
     del node.output[3 if count == 5 else 1 :]
@@ -82,8 +84,12 @@ def repeat_groups(node: onnx.NodeProto, site: StepSite) -> None:
     put(node, num_groups=groups)
     output = node.output[0]
     sizes = site.add_fresh("Shape", [node.input[0]], f"{output}_channels", start=1, end=2)
-    group_size = site.add_fresh("Div", [sizes, site.ints(f"{output}_groups", [groups])], f"{output}_each")
-    shape = site.add_fresh("Concat", [site.ints(f"{output}_one", [1]), group_size], f"{output}_repeats", axis=0)
+    group_size = site.add_fresh(
+        "Div", [sizes, site.ints(f"{output}_groups", [groups])], f"{output}_each"
+    )
+    shape = site.add_fresh(
+        "Concat", [site.ints(f"{output}_one", [1]), group_size], f"{output}_repeats", axis=0
+    )
     column = site.ints(f"{output}_column", [-1, 1])
     flat = site.ints(f"{output}_flat", [-1])
     for index in (1, 2):

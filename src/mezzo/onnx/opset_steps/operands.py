@@ -18,7 +18,8 @@ from mezzo.onnx.opset_steps.site import (
 )
 
 _FLOATS = frozenset({
-    onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.BFLOAT16,
 })  # fmt: skip
 
 
@@ -67,7 +68,9 @@ def move_ints(name: str, index: int) -> Convert:
     return convert
 
 
-def move_int(name: str, index: int, absent: int | None = None, *, is_scalar: bool = False) -> Convert:
+def move_int(
+    name: str, index: int, absent: int | None = None, *, is_scalar: bool = False
+) -> Convert:
     """A step that turns an integer attribute into an operand, INT64 [1] or []."""
 
     def convert(node: onnx.NodeProto, site: StepSite) -> None:
@@ -85,7 +88,9 @@ def move_bounds(node: onnx.NodeProto, site: StepSite) -> None:
     for index, name in ((1, "min"), (2, "max")):
         attribute = take(node, name)
         if attribute is not None:
-            put_operand(node, index, site.like(node.input[0], f"{_title(node)}_{name}", [attribute.f]))
+            put_operand(
+                node, index, site.like(node.input[0], f"{_title(node)}_{name}", [attribute.f])
+            )
 
 
 def move_padding(node: onnx.NodeProto, site: StepSite) -> None:
@@ -141,7 +146,9 @@ def count_power(node: onnx.NodeProto, _: StepSite) -> None:
     attribute = take(node, "p")
     power = 2.0 if attribute is None else attribute.f
     if power != int(power):
-        raise BlockedError(f"its norm's exponent {power:g} is no integer, and newer opsets take no other")
+        raise BlockedError(
+            f"its norm's exponent {power:g} is no integer, and newer opsets take no other"
+        )
     put(node, p=int(power))
 
 
@@ -156,7 +163,9 @@ def fix_sizes(node: onnx.NodeProto, site: StepSite) -> None:
     if operand(node, 1):
         sizes = site.values.constant(node.input[1])
         if sizes is None:
-            raise BlockedError("the sizes of its parts are computed, and opset 2 takes constants only")
+            raise BlockedError(
+                "the sizes of its parts are computed, and opset 2 takes constants only"
+            )
         put(node, split=sizes.astype("int64").tolist())
         del node.input[1:]
 
@@ -189,7 +198,9 @@ def leave_training(node: onnx.NodeProto, _: StepSite) -> None:
 def trim_mask(node: onnx.NodeProto, site: StepSite) -> None:
     """Remove Dropout's mask, which is undefined in inference before opset 12."""
     if any(name and site.values.is_read(name) for name in node.output[1:]):
-        raise BlockedError("its mask is read, and what that holds without training is not defined before opset 12")
+        raise BlockedError(
+            "its mask is read, and what that holds without training is not defined before opset 12"
+        )
     del node.output[1:]
 
 

@@ -7,14 +7,26 @@ operator tests of opset 10.
 
 import onnx
 
-from mezzo.onnx.opset_steps.site import BlockedError, StepSite, operand, put, put_operand, take, take_text
+from mezzo.onnx.opset_steps.site import (
+    BlockedError,
+    StepSite,
+    operand,
+    put,
+    put_operand,
+    take,
+    take_text,
+)
 
 _FLOAT = onnx.TensorProto.FLOAT
 
 
 def spell_scales(node: onnx.NodeProto, _: StepSite) -> None:
     """Opset 7: Upsample has scales of all axes, no longer of height and width alone."""
-    scales = [attribute.f for name in ("height_scale", "width_scale") if (attribute := take(node, name)) is not None]
+    scales = [
+        attribute.f
+        for name in ("height_scale", "width_scale")
+        if (attribute := take(node, name)) is not None
+    ]
     put(node, scales=[1.0, 1.0, *scales])
 
 
@@ -22,7 +34,9 @@ def move_scales(node: onnx.NodeProto, site: StepSite) -> None:
     """Opset 9: Upsample's scales become an operand, FP32 [rank]."""
     attribute = take(node, "scales")
     if attribute is not None:
-        scales = site.tensor(f"{node.output[0]}_scales", _FLOAT, [len(attribute.floats)], attribute.floats)
+        scales = site.tensor(
+            f"{node.output[0]}_scales", _FLOAT, [len(attribute.floats)], attribute.floats
+        )
         put_operand(node, 1, scales)
 
 

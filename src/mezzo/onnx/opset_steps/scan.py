@@ -12,7 +12,9 @@ def scan_batch(node: onnx.NodeProto, site: StepSite) -> None:
     States are [batch, ...], sequences [batch, steps, ...].
     """
     if node.input[0]:
-        raise BlockedError("its sequences have lengths of their own, which newer opsets do not have")
+        raise BlockedError(
+            "its sequences have lengths of their own, which newer opsets do not have"
+        )
     body, count = take(node, "body"), take(node, "num_scan_inputs")
     if body is None or count is None:
         raise BlockedError("it has no body")
@@ -42,6 +44,9 @@ def _sized(name: str, info: onnx.ValueInfoProto, is_sequence: bool) -> onnx.Valu
     tensor = info.type.tensor_type
     shape = None
     if tensor.HasField("shape"):
-        dims = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]
+        dims = [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+            for dim in tensor.shape.dim
+        ]
         shape = [None, *dims] if is_sequence else dims
     return helper.make_tensor_value_info(name, tensor.elem_type, shape)

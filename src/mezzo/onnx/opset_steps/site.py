@@ -24,7 +24,9 @@ class BlockedError(Exception):
 class Values:
     """Values visible in a graph or function: its own and the enclosing graphs', innermost first."""
 
-    def __init__(self, types: Callable[[], Types], constants: Constants, reads: frozenset[str]) -> None:
+    def __init__(
+        self, types: Callable[[], Types], constants: Constants, reads: frozenset[str]
+    ) -> None:
         self._types = types
         self._constants = constants
         self._reads = reads
@@ -39,7 +41,9 @@ class Values:
         tensor = self._type(name)
         if tensor is None or not tensor.HasField("shape"):
             return None
-        return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+        return tuple(
+            dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim
+        )
 
     def rank(self, name: str) -> int | None:
         shape = self.shape(name)
@@ -92,7 +96,9 @@ class StepSite:
         """Add a Constant of INT64 [len(numbers)]."""
         return self.tensor(wish, _INT64, [len(numbers)], numbers)
 
-    def like(self, operand: str, wish: str, numbers: Sequence[float], shape: Sequence[int] = ()) -> str:
+    def like(
+        self, operand: str, wish: str, numbers: Sequence[float], shape: Sequence[int] = ()
+    ) -> str:
         """Add a Constant of an operand's element type.
 
         Raises:
@@ -118,7 +124,9 @@ def take(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
     if attribute is None:
         return None
     if attribute.ref_attr_name:
-        raise BlockedError(f"its attribute {name!r} is set by callers of the function that it stands in")
+        raise BlockedError(
+            f"its attribute {name!r} is set by callers of the function that it stands in"
+        )
     copy = onnx.AttributeProto()
     copy.CopyFrom(attribute)
     node.attribute.remove(attribute)

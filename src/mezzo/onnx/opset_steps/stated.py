@@ -30,6 +30,8 @@ def _contradicts(declared: onnx.TypeProto.Tensor, inferred: onnx.TypeProto.Tenso
         return True
     pairs = zip(declared.shape.dim, inferred.shape.dim, strict=True)
     return any(
-        ours.HasField("dim_value") and theirs.HasField("dim_value") and ours.dim_value != theirs.dim_value
+        ours.HasField("dim_value")
+        and theirs.HasField("dim_value")
+        and ours.dim_value != theirs.dim_value
         for ours, theirs in pairs
     )

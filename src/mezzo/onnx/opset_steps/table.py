@@ -36,7 +36,12 @@ from mezzo.onnx.opset_steps.operands import (
     reword,
     trim_mask,
 )
-from mezzo.onnx.opset_steps.resize import leave_out_operands, move_scales, name_coordinates, spell_scales
+from mezzo.onnx.opset_steps.resize import (
+    leave_out_operands,
+    move_scales,
+    name_coordinates,
+    spell_scales,
+)
 from mezzo.onnx.opset_steps.retired import (
     name_axes,
     refuse,
@@ -59,7 +64,12 @@ STEPS: Mapping[str, Mapping[int, Convert]] = {
     "Add": {6: _IN_PLACE, 7: align},
     "Affine": {10: spell_affine},
     "And": {7: align},
-    "BatchNormalization": {6: _IN_PLACE, 7: leave_training, 9: normalize_channels, 14: name_training},
+    "BatchNormalization": {
+        6: _IN_PLACE,
+        7: leave_training,
+        9: normalize_channels,
+        14: name_training,
+    },
     "Cast": {6: name_dtype},
     "Ceil": {6: _IN_PLACE},
     "Clip": {6: _IN_PLACE, 11: move_bounds},

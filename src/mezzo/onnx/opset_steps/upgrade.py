@@ -73,25 +73,39 @@ def _imports(model: onnx.ModelProto) -> Iterator[onnx.OperatorSetIdProto]:
 
 def _steppers(model: onnx.ModelProto, version: int) -> Iterator[tuple[Path, Owner]]:
     """Graphs and functions at opset `version - 1`."""
-    versions_by_function = {"": {entry.version for entry in model.opset_import if entry.domain in DEFAULT}}
+    versions_by_function = {
+        "": {entry.version for entry in model.opset_import if entry.domain in DEFAULT}
+    }
     for function in model.functions:
         versions = {entry.version for entry in function.opset_import if entry.domain in DEFAULT}
         versions_by_function[f"{function.domain}::{function.name}"] = versions
-    yield from ((path, owner) for path, owner in owners(model) if version - 1 in versions_by_function[path[0]])
+    yield from (
+        (path, owner)
+        for path, owner in owners(model)
+        if version - 1 in versions_by_function[path[0]]
+    )
 
 
 def _operators(model: onnx.ModelProto) -> set[str]:
     """Operators of the default domain, subgraphs and functions included."""
-    return {node.op_type for _, owner in owners(model) for node in owner.node if node.domain in DEFAULT}
+    return {
+        node.op_type for _, owner in owners(model) for node in owner.node if node.domain in DEFAULT
+    }
 
 
 def _affected(operators: set[str], version: int) -> frozenset[str]:
     """Operators that a step changes incompatibly."""
-    return frozenset(op for op in operators if version in STEPS.get(op, ()) or not keeps_meaning(op, version))
+    return frozenset(
+        op for op in operators if version in STEPS.get(op, ()) or not keeps_meaning(op, version)
+    )
 
 
 def _step(
-    model: onnx.ModelProto, version: int, affected: frozenset[str], knowledge: Knowledge, fresh: Fresh
+    model: onnx.ModelProto,
+    version: int,
+    affected: frozenset[str],
+    knowledge: Knowledge,
+    fresh: Fresh,
 ) -> list[Obstacle]:
     """Convert the affected nodes in place. Returns those that cannot be converted."""
     obstacles = []
@@ -104,7 +118,9 @@ def _step(
             name = node.name or next(iter(node.output), "")
             convert = STEPS.get(node.op_type, {}).get(version)
             if convert is None:
-                obstacles.append(Obstacle(name, node.op_type, version, "mezzo has no conversion for it"))
+                obstacles.append(
+                    Obstacle(name, node.op_type, version, "mezzo has no conversion for it")
+                )
                 continue
             site = StepSite(snapshot.values(path), fresh)
             try:
@@ -124,7 +140,11 @@ def _drop_unread_constants(model: onnx.ModelProto, source: onnx.ModelProto) -> N
     original_names = {node.name for _, owner in owners(source) for node in owner.node}
     for _, owner in owners(model):
         for node in list(owner.node):
-            if node.op_type == "Constant" and node.output[0] not in reads and node.name not in original_names:
+            if (
+                node.op_type == "Constant"
+                and node.output[0] not in reads
+                and node.name not in original_names
+            ):
                 owner.node.remove(node)
 
 
@@ -146,7 +166,11 @@ def _names(owner: Owner) -> Iterator[str]:
         yield from node.input
         yield from node.output
     if isinstance(owner, onnx.GraphProto):
-        yield from (named.name for group in (owner.input, owner.output, owner.initializer) for named in group)
+        yield from (
+            named.name
+            for group in (owner.input, owner.output, owner.initializer)
+            for named in group
+        )
         yield from (tensor.values.name for tensor in owner.sparse_initializer)
     else:
         yield from (*owner.input, *owner.output)
@@ -167,7 +191,11 @@ def keeps_meaning(op: str, version: int) -> bool:
         return False
     if new.deprecated:
         return False
-    return _ports(old.inputs, new.inputs) and _ports(old.outputs, new.outputs) and _attributes(old, new)
+    return (
+        _ports(old.inputs, new.inputs)
+        and _ports(old.outputs, new.outputs)
+        and _attributes(old, new)
+    )
 
 
 @cache
@@ -206,4 +234,6 @@ def _attributes(old: onnx.defs.OpSchema, new: onnx.defs.OpSchema) -> bool:
             return False
         if twin.default_value.SerializeToString() != attribute.default_value.SerializeToString():
             return False
-    return all(not new.attributes[name].required for name in new.attributes.keys() - old.attributes.keys())
+    return all(
+        not new.attributes[name].required for name in new.attributes.keys() - old.attributes.keys()
+    )

@@ -48,7 +48,9 @@ class Knowledge:
         """Types by name that are visible in a scope, innermost scope first."""
         if self._types is None:
             self._types = _infer_types(self._source)
-        return [self._types[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self._types]
+        return [
+            self._types[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self._types
+        ]
 
 
 class Snapshot:
@@ -64,8 +66,14 @@ class Snapshot:
         """The values visible in a scope."""
         if self._reads is None:
             self._constants = {place: _constants(owner) for place, owner in owners(self._model)}
-            self._reads = frozenset(name for _, owner in owners(self._model) for name in reads_in(owner))
-        scopes = [self._constants[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self._constants]
+            self._reads = frozenset(
+                name for _, owner in owners(self._model) for name in reads_in(owner)
+            )
+        scopes = [
+            self._constants[path[:end]]
+            for end in range(len(path), 0, -1)
+            if path[:end] in self._constants
+        ]
         return Values(lambda: self._knowledge.types(path), scopes, self._reads)
 
 
@@ -94,7 +102,11 @@ def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:
     types = _types_of(infer(without_stated_shapes(model)))
     pending = {_title(function): function for function in model.functions}
     while pending:  # callers are inferred before the functions that they call
-        called = {f"{node.domain}::{node.op_type}" for function in pending.values() for node in _all_nodes(function)}
+        called = {
+            f"{node.domain}::{node.op_type}"
+            for function in pending.values()
+            for node in _all_nodes(function)
+        }
         ready = [title for title in pending if title not in called] or list(pending)
         for title in ready:
             types |= _infer_function(model, pending.pop(title), types)
@@ -120,9 +132,13 @@ def _types_of(model: onnx.ModelProto, title: str = "") -> dict[Path, _Types]:
         if not isinstance(owner, onnx.GraphProto):
             continue
         infos = (*owner.value_info, *owner.output, *owner.input)
-        scope = {info.name: info.type.tensor_type for info in infos if info.type.HasField("tensor_type")}
+        scope = {
+            info.name: info.type.tensor_type for info in infos if info.type.HasField("tensor_type")
+        }
         for tensor in owner.initializer:
-            scope[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims)).tensor_type
+            scope[tensor.name] = helper.make_tensor_type_proto(
+                tensor.data_type, list(tensor.dims)
+            ).tensor_type
         types[title, *path[1:]] = scope
     return types
 
@@ -141,7 +157,9 @@ def _infer_function(
         scopes = [types[path[:end]] for end in range(len(path), 0, -1) if path[:end] in types]
         for node in owner.node:
             if (node.domain, node.op_type) == (function.domain, function.name):
-                calls.append([next((s[name] for s in scopes if name in s), None) for name in node.input])
+                calls.append(
+                    [next((s[name] for s in scopes if name in s), None) for name in node.input]
+                )
     inputs = []
     for index, name in enumerate(function.input):
         argument_types = [call[index] if index < len(call) else None for call in calls]
@@ -154,7 +172,12 @@ def _infer_function(
             info.type.tensor_type.CopyFrom(argument_types[0])
         inputs.append(info)
     graph = helper.make_graph(
-        list(function.node), function.name, inputs, [helper.make_empty_tensor_value_info(n) for n in function.output]
+        list(function.node),
+        function.name,
+        inputs,
+        [helper.make_empty_tensor_value_info(n) for n in function.output],
     )
-    body = helper.make_model(graph, opset_imports=list(function.opset_import), functions=list(model.functions))
+    body = helper.make_model(
+        graph, opset_imports=list(function.opset_import), functions=list(model.functions)
+    )
     return _types_of(infer(body), _title(function))

@@ -21,7 +21,9 @@ class Shares:
     total_ns: float
 
 
-def share_out(prepared: Prepared, kernels: Sequence[KernelTime], weights: Mapping[int, float]) -> Shares:
+def share_out(
+    prepared: Prepared, kernels: Sequence[KernelTime], weights: Mapping[int, float]
+) -> Shares:
     """Divide each kernel's time among its nodes by weight, or among all nodes if it has none."""
     size = len(prepared.pieces)
     times, spreads = [0.0] * size, [0.0] * size
@@ -56,7 +58,9 @@ def groups_of(prepared: Prepared, kernels: Sequence[KernelTime]) -> list[tuple[i
     groups = [_fill(prepared, anchor, claimed, bodies) for anchor in anchors]
     for number in reversed(range(len(kernels))):
         if not groups[number]:
-            groups[number] = next((groups[reader] for reader in kernels[number].feeds if groups[reader]), ())
+            groups[number] = next(
+                (groups[reader] for reader in kernels[number].feeds if groups[reader]), ()
+            )
     for number, kernel in enumerate(kernels):
         for reader in kernel.feeds:
             if not groups[reader]:
@@ -65,8 +69,12 @@ def groups_of(prepared: Prepared, kernels: Sequence[KernelTime]) -> list[tuple[i
 
 
 def _anchors(prepared: Prepared, kernel: KernelTime) -> set[int]:
-    named: set[int] = set().union(*map(prepared.numbers_in, kernel.names)) if kernel.names else set()
-    numbers: set[int] = set().union(*map(prepared.numbers_in, kernel.makes)) if kernel.makes else set()
+    named: set[int] = (
+        set().union(*map(prepared.numbers_in, kernel.names)) if kernel.names else set()
+    )
+    numbers: set[int] = (
+        set().union(*map(prepared.numbers_in, kernel.makes)) if kernel.makes else set()
+    )
     if kernel.op in _INSERTED and not any(map(prepared.is_node, kernel.names)):
         exact = [name for name in (*kernel.makes, *kernel.names) if prepared.is_value(name)]
         return set().union(*map(prepared.numbers_in, exact)) if exact else set()

@@ -11,7 +11,11 @@ from onnx import numpy_helper
 from mezzo.onnx.run.feeds import Datum
 
 ANSWERS = "answers"  # subfolder of a folder of feeds, for the model's outputs
-_KINDS = {"tensor": onnx.TensorProto, "sequence": onnx.SequenceProto, "optional": onnx.OptionalProto}
+_KINDS = {
+    "tensor": onnx.TensorProto,
+    "sequence": onnx.SequenceProto,
+    "optional": onnx.OptionalProto,
+}
 
 
 def write_feeds(feeds: Mapping[str, Datum], folder: Path) -> None:
@@ -22,10 +26,14 @@ def write_feeds(feeds: Mapping[str, Datum], folder: Path) -> None:
         if feed is None:
             continue
         is_sequence = isinstance(feed, list | tuple)
-        message = numpy_helper.from_list([_plain(e) for e in feed]) if is_sequence else _tensor(feed)
+        message = (
+            numpy_helper.from_list([_plain(e) for e in feed]) if is_sequence else _tensor(feed)
+        )
         path = folder / f"{number}.pb"
         path.write_bytes(message.SerializeToString())
-        index.append({"name": name, "kind": "sequence" if is_sequence else "tensor", "file": path.name})
+        index.append(
+            {"name": name, "kind": "sequence" if is_sequence else "tensor", "file": path.name}
+        )
     (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
 
 
@@ -38,7 +46,9 @@ def read_feeds(folder: Path) -> dict[str, Datum]:
         is_sequence = entry["kind"] == "sequence"
         # Copies: arrays of messages are read-only, and OpenVINO shares the memory of its inputs.
         feeds[entry["name"]] = (
-            numpy_helper.to_list(message) if is_sequence else np.array(numpy_helper.to_array(message))
+            numpy_helper.to_list(message)
+            if is_sequence
+            else np.array(numpy_helper.to_array(message))
         )
     return feeds
 

@@ -29,7 +29,9 @@ from mezzo.tables.target import Target
 _INLINE_LIMIT_BYTES = 2**31 - 2**20
 _LONGEST_REASON = 300
 # Source locations in runtimes' error messages.
-_PLACE = re.compile(r"Exception from \S+:\d+: |Check '.*?' failed at \S+: |/onnxruntime_src/\S+:\d+ ")
+_PLACE = re.compile(
+    r"Exception from \S+:\d+: |Check '.*?' failed at \S+: |/onnxruntime_src/\S+:\d+ "
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +101,25 @@ def time_models(
             place = folder / str(number)
             place.mkdir()
             paths.append(stage_model(model, place, feeds, write))
-        request = {"driver": target.runtime.driver, "profile": profile, "models": paths, **asdict(effort)}
+        request = {
+            "driver": target.runtime.driver,
+            "profile": profile,
+            "models": paths,
+            **asdict(effort),
+        }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         _call(folder, target.name, effort)
         answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     if "error" in answer:
-        raise ContractError(f"target {target.name!r} does not run the model: {spell_reason(answer['error'])}")
+        raise ContractError(
+            f"target {target.name!r} does not run the model: {spell_reason(answer['error'])}"
+        )
     return tuple(
-        Timed(tuple(timed["rounds_ns"]), tuple(map(_kernel, timed["kernels"])), float(timed["between_ns"]))
+        Timed(
+            tuple(timed["rounds_ns"]),
+            tuple(map(_kernel, timed["kernels"])),
+            float(timed["between_ns"]),
+        )
         for timed in answer["models"]
     )
 
@@ -141,13 +154,18 @@ def fit_to(model: onnx.ModelProto, feeds: Mapping[str, Datum]) -> dict[str, Datu
     initial = frozenset(tensor.name for tensor in model.graph.initializer)
     ports = [port for port in model.graph.input if port.name in feeds or port.name not in initial]
     input_names = {port.name for port in ports}
-    return fit_feeds({name: feed for name, feed in feeds.items() if name in input_names}, ports, initial)
+    return fit_feeds(
+        {name: feed for name, feed in feeds.items() if name in input_names}, ports, initial
+    )
 
 
 def _call(folder: Path, target: str, effort: Effort) -> None:
     source = str(Path(__file__).parents[3])  # the folder that contains the package
     python_path = os.environ.get("PYTHONPATH")
-    environment = {**os.environ, "PYTHONPATH": source if not python_path else os.pathsep.join((source, python_path))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": source if not python_path else os.pathsep.join((source, python_path)),
+    }
     command = [sys.executable, "-m", "mezzo.onnx.profile.worker", str(folder)]
     try:
         done = subprocess.run(
@@ -156,14 +174,15 @@ def _call(folder: Path, target: str, effort: Effort) -> None:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ContractError(
-            f"target {target!r}: timing did not end within {effort.limit_s * 2:.0f} s; use a smaller batch of data, or "
-            f"leave out {option('measure')}"
+            f"target {target!r}: timing did not end within {effort.limit_s * 2:.0f} s; use a"
+            f" smaller batch of data, or leave out {option('measure')}"
         ) from None
     if not (folder / "answer.json").exists():
         error_lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ContractError(
-            f"target {target!r}: the runtime crashed (exit code {done.returncode}) on a model"
-            f"{': ' + spell_reason(error_lines[-1]) if error_lines else ''}; leave out {option('measure')}"
+            f"target {target!r}: the runtime crashed (exit code {done.returncode}) on a"
+            f" model{': ' + spell_reason(error_lines[-1]) if error_lines else ''}; leave out"
+            f" {option('measure')}"
         )
 
 

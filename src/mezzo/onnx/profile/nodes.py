@@ -57,8 +57,12 @@ def profile_models(
     a file. Raises the errors of `profile_nodes`.
     """
     prepared = [prepare(model, label) for model in models]
-    timed = time_models([copy.model for copy in prepared], target, feeds, effort, profile=True, write=write)
-    return tuple(_node_times(copy, times, weights) for copy, times in zip(prepared, timed, strict=True))
+    timed = time_models(
+        [copy.model for copy in prepared], target, feeds, effort, profile=True, write=write
+    )
+    return tuple(
+        _node_times(copy, times, weights) for copy, times in zip(prepared, timed, strict=True)
+    )
 
 
 def time_model(
@@ -70,7 +74,10 @@ def time_model(
     """Time whole models, interleaved, each as a user would load it. Raises as `profile_nodes`."""
     timed = time_models(models, target, feeds, effort, profile=False)
     reference_rounds = timed[0].rounds_ns
-    ratios = [sorted(a / b for a, b in zip(each.rounds_ns, reference_rounds, strict=True)) for each in timed]
+    ratios = [
+        sorted(a / b for a, b in zip(each.rounds_ns, reference_rounds, strict=True))
+        for each in timed
+    ]
     return ModelTimes(
         tuple(median(each.rounds_ns) for each in timed),
         tuple(median(each) for each in ratios),
@@ -121,7 +128,11 @@ def _source_of(pieces: Sequence[TimedNode], piece: TimedNode) -> tuple[str, int]
     """
     read = piece.reads[0]
     if piece.op == "DequantizeLinear":
-        if isinstance(read, str) or pieces[read[0]].op != "QuantizeLinear" or pieces[read[0]].label is not None:
+        if (
+            isinstance(read, str)
+            or pieces[read[0]].op != "QuantizeLinear"
+            or pieces[read[0]].label is not None
+        ):
             return None
         read = pieces[read[0]].reads[0]
     producer, position = (read, 0) if isinstance(read, str) else (pieces[read[0]].label, read[1])

@@ -20,11 +20,16 @@ _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _SUFFIX = "_kernel_time"
 
 
-def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool) -> "_Loaded":
+def load(
+    path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool
+) -> "_Loaded":
     """Load a model on the CPU; profiles go to `folder`. Raises what ONNX Runtime raises."""
     runtime = load_onnxruntime()
     if not profile:
-        return _Loaded(runtime.InferenceSession(str(path), _options(runtime, threads), providers=_PROVIDERS), feeds)
+        return _Loaded(
+            runtime.InferenceSession(str(path), _options(runtime, threads), providers=_PROVIDERS),
+            feeds,
+        )
     optimized = folder / "optimized.onnx"
     options = _options(runtime, threads)
     _keep_optimized(options, optimized)
@@ -37,7 +42,9 @@ def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / "profile")
-    return _Loaded(runtime.InferenceSession(str(optimized), options, providers=_PROVIDERS), feeds, nodes)
+    return _Loaded(
+        runtime.InferenceSession(str(optimized), options, providers=_PROVIDERS), feeds, nodes
+    )
 
 
 def load_whole(
@@ -51,7 +58,9 @@ def load_whole(
     """
     runtime = load_onnxruntime()
     options = _options(runtime, threads)
-    if provider not in _PROVIDERS and hasattr(runtime, "preload_dlls"):  # GPU libraries installed as Python packages
+    if provider not in _PROVIDERS and hasattr(
+        runtime, "preload_dlls"
+    ):  # GPU libraries installed as Python packages
         runtime.preload_dlls()
     if trace is not None:
         options.enable_profiling = True
@@ -71,8 +80,12 @@ _PROVIDERS = ["CPUExecutionProvider"]
 def _keep_optimized(options: Any, path: Path) -> None:
     """Let a session save its optimized graph, with weights of at least 1 KiB as external data."""
     options.optimized_model_filepath = str(path)
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimized.weights")
-    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_file_name", "optimized.weights"
+    )
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_min_size_in_bytes", "1024"
+    )
 
 
 def _options(runtime: Any, threads: int | None) -> Any:
@@ -161,7 +174,9 @@ def _value(feed: Any) -> Any:
     runtime = load_onnxruntime()
     if _needs_number(feed):
         element = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
-        return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(feed), element)
+        return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            np.ascontiguousarray(feed), element
+        )
     return runtime.OrtValue.ortvalue_from_numpy(feed)
 
 

@@ -23,7 +23,13 @@ _PARTS = 8
 
 
 def load(
-    path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool, keeps_types: bool = True
+    path: Path,
+    feeds: Mapping[str, Any],
+    folder: Path,
+    threads: int | None,
+    *,
+    profile: bool,
+    keeps_types: bool = True,
 ) -> "_Loaded":
     """Load a model. `folder` is unused. Raises whatever OpenVINO raises.
 
@@ -32,14 +38,18 @@ def load(
     openvino = load_openvino()
     hints = openvino.properties.hint
     config: dict[Any, Any] = {
-        hints.execution_mode: hints.ExecutionMode.ACCURACY if keeps_types else hints.ExecutionMode.PERFORMANCE,
+        hints.execution_mode: (
+            hints.ExecutionMode.ACCURACY if keeps_types else hints.ExecutionMode.PERFORMANCE
+        ),
         hints.performance_mode: hints.PerformanceMode.LATENCY,
         "PERF_COUNT": profile,
     }
     if threads is not None:
         config["INFERENCE_NUM_THREADS"] = threads
     core = openvino.Core()
-    return _Loaded(core.compile_model(core.read_model(str(path)), "CPU", config), feeds, profile=profile)
+    return _Loaded(
+        core.compile_model(core.read_model(str(path)), "CPU", config), feeds, profile=profile
+    )
 
 
 class _Loaded:
@@ -66,7 +76,9 @@ class _Loaded:
     def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs for other feeds, by name."""
         used = {name for port in self._compiled.inputs for name in port.get_names()}
-        request = self._compiled.create_infer_request()  # the timed request shares memory with its feeds
+        request = (
+            self._compiled.create_infer_request()
+        )  # the timed request shares memory with its feeds
         request.infer({name: _value(feed) for name, feed in feeds.items() if name in used})
         answers = {}
         for port in self._compiled.outputs:
@@ -80,10 +92,16 @@ class _Loaded:
 
     def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
         """Times of each call: the mean of its part, as OpenVINO reports no single calls."""
-        ends = np.linspace(0, len(self._runs), min(_PARTS, len(self._runs)) + 1).astype(int).tolist()
-        parts = [(self._mean_of(first, last), last - first) for first, last in itertools.pairwise(ends)]
+        ends = (
+            np.linspace(0, len(self._runs), min(_PARTS, len(self._runs)) + 1).astype(int).tolist()
+        )
+        parts = [
+            (self._mean_of(first, last), last - first) for first, last in itertools.pairwise(ends)
+        ]
         return [
-            {number: (time_ns, 1) for number, time_ns in part.items()} for part, count in parts for _ in range(count)
+            {number: (time_ns, 1) for number, time_ns in part.items()}
+            for part, count in parts
+            for _ in range(count)
         ]
 
     def _mean_of(self, first: int, last: int) -> dict[int, float]:
@@ -96,7 +114,9 @@ class _Loaded:
             number: last * mean_ns - first * before.get(number, (0.0, 0))[0]
             for number, (mean_ns, _) in self._runs[last - 1].items()
         }
-        return {number: max(0.0, total_ns / (last - first)) for number, total_ns in totals_ns.items()}
+        return {
+            number: max(0.0, total_ns / (last - first)) for number, total_ns in totals_ns.items()
+        }
 
     def layers(self, warm: int) -> Sequence[dict[str, Any]]:
         """The executed layers, with type and mean time per run, without the first `warm` runs."""
@@ -106,7 +126,9 @@ class _Loaded:
             if number in times_ns:
                 facts = op.get_rt_info()
                 named = {"name": op.get_friendly_name(), "op": _text(facts, "layerType")}
-                rows.append({**named, "type": _text(facts, "runtimePrecision"), "time_ns": times_ns[number]})
+                rows.append(
+                    {**named, "type": _text(facts, "runtimePrecision"), "time_ns": times_ns[number]}
+                )
         return rows
 
     def kernels(self) -> Sequence[dict[str, Any]]:
@@ -114,8 +136,14 @@ class _Loaded:
         rows = []
         for op in self._ops:
             facts = op.get_rt_info()
-            original_names = [name for name in _text(facts, "originalLayersNames").split(",") if name]
-            readers = [port.get_node().get_friendly_name() for out in op.outputs() for port in out.get_target_inputs()]
+            original_names = [
+                name for name in _text(facts, "originalLayersNames").split(",") if name
+            ]
+            readers = [
+                port.get_node().get_friendly_name()
+                for out in op.outputs()
+                for port in out.get_target_inputs()
+            ]
             rows.append(
                 {
                     "names": original_names,
@@ -137,7 +165,9 @@ def _value(feed: Any) -> Any:
     if isinstance(feed, np.ndarray) and feed.dtype.name == "bfloat16":
         openvino = load_openvino()
         tensor = openvino.Tensor(openvino.Type.bf16, list(feed.shape))
-        np.copyto(np.asarray(tensor.data).view(np.uint16), np.ascontiguousarray(feed).view(np.uint16))
+        np.copyto(
+            np.asarray(tensor.data).view(np.uint16), np.ascontiguousarray(feed).view(np.uint16)
+        )
         return tensor
     return feed
 

@@ -51,7 +51,11 @@ class Prepared:
 
 def prepare(model: onnx.ModelProto, label: Label) -> Prepared:
     """Copy a model with new names. Graph inputs and weights keep theirs; graph outputs do not."""
-    source = onnx.inliner.inline_local_functions(model, convert_version=True) if model.functions else model
+    source = (
+        onnx.inliner.inline_local_functions(model, convert_version=True)
+        if model.functions
+        else model
+    )
     copy = onnx.ModelProto()
     copy.CopyFrom(source)
     prefix = "zq"
@@ -72,7 +76,11 @@ class _Renamer:
     def rename(self, graph: onnx.GraphProto, around: dict[str, str], owner: int | None) -> None:
         """Rename nodes and their outputs. `around`: new names of enclosing graphs' values."""
         names = dict(around)
-        unrenamed = (*graph.input, *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+        unrenamed = (
+            *graph.input,
+            *graph.initializer,
+            *(sparse.values for sparse in graph.sparse_initializer),
+        )
         names.update((named.name, named.name) for named in unrenamed)
         del graph.value_info[:]
         del graph.quantization_annotation[:]

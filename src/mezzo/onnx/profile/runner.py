@@ -49,7 +49,9 @@ def _obey(loaded: Any, order: Mapping[str, Any], folder: Path) -> Mapping[str, o
         kernels = loaded.graph_kernels()
         if kernels is None:
             return {"kernels": None}
-        return {"kernels": [{**asdict(kernel), "nodes": sorted(kernel.nodes)} for kernel in kernels]}
+        return {
+            "kernels": [{**asdict(kernel), "nodes": sorted(kernel.nodes)} for kernel in kernels]
+        }
     return {"time_ns": _turn(loaded, order["pause_s"], order["calls"])}
 
 
@@ -60,8 +62,9 @@ def _say(answers: TextIO, answer: Mapping[str, object]) -> None:
 
 def _load(request: Mapping[str, Any], folder: Path) -> Any:
     return load_whole(
-        request["driver"], request["provider"], Path(request["model"]), read_feeds(folder / "feeds"), folder,
-        threads=request["threads"], keeps_types=request["keeps_types"], is_profiled=bool(request["profile"]),
+        request["driver"], request["provider"], Path(request["model"]),
+        read_feeds(folder / "feeds"), folder, threads=request["threads"],
+        keeps_types=request["keeps_types"], is_profiled=bool(request["profile"]),
         shows_kernels=request["shows_kernels"],
     )  # fmt: skip
 
@@ -80,7 +83,9 @@ def _profile(loaded: Any, runs: int) -> dict[str, object]:
     for _ in range(runs):
         loaded.call()
     return (
-        {"trace": str(loaded.end_trace())} if hasattr(loaded, "end_trace") else {"layers": loaded.layers(_WARM_CALLS)}
+        {"trace": str(loaded.end_trace())}
+        if hasattr(loaded, "end_trace")
+        else {"layers": loaded.layers(_WARM_CALLS)}
     )
 
 

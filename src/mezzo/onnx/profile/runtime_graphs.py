@@ -16,19 +16,50 @@ from mezzo.contracts.timings import ProductKernels
 INTEGERS = frozenset({"i8", "u8"})
 _FLOAT, _INTEGER, _UNKNOWN = "f32", "i8", ""
 # Name prefixes of ONNX Runtime's kernels with integer inputs.
-_INTEGER_KERNELS = ("ConvInteger", "DynamicQuantize", "MatMulInteger", "MatMulNBits", "QAttention", "QGemm", "QLinear")
+_INTEGER_KERNELS = (
+    "ConvInteger",
+    "DynamicQuantize",
+    "MatMulInteger",
+    "MatMulNBits",
+    "QAttention",
+    "QGemm",
+    "QLinear",
+)
 _BORDERS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 # Operators whose output type is their input type.
 _MOVING = frozenset(
-    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "NhwcMaxPool", "Pad", "ReduceMax"}
-    | {"ReduceMin", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+    {
+        "Concat",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "NhwcMaxPool",
+        "Pad",
+        "ReduceMax",
+    }
+    | {
+        "ReduceMin",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    }
     | {"Where"}
 )
 _STORED = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
 # Name prefixes of convolution, matmul, LSTM and attention kernels.
 _PRODUCTS = (
-    "Attention", "Conv", "Deconvolution", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "FullyConnected",
-    "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "QAttention", "QGemm", "QLinearConv", "QLinearMatMul",
+    "Attention", "Conv", "Deconvolution", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
+    "FullyConnected", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "QAttention",
+    "QGemm", "QLinearConv", "QLinearMatMul",
 )  # fmt: skip
 
 
@@ -77,7 +108,9 @@ def kernels_of_onnxruntime(graph: onnx.GraphProto) -> list[GraphKernel]:
     return kernels
 
 
-def reads_integers(node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], stored: set[str]) -> bool:
+def reads_integers(
+    node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], stored: set[str]
+) -> bool:
     """Whether an operator of an optimized graph has integer inputs. `stored`: 8-bit constants."""
     if node.op_type in _BORDERS or node.op_type.startswith(_INTEGER_KERNELS):
         return True
@@ -100,7 +133,9 @@ def kernels_of_openvino(runtime_graph: Any) -> Iterator[GraphKernel]:
             for position in range(layer.get_input_size())
         ]
         names = info.get("originalLayersNames", "")
-        nodes = frozenset((*re.split(r"[,/]", names), *names.split(",")))  # a name may hold a slash, or end with one
+        nodes = frozenset(
+            (*re.split(r"[,/]", names), *names.split(","))
+        )  # a name may hold a slash, or end with one
         makes = info.get("outputPrecisions", "").partition(",")[0]
         types = tuple(read.partition(",")[0] for read in reads)
         yield GraphKernel(kind=info.get("layerType", ""), reads=types, makes=makes, nodes=nodes)
@@ -115,11 +150,17 @@ def find_products(model: onnx.GraphProto, kernels: Sequence[GraphKernel]) -> Pro
 
     One whose kernel is not found counts as INT8: the runtime has renamed it.
     """
-    dequantized = {name for node in model.node if node.op_type == "DequantizeLinear" for name in node.output}
+    dequantized = {
+        name for node in model.node if node.op_type == "DequantizeLinear" for name in node.output
+    }
     planned = [node for node in model.node if _is_quantized_product(node, dequantized)]
     places = _Places(model, kernels)
     kernel_of = {node.name: places.kernel_of(node) for node in planned}
-    in_floats = (name for name, kernel in kernel_of.items() if kernel is not None and not kernel.reads_integers)
+    in_floats = (
+        name
+        for name, kernel in kernel_of.items()
+        if kernel is not None and not kernel.reads_integers
+    )
     return ProductKernels(planned=tuple(node.name for node in planned), in_floats=tuple(in_floats))
 
 
@@ -138,7 +179,9 @@ class _Places:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
         self._makers = {name: kernel for kernel in kernels for name in kernel.results}
-        self._named = {name: kernel for kernel in kernels if kernel.is_product for name in kernel.nodes if name}
+        self._named = {
+            name: kernel for kernel in kernels if kernel.is_product for name in kernel.nodes if name
+        }
 
     def kernel_of(self, node: onnx.NodeProto) -> GraphKernel | None:
         """The node's kernel by name, or the nearest before the next value both graphs have."""

@@ -1,4 +1,4 @@
-"""Runtimes of targets on this machine: installed versions, and models loaded by a target's driver."""
+"""Runtimes of targets on this machine: installed versions, and models loaded by a driver."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,9 @@ from mezzo.tables.target import Target
 
 
 def installed_version(runtime: Runtime) -> str | None:
-    """The installed version of a runtime; None where it is not installed, or lacks the target's execution provider."""
+    """The installed version of a runtime; None where it is not installed, or lacks the target's
+    execution provider.
+    """
     version = find_version(runtime.module or runtime.package)
     if version is None or runtime.provider is None:
         return version
@@ -25,7 +27,8 @@ def installed_version(runtime: Runtime) -> str | None:
 
 
 def timed_on(target: Target) -> str:
-    """The runtime that loads and times models for a target, with its version, such as "onnxruntime 1.31.1".
+    """The runtime that loads and times models for a target, with its version, such as "onnxruntime
+    1.31.1".
 
     Raises InputError: mezzo cannot run the target's models, or the runtime is not installed.
     """
@@ -48,7 +51,9 @@ def profiling_version(target: Target) -> str:
     runtime = target.runtime
     if runtime is None or not runtime.profiles_nodes:
         names = _built_in(lambda runtime: runtime.profiles_nodes)
-        raise InputError(f"target {target.name!r} cannot be measured here; measure {names}{without}")
+        raise InputError(
+            f"target {target.name!r} cannot be measured here; measure {names}{without}"
+        )
     version = find_version(runtime.package)
     if version is None:
         raise missing(runtime.package, f"target {target.name!r}", without)
@@ -58,7 +63,9 @@ def profiling_version(target: Target) -> str:
 def _built_in(is_fit: Callable[[Runtime], bool]) -> str:
     """The names of mezzo's own targets whose runtimes fit, as a choice in words."""
     targets = built_in_targets().values()
-    return " or ".join(sorted(each.name for each in targets if each.runtime is not None and is_fit(each.runtime)))
+    return " or ".join(
+        sorted(each.name for each in targets if each.runtime is not None and is_fit(each.runtime))
+    )
 
 
 def load_whole(
@@ -84,7 +91,9 @@ def load_whole(
         optimized = folder / "optimized.onnx" if shows_kernels else None
         return onnxruntime.load_whole(path, feeds, threads, provider, trace, optimized)
     if driver == "openvino":
-        return openvino.load(path, feeds, folder, threads, profile=is_profiled, keeps_types=keeps_types)
+        return openvino.load(
+            path, feeds, folder, threads, profile=is_profiled, keeps_types=keeps_types
+        )
     if is_profiled:
         raise RuntimeError(f"{driver} has no profile of layers")
     module, _, function = driver.partition(":")
@@ -94,7 +103,9 @@ def load_whole(
 class _PluginModel:
     """A model in a plug-in's runtime: outputs, but neither kernels nor layers."""
 
-    def __init__(self, run: Callable[[Mapping[str, Any]], Mapping[str, Any]], feeds: Mapping[str, Any]) -> None:
+    def __init__(
+        self, run: Callable[[Mapping[str, Any]], Mapping[str, Any]], feeds: Mapping[str, Any]
+    ) -> None:
         self._run, self._feeds = run, feeds
 
     def call(self) -> None:

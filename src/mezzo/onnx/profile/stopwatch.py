@@ -71,27 +71,40 @@ class OnnxStopwatch:
             return read_trace(with_answer["trace"]).layers
         return tuple(
             LayerTime(
-                name=row["name"], op=row["op"], dtype=type_called(row["type"]), is_conversion=is_conversion(row["op"]),
-                time_ns=row["time_ns"], calls=1.0,
+                name=row["name"],
+                op=row["op"],
+                dtype=type_called(row["type"]),
+                is_conversion=is_conversion(row["op"]),
+                time_ns=row["time_ns"],
+                calls=1.0,
             )
             for row in with_answer["layers"]
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         self._folder.cleanup()
 
     def _begin(self, profiled_runs: int) -> "_Child":
         place = Path(self._folder.name)
-        (place / "request.json").write_text(json.dumps({**self._request, "profile": profiled_runs}), encoding="utf-8")
+        (place / "request.json").write_text(
+            json.dumps({**self._request, "profile": profiled_runs}), encoding="utf-8"
+        )
         return _Child(place, Path(str(self._request["model"])))
 
 
 class OnnxRunner:
     """A loaded model that has run once. `said` is its process's first reply."""
 
-    def __init__(self, child: "_Child", target: str, limit_s: float, structure: onnx.ModelProto | None = None) -> None:
+    def __init__(
+        self, child: "_Child", target: str, limit_s: float, structure: onnx.ModelProto | None = None
+    ) -> None:
         """Raises ContractError: the target does not load or run the model."""
-        self._child, self._target, self._limit_s, self._structure = child, target, limit_s, structure
+        self._child, self._target, self._limit_s, self._structure = (
+            child,
+            target,
+            limit_s,
+            structure,
+        )
         self._asked = 0
         try:
             self.said = self._hear()
@@ -120,7 +133,13 @@ class OnnxRunner:
         if rows is None:
             return None
         kernels = [
-            GraphKernel(**{**row, **{key: tuple(row[key]) for key in _LISTS}, "nodes": frozenset(row["nodes"])})
+            GraphKernel(
+                **{
+                    **row,
+                    **{key: tuple(row[key]) for key in _LISTS},
+                    "nodes": frozenset(row["nodes"]),
+                }
+            )
             for row in rows
         ]
         return find_products(self._proto.graph, kernels)
@@ -154,8 +173,9 @@ class _Child:
         }
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(folder)], env=environment, cwd=folder, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8", start_new_session=True,
+            [sys.executable, "-m", _MODULE, str(folder)], env=environment, cwd=folder,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            encoding="utf-8", start_new_session=True,
         )  # fmt: skip
         self._is_late = False
 
@@ -191,7 +211,10 @@ class _Child:
             return f"did not answer within {limit_s:.0f} s"
         self._errors.seek(0)
         error_lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        return f"crashed (exit code {code}){': ' + spell_reason(error_lines[-1]) if error_lines else ''}"
+        return (
+            "crashed (exit code"
+            f" {code}){': ' + spell_reason(error_lines[-1]) if error_lines else ''}"
+        )
 
     def end(self) -> None:
         self._process.kill()

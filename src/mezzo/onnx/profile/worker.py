@@ -63,7 +63,11 @@ def _time(request: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     timed = []
     for model, times in zip(loaded, rounds_by_model, strict=True):
         entry: dict[str, Any] = {"rounds_ns": [float(median(call_times)) for call_times in times]}
-        timed.append(entry | _profile(model, times) if request["profile"] else entry | {"kernels": [], "between_ns": 0})
+        timed.append(
+            entry | _profile(model, times)
+            if request["profile"]
+            else entry | {"kernels": [], "between_ns": 0}
+        )
     return timed
 
 
@@ -99,7 +103,10 @@ def _profile(model: Loaded, rounds: Sequence[Sequence[int]]) -> dict[str, Any]:
         count = float(median([pair[1] for pair in pairs])) if pairs else 0.0
         profiles.append({**kernel, "time_ns": time_ns, "spread_ns": spread_ns, "calls": count})
     walls = [wall for times in rounds for wall in times]
-    between = [wall - sum(pair[0] for pair in run.values()) for wall, run in zip(walls, timed, strict=False)]
+    between = [
+        wall - sum(pair[0] for pair in run.values())
+        for wall, run in zip(walls, timed, strict=False)
+    ]
     return {"kernels": profiles, "between_ns": max(0.0, _middle(between, len(rounds))[0])}
 
 
@@ -114,7 +121,9 @@ def _middle(times: Sequence[float], rounds: int) -> tuple[float, float]:
     quarter = len(ordered) // 4
     middle = ordered[quarter : len(ordered) - quarter]
     quartile_range = float(np.quantile(ordered, 0.75) - np.quantile(ordered, 0.25))
-    return float(middle.mean()), _ERRORS * _EFFICIENCY * quartile_range / _QUARTILES_APART / float(np.sqrt(rounds))
+    return float(middle.mean()), _ERRORS * _EFFICIENCY * quartile_range / _QUARTILES_APART / float(
+        np.sqrt(rounds)
+    )
 
 
 if __name__ == "__main__":

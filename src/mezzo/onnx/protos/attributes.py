@@ -12,8 +12,9 @@ from mezzo.onnx.schema.types import FROM_ONNX
 
 NONE: Mapping[str, object] = MappingProxyType({})
 _FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = (
-    onnx.AttributeProto.FLOAT, onnx.AttributeProto.INT, onnx.AttributeProto.STRING, onnx.AttributeProto.TENSOR,
-    onnx.AttributeProto.FLOATS, onnx.AttributeProto.INTS, onnx.AttributeProto.STRINGS,
+    onnx.AttributeProto.FLOAT, onnx.AttributeProto.INT, onnx.AttributeProto.STRING,
+    onnx.AttributeProto.TENSOR, onnx.AttributeProto.FLOATS, onnx.AttributeProto.INTS,
+    onnx.AttributeProto.STRINGS,
 )  # fmt: skip
 
 
@@ -106,8 +107,9 @@ def dtype_of(proto: onnx.NodeProto, name: str, environment: Environment) -> DTyp
     dtype = FROM_ONNX.get(number)
     if dtype is None:
         raise ModelError(
-            f"node {proto.name!r} ({proto.op_type}): attribute {name!r} names element type {number}, "
-            f"which ONNX {onnx.__version__} does not define; upgrade onnx or mend the model"
+            f"node {proto.name!r} ({proto.op_type}): attribute {name!r} names element type"
+            f" {number}, which ONNX {onnx.__version__} does not define; upgrade onnx or mend the"
+            " model"
         )
     return dtype
 

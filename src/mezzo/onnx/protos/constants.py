@@ -44,13 +44,24 @@ def sparse_of(graph: Graph, handles: Handles, value: int) -> onnx.SparseTensorPr
     producer = graph.nodes[graph.values[value].producer]
     proto = handles.protos[producer.id]
     if proto is not None:
-        return proto.attribute[0].sparse_tensor if proto.attribute[0].name == "sparse_value" else None
+        return (
+            proto.attribute[0].sparse_tensor if proto.attribute[0].name == "sparse_value" else None
+        )
     owner = handles.owners[producer.scope]
     assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
-    return next((entry for entry in owner.sparse_initializer if entry.values.name == graph.values[value].name), None)
+    return next(
+        (
+            entry
+            for entry in owner.sparse_initializer
+            if entry.values.name == graph.values[value].name
+        ),
+        None,
+    )
 
 
-def _dense(numbers: npt.NDArray[np.generic], sparse: onnx.SparseTensorProto) -> npt.NDArray[np.generic]:
+def _dense(
+    numbers: npt.NDArray[np.generic], sparse: onnx.SparseTensorProto
+) -> npt.NDArray[np.generic]:
     """The dense array of a sparse tensor; its indices are flat [n], or coordinates [n, rank]."""
     shape = tuple(sparse.dims)
     indices = numpy_helper.to_array(sparse.indices)

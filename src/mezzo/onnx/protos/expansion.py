@@ -32,13 +32,17 @@ def check_expansion(model: onnx.ModelProto) -> None:
         sizes[key] = border + _count(function) + sum(sizes[callee] for callee in calls[key])
         depths[key] = 1 + max((depths[callee] for callee in calls[key]), default=0)
         if depths[key] > MOST_DEPTH:
-            raise ModelError(f"calls of functions nest deeper than {MOST_DEPTH}, in {key[1]!r}; flatten the model")
+            raise ModelError(
+                f"calls of functions nest deeper than {MOST_DEPTH}, in {key[1]!r}; flatten the"
+                " model"
+            )
     total = sum(sizes[callee] for callee in _calls(model.graph, functions))
     if total > MOST_NODES:
         largest = max(sizes, key=lambda key: sizes[key])
         raise ModelError(
-            f"the model's functions, put in the place of their calls, make {_spell(total)} nodes, most "
-            f"of them in {largest[1]!r}; at most {MOST_NODES} can be planned, so let functions call each other less"
+            f"the model's functions, put in the place of their calls, make {_spell(total)} nodes,"
+            f" most of them in {largest[1]!r}; at most {MOST_NODES} can be planned, so let"
+            " functions call each other less"
         )
 
 
@@ -59,13 +63,16 @@ def _callees_first(
             elif callee in path:
                 through = "" if callee == key else f" through {key[1]!r}"
                 raise ModelError(
-                    f"function {callee[1]!r} calls itself{through}, which no run would end; mend the model"
+                    f"function {callee[1]!r} calls itself{through}, which no run would end; mend"
+                    " the model"
                 )
             else:
                 path[callee] = iter(calls[callee])
 
 
-def _calls(owner: onnx.GraphProto | onnx.FunctionProto, functions: dict[_Key, onnx.FunctionProto]) -> list[_Key]:
+def _calls(
+    owner: onnx.GraphProto | onnx.FunctionProto, functions: dict[_Key, onnx.FunctionProto]
+) -> list[_Key]:
     """The functions called in a graph or function and its subgraphs, once per call."""
     keys = [(canonical(node.domain), node.op_type, node.overload) for node in _nodes(owner)]
     return [key for key in keys if key in functions]

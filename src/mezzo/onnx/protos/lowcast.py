@@ -35,19 +35,25 @@ FORMATS = frozenset(_FIRST_OPSET) | QUANTIZED
 
 def least_opset(formats: Collection[DType], accumulation: Accumulation | None) -> int:
     """The first opset that supports an emulation in these formats and accumulation."""
-    required = [quantized_since(dtype) if dtype in QUANTIZED else _FIRST_OPSET[dtype] for dtype in formats]
+    required = [
+        quantized_since(dtype) if dtype in QUANTIZED else _FIRST_OPSET[dtype] for dtype in formats
+    ]
     if accumulation is not None:
         required += [_FIRST_TILED, _FIRST_OPSET.get(accumulation.dtype, 1)]
     return max(required, default=1)
 
 
-def raise_opset(model: onnx.ModelProto, formats: Collection[DType], accumulation: Accumulation | None) -> None:
+def raise_opset(
+    model: onnx.ModelProto, formats: Collection[DType], accumulation: Accumulation | None
+) -> None:
     """Upgrade `model`, in place, to the first opset that supports the emulation.
 
     Raises: ContractError if an operator cannot be converted to that opset.
     """
     opset, needed = default_opset(model), least_opset(formats, accumulation)
-    if opset is None:  # the emulation adds operators of the default domain, at the first opset with BF16
+    if (
+        opset is None
+    ):  # the emulation adds operators of the default domain, at the first opset with BF16
         model.opset_import.append(onnx.helper.make_opsetid("", max(13, needed)))
         return
     if opset >= needed:
@@ -55,15 +61,22 @@ def raise_opset(model: onnx.ModelProto, formats: Collection[DType], accumulation
     reached, upgraded = reach(model, needed)
     if reached < needed:
         node = upgraded.obstacles[0]
-        why = f"tiled sums in {accumulation.dtype}" if accumulation is not None else ", ".join(map(str, formats))
+        why = (
+            f"tiled sums in {accumulation.dtype}"
+            if accumulation is not None
+            else ", ".join(map(str, formats))
+        )
         raise ContractError(
-            f"the model has opset {opset} and emulating {why} takes opset {needed}, but node {node.node!r} "
-            f"({node.op}) cannot go to opset {node.version}, as {node.because}; export it at opset {needed} or newer"
+            f"the model has opset {opset} and emulating {why} takes opset {needed}, but node"
+            f" {node.node!r} ({node.op}) cannot go to opset {node.version}, as {node.because};"
+            f" export it at opset {needed} or newer"
         )
     model.CopyFrom(upgraded.model)
 
 
-def round_nodes(source: str, result: str, low: int, fresh: Callable[[], str]) -> list[onnx.NodeProto]:
+def round_nodes(
+    source: str, result: str, low: int, fresh: Callable[[], str]
+) -> list[onnx.NodeProto]:
     """Nodes that round the FP32 value `source` to `low` and back to the FP32 value `result`."""
     nodes: list[onnx.NodeProto] = []
     narrow = fresh()
@@ -76,7 +89,9 @@ def round_nodes(source: str, result: str, low: int, fresh: Callable[[], str]) ->
     return nodes
 
 
-def show_overflow(source: str, low: int, fresh: Callable[[], str], nodes: list[onnx.NodeProto]) -> str:
+def show_overflow(
+    source: str, low: int, fresh: Callable[[], str], nodes: list[onnx.NodeProto]
+) -> str:
     """Append nodes that set numbers beyond an FP8 format's range to infinity; returns the name."""
 
     def add(op: str, *inputs: str) -> str:

@@ -27,7 +27,11 @@ def _read(entry: onnx.StringStringEntryProto, most_bytes: int) -> ConversionReco
     if entry.ByteSize() > most_bytes:
         return ConversionRecord(None, f"it takes {entry.ByteSize()} bytes")
     text: str | bytes = entry.value  # protobuf returns text that is not UTF-8 as bytes
-    return ConversionRecord(text, None) if isinstance(text, str) else ConversionRecord(None, "it is not UTF-8")
+    return (
+        ConversionRecord(text, None)
+        if isinstance(text, str)
+        else ConversionRecord(None, "it is not UTF-8")
+    )
 
 
 def put_entry(model: onnx.ModelProto, key: str, text: str) -> None:

@@ -36,7 +36,10 @@ def sort_nodes(graph: onnx.GraphProto | onnx.FunctionProto, where: str = "the gr
                 heapq.heappush(ready, reader)
     if len(rank) < len(nodes):
         stuck = next(node for node in nodes if id(node) not in rank)
-        raise ModelError(f"{where} has a cycle through node {stuck.name or stuck.op_type!r}; a valid model has none")
+        raise ModelError(
+            f"{where} has a cycle through node {stuck.name or stuck.op_type!r}; a valid model has"
+            " none"
+        )
     graph.node.sort(key=lambda node: rank[id(node)])
 
 
@@ -52,7 +55,9 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
     """Operands of a node and captures of its subgraphs, possibly with inner names."""
     yield from (name for name in node.input if name)
     for body in _bodies(node):
-        defined = {name for inner in body.node for name in inner.output} | {info.name for info in body.input}
+        defined = {name for inner in body.node for name in inner.output} | {
+            info.name for info in body.input
+        }
         for inner in body.node:
             yield from (name for name in reads_of(inner) if name not in defined)
         yield from (info.name for info in body.output if info.name not in defined)

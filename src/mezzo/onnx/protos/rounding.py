@@ -15,13 +15,15 @@ Array = npt.NDArray[Any]
 STORAGE: dict[DType, np.dtype[Any]] = {
     DType.FLOAT64: np.dtype("<f8"), DType.FLOAT32: np.dtype("<f4"), DType.FLOAT16: np.dtype("<f2"),
     DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
-    DType.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn), DType.FLOAT8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
-    DType.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2), DType.FLOAT8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
-    DType.FLOAT8E8M0: np.dtype(ml_dtypes.float8_e8m0fnu),
-    DType.INT64: np.dtype("<i8"), DType.INT32: np.dtype("<i4"), DType.INT16: np.dtype("<i2"),
-    DType.UINT64: np.dtype("<u8"), DType.UINT32: np.dtype("<u4"), DType.UINT16: np.dtype("<u2"),
-    DType.INT8: np.dtype("i1"), DType.UINT8: np.dtype("u1"), DType.BOOL: np.dtype("?"),
-    DType.COMPLEX64: np.dtype("<c8"), DType.COMPLEX128: np.dtype("<c16"),
+    DType.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    DType.FLOAT8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    DType.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+    DType.FLOAT8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    DType.FLOAT8E8M0: np.dtype(ml_dtypes.float8_e8m0fnu), DType.INT64: np.dtype("<i8"),
+    DType.INT32: np.dtype("<i4"), DType.INT16: np.dtype("<i2"), DType.UINT64: np.dtype("<u8"),
+    DType.UINT32: np.dtype("<u4"), DType.UINT16: np.dtype("<u2"), DType.INT8: np.dtype("i1"),
+    DType.UINT8: np.dtype("u1"), DType.BOOL: np.dtype("?"), DType.COMPLEX64: np.dtype("<c8"),
+    DType.COMPLEX128: np.dtype("<c16"),
 }  # fmt: skip
 
 
@@ -69,7 +71,9 @@ def _clamp(values: Array, rounded: Array, largest: float) -> None:
     beyond = np.abs(rounded) > rounded.dtype.type(largest)
     if beyond.any():
         beyond &= np.isfinite(values)
-        rounded[beyond] = np.copysign(largest, values[beyond].astype(np.float64)).astype(rounded.dtype)
+        rounded[beyond] = np.copysign(largest, values[beyond].astype(np.float64)).astype(
+            rounded.dtype
+        )
 
 
 def round_few(data: bytes, dtype: DType, limit: float | None = None) -> bytes:

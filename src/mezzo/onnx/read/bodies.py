@@ -17,7 +17,13 @@ from mezzo.onnx.read.frames import ANY_FLOAT, Env, Frame, pseudo_signature
 from mezzo.onnx.read.handles import Place
 from mezzo.onnx.schema.infos import stated_infos
 from mezzo.onnx.schema.schema import find_schema
-from mezzo.onnx.schema.types import ValueType, element_dtype, from_type_proto, state_type, with_element
+from mezzo.onnx.schema.types import (
+    ValueType,
+    element_dtype,
+    from_type_proto,
+    state_type,
+    with_element,
+)
 
 
 class Result(NamedTuple):
@@ -36,7 +42,9 @@ def _tie_legal(frame: Frame, op: str, value_type: ValueType) -> frozenset[DType]
         return frozenset(() if dtype is None else (dtype,))
     variables = [v for v in (*schema.inputs, *schema.outputs) if v in schema.allowed]
     return frozenset({dtype}) | {
-        low for low in ANY_FLOAT if any(schema.admits(v, with_element(value_type, low)) for v in variables)
+        low
+        for low in ANY_FLOAT
+        if any(schema.admits(v, with_element(value_type, low)) for v in variables)
     }
 
 
@@ -52,7 +60,9 @@ class Ties:
         """Add a tie without uses; `outputs` are (name, type, scope, size). Returns its ids."""
         reader = self.reader
         node = len(reader.nodes)
-        values = [reader.add_value(name, kind, node, scope, size) for name, kind, scope, size in outputs]
+        values = [
+            reader.add_value(name, kind, node, scope, size) for name, kind, scope, size in outputs
+        ]
         legal = ANY_FLOAT if self.op == "" else _tie_legal(self.frame, self.op, value_type)
         signature = self._signature(2, len(values), element_dtype(value_type), legal)
         title = reader.unique(self.frame, f"{self.title}.{label}")
@@ -63,12 +73,18 @@ class Ties:
         """Set the uses of a tie and their places in the model."""
         reader = self.reader
         old = reader.nodes[node]
-        signature = self._signature(len(uses), len(old.outputs), old.signature.dtype, old.signature.legal)
-        reader.nodes[node] = old._replace(inputs=tuple(value for value, _ in uses), signature=signature)
+        signature = self._signature(
+            len(uses), len(old.outputs), old.signature.dtype, old.signature.legal
+        )
+        reader.nodes[node] = old._replace(
+            inputs=tuple(value for value, _ in uses), signature=signature
+        )
         for operand, (_, place) in enumerate(uses):
             reader.handles.places[Use(node, operand)] = place
 
-    def _signature(self, uses: int, values: int, dtype: DType | None, legal: frozenset[DType]) -> Signature:
+    def _signature(
+        self, uses: int, values: int, dtype: DType | None, legal: frozenset[DType]
+    ) -> Signature:
         """A tie's signature; `border` is the control-flow operator, None for a call."""
         schema = find_schema("", self.op, self.frame.opsets.get("", 1)) if self.op else None
         border = None if schema is None else ("onnx", self.op, schema.version)
@@ -79,7 +95,8 @@ def body_of(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
     attribute = find(proto, name)
     if attribute is None:
         raise ModelError(
-            f"node {proto.name or proto.output[0]!r} ({proto.op_type}) lacks its body {name!r}; mend the model"
+            f"node {proto.name or proto.output[0]!r} ({proto.op_type}) lacks its body {name!r};"
+            " mend the model"
         )
     return attribute.g
 
@@ -88,8 +105,21 @@ def title_of(proto: onnx.NodeProto) -> str:
     return proto.name or f"{proto.op_type}:{proto.output[0] if proto.output else ''}"
 
 
-def enter(reader: GraphBuilder, frame: Frame, node: int, path: str, body: onnx.GraphProto, repeats: int = 1) -> Frame:
-    inner = Frame(Env(frame.env), 0, f"{frame.path}/{path}" if frame.path else path, frame.opsets, frame.container)
+def enter(
+    reader: GraphBuilder,
+    frame: Frame,
+    node: int,
+    path: str,
+    body: onnx.GraphProto,
+    repeats: int = 1,
+) -> Frame:
+    inner = Frame(
+        Env(frame.env),
+        0,
+        f"{frame.path}/{path}" if frame.path else path,
+        frame.opsets,
+        frame.container,
+    )
     inner.scope = reader.add_scope(node, inner.path, body, frame.container, frame.scope, repeats)
     inner.attributes = frame.attributes
     inner.declared = stated_infos(body)
@@ -98,11 +128,15 @@ def enter(reader: GraphBuilder, frame: Frame, node: int, path: str, body: onnx.G
 
 
 def read_body(reader: GraphBuilder, inner: Frame, body: onnx.GraphProto) -> None:
-    reader.read_initializers(inner, body, {info.name: info for info in body.input}, skip={i.name for i in body.input})
+    reader.read_initializers(
+        inner, body, {info.name: info for info in body.input}, skip={i.name for i in body.input}
+    )
     reader.read_nodes(inner, body.node)
 
 
-def read_result(reader: GraphBuilder, inner: Frame, body: onnx.GraphProto, index: int, use: Use) -> Result:
+def read_result(
+    reader: GraphBuilder, inner: Frame, body: onnx.GraphProto, index: int, use: Use
+) -> Result:
     """The value of a subgraph's output, recorded as read by `use`."""
     name = body.output[index].name
     value, value_type = reader.read_name(inner, name, use)
@@ -121,7 +155,11 @@ def add_control_node(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) 
     return reader.add_node(title, Kind.OP, signature, frame.scope, (), (), proto), title_of(proto)
 
 
-def finish(reader: GraphBuilder, node: int, inputs: list[int | None], outputs: list[int | None]) -> None:
+def finish(
+    reader: GraphBuilder, node: int, inputs: list[int | None], outputs: list[int | None]
+) -> None:
     old: Node = reader.nodes[node]
     signature = pseudo_signature(old.op, len(inputs), len(outputs), None, frozenset())
-    reader.nodes[node] = old._replace(inputs=tuple(inputs), outputs=tuple(outputs), signature=signature)
+    reader.nodes[node] = old._replace(
+        inputs=tuple(inputs), outputs=tuple(outputs), signature=signature
+    )

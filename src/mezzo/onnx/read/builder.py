@@ -21,7 +21,9 @@ from mezzo.onnx.schema.types import FROM_ONNX, Aggregate, ValueType, element_dty
 _UNKNOWN_ELEMENTS = 1024
 _MAX_REPEATS = 64
 # Three times faster than calling the classes; a model has tens of thousands of each.
-_new_value: Callable[[tuple[str, DType | None, int, int, int, bool]], Value] = partial(tuple.__new__, Value)
+_new_value: Callable[[tuple[str, DType | None, int, int, int, bool]], Value] = partial(
+    tuple.__new__, Value
+)
 _new_node: Callable[[tuple[object, ...]], Node] = partial(tuple.__new__, Node)
 
 
@@ -30,7 +32,9 @@ class GraphBuilder(ABC):
     Casts are plain nodes.
     """
 
-    def __init__(self, model: onnx.ModelProto, low: DType | None, sizes: KnownShapes, facts_of: FactsOf) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, low: DType | None, sizes: KnownShapes, facts_of: FactsOf
+    ) -> None:
         self.model = model
         self.low = low
         self.counts, self.shapes = sizes.counts, sizes.shapes
@@ -51,12 +55,17 @@ class GraphBuilder(ABC):
         self.handles = Handles(model=model)
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
 
-    # -- building blocks ------------------------------------------------------------------------------------------
+    # -- building blocks
+    # ----------------------------------------------------------------------------------------------
 
-    def add_value(self, name: str, value_type: ValueType, producer: int, scope: int, elements: int) -> int:
+    def add_value(
+        self, name: str, value_type: ValueType, producer: int, scope: int, elements: int
+    ) -> int:
         number = len(self.types)
         if isinstance(value_type, Aggregate):
-            self.values.append(_new_value((name, value_type.dtype, producer, scope, elements, False)))
+            self.values.append(
+                _new_value((name, value_type.dtype, producer, scope, elements, False))
+            )
         else:
             self.values.append(_new_value((name, value_type, producer, scope, elements, True)))
         self.types.append(value_type)
@@ -80,7 +89,9 @@ class GraphBuilder(ABC):
     ) -> int:
         number = len(self.nodes)
         attributes = NONE if proto is None or not proto.attribute else NodeAttributes(proto)
-        self.nodes.append(_new_node((number, name, kind, signature, scope, inputs, outputs, attributes)))
+        self.nodes.append(
+            _new_node((number, name, kind, signature, scope, inputs, outputs, attributes))
+        )
         self.handles.protos.append(proto)
         return number
 
@@ -113,7 +124,9 @@ class GraphBuilder(ABC):
         self.taken.add(name)
         return name
 
-    def operand(self, frame: Frame, proto: onnx.NodeProto, index: int, node: int) -> tuple[int | None, ValueType]:
+    def operand(
+        self, frame: Frame, proto: onnx.NodeProto, index: int, node: int
+    ) -> tuple[int | None, ValueType]:
         """The value of operand `index` and its type as read; records a Cast in between."""
         name = proto.input[index]
         if not name:
@@ -126,10 +139,14 @@ class GraphBuilder(ABC):
         try:
             value = frame.env.find(name)
         except KeyError:
-            where = "graph" if proto is None else f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
+            where = (
+                "graph"
+                if proto is None
+                else f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
+            )
             raise ModelError(
-                f"{where} reads {name!r}, which nothing before it produces; check the model's inputs "
-                "and its nodes' order"
+                f"{where} reads {name!r}, which nothing before it produces; check the model's"
+                " inputs and its nodes' order"
             ) from None
         if value is None:
             return None, None
@@ -151,7 +168,9 @@ class GraphBuilder(ABC):
         count = self.counts.get(name)
         if count is not None:
             return count
-        return max((self.values[v].elements for v in inputs if v is not None), default=_UNKNOWN_ELEMENTS)
+        return max(
+            (self.values[v].elements for v in inputs if v is not None), default=_UNKNOWN_ELEMENTS
+        )
 
     def is_planned(self, value_type: ValueType) -> bool:
         """Whether a value takes part in planning: it is in FP32 or in the low dtype."""
@@ -159,14 +178,20 @@ class GraphBuilder(ABC):
         return dtype is HIGH or dtype is self.low
 
     def read_initializers(
-        self, frame: Frame, graph: onnx.GraphProto, inputs: Mapping[str, onnx.ValueInfoProto], skip: Holder[str]
+        self,
+        frame: Frame,
+        graph: onnx.GraphProto,
+        inputs: Mapping[str, onnx.ValueInfoProto],
+        skip: Holder[str],
     ) -> None:
         for tensor in graph.initializer:
             name = tensor.name
             if name not in skip:
                 self.add_weight(frame, name, tensor, inputs.get(name))
         for sparse in graph.sparse_initializer:
-            self.add_weight(frame, sparse.values.name, sparse.values, inputs.get(sparse.values.name))
+            self.add_weight(
+                frame, sparse.values.name, sparse.values, inputs.get(sparse.values.name)
+            )
 
     def add_weight(
         self,
@@ -180,8 +205,8 @@ class GraphBuilder(ABC):
         dtype = FROM_ONNX.get(tensor.data_type)
         if dtype is None:
             raise ModelError(
-                f"tensor {name!r} has element type {tensor.data_type}, which ONNX {onnx.__version__} "
-                "does not define; mend the model"
+                f"tensor {name!r} has element type {tensor.data_type}, which ONNX"
+                f" {onnx.__version__} does not define; mend the model"
             )
         elements = 1
         for dim in tensor.dims:
@@ -191,7 +216,9 @@ class GraphBuilder(ABC):
             "weight", 0, 1, dtype if is_planned else None, ANY_FLOAT if is_planned else frozenset()
         )
         title = self.unique(frame, (proto.name if proto is not None else "") or f"weight {name}")
-        node = self.add_node(title, Kind.SOURCE, signature, frame.scope, (), (len(self.values),), proto)
+        node = self.add_node(
+            title, Kind.SOURCE, signature, frame.scope, (), (len(self.values),), proto
+        )
         value = self.add_value(name, dtype, node, frame.scope, elements)
         if is_planned:
             self.constants[value] = self.facts_of(tensor)

@@ -5,7 +5,16 @@ import onnx
 from mezzo.common.errors import ModelError
 from mezzo.ir.nodes import Use
 from mezzo.onnx.protos.attributes import resolve
-from mezzo.onnx.read.bodies import Ties, add_control_node, body_of, enter, finish, read_body, read_result, title_of
+from mezzo.onnx.read.bodies import (
+    Ties,
+    add_control_node,
+    body_of,
+    enter,
+    finish,
+    read_body,
+    read_result,
+    title_of,
+)
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import Env, Frame
 from mezzo.onnx.read.handles import Container, OperandPlace, ResultPlace
@@ -27,15 +36,22 @@ def read_if(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     for index, name in enumerate(proto.output):
         tie = len(reader.nodes)
         results = [
-            read_result(reader, f, b, index, Use(tie, k)) for k, (f, b) in enumerate(zip(frames, bodies, strict=True))
+            read_result(reader, f, b, index, Use(tie, k))
+            for k, (f, b) in enumerate(zip(frames, bodies, strict=True))
         ]
         value_type = next((r.value_type for r in results if r.value_type is not None), None)
-        size = max((reader.values[r.value].elements for r in results if r.value is not None), default=1)
+        size = max(
+            (reader.values[r.value].elements for r in results if r.value is not None), default=1
+        )
         if reader.is_planned(value_type):
             ties = Ties(reader, frame, "If", title)
             ties.open(f"output[{index}]", value_type, [(name, value_type, frame.scope, size)])
             ties.close(
-                tie, [(r.value, ResultPlace(frame.container, b, index)) for r, b in zip(results, bodies, strict=True)]
+                tie,
+                [
+                    (r.value, ResultPlace(frame.container, b, index))
+                    for r, b in zip(results, bodies, strict=True)
+                ],
             )
             value = len(reader.values) - 1
             for body in bodies:
@@ -47,7 +63,9 @@ def read_if(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     finish(reader, node, [condition], outputs)
 
 
-def read_call(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, function: onnx.FunctionProto) -> None:
+def read_call(
+    reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, function: onnx.FunctionProto
+) -> None:
     """Read a function call, planned separately: its float inputs and outputs are ties.
 
     `replace_functions` merges calls whose copies stay equal after the edits.
@@ -55,14 +73,16 @@ def read_call(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, functio
     node, title = add_control_node(reader, frame, proto)
     if len(proto.input) > len(function.input):
         raise ModelError(
-            f"node {title_of(proto)!r} has {len(proto.input)} operands, function {function.name!r} takes "
-            f"{len(function.input)}; mend the model"
+            f"node {title_of(proto)!r} has {len(proto.input)} operands, function {function.name!r}"
+            f" takes {len(function.input)}; mend the model"
         )
     copy = onnx.FunctionProto()  # a copy for this call, so that two calls can be typed differently
     copy.CopyFrom(function)
     function = copy
     opsets = imported_opsets(function)
-    container = Container(function, call=proto, key=(function.domain, function.name, function.overload))
+    container = Container(
+        function, call=proto, key=(function.domain, function.name, function.overload)
+    )
     path = f"{frame.path}/{title}" if frame.path else title
     inner = Frame(Env(), 0, path, opsets, container)
     inner.scope = reader.add_scope(node, path, function, container, frame.scope)
@@ -83,12 +103,16 @@ def read_call(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, functio
             continue
         size = reader.values[value].elements
         if reader.is_planned(value_type):
-            _, values = ties.open(f"input[{index}]", value_type, [(name, value_type, inner.scope, size)])
+            _, values = ties.open(
+                f"input[{index}]", value_type, [(name, value_type, inner.scope, size)]
+            )
             ties.close(tie, [(value, OperandPlace(frame.container, proto, index))])
             inner.env.names[name] = values[0]
         else:
             reader.widened.discard(Use(tie, 0))
-            inner.env.names[name] = entered = reader.add_value(name, value_type, node, inner.scope, size)
+            inner.env.names[name] = entered = reader.add_value(
+                name, value_type, node, inner.scope, size
+            )
             reader.entered[entered] = value
     reader.read_nodes(inner, function.node)
     if len(proto.output) > len(function.output):

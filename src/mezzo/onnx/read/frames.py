@@ -16,11 +16,19 @@ ANY_FLOAT = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 
 
 @cache
-def pseudo_signature(op: str, inputs: int, outputs: int, dtype: DType | None, legal: frozenset[DType]) -> Signature:
+def pseudo_signature(
+    op: str, inputs: int, outputs: int, dtype: DType | None, legal: frozenset[DType]
+) -> Signature:
     """Signature of a node that is no operator: all ports share one dtype group."""
     role = Role.FIXED if dtype is None else Role.GROUP
     return Signature(
-        dialect="", op=op, version=0, inputs=(role,) * inputs, outputs=(role,) * outputs, dtype=dtype, legal=legal
+        dialect="",
+        op=op,
+        version=0,
+        inputs=(role,) * inputs,
+        outputs=(role,) * outputs,
+        dtype=dtype,
+        legal=legal,
     )
 
 
@@ -54,7 +62,9 @@ class Frame:
 
     __slots__ = ("attributes", "container", "declared", "depth", "env", "opsets", "path", "scope")
 
-    def __init__(self, env: Env, scope: int, path: str, opsets: Mapping[str, int], container: Container) -> None:
+    def __init__(
+        self, env: Env, scope: int, path: str, opsets: Mapping[str, int], container: Container
+    ) -> None:
         self.env = env
         self.scope = scope
         self.path = path

@@ -24,7 +24,9 @@ def read_input(reader: GraphBuilder, frame: Frame, info: onnx.ValueInfoProto) ->
         (),
         (len(reader.values),),
     )
-    value = reader.add_value(info.name, value_type, node, frame.scope, reader.elements(info.name, ()))
+    value = reader.add_value(
+        info.name, value_type, node, frame.scope, reader.elements(info.name, ())
+    )
     reader.handles.declared.setdefault(value, []).append(info)
     frame.env.names[info.name] = value
 
@@ -41,13 +43,18 @@ def read_defaults(reader: GraphBuilder, frame: Frame, tensors: Sequence[onnx.Ten
             planned += 1
     if planned:
         reader.notes.append(
-            f"{planned} weights are inputs too, which a caller may feed: like other inputs they keep their type, and "
-            "are cast where low precision reads them; take them out of the graph's inputs to have them stored in it"
+            f"{planned} weights are inputs too, which a caller may feed: like other inputs they"
+            " keep their type, and are cast where low precision reads them; take them out of the"
+            " graph's inputs to have them stored in it"
         )
 
 
 def read_output(
-    reader: GraphBuilder, frame: Frame, graph: onnx.GraphProto, index: int, info: onnx.ValueInfoProto
+    reader: GraphBuilder,
+    frame: Frame,
+    graph: onnx.GraphProto,
+    index: int,
+    info: onnx.ValueInfoProto,
 ) -> None:
     node = len(reader.nodes)
     value, value_type = reader.read_name(frame, info.name, Use(node, 0))
@@ -55,5 +62,7 @@ def read_output(
     dtype = element_dtype(value_type) if reader.is_planned(value_type) else None
     legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
     name = reader.unique(frame, name_port(Kind.OUTPUT, info.name))
-    reader.add_node(name, Kind.OUTPUT, pseudo_signature("output", 1, 0, dtype, legal), frame.scope, (value,), ())
+    reader.add_node(
+        name, Kind.OUTPUT, pseudo_signature("output", 1, 0, dtype, legal), frame.scope, (value,), ()
+    )
     reader.handles.places[Use(node, 0)] = ResultPlace(frame.container, graph, index)

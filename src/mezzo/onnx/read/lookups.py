@@ -25,8 +25,14 @@ class Modules(Mapping[int, str]):
     def __getitem__(self, node: int) -> str:
         proto = self._protos[node]
         for entry in () if proto is None else proto.metadata_props:
-            if entry.key == _NAME_SCOPES and isinstance(entry.value, str) and len(entry.value) <= _LONGEST_SCOPES:
-                scopes: list[str] = [single or double for single, double in _QUOTED.findall(entry.value)]
+            if (
+                entry.key == _NAME_SCOPES
+                and isinstance(entry.value, str)
+                and len(entry.value) <= _LONGEST_SCOPES
+            ):
+                scopes: list[str] = [
+                    single or double for single, double in _QUOTED.findall(entry.value)
+                ]
                 if len(scopes) > 1:
                     return scopes[-2]
         raise KeyError(node)
@@ -42,7 +48,10 @@ class Shapes(Mapping[int, Shape]):
     """Shapes by value id, of weights as stored, of others as inferred; computed on first use."""
 
     def __init__(
-        self, inferred: Mapping[str, Shape], values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto]
+        self,
+        inferred: Mapping[str, Shape],
+        values: Sequence[Value],
+        tensors: Mapping[int, onnx.TensorProto],
     ) -> None:
         self._inferred, self._values, self._tensors = inferred, values, tensors
 
@@ -75,8 +84,8 @@ class ConstantIntegers(Mapping[int, tuple[int, ...]]):
     """Elements of small integer constants by value id, decoded on first use."""
 
     def __init__(
-        self, values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto], nodes: Sequence[Node],
-        protos: Sequence[onnx.NodeProto | None],
+        self, values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto],
+        nodes: Sequence[Node], protos: Sequence[onnx.NodeProto | None],
     ) -> None:  # fmt: skip
         self._values, self._tensors, self._nodes, self._protos = values, tensors, nodes, protos
         self._decoded: dict[int, tuple[int, ...] | None] = {}

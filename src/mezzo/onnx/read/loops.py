@@ -7,7 +7,16 @@ import onnx
 from mezzo.common.errors import ModelError
 from mezzo.ir.nodes import Use
 from mezzo.onnx.protos.attributes import find
-from mezzo.onnx.read.bodies import Ties, add_control_node, body_of, enter, finish, read_body, read_result, title_of
+from mezzo.onnx.read.bodies import (
+    Ties,
+    add_control_node,
+    body_of,
+    enter,
+    finish,
+    read_body,
+    read_result,
+    title_of,
+)
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import Frame
 from mezzo.onnx.read.handles import OperandPlace, Place, ResultPlace
@@ -127,14 +136,40 @@ def _read_states(
     ties = Ties(reader, frame, op, title)
     for index in range(first_formal):  # Loop's iteration number and condition: no floats
         name = body.input[index].name
-        inner.env.names[name] = reader.add_value(name, from_type_proto(body.input[index].type), node, inner.scope, 1)
+        inner.env.names[name] = reader.add_value(
+            name, from_type_proto(body.input[index].type), node, inner.scope, 1
+        )
     carried = [
-        _carry(reader, frame, inner, ties, proto, body, plain + k, first_formal + k, k, f"state[{k}]", node, False)
+        _carry(
+            reader,
+            frame,
+            inner,
+            ties,
+            proto,
+            body,
+            plain + k,
+            first_formal + k,
+            k,
+            f"state[{k}]",
+            node,
+            False,
+        )
         for k in range(states)
     ]
     scanned = [
         _carry(
-            reader, frame, inner, ties, proto, body, plain + k, first_formal + k, None, f"input[{k}]", node, is_slice
+            reader,
+            frame,
+            inner,
+            ties,
+            proto,
+            body,
+            plain + k,
+            first_formal + k,
+            None,
+            f"input[{k}]",
+            node,
+            is_slice,
         )
         for k in range(states, states + slices)
     ]
@@ -149,7 +184,9 @@ def _read_states(
             continue
         use = Use(state.tie, len(state.uses))
         result = read_result(reader, inner, body, index, use)
-        ties.close(state.tie, [*state.uses, (result.value, ResultPlace(frame.container, body, index))])
+        ties.close(
+            state.tie, [*state.uses, (result.value, ResultPlace(frame.container, body, index))]
+        )
         assert state.result is not None, "a carried state has a value after the loop"
         reader.handles.declared.setdefault(state.result, []).append(body.output[index])
         if k < len(proto.output):
@@ -158,7 +195,9 @@ def _read_states(
         if entry.tie is not None:
             ties.close(entry.tie, entry.uses)
     for k in range(states, len(body.output) - first_result):
-        outputs.append(_leave(reader, frame, inner, ties, proto, body, first_result + k, k, node, shape))
+        outputs.append(
+            _leave(reader, frame, inner, ties, proto, body, first_result + k, k, node, shape)
+        )
     finish(reader, node, inputs, [o for o in outputs if o is not None])
 
 
@@ -184,4 +223,17 @@ def read_scan(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None
 
 def read_sequence_map(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     body = body_of(proto, "body")
-    _read_states(reader, frame, proto, body, "SequenceMap", 0, 0, 0, 0, len(body.input), "seq(tensor({}))", True)
+    _read_states(
+        reader,
+        frame,
+        proto,
+        body,
+        "SequenceMap",
+        0,
+        0,
+        0,
+        0,
+        len(body.input),
+        "seq(tensor({}))",
+        True,
+    )

@@ -29,7 +29,9 @@ def copy_origin(node: onnx.NodeProto, served: Iterable[onnx.NodeProto | None]) -
             return
 
 
-def served(handles: Handles, producer: int, readers: Iterable[Use]) -> Iterator[onnx.NodeProto | None]:
+def served(
+    handles: Handles, producer: int, readers: Iterable[Use]
+) -> Iterator[onnx.NodeProto | None]:
     """The nodes that a cast of a value belongs to: the value's producer, then the cast's users."""
     yield handles.protos[producer]
     for use in readers:

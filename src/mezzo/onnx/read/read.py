@@ -19,7 +19,14 @@ from mezzo.onnx.read.lookups import ConstantIntegers, Modules, Shapes
 from mezzo.onnx.read.source_lines import lines_of
 from mezzo.onnx.schema.domains import imported_opsets
 from mezzo.onnx.schema.infos import stated_infos
-from mezzo.onnx.schema.schema import can_convert, custom_signature, frozen, home_of_operator, solve, stated_type
+from mezzo.onnx.schema.schema import (
+    can_convert,
+    custom_signature,
+    frozen,
+    home_of_operator,
+    solve,
+    stated_type,
+)
 from mezzo.onnx.schema.shapes import KnownShapes
 from mezzo.onnx.schema.special import SPECIAL, TYPED_BY_ATTRIBUTE
 from mezzo.onnx.schema.types import UNKNOWN, ValueType, from_type_proto
@@ -30,7 +37,8 @@ _LONGEST_PATH = 120
 class Reader(GraphBuilder):
     """Reads a model: the main graph, and the nodes of every subgraph and function."""
 
-    # -- the main graph -------------------------------------------------------------------------------------------
+    # -- the main graph
+    # ----------------------------------------------------------------------------------------------
 
     def read(self) -> tuple[Graph, Handles]:
         graph = self.model.graph
@@ -39,15 +47,21 @@ class Reader(GraphBuilder):
         scope = self.add_scope(None, "", graph, container, None)
         frame = Frame(Env(), scope, "", opsets, container)
         frame.declared = stated_infos(graph)
-        weights = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+        weights = {t.name for t in graph.initializer} | {
+            t.values.name for t in graph.sparse_initializer
+        }
         is_fixed_input = self.model.ir_version >= 4
         inputs = {info.name: info for info in graph.input}
         for info in graph.input:
             if info.name not in weights or is_fixed_input:
                 interface.read_input(self, frame, info)
         if is_fixed_input:
-            interface.read_defaults(self, frame, [tensor for tensor in graph.initializer if tensor.name in inputs])
-        self.read_initializers(frame, graph, inputs, skip=inputs.keys() if is_fixed_input else set())
+            interface.read_defaults(
+                self, frame, [tensor for tensor in graph.initializer if tensor.name in inputs]
+            )
+        self.read_initializers(
+            frame, graph, inputs, skip=inputs.keys() if is_fixed_input else set()
+        )
         self.read_nodes(frame, graph.node)
         for index, info in enumerate(graph.output):
             interface.read_output(self, frame, graph, index, info)
@@ -69,7 +83,9 @@ class Reader(GraphBuilder):
                 shapes=Shapes(self.shapes, self.values, self.handles.tensors),
                 entered=self.entered,
                 wide_constants=self.wide_constants,
-                integers=ConstantIntegers(self.values, self.handles.tensors, self.nodes, self.handles.protos),
+                integers=ConstantIntegers(
+                    self.values, self.handles.tensors, self.nodes, self.handles.protos
+                ),
             ),
             self.handles,
         )
@@ -90,16 +106,27 @@ class Reader(GraphBuilder):
                 if id(old) not in narrowed:
                     narrowed[id(old)] = replace(old, legal=old.legal - {low})
                 self.nodes[number] = node._replace(signature=narrowed[id(old)])
-        lacking = "QuantizeLinear that takes an axis" if low is DType.QUANTIZED8 else f"QuantizeLinear to {low}"
+        lacking = (
+            "QuantizeLinear that takes an axis"
+            if low is DType.QUANTIZED8
+            else f"QuantizeLinear to {low}"
+        )
         lacking = f"Cast to {low}" if low in FLOATING else lacking
         self.notes.append(f"this opset has no {lacking}, so nothing runs in it")
 
-    # -- nodes ----------------------------------------------------------------------------------------------------
+    # -- nodes
+    # ----------------------------------------------------------------------------------------------
 
     def read_nodes(self, frame: Frame, protos: Iterable[onnx.NodeProto]) -> None:
         if frame.depth > MOST_DEPTH:
-            path = frame.path if len(frame.path) <= _LONGEST_PATH else f"{frame.path[:_LONGEST_PATH]}..."
-            raise ModelError(f"{path!r}: bodies or functions nest deeper than {MOST_DEPTH}; flatten the model")
+            path = (
+                frame.path
+                if len(frame.path) <= _LONGEST_PATH
+                else f"{frame.path[:_LONGEST_PATH]}..."
+            )
+            raise ModelError(
+                f"{path!r}: bodies or functions nest deeper than {MOST_DEPTH}; flatten the model"
+            )
         for proto in protos:
             domain = proto.domain
             if domain == "ai.onnx":
@@ -107,7 +134,8 @@ class Reader(GraphBuilder):
             op, name = proto.op_type, proto.name
             if type(op) is not str or type(domain) is not str or type(name) is not str:
                 raise ModelError(
-                    f"a node's name, operator or domain is not UTF-8: {name!r}, {op!r}; export the model again"
+                    f"a node's name, operator or domain is not UTF-8: {name!r}, {op!r}; export the"
+                    " model again"
                 )
             reader = _READERS.get(op) if not domain else None
             if reader is not None:
@@ -117,7 +145,9 @@ class Reader(GraphBuilder):
             else:
                 self.read_operator(frame, proto, domain, op, name)
 
-    def read_operator(self, frame: Frame, proto: onnx.NodeProto, domain: str, op: str, title: str) -> None:
+    def read_operator(
+        self, frame: Frame, proto: onnx.NodeProto, domain: str, op: str, title: str
+    ) -> None:
         """Read an operator without subgraphs, not Cast or Constant. `title`: name or empty."""
         number = len(self.nodes)
         opset = frame.opsets.get(domain, 1)
@@ -157,10 +187,15 @@ class Reader(GraphBuilder):
         signature = solved.signature
         if signature.is_custom:
             output_types = [
-                None if v is None else UNKNOWN if value_types[v] is None else value_types[v] for v in results
+                None if v is None else UNKNOWN if value_types[v] is None else value_types[v]
+                for v in results
             ]
             signature = custom_signature(domain, op, tuple(types), tuple(output_types))
-        if signature.dtype is not None and signature.dtype is not HIGH and signature.dtype is not self.low:
+        if (
+            signature.dtype is not None
+            and signature.dtype is not HIGH
+            and signature.dtype is not self.low
+        ):
             signature = frozen(signature)
         title = self.unique(frame, title or f"{op}:{outputs[0] if outputs else ''}")
         self.add_node(title, Kind.OP, signature, frame.scope, tuple(inputs), tuple(results), proto)
@@ -188,7 +223,9 @@ _READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {
 }
 
 
-def read(model: onnx.ModelProto, low: DType, sizes: KnownShapes, facts_of: FactsOf) -> tuple[Graph, Handles]:
+def read(
+    model: onnx.ModelProto, low: DType, sizes: KnownShapes, facts_of: FactsOf
+) -> tuple[Graph, Handles]:
     """Read a model with sorted nodes. Values already in the dtype `low` are planned like FP32 ones.
 
     Raises:

@@ -22,10 +22,19 @@ _LONGEST = 200
 def show_model(model: onnx.ModelProto) -> str:
     """Every input, weight, node and output with its type; elements of small constants only."""
     typed = _Types(model)
-    lines = list(_graph_lines(model.graph, typed, "", is_main=True, is_overridable=model.ir_version >= 4))
+    lines = list(
+        _graph_lines(model.graph, typed, "", is_main=True, is_overridable=model.ir_version >= 4)
+    )
     for function in model.functions:
-        lines += ["", f"function {function.domain or 'ai.onnx'}.{function.name}({', '.join(function.input)})"]
-        lines += [f"{_INDENT}{line}" for node in function.node for line in _node_lines(node, typed, function, "")]
+        lines += [
+            "",
+            f"function {function.domain or 'ai.onnx'}.{function.name}({', '.join(function.input)})",
+        ]
+        lines += [
+            f"{_INDENT}{line}"
+            for node in function.node
+            for line in _node_lines(node, typed, function, "")
+        ]
         lines.append(f"{_INDENT}return {', '.join(function.output)}")
     return "\n".join(map(_printable, lines)) + "\n"
 
@@ -88,7 +97,8 @@ def _shapes(model: onnx.ModelProto) -> dict[str, str]:
                 tensor = info.type.tensor_type
                 if tensor.HasField("shape"):
                     dims = (
-                        str(d.dim_value) if d.HasField("dim_value") else _symbol(d.dim_param) for d in tensor.shape.dim
+                        str(d.dim_value) if d.HasField("dim_value") else _symbol(d.dim_param)
+                        for d in tensor.shape.dim
                     )
                     shapes[info.name] = f"[{','.join(dims)}]"
     return shapes
@@ -108,7 +118,12 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _graph_lines(
-    graph: onnx.GraphProto, typed: _Types, indent: str, *, is_main: bool, is_overridable: bool = False
+    graph: onnx.GraphProto,
+    typed: _Types,
+    indent: str,
+    *,
+    is_main: bool,
+    is_overridable: bool = False,
 ) -> Iterator[str]:
     weights = {tensor.name for tensor in graph.initializer}
     for info in graph.input:
@@ -120,7 +135,10 @@ def _graph_lines(
         yield f"{indent}weight {tensor.name}: {FROM_ONNX.get(tensor.data_type, '?')}[{dims}]"
     for sparse in graph.sparse_initializer:
         dims = ",".join(str(dim) for dim in sparse.dims)
-        yield f"{indent}sparse {sparse.values.name}: {FROM_ONNX.get(sparse.values.data_type, '?')}[{dims}]"
+        yield (
+            f"{indent}sparse {sparse.values.name}:"
+            f" {FROM_ONNX.get(sparse.values.data_type, '?')}[{dims}]"
+        )
     for node in graph.node:
         yield from _node_lines(node, typed, graph, indent)
     for info in graph.output:
@@ -130,13 +148,24 @@ def _graph_lines(
 def _node_lines(
     node: onnx.NodeProto, typed: _Types, owner: onnx.GraphProto | onnx.FunctionProto, indent: str
 ) -> Iterator[str]:
-    results = ", ".join(f"{name}: {typed.text(owner, name)}" if name else "_" for name in node.output)
+    results = ", ".join(
+        f"{name}: {typed.text(owner, name)}" if name else "_" for name in node.output
+    )
     domain = "" if node.domain in DEFAULT else f"{node.domain}."
-    plain = [a for a in node.attribute if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)]
+    plain = [
+        a
+        for a in node.attribute
+        if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+    ]
     bodies = [a for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-    attributes = ", ".join(f"{a.name}={_attribute_text(a)}" for a in sorted(plain, key=lambda a: a.name))
+    attributes = ", ".join(
+        f"{a.name}={_attribute_text(a)}" for a in sorted(plain, key=lambda a: a.name)
+    )
     braces = f"{{{attributes}}}" if attributes else ""
-    yield f"{indent}{results} = {domain}{node.op_type}({', '.join(name or '_' for name in node.input)}){braces}"
+    yield (
+        f"{indent}{results} ="
+        f" {domain}{node.op_type}({', '.join(name or '_' for name in node.input)}){braces}"
+    )
     for attribute in bodies:
         yield f"{indent}{_INDENT}{attribute.name}:"
         yield from _graph_lines(attribute.g, typed, indent + 2 * _INDENT, is_main=False)
@@ -155,7 +184,9 @@ def _attribute_text(attribute: onnx.AttributeProto) -> str:
     if isinstance(value, float):
         return f"{value:.7g}"
     if isinstance(value, tuple):
-        return f"[{','.join(f'{v:.7g}' if isinstance(v, float) else str(v) for v in value)}]"[:_LONGEST]
+        return f"[{','.join(f'{v:.7g}' if isinstance(v, float) else str(v) for v in value)}]"[
+            :_LONGEST
+        ]
     return repr(value)[:_LONGEST] if isinstance(value, str) else str(value)
 
 

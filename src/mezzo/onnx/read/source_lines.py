@@ -26,8 +26,12 @@ def lines_of(protos: Sequence[onnx.NodeProto | None]) -> SourceLines:
 
 def _find_line(proto: onnx.NodeProto) -> SourceLine | None:
     for entry in proto.metadata_props:
-        if entry.key == _STACK_TRACE and is_readable(entry.value):  # protobuf returns text that is not UTF-8 as bytes
+        if entry.key == _STACK_TRACE and is_readable(
+            entry.value
+        ):  # protobuf returns text that is not UTF-8 as bytes
             return line_of_traceback(entry.value)
     if proto.doc_string and is_readable(proto.doc_string):
-        return choose_line(SourceLine(file, int(line), "") for file, line in _SCRIPTED.findall(proto.doc_string))
+        return choose_line(
+            SourceLine(file, int(line), "") for file, line in _SCRIPTED.findall(proto.doc_string)
+        )
     return None

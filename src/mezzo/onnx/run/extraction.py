@@ -12,7 +12,14 @@ from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.shapes import can_infer
 
 _DRAWS = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+    {
+        "RandomNormal",
+        "RandomUniform",
+        "RandomNormalLike",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    }
 )
 
 
@@ -31,7 +38,8 @@ def extract_nodes(reading: OnnxReading, nodes: Collection[int]) -> onnx.ModelPro
         if reading.graph.nodes[node].scope != 0:
             name = reading.graph.nodes[node].name
             raise InputError(
-                f"node {name!r} stands in a body or a function; only parts of the main graph are extracted"
+                f"node {name!r} stands in a body or a function; only parts of the main graph are"
+                " extracted"
             )
     cut = _Cut(model, set(_positions(reading.handles, nodes)))
     part = onnx.ModelProto()
@@ -56,7 +64,10 @@ def extract_nodes(reading: OnnxReading, nodes: Collection[int]) -> onnx.ModelPro
 def _positions(handles: Handles, nodes: Collection[int]) -> Iterator[int]:
     """Positions of the nodes in the main graph, found by their outputs."""
     by_result = {
-        name: position for position, proto in enumerate(handles.model.graph.node) for name in proto.output if name
+        name: position
+        for position, proto in enumerate(handles.model.graph.node)
+        for name in proto.output
+        if name
     }
     for node in nodes:
         proto = handles.protos[node]
@@ -75,12 +86,20 @@ class _Cut:
         self._weights |= {tensor.values.name for tensor in model.graph.sparse_initializer}
         self._reads = [tuple(_reads(node)) for node in model.graph.node]
         self._makers = {
-            name: position for position, node in enumerate(model.graph.node) for name in node.output if name
+            name: position
+            for position, node in enumerate(model.graph.node)
+            for name in node.output
+            if name
         }
         self._core = self._with_between(positions)
         self.positions = self._with_constants(self._core)
         self.read = {name for position in self.positions for name in self._reads[position]}
-        self.made = {name for position in self.positions for name in self._graph.node[position].output if name}
+        self.made = {
+            name
+            for position in self.positions
+            for name in self._graph.node[position].output
+            if name
+        }
 
     def _with_between(self, positions: set[int]) -> set[int]:
         """Add nodes between nodes of the part, such as Casts that the planner omits."""
@@ -91,7 +110,9 @@ class _Cut:
                 dependents.add(position)
         needed = {name for position in positions for name in self._reads[position]}
         for position in range(last, first - 1, -1):
-            if position in dependencies or any(name in needed for name in self._graph.node[position].output):
+            if position in dependencies or any(
+                name in needed for name in self._graph.node[position].output
+            ):
                 dependencies.add(position)
                 needed.update(self._reads[position])
         return dependents & dependencies
@@ -101,8 +122,16 @@ class _Cut:
         fixed: set[int] = set()
         for position, node in enumerate(self._graph.node):
             is_constant = node.op_type == "Constant" or bool(self._reads[position])
-            makers = [self._makers.get(name) for name in self._reads[position] if name not in self._weights]
-            if is_constant and node.op_type not in _DRAWS and all(maker in fixed for maker in makers):
+            makers = [
+                self._makers.get(name)
+                for name in self._reads[position]
+                if name not in self._weights
+            ]
+            if (
+                is_constant
+                and node.op_type not in _DRAWS
+                and all(maker in fixed for maker in makers)
+            ):
                 fixed.add(position)
         included, pending = set(positions), list(positions)
         while pending:
@@ -116,16 +145,25 @@ class _Cut:
     def inputs(self) -> list[str]:
         """Operands that are not produced in the part, and no weights, in the order of use."""
         names = (name for position in sorted(self.positions) for name in self._reads[position])
-        return list(dict.fromkeys(n for n in names if n not in self.made and n not in self._weights))
+        return list(
+            dict.fromkeys(n for n in names if n not in self.made and n not in self._weights)
+        )
 
     def outputs(self) -> list[str]:
         """Values of the part used outside; if there are none, those unused inside."""
         used_outside = {
-            n for position, reads in enumerate(self._reads) if position not in self.positions for n in reads
+            n
+            for position, reads in enumerate(self._reads)
+            if position not in self.positions
+            for n in reads
         }
         used_outside |= {port.name for port in self._graph.output}
-        results = [n for position in sorted(self._core) for n in self._graph.node[position].output if n]
-        return [n for n in results if n in used_outside] or [n for n in results if n not in self.read]
+        results = [
+            n for position in sorted(self._core) for n in self._graph.node[position].output if n
+        ]
+        return [n for n in results if n in used_outside] or [
+            n for n in results if n not in self.read
+        ]
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
@@ -155,8 +193,8 @@ class _Types:
         info = self._stated.get(name)
         if info is None or not _is_full(info.type):
             raise ModelError(
-                f"the type of {name!r}, which the part reads or gives, is not known, or not how many axes it has; take "
-                "a larger part, or let the model state it"
+                f"the type of {name!r}, which the part reads or gives, is not known, or not how"
+                " many axes it has; take a larger part, or let the model state it"
             )
         return onnx.helper.make_value_info(name, info.type)
 

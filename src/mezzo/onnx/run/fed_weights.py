@@ -22,10 +22,13 @@ def feed_weights(whole: RunnableModel) -> tuple[onnx.ModelProto, dict[str, Array
     input_names = {port.name for port in model.graph.input}
     for name, tensor in lifted.items():
         if name not in input_names:
-            model.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
+            model.graph.input.append(
+                onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
+            )
     moved = whole.weights.moved
     return model, {
-        name: moved[name] if name in moved else whole.weights.array(tensor) for name, tensor in lifted.items()
+        name: moved[name] if name in moved else whole.weights.array(tensor)
+        for name, tensor in lifted.items()
     }
 
 
@@ -50,7 +53,10 @@ class _Lifting:
             self.lifted[named[name]] = tensor
         _rename(body, named)
         results = [port.name for port in body.output if port.name in named]
-        body.node.extend(onnx.helper.make_node("Identity", [named[name]], [name]) for name in dict.fromkeys(results))
+        body.node.extend(
+            onnx.helper.make_node("Identity", [named[name]], [name])
+            for name in dict.fromkeys(results)
+        )
         for node in body.node:
             for attribute in node.attribute:
                 if attribute.HasField("g"):
@@ -95,8 +101,12 @@ def _rename(graph: onnx.GraphProto, named: dict[str, str]) -> None:
                 inner_names = set(_own_names(attribute.g))
                 inner = {name: new for name, new in named.items() if name not in inner_names}
                 _rename(attribute.g, inner)
-                results = dict.fromkeys(port.name for port in attribute.g.output if port.name in inner)
-                attribute.g.node.extend(onnx.helper.make_node("Identity", [inner[name]], [name]) for name in results)
+                results = dict.fromkeys(
+                    port.name for port in attribute.g.output if port.name in inner
+                )
+                attribute.g.node.extend(
+                    onnx.helper.make_node("Identity", [inner[name]], [name]) for name in results
+                )
 
 
 def _own_names(graph: onnx.GraphProto) -> Iterator[str]:

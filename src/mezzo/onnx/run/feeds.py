@@ -39,8 +39,13 @@ def fit_feeds(
     if missing or unknown:
         faults = [f"nothing for {', '.join(missing)}"] if missing else []
         faults += [f"{', '.join(unknown)}, which the model does not have"] if unknown else []
-        expected = ", ".join(f"{name!r} (optional)" if name in optional else repr(name) for name in types)
-        raise InputError(f"feeds: found {' and '.join(faults)}; feed the model's inputs: {expected or 'it has none'}")
+        expected = ", ".join(
+            f"{name!r} (optional)" if name in optional else repr(name) for name in types
+        )
+        raise InputError(
+            f"feeds: found {' and '.join(faults)}; feed the model's inputs:"
+            f" {expected or 'it has none'}"
+        )
     for name, feed in feeds.items():
         _check(f"input {name!r}", feed, types[name])
     return {name: retype(feed, types[name]) for name, feed in feeds.items()}
@@ -120,7 +125,12 @@ def _check_tensor(where: str, feed: Datum, kind: onnx.TypeProto) -> None:
             integers = array if array.dtype.kind in "iu" else array.astype(np.int64)
             for number in (int(integers.min()), int(integers.max())):
                 if not limits.min <= number <= limits.max:
-                    _refuse(where, str(number), _spell(kind), f"feed numbers from {limits.min} to {limits.max}")
+                    _refuse(
+                        where,
+                        str(number),
+                        _spell(kind),
+                        f"feed numbers from {limits.min} to {limits.max}",
+                    )
     _check_shape(where, array, kind)
 
 
@@ -134,7 +144,9 @@ def _check_shape(where: str, array: Array, kind: onnx.TypeProto) -> None:
         # Some exporters write an unknown length as -1.
         if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != length:
             remedy = f"feed an array whose dimension {axis} is {dim.dim_value} long"
-            if axis == 0 and 0 < length < dim.dim_value and array.ndim > 1:  # probably the last, incomplete batch
+            if (
+                axis == 0 and 0 < length < dim.dim_value and array.ndim > 1
+            ):  # probably the last, incomplete batch
                 remedy += f"; where that is the batch, as many samples as {dim.dim_value} divides"
             _refuse(where, _describe(array), _spell(kind), remedy)
 
@@ -179,7 +191,10 @@ def _spell(kind: onnx.TypeProto) -> str:
             name = str(FROM_ONNX.get(tensor.elem_type, "?"))
             if not tensor.HasField("shape"):
                 return name
-            lengths = (str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
+            lengths = (
+                str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?"
+                for d in tensor.shape.dim
+            )
             return f"{name}[{','.join(lengths)}]"
         case other:
             return str(other)

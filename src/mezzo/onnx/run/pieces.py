@@ -42,10 +42,16 @@ class Flat:
         self._reads = [tuple(dict.fromkeys(reads_of(node))) for node in graph.node]
         self._makes = [tuple(name for name in node.output if name) for node in graph.node]
         self.kinds: dict[str, int] = {}  # element types of values, observed in runs
-        input_values = [name for name in self._ports if name not in self._fed and name not in self._held]
-        self.values = tuple(dict.fromkeys([*input_values, *(name for names in self._makes for name in names)]))
+        input_values = [
+            name for name in self._ports if name not in self._fed and name not in self._held
+        ]
+        self.values = tuple(
+            dict.fromkeys([*input_values, *(name for names in self._makes for name in names)])
+        )
         self._numbers = {name: number for number, name in enumerate(self.values)}
-        weights = {name: tensor.ByteSize() for name, tensor in (*self._held.items(), *self._sparse.items())}
+        weights = {
+            name: tensor.ByteSize() for name, tensor in (*self._held.items(), *self._sparse.items())
+        }
         weights |= fed_bytes
         self._weights = {name: number for number, name in enumerate(weights)}
         self._weights_bytes = tuple(weights.values())
@@ -72,7 +78,8 @@ class Flat:
     def has_plain_ports(self) -> bool:
         """Whether all inputs and outputs are tensors that can be spilled to disk."""
         return all(
-            port.type.WhichOneof("value") == "tensor_type" and storage_of(port.type.tensor_type.elem_type) is not None
+            port.type.WhichOneof("value") == "tensor_type"
+            and storage_of(port.type.tensor_type.elem_type) is not None
             for port in (*self.model.graph.input, *self.model.graph.output)
         )
 
@@ -95,11 +102,17 @@ class Flat:
             ],
             # Values inside subgraphs are not measured; assume twice the node's inputs and outputs.
             scratch_bytes=[
-                2 * sum(sizes[value] for value in (*step.reads, *step.makes)) if _has_bodies(node) else 0
+                (
+                    2 * sum(sizes[value] for value in (*step.reads, *step.makes))
+                    if _has_bodies(node)
+                    else 0
+                )
                 for node, step in zip(self.model.graph.node, self._steps, strict=True)
             ],
             given=self._given,
-            results=frozenset(self._numbers[name] for name in self.results if name in self._numbers),
+            results=frozenset(
+                self._numbers[name] for name in self.results if name in self._numbers
+            ),
             kept=self._kept,
         )
 
@@ -122,12 +135,18 @@ class Flat:
         model.functions.extend(self.model.functions)
         model.graph.node.extend(graph.node[start:stop])
         produced = dict.fromkeys(name for names in self._makes[start:stop] for name in names)
-        operands = dict.fromkeys(name for names in self._reads[start:stop] for name in names if name not in produced)
+        operands = dict.fromkeys(
+            name for names in self._reads[start:stop] for name in names if name not in produced
+        )
         makes = tuple(name for name in produced if shows_all or self.is_wanted(name, stop))
         model.graph.initializer.extend(self._held[name] for name in operands if name in self._held)
-        model.graph.sparse_initializer.extend(self._sparse[name] for name in operands if name in self._sparse)
+        model.graph.sparse_initializer.extend(
+            self._sparse[name] for name in operands if name in self._sparse
+        )
         reads = tuple(
-            name for name in operands if name in self._numbers or (name in self._held and name in self._ports)
+            name
+            for name in operands
+            if name in self._numbers or (name in self._held and name in self._ports)
         )
         weights = tuple(name for name in operands if name in self._fed)
         for name in (*reads, *weights):
@@ -151,7 +170,11 @@ def _kept(model: onnx.ModelProto, numbers: Mapping[str, int]) -> frozenset[int]:
         if storage_of(element) is not None
     }
     types = value_types(model).types
-    return frozenset(number for name, number in numbers.items() if types.get(name, _UNKNOWN) not in (_UNKNOWN, *plain))
+    return frozenset(
+        number
+        for name, number in numbers.items()
+        if types.get(name, _UNKNOWN) not in (_UNKNOWN, *plain)
+    )
 
 
 def _has_bodies(node: onnx.NodeProto) -> bool:

@@ -31,7 +31,15 @@ from mezzo.onnx.files.weights import Weights, let_all_go
 from mezzo.onnx.protos.lowcast import round_array, round_nodes
 from mezzo.onnx.run.fed_weights import feed_weights
 from mezzo.onnx.run.feeds import Array, Datum, fit_feeds, retype
-from mezzo.onnx.run.runtime import JUDGING, NATIVE, SessionSettings, lend, load_runtime, needs_number, silence_runtime
+from mezzo.onnx.run.runtime import (
+    JUDGING,
+    NATIVE,
+    SessionSettings,
+    lend,
+    load_runtime,
+    needs_number,
+    silence_runtime,
+)
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 from mezzo.onnx.run.segmented import Segmented, Uncuttable, Underway, cut_model
 from mezzo.onnx.schema.types import TO_ONNX
@@ -100,7 +108,9 @@ class Session:
             return
         try:
             fitted = [self._fit(feeds) for feeds in many]
-            self._prepared = dict(zip(map(_key_of, fitted), self._segmented.compute(fitted), strict=True))
+            self._prepared = dict(
+                zip(map(_key_of, fitted), self._segmented.compute(fitted), strict=True)
+            )
         except Exception as error:  # noqa: BLE001  raised again by the run itself
             self._prepared = {}
             _log.debug("runs could not be prepared together: %s", error)
@@ -154,17 +164,28 @@ class Session:
         reason = _first_line(cause)
         if self.fallback is None:
             return ContractError(f"the model does not {verb} in {self.engine.value}: {reason}")
-        return ContractError(f"the model works neither in {Engine.ONNXRUNTIME.value} ({self.fallback}) "
-                             f"nor in {self.engine.value} ({reason})")  # fmt: skip
+        return ContractError(
+            f"the model works neither in {Engine.ONNXRUNTIME.value} ({self.fallback}) "
+            f"nor in {self.engine.value} ({reason})"
+        )
 
     def _make_runner(self) -> Any:
         if self.engine is Engine.REFERENCE:
             from onnx.reference import ReferenceEvaluator
 
             return ReferenceEvaluator(self._whole.filled())
-        room = self._memory.room_bytes() if self.may_load_again or self._whole.weights is not None else None
-        model, weights = (self._whole.model, {}) if self._whole.weights is None else feed_weights(self._whole)
-        if room is not None and model.ByteSize() + sum(array.nbytes for array in weights.values()) > room:
+        room = (
+            self._memory.room_bytes()
+            if self.may_load_again or self._whole.weights is not None
+            else None
+        )
+        model, weights = (
+            (self._whole.model, {}) if self._whole.weights is None else feed_weights(self._whole)
+        )
+        if (
+            room is not None
+            and model.ByteSize() + sum(array.nbytes for array in weights.values()) > room
+        ):
             self._cut(model, weights)
         if self._segmented is not None:
             return None
@@ -173,7 +194,10 @@ class Session:
             settings = replace(settings, keeps_memory=False)
             give_back_memory()
             weakref.finalize(self, let_all_go, list(weights.values()))
-        lent = {name: lend(array, onnx.helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in weights.items()}
+        lent = {
+            name: lend(array, onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+            for name, array in weights.items()
+        }
         try:
             runner = load_runtime(model, settings)
         except Exception as error:
@@ -189,7 +213,8 @@ class Session:
         _log.debug("the model does not load with its weights as inputs, and is taken into memory")
         return load_runtime(self._whole.filled(), self._settings)
 
-    # -- in segments ----------------------------------------------------------------------------------------------
+    # -- in segments
+    # ----------------------------------------------------------------------------------------------
 
     def _is_refused(self, error: Exception) -> bool:
         return self._memory.is_asked and is_out_of_memory(error)
@@ -226,7 +251,9 @@ class Session:
                 raise
         # Outside the handler, whose exception would keep the session's memory alive.
         runnable = self._whole
-        if not self._cut(*(runnable.model, {}) if runnable.weights is None else feed_weights(runnable)):
+        if not self._cut(
+            *(runnable.model, {}) if runnable.weights is None else feed_weights(runnable)
+        ):
             raise self._memory.refusal("the model, which cannot be cut,")
         assert self._segmented is not None, "just cut"
         return self._compute_in_segments(self._segmented, feeds)
@@ -245,7 +272,9 @@ class Session:
                 except Uncuttable:
                     self._give_up_cutting()
                     return self._compute(feeds)
-        return {name: _plain(result) for name, result in zip(self.output_names, results, strict=True)}
+        return {
+            name: _plain(result) for name, result in zip(self.output_names, results, strict=True)
+        }
 
     def _compute_by_number(self, feeds: dict[str, Datum]) -> list[Datum]:
         """Run with types that ONNX Runtime's numpy conversion lacks, as OrtValues."""
@@ -255,7 +284,10 @@ class Session:
             element = kind.tensor_type.elem_type if needs_number(kind) else TensorProto.UNDEFINED
             values[name] = lend(np.ascontiguousarray(feed) if element else feed, element)
         results = self._runner.run_with_ort_values(None, values)
-        return [self._to_array(name, result) for name, result in zip(self.output_names, results, strict=True)]
+        return [
+            self._to_array(name, result)
+            for name, result in zip(self.output_names, results, strict=True)
+        ]
 
     def _to_array(self, name: str, result: Any) -> Datum:
         kind = self._types[name]
@@ -268,7 +300,9 @@ class Session:
         import ctypes
 
         size_bytes = math.prod(result.shape()) * dtype.itemsize
-        return np.frombuffer(ctypes.string_at(result.data_ptr(), size_bytes), dtype).reshape(result.shape())
+        return np.frombuffer(ctypes.string_at(result.data_ptr(), size_bytes), dtype).reshape(
+            result.shape()
+        )
 
 
 def native_session(
@@ -317,19 +351,36 @@ def check_fp8_survives() -> None:
     for dtype in (DType.FLOAT8E4M3FN, DType.FLOAT8E5M2):
         element = TO_ONNX[dtype]
         all_values = (
-            np.arange(256, dtype=np.uint8).view(onnx.helper.tensor_dtype_to_np_dtype(element)).astype(np.float32)
+            np.arange(256, dtype=np.uint8)
+            .view(onnx.helper.tensor_dtype_to_np_dtype(element))
+            .astype(np.float32)
         )
         numbers = np.unique(all_values[np.isfinite(all_values)])
         middles = np.concatenate(
-            [numbers[:-1] + np.diff(numbers) / 2, np.array([480, 496, 61440, 65536, 1e9], np.float32)]
+            [
+                numbers[:-1] + np.diff(numbers) / 2,
+                np.array([480, 496, 61440, 65536, 1e9], np.float32),
+            ]
         )
-        neighbors = [np.nextafter(middles, np.float32(direction), dtype=np.float32) for direction in (-np.inf, np.inf)]
+        neighbors = [
+            np.nextafter(middles, np.float32(direction), dtype=np.float32)
+            for direction in (-np.inf, np.inf)
+        ]
         probes = np.concatenate([all_values, middles, *neighbors])
         names = iter(f"v{count}" for count in range(99))
-        ports = [onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("x", "y")]
-        graph = onnx.helper.make_graph(round_nodes("x", "y", element, names.__next__), "probe", ports[:1], ports[1:])
-        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=9)
-        result = Session(model, model.graph.input, Engine.ONNXRUNTIME, JUDGING).run({"x": probes})["y"]
+        ports = [
+            onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"])
+            for name in ("x", "y")
+        ]
+        graph = onnx.helper.make_graph(
+            round_nodes("x", "y", element, names.__next__), "probe", ports[:1], ports[1:]
+        )
+        model = onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=9
+        )
+        result = Session(model, model.graph.input, Engine.ONNXRUNTIME, JUDGING).run({"x": probes})[
+            "y"
+        ]
         _compare_probes(str(dtype), result, round_array(probes, dtype))
 
 
@@ -349,8 +400,12 @@ def check_rounding_survives() -> None:
             onnx.helper.make_node("Sub", ["double", "x"], ["y"]),
         ]
         graph = onnx.helper.make_graph(nodes, "probe", low[:1], low[1:])
-        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
-        result = Session(twin(model), model.graph.input, Engine.ONNXRUNTIME, JUDGING).run({"x": probes})["y"]
+        model = onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8
+        )
+        result = Session(twin(model), model.graph.input, Engine.ONNXRUNTIME, JUDGING).run(
+            {"x": probes}
+        )["y"]
         with np.errstate(all="ignore"):
             x = probes.astype(dtype).astype(np.float32)
             doubled = (x + x).astype(dtype).astype(np.float32)
@@ -365,7 +420,10 @@ def _probe_wide_casts(element: int, eps: float) -> tuple[Array, Array]:
     model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 13]>
         probe (double[N] x, int64[M] k) => ({low}[N] a, {low}[M] b) {{
             a = Cast<to={element}>(x)  b = Cast<to={element}>(k) }}""")
-    feeds = {"x": np.array([1 + eps / 2 + 2.0**-40, 1 + 1.5 * eps - 2.0**-40]), "k": np.array([2**62 + 2**54 + 1])}
+    feeds = {
+        "x": np.array([1 + eps / 2 + 2.0**-40, 1 + 1.5 * eps - 2.0**-40]),
+        "k": np.array([2**62 + 2**54 + 1]),
+    }
     results = Session(twin(model), model.graph.input, Engine.ONNXRUNTIME, JUDGING).run(feeds)
     large = np.inf if element == TensorProto.FLOAT16 else 2.0**62 + 2.0**55
     return np.concatenate(list(results.values())), np.array([1 + eps, 1 + eps, large], np.float32)
@@ -374,8 +432,9 @@ def _probe_wide_casts(element: int, eps: float) -> tuple[Array, Array]:
 def _compare_probes(name: str, result: Array, expected: Array) -> None:
     if not np.array_equal(result, expected, equal_nan=True):
         raise MezzoError(
-            f"onnxruntime {load_onnxruntime().__version__} removes or changes casts to {name}: probes gave "
-            f"{result.tolist()}, wanted {expected.tolist()}; true precision is not available with this version"
+            f"onnxruntime {load_onnxruntime().__version__} removes or changes casts to {name}:"
+            f" probes gave {result.tolist()}, wanted {expected.tolist()}; true precision is not"
+            " available with this version"
         )
 
 

@@ -14,9 +14,14 @@ from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 
 # Types that ONNX Runtime's numpy conversion does not support; they need the ONNX element type.
 _BY_NUMBER = frozenset(
-    {TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2,
-     TensorProto.FLOAT8E5M2FNUZ}
-)  # fmt: skip
+    {
+        TensorProto.BFLOAT16,
+        TensorProto.FLOAT8E4M3FN,
+        TensorProto.FLOAT8E4M3FNUZ,
+        TensorProto.FLOAT8E5M2,
+        TensorProto.FLOAT8E5M2FNUZ,
+    }
+)
 _PROTOBUF_LIMIT_BYTES = 2**31 - 2**20
 
 
@@ -24,8 +29,12 @@ class Optimizing(enum.Enum):
     """Graph optimizations that ONNX Runtime may apply."""
 
     NOTHING = "nothing"  # every operator runs separately, unchanged
-    BASICS = "basics"  # constant folding; extended fusions would hide the rounding between fused operators
-    ALL = "all"  # except Q/DQ fusion, which moves casts past observers, and fails to load some models
+    BASICS = (  # constant folding; extended fusions would hide the rounding between fused operators
+        "basics"
+    )
+    ALL = (  # except Q/DQ fusion, which moves casts past observers, and fails to load some models
+        "all"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,11 @@ MEASURING = SessionSettings(threads=0, optimizing=Optimizing.ALL)
 
 def load_runtime(model: onnx.ModelProto, settings: SessionSettings) -> Any:
     """A session of a model, on the CPU. Raises whatever ONNX Runtime raises."""
-    onnxruntime, options, providers = load_onnxruntime(), _options(settings), ["CPUExecutionProvider"]
+    onnxruntime, options, providers = (
+        load_onnxruntime(),
+        _options(settings),
+        ["CPUExecutionProvider"],
+    )
     if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
@@ -63,7 +76,9 @@ def load_piece(model: onnx.ModelProto, settings: SessionSettings) -> Any:
     """A session of a part of an optimized model, without further optimization or memory arena."""
     onnxruntime = load_onnxruntime()
     options = _options(SessionSettings(settings.threads, Optimizing.NOTHING, keeps_memory=False))
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def optimized(model: onnx.ModelProto, settings: SessionSettings) -> onnx.ModelProto:
@@ -76,7 +91,9 @@ def optimized(model: onnx.ModelProto, settings: SessionSettings) -> onnx.ModelPr
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
         path = Path(folder) / "model.onnx"
         options.optimized_model_filepath = str(path)
-        load_onnxruntime().InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        load_onnxruntime().InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
         return onnx.load(path)
 
 

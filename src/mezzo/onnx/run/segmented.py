@@ -53,9 +53,13 @@ class Underway:
 class Segmented:
     """A model that runs in segments. `fed` are its weights as inputs, memory-mapped."""
 
-    def __init__(self, flat: Flat, fed: Mapping[str, Array], settings: SessionSettings, memory: MemoryLimit) -> None:
+    def __init__(
+        self, flat: Flat, fed: Mapping[str, Array], settings: SessionSettings, memory: MemoryLimit
+    ) -> None:
         self._flat, self._fed, self._settings, self._memory = flat, fed, settings, memory
-        self._elements = {port.name: port.type.tensor_type.elem_type for port in flat.model.graph.input}
+        self._elements = {
+            port.name: port.type.tensor_type.elem_type for port in flat.model.graph.input
+        }
         self._segments: tuple[Segment, ...] | None = None
         self._sizes: dict[str, int] = {}
         self._measured_bytes = 0
@@ -104,7 +108,8 @@ class Segmented:
                 outputs[name] = onnx.numpy_helper.to_array(tensor)
         return outputs
 
-    # -- the first batch ------------------------------------------------------------------------------------------
+    # -- the first batch
+    # ----------------------------------------------------------------------------------------------
 
     def _measure(self, run: Underway) -> None:
         """Run a batch in small pieces, record the sizes of its values, and choose the segments."""
@@ -120,7 +125,9 @@ class Segmented:
         """One attempt of `_measure`; returns values at cuts that cannot be spilled, if any."""
         most_bytes = (self._memory.room_bytes() or 0) // 4
         course = self._flat.course({}, most_bytes)
-        cuts = [position for position, size in enumerate(crossing_bytes(course)) if size is not None]
+        cuts = [
+            position for position, size in enumerate(crossing_bytes(course)) if size is not None
+        ]
         run.waiting.clear()
         index, count = 0, _MEASURED_TOGETHER
         while index < len(cuts) - 1:
@@ -128,7 +135,9 @@ class Segmented:
             while end > index + 1 and _weights_between(course, cuts[index], cuts[end]) > most_bytes:
                 end -= 1
             try:
-                unspillable = self._run_piece(run, cuts[index], cuts[end], SpillFile(), shows_all=True)
+                unspillable = self._run_piece(
+                    run, cuts[index], cuts[end], SpillFile(), shows_all=True
+                )
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -156,9 +165,12 @@ class Segmented:
                     ) from None
                 room = misfit.needed_bytes  # no memory limit is set: exceed the estimate
         if len(self._segments) > 1:
-            self._memory.note_cut(len(self._segments), max(segment.most_bytes for segment in self._segments))
+            self._memory.note_cut(
+                len(self._segments), max(segment.most_bytes for segment in self._segments)
+            )
 
-    # -- all batches ----------------------------------------------------------------------------------------------
+    # -- all batches
+    # ----------------------------------------------------------------------------------------------
 
     def _run_all(self, runs: Sequence[Underway]) -> None:
         for attempt in range(_MOST_CUTS):
@@ -188,9 +200,12 @@ class Segmented:
         for run in runs:
             self._forget(run, segment.stop)
 
-    # -- one piece ------------------------------------------------------------------------------------------------
+    # -- one piece
+    # ----------------------------------------------------------------------------------------------
 
-    def _run_piece(self, run: Underway, start: int, stop: int, spill: SpillFile, *, shows_all: bool) -> list[str]:
+    def _run_piece(
+        self, run: Underway, start: int, stop: int, spill: SpillFile, *, shows_all: bool
+    ) -> list[str]:
         piece = self._flat.piece(start, stop, shows_all=shows_all)
         unspillable: list[str] = []
         if piece.makes:
@@ -207,10 +222,16 @@ class Segmented:
                 raise
             raise Uncuttable(str(error)) from error
 
-    def _run_loaded(self, run: Underway, piece: ModelPiece, runner: Any, spill: SpillFile, stop: int) -> list[str]:
+    def _run_loaded(
+        self, run: Underway, piece: ModelPiece, runner: Any, spill: SpillFile, stop: int
+    ) -> list[str]:
         """Run a piece, spill values used from `stop` on; returns those that cannot be."""
         arrays = {name: self._array(run, name) for name in (*piece.reads, *piece.weights)}
-        lent = {name: lend(array, element) for name, (array, element) in arrays.items() if array is not None}
+        lent = {
+            name: lend(array, element)
+            for name, (array, element) in arrays.items()
+            if array is not None
+        }
         with np.errstate(all="ignore"):
             results = runner.run_with_ort_values([*piece.makes], lent)
         unspillable = []

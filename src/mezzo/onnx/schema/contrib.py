@@ -5,6 +5,7 @@ ONNX defined later. Source: the schemas that ONNX Runtime 1.31.1 and 1.32.0 regi
 tools/contrib_signatures.py. A row lists the type variable of each input and output, with a star if
 variadic, and the element types that each variable admits.
 """
+
 # ruff: noqa: E501  one row per operator reads better than wrapped rows
 
 from typing import NamedTuple
@@ -20,7 +21,9 @@ class ContribRow(NamedTuple):
         by_variable = {}
         for clause in self.types.split("; "):
             variable, _, names = clause.partition(": ")
-            by_variable[variable] = frozenset(n if "(" in n else f"tensor({n})" for n in names.split())
+            by_variable[variable] = frozenset(
+                n if "(" in n else f"tensor({n})" for n in names.split()
+            )
         return by_variable
 
 
@@ -41,8 +44,8 @@ def home_of(domain: str, op: str) -> str | None:
 
 # Operators of ONNX's domain that ONNX Runtime registers up to opset 9 only.
 ENDED_AT_10 = frozenset({
-    "Affine", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale",
-    "ScaledTanh",
+    "Affine", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler",
+    "ParametricSoftplus", "Scale", "ScaledTanh",
 })  # fmt: skip
 
 # fmt: off

@@ -42,7 +42,10 @@ def with_private_domain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     copy.CopyFrom(model)
     functions = {(function.domain, function.name) for function in copy.functions}
     is_moved = False
-    for holder, owner in ((copy, copy.graph), *((function, function) for function in copy.functions)):
+    for holder, owner in (
+        (copy, copy.graph),
+        *((function, function) for function in copy.functions),
+    ):
         if _move(owner, imported_opsets(holder), functions):
             holder.opset_import.append(onnx.helper.make_opsetid(_PRIVATE, 1))
             is_moved = True
@@ -52,13 +55,19 @@ def with_private_domain(model: onnx.ModelProto) -> onnx.ModelProto | None:
 def has_custom_operators(model: onnx.ModelProto) -> bool:
     """Whether some operator has neither a schema of ONNX nor of ONNX Runtime."""
     functions = {(function.domain, function.name) for function in model.functions}
-    for holder, owner in ((model, model.graph), *((function, function) for function in model.functions)):
+    for holder, owner in (
+        (model, model.graph),
+        *((function, function) for function in model.functions),
+    ):
         versions = imported_opsets(holder)
         for node in all_nodes(owner):
             domain = canonical(node.domain)
             opset = versions.get(domain, 1)
             home = home_of_operator(domain, node.op_type, opset)
-            if find_schema(home, node.op_type, opset) is None and (node.domain, node.op_type) not in functions:
+            if (
+                find_schema(home, node.op_type, opset) is None
+                and (node.domain, node.op_type) not in functions
+            ):
                 return True
     return False
 
@@ -69,7 +78,9 @@ def _move(owner: _Owner, versions: Mapping[str, int], functions: set[tuple[str, 
     for node in owner.node:
         domain = canonical(node.domain)
         version = versions.get(domain, 1)
-        if (node.domain, node.op_type) not in functions and is_undefined(domain, node.op_type, version):
+        if (node.domain, node.op_type) not in functions and is_undefined(
+            domain, node.op_type, version
+        ):
             node.domain = _PRIVATE
             is_any = True
         for attribute in node.attribute:

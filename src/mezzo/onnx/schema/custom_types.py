@@ -23,12 +23,18 @@ _MOST_BYTES = 1024
 def lacks_types(graph: Graph) -> bool:
     """Whether some custom operator has an output of unknown type."""
     customs = (node for node in graph.nodes if node.kind is Kind.OP and node.signature.is_custom)
-    return any(v is not None and graph.values[v].dtype is None for node in customs for v in node.outputs)
+    return any(
+        v is not None and graph.values[v].dtype is None for node in customs for v in node.outputs
+    )
 
 
 def infer_types(model: onnx.ModelProto, graph: Graph) -> Mapping[str, ValueType]:
     """Inferred types of the main graph's values, by name; only new ones."""
-    unknown = [value.name for value in graph.values if value.scope == 0 and value.dtype is None and value.is_castable]
+    unknown = [
+        value.name
+        for value in graph.values
+        if value.scope == 0 and value.dtype is None and value.is_castable
+    ]
     return _types_of_runtime(model, unknown) or _types_by_readers(model, graph)
 
 
@@ -53,14 +59,20 @@ def state_types(model: onnx.ModelProto, types: Mapping[str, ValueType]) -> None:
     stated = {info.name for info in (*model.graph.value_info, *model.graph.output)}
     for name, value_type in types.items():
         if isinstance(value_type, DType) and name in produced - stated:
-            model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, TO_ONNX[value_type], None))
+            model.graph.value_info.append(
+                onnx.helper.make_tensor_value_info(name, TO_ONNX[value_type], None)
+            )
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy with large weights turned into inputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    large = [t for t in copy.graph.initializer if t.data_location == EXTERNAL or t.ByteSize() > _MOST_BYTES]
+    large = [
+        t
+        for t in copy.graph.initializer
+        if t.data_location == EXTERNAL or t.ByteSize() > _MOST_BYTES
+    ]
     names, stated = {tensor.name for tensor in large}, {port.name for port in copy.graph.input}
     small = [tensor for tensor in copy.graph.initializer if tensor.name not in names]
     ports = [
@@ -76,9 +88,13 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _types_by_readers(model: onnx.ModelProto, graph: Graph) -> dict[str, ValueType]:
     """Operand types from users' schemas and their other ports, backwards over the nodes."""
-    types: dict[str, ValueType] = {v.name: v.dtype for v in graph.values if v.scope == 0 and v.is_castable}
+    types: dict[str, ValueType] = {
+        v.name: v.dtype for v in graph.values if v.scope == 0 and v.is_castable
+    }
     types |= {
-        port.name: value_type for port in model.graph.output if (value_type := from_type_proto(port.type)) is not None
+        port.name: value_type
+        for port in model.graph.output
+        if (value_type := from_type_proto(port.type)) is not None
     }
     inferred: dict[str, ValueType] = {}
     opsets = imported_opsets(model)
@@ -90,11 +106,17 @@ def _types_by_readers(model: onnx.ModelProto, graph: Graph) -> dict[str, ValueTy
             continue
         ports = [(schema.output(position), name) for position, name in enumerate(node.output)]
         ports += [(schema.input(position), name) for position, name in enumerate(node.input)]
-        bound = {variable: types.get(name) for variable, name in reversed(ports) if types.get(name) is not None}
+        bound = {
+            variable: types.get(name)
+            for variable, name in reversed(ports)
+            if types.get(name) is not None
+        }
         for variable, name in ports[len(node.output) :]:
             if not name or variable is None or types.get(name) is not None:
                 continue
-            value_type = bound.get(variable) if variable in schema.allowed else parse_type_string(variable)
+            value_type = (
+                bound.get(variable) if variable in schema.allowed else parse_type_string(variable)
+            )
             if value_type is not None:
                 types[name] = inferred[name] = value_type
     return inferred

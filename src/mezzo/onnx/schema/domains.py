@@ -18,7 +18,10 @@ def imported_opsets(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, i
     Versions are clamped to non-negative 32-bit integers, as schema lookup requires; the checker
     rejects others anyway.
     """
-    return {canonical(entry.domain): min(max(entry.version, 0), _NEWEST) for entry in holder.opset_import}
+    return {
+        canonical(entry.domain): min(max(entry.version, 0), _NEWEST)
+        for entry in holder.opset_import
+    }
 
 
 def import_domain(model: onnx.ModelProto, domain: str, version: int) -> None:

@@ -15,7 +15,9 @@ def stated_infos(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
     return {info.name: info for info in (*graph.output, *graph.value_info, *typed)}
 
 
-def retype_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Mapping[str, tuple[str, DType]]) -> None:
+def retype_infos(
+    owner: onnx.GraphProto | onnx.FunctionProto, names: Mapping[str, tuple[str, DType]]
+) -> None:
     """Rename and retype value_info entries; `names` maps old names to new names and dtypes."""
     for info in owner.value_info:
         if info.name in names:
@@ -30,24 +32,33 @@ def forget_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Container[s
             del owner.value_info[position]
 
 
-def state_shapes(owner: onnx.GraphProto | onnx.FunctionProto, shaped: Iterable[tuple[str, Sequence[int]]]) -> None:
+def state_shapes(
+    owner: onnx.GraphProto | onnx.FunctionProto, shaped: Iterable[tuple[str, Sequence[int]]]
+) -> None:
     """Declare values as FP32 with shapes, if the graph has any value_info."""
     if isinstance(owner, onnx.GraphProto) and owner.value_info:
         owner.value_info.extend(
-            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims) for name, dims in shaped
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+            for name, dims in shaped
         )
 
 
-def state_own(owner: onnx.GraphProto | onnx.FunctionProto, name: str, dims: Sequence[int | str | None] | None) -> None:
+def state_own(
+    owner: onnx.GraphProto | onnx.FunctionProto, name: str, dims: Sequence[int | str | None] | None
+) -> None:
     """Declare a contrib operator's output as FP32, with its shape if known."""
     if isinstance(owner, onnx.FunctionProto):
         return
     if not any(info.name == name for infos in (owner.value_info, owner.output) for info in infos):
         shape = None if dims is None else [*dims]
-        owner.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
+        owner.value_info.append(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        )
 
 
-def state_casts(owner: onnx.GraphProto | onnx.FunctionProto, casts: Iterable[tuple[str, str, DType]]) -> None:
+def state_casts(
+    owner: onnx.GraphProto | onnx.FunctionProto, casts: Iterable[tuple[str, str, DType]]
+) -> None:
     """Declare results of casts (operand, result, dtype), if the graph declares the operand."""
     if not isinstance(owner, onnx.GraphProto):
         return

@@ -121,14 +121,18 @@ def quantized_formats(opset: int) -> frozenset[DType]:
         return frozenset()
     output_type = schema.outputs[0]
     return frozenset(
-        dtype for dtype, stored in STORED_AS.items() if all(schema.admits(output_type, storage) for storage in stored)
+        dtype
+        for dtype, stored in STORED_AS.items()
+        if all(schema.admits(output_type, storage) for storage in stored)
     )
 
 
 def quantized_since(dtype: DType) -> int:
     """The first opset at which QuantizeLinear supports a quantized format."""
     return next(
-        opset for opset in range(_SLICES_FROM, onnx.defs.onnx_opset_version() + 1) if dtype in quantized_formats(opset)
+        opset
+        for opset in range(_SLICES_FROM, onnx.defs.onnx_opset_version() + 1)
+        if dtype in quantized_formats(opset)
     )
 
 
@@ -141,7 +145,12 @@ class Solved(NamedTuple):
 
 @lru_cache(maxsize=65_536)
 def solve(
-    domain: str, op: str, opset: int, inputs: tuple[ValueType, ...], outputs: int, attribute_dtype: DType | None
+    domain: str,
+    op: str,
+    opset: int,
+    inputs: tuple[ValueType, ...],
+    outputs: int,
+    attribute_dtype: DType | None,
 ) -> Solved:
     """Derive a node's types. `attribute_dtype` is that of its dtype attribute, if any."""
     schema = find_schema(domain, op, opset)
@@ -149,7 +158,10 @@ def solve(
         return Solved(custom_signature(domain, op, inputs, (UNKNOWN,) * outputs), (None,) * outputs)
     row = special(domain, op)
     bound = _bind(schema, inputs)
-    types = tuple(_output_type(schema, row, (domain, op), bound, inputs, i, attribute_dtype) for i in range(outputs))
+    types = tuple(
+        _output_type(schema, row, (domain, op), bound, inputs, i, attribute_dtype)
+        for i in range(outputs)
+    )
     for index, value_type in enumerate(types):
         variable = schema.output(index)
         if value_type is not None and variable is not None and index not in row.fixed_outputs:
@@ -162,13 +174,17 @@ def solve(
 
 
 @lru_cache(maxsize=4096)
-def custom_signature(domain: str, op: str, inputs: tuple[ValueType, ...], outputs: tuple[ValueType, ...]) -> Signature:
+def custom_signature(
+    domain: str, op: str, inputs: tuple[ValueType, ...], outputs: tuple[ValueType, ...]
+) -> Signature:
     """The signature of an operator without schema, from the types of its ports.
 
     Its FP32 tensors form one dtype group, which may change to FP16 or BF16 if all types are known.
     If it has none, its low-precision tensors form the group.
     """
-    dtype = next((value_type for value_type in (HIGH, *_LOW) if value_type in (*inputs, *outputs)), None)
+    dtype = next(
+        (value_type for value_type in (HIGH, *_LOW) if value_type in (*inputs, *outputs)), None
+    )
     is_known = UNKNOWN not in (*inputs, *outputs)
     roles = [
         tuple(Role.GROUP if value_type is dtype is not None else Role.FIXED for value_type in ports)
@@ -212,7 +228,9 @@ def _output_type(
     if key in AGGREGATES:
         element = element_dtype(inputs[0]) if inputs else attribute_dtype or row.absent
         return _aggregate(AGGREGATES[key], inputs[0] if inputs else None, element)
-    if row.dtype_attribute is not None and (index in row.fixed_outputs or (not row.fixed_outputs and index == 0)):
+    if row.dtype_attribute is not None and (
+        index in row.fixed_outputs or (not row.fixed_outputs and index == 0)
+    ):
         if attribute_dtype is not None:
             return attribute_dtype
         if variable in bound:
@@ -256,11 +274,15 @@ def _signature(
     outputs: tuple[ValueType, ...],
 ) -> Signature:
     dtype = _group_dtype(schema, row, bound)
-    holding = {v for v, value_type in bound.items() if element_dtype(value_type) is dtype is not None}
+    holding = {
+        v for v, value_type in bound.items() if element_dtype(value_type) is dtype is not None
+    }
     if row.group is None:
         # A variable that admits no low float (such as statistics) keeps its type if others admit
         # one.
-        group = {v for v in holding if any(schema.admits(v, with_element(bound[v], low)) for low in _LOW)} or holding
+        group = {
+            v for v in holding if any(schema.admits(v, with_element(bound[v], low)) for low in _LOW)
+        } or holding
     else:
         group = holding & row.group
 
@@ -273,15 +295,23 @@ def _signature(
         return variable is not None and all(schema.admits(variable, low) for low in _LOW)
 
     input_roles = tuple(
-        Role.ANY if i in row.any_inputs and takes_any(schema.input(i)) else role(i, schema.input(i), t, False)
+        (
+            Role.ANY
+            if i in row.any_inputs and takes_any(schema.input(i))
+            else role(i, schema.input(i), t, False)
+        )
         for i, t in enumerate(inputs)
     )
-    output_roles = tuple(role(i, schema.output(i), t, i in row.fixed_outputs) for i, t in enumerate(outputs))
+    output_roles = tuple(
+        role(i, schema.output(i), t, i in row.fixed_outputs) for i, t in enumerate(outputs)
+    )
     if Role.GROUP not in input_roles and Role.GROUP not in output_roles:
         dtype = None
     legal = frozenset(() if dtype is None else (dtype,))
     if dtype is not None and row.is_retypable and UNKNOWN not in inputs:
-        legal |= {low for low in _LOW if all(schema.admits(v, with_element(bound[v], low)) for v in group)}
+        legal |= {
+            low for low in _LOW if all(schema.admits(v, with_element(bound[v], low)) for v in group)
+        }
     version, attributes = schema.version, schema.attributes
     return Signature(
         dialect=domain or "onnx",
@@ -305,8 +335,16 @@ def _group_dtype(schema: Schema, row: Special, bound: dict[str, DType | Aggregat
     return None
 
 
-def first_legal_opset(domain: str, op: str, since: int, until: int, inputs: tuple[ValueType, ...], outputs: int,
-                      attribute_dtype: DType | None, low: DType) -> int | None:  # fmt: skip
+def first_legal_opset(
+    domain: str,
+    op: str,
+    since: int,
+    until: int,
+    inputs: tuple[ValueType, ...],
+    outputs: int,
+    attribute_dtype: DType | None,
+    low: DType,
+) -> int | None:
     """The smallest opset in [since, until] at which the compute group admits `low`, or None."""
     for opset in range(since, until + 1):
         if low in solve(domain, op, opset, inputs, outputs, attribute_dtype).signature.legal:

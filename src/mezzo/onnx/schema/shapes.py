@@ -35,17 +35,25 @@ _HUGE = re.compile(rb"\x18(?![\x80-\xff]\xff{8}\x01)[\x80-\xff]{4}")
 _OF_ANY_SIZE = "value_int"  # of Constant
 # And on Split-18 with more num_outputs than the node has outputs.
 _PARTS = "num_outputs"
-_CRASHING_BYTES = (*(op.encode() for op in _CRASHING), b"ai.onnx.", _PARTS.encode())  # cheap to search for in any model
+_CRASHING_BYTES = (
+    *(op.encode() for op in _CRASHING),
+    b"ai.onnx.",
+    _PARTS.encode(),
+)  # cheap to search for in any model
 
 
 def can_infer(model: onnx.ModelProto) -> bool:
     """Whether onnx's inference and full check do not crash on the model."""
-    return not may_crash(model.SerializeToString()) or (not _negative_infos(model) and _can_infer(model))
+    return not may_crash(model.SerializeToString()) or (
+        not _negative_infos(model) and _can_infer(model)
+    )
 
 
 def may_crash(data: bytes) -> bool:
     """Whether a serialized model may crash onnx's inference: cheap, no false negatives."""
-    return any(word in data for word in _CRASHING_BYTES) or any(mark.search(data) for mark in (_NEGATIVE, _HUGE))
+    return any(word in data for word in _CRASHING_BYTES) or any(
+        mark.search(data) for mark in (_NEGATIVE, _HUGE)
+    )
 
 
 def _can_infer(model: onnx.ModelProto) -> bool:
@@ -77,7 +85,11 @@ def _is_too_much(attribute: onnx.AttributeProto, node: onnx.NodeProto) -> bool:
 
 def _negative_infos(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """Declarations with a negative dimension, which old exporters write for an unknown one."""
-    infos = [info for graph in _graphs(model.graph) for info in (*graph.value_info, *graph.input, *graph.output)]
+    infos = [
+        info
+        for graph in _graphs(model.graph)
+        for info in (*graph.value_info, *graph.input, *graph.output)
+    ]
     infos += [info for function in model.functions for info in function.value_info]
     return [info for info in infos if _NEGATIVE.search(info.type.SerializeToString())]
 
@@ -163,7 +175,8 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
         without_inference = {
             name
             for node in graph.node
-            if (node.domain, node.op_type) not in functions and not onnx.defs.has(node.op_type, node.domain)
+            if (node.domain, node.op_type) not in functions
+            and not onnx.defs.has(node.op_type, node.domain)
             for name in node.output
         }
         undefined = [
@@ -201,7 +214,9 @@ def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
     return min(count, MAX_ELEMENTS), dims
 
 
-def _infer(model: onnx.ModelProto, data: bytes, *, may_crash: bool, data_prop: bool = False) -> onnx.ModelProto:
+def _infer(
+    model: onnx.ModelProto, data: bytes, *, may_crash: bool, data_prop: bool = False
+) -> onnx.ModelProto:
     if may_crash and _negative_infos(model):
         model = _with_unknown_sizes(model)
         data = model.SerializeToString()

@@ -55,7 +55,9 @@ def _row(
     )
 
 
-_WINDOW = _row("the window's type is an attribute", dtype_attribute="output_datatype", absent=DType.FLOAT32)
+_WINDOW = _row(
+    "the window's type is an attribute", dtype_attribute="output_datatype", absent=DType.FLOAT32
+)
 _RANDOM = _row("the draw's type is an attribute", dtype_attribute="dtype", absent=DType.FLOAT32)
 _LIKE = _row(
     "only the input's shape matters; the output's type is an attribute",
@@ -73,14 +75,24 @@ _STASH = _row(
 
 # Keyed by (domain, operator). Source: onnx 1.23 operator specification, opsets 1 to 28.
 SPECIAL: dict[tuple[str, str], Special] = {
-    ("", "BatchNormalization"): _row("running statistics and affine parameters keep their precision", group="T"),
-    ("", "Bernoulli"): _row("the output's type is an attribute", group="T2", dtype_attribute="dtype"),
+    ("", "BatchNormalization"): _row(
+        "running statistics and affine parameters keep their precision", group="T"
+    ),
+    ("", "Bernoulli"): _row(
+        "the output's type is an attribute", group="T2", dtype_attribute="dtype"
+    ),
     ("", "BitCast"): _row("reads bits, not numbers", dtype_attribute="to", is_retypable=False),
     ("", "BlackmanWindow"): _WINDOW,
-    ("", "CastLike"): _row("the second operand's type is the result's", group="T2", any_inputs=(0,)),
-    ("", "ConstantOfShape"): _row("the type is its value's", dtype_attribute="value", absent=DType.FLOAT32),
+    ("", "CastLike"): _row(
+        "the second operand's type is the result's", group="T2", any_inputs=(0,)
+    ),
+    ("", "ConstantOfShape"): _row(
+        "the type is its value's", dtype_attribute="value", absent=DType.FLOAT32
+    ),
     ("", "DequantizeLinear"): _row(
-        "the result has output_dtype, else the scale's type", group="T2 T3", dtype_attribute="output_dtype"
+        "the result has output_dtype, else the scale's type",
+        group="T2 T3",
+        dtype_attribute="output_dtype",
     ),
     ("", "Dropout"): _row("the ratio is a parameter, not data", group="T"),
     ("", "EyeLike"): _LIKE,
@@ -88,8 +100,12 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ("", "HammingWindow"): _WINDOW,
     ("", "HannWindow"): _WINDOW,
     ("", "LayerNormalization"): _STASH,
-    ("", "LinearAttention"): _row("without a past state the new one has the query's type", unbound_like_first=True),
-    ("", "MeanVarianceNormalization"): _row("its function body holds FP32 constants", is_retypable=False),
+    ("", "LinearAttention"): _row(
+        "without a past state the new one has the query's type", unbound_like_first=True
+    ),
+    ("", "MeanVarianceNormalization"): _row(
+        "its function body holds FP32 constants", is_retypable=False
+    ),
     ("", "MelWeightMatrix"): _row(
         "the edges are frequencies; the output's type is an attribute",
         group="T3",
@@ -111,11 +127,15 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ("", "RandomUniform"): _RANDOM,
     ("", "RandomUniformLike"): _LIKE,
     ("", "Resize"): _row("roi and scales hold positions", group="T T1"),
-    ("", "SequenceEmpty"): _row("the element type is an attribute", dtype_attribute="dtype", absent=DType.FLOAT32),
+    ("", "SequenceEmpty"): _row(
+        "the element type is an attribute", dtype_attribute="dtype", absent=DType.FLOAT32
+    ),
     ("", "Shape"): _row("reads no element", group="", any_inputs=(0,)),
     ("", "Size"): _row("reads no element", group="", any_inputs=(0,)),
     ("", "TfIdfVectorizer"): _row("its output is FP32 by definition", is_retypable=False),
-    ("ai.onnx.ml", "TreeEnsemble"): _row("tensors among its attributes have its operand's type", is_retypable=False),
+    ("ai.onnx.ml", "TreeEnsemble"): _row(
+        "tensors among its attributes have its operand's type", is_retypable=False
+    ),
     ("", "SimplifiedLayerNormalization"): _row(
         "the statistics' type is an attribute; the scale is data",
         group="T V",
@@ -126,7 +146,9 @@ SPECIAL: dict[tuple[str, str], Special] = {
 }
 
 # Names of operators with a dtype attribute, for a quick test: most nodes have none.
-TYPED_BY_ATTRIBUTE = frozenset(op for (_, op), row in SPECIAL.items() if row.dtype_attribute is not None)
+TYPED_BY_ATTRIBUTE = frozenset(
+    op for (_, op), row in SPECIAL.items() if row.dtype_attribute is not None
+)
 _DEFAULT = Special(because="")
 
 

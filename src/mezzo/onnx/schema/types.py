@@ -26,14 +26,16 @@ ValueType = DType | Aggregate | None
 UNKNOWN = Aggregate("?", None)
 
 _NAMES = {
-    DType.FLOAT64: "double", DType.FLOAT32: "float", DType.FLOAT16: "float16", DType.BFLOAT16: "bfloat16",
-    DType.FLOAT8E4M3FN: "float8e4m3fn", DType.FLOAT8E4M3FNUZ: "float8e4m3fnuz", DType.FLOAT8E5M2: "float8e5m2",
-    DType.FLOAT8E5M2FNUZ: "float8e5m2fnuz", DType.FLOAT8E8M0: "float8e8m0", DType.FLOAT6E2M3: "float6e2m3",
-    DType.FLOAT6E3M2: "float6e3m2", DType.FLOAT4E2M1: "float4e2m1",
-    DType.INT64: "int64", DType.INT32: "int32", DType.INT16: "int16", DType.INT8: "int8", DType.INT4: "int4",
-    DType.INT2: "int2", DType.UINT64: "uint64", DType.UINT32: "uint32", DType.UINT16: "uint16", DType.UINT8: "uint8",
-    DType.UINT4: "uint4", DType.UINT2: "uint2", DType.BOOL: "bool", DType.STRING: "string",
-    DType.COMPLEX64: "complex64", DType.COMPLEX128: "complex128",
+    DType.FLOAT64: "double", DType.FLOAT32: "float", DType.FLOAT16: "float16",
+    DType.BFLOAT16: "bfloat16", DType.FLOAT8E4M3FN: "float8e4m3fn",
+    DType.FLOAT8E4M3FNUZ: "float8e4m3fnuz", DType.FLOAT8E5M2: "float8e5m2",
+    DType.FLOAT8E5M2FNUZ: "float8e5m2fnuz", DType.FLOAT8E8M0: "float8e8m0",
+    DType.FLOAT6E2M3: "float6e2m3", DType.FLOAT6E3M2: "float6e3m2", DType.FLOAT4E2M1: "float4e2m1",
+    DType.INT64: "int64", DType.INT32: "int32", DType.INT16: "int16", DType.INT8: "int8",
+    DType.INT4: "int4", DType.INT2: "int2", DType.UINT64: "uint64", DType.UINT32: "uint32",
+    DType.UINT16: "uint16", DType.UINT8: "uint8", DType.UINT4: "uint4", DType.UINT2: "uint2",
+    DType.BOOL: "bool", DType.STRING: "string", DType.COMPLEX64: "complex64",
+    DType.COMPLEX128: "complex128",
 }  # fmt: skip
 _BY_NAME = {name: dtype for dtype, name in _NAMES.items()}
 
@@ -90,10 +92,16 @@ def retype_proto(proto: onnx.TypeProto, dtype: DType) -> None:
         retype_proto(getattr(proto, kind).elem_type, dtype)
 
 
-def state_type(proto: onnx.TypeProto, value_type: ValueType, shape: Sequence[int | None] | None = None) -> None:
+def state_type(
+    proto: onnx.TypeProto, value_type: ValueType, shape: Sequence[int | None] | None = None
+) -> None:
     """Complete a declaration, in place: the element type if missing, the shape if it is empty."""
     kind = proto.WhichOneof("value")
-    if not isinstance(value_type, DType) or kind not in (None, "tensor_type") or proto.tensor_type.elem_type:
+    if (
+        not isinstance(value_type, DType)
+        or kind not in (None, "tensor_type")
+        or proto.tensor_type.elem_type
+    ):
         return
     proto.tensor_type.elem_type = TO_ONNX[value_type]
     for size in shape or () if kind is None else ():

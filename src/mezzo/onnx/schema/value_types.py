@@ -17,9 +17,10 @@ from mezzo.onnx.schema.domains import canonical
 # Operators whose output type is an attribute; without it and a default, the type of the input at
 # the index.
 _TYPED_BY_ATTRIBUTE = {
-    "Bernoulli": ("dtype", 0), "BitCast": ("to", 0), "BlackmanWindow": ("output_datatype", 0), "Cast": ("to", 0),
-    "DequantizeLinear": ("output_dtype", 1), "EyeLike": ("dtype", 0), "HammingWindow": ("output_datatype", 0),
-    "HannWindow": ("output_datatype", 0), "MelWeightMatrix": ("output_datatype", 0), "Multinomial": ("dtype", 0),
+    "Bernoulli": ("dtype", 0), "BitCast": ("to", 0), "BlackmanWindow": ("output_datatype", 0),
+    "Cast": ("to", 0), "DequantizeLinear": ("output_dtype", 1), "EyeLike": ("dtype", 0),
+    "HammingWindow": ("output_datatype", 0), "HannWindow": ("output_datatype", 0),
+    "MelWeightMatrix": ("output_datatype", 0), "Multinomial": ("dtype", 0),
     "RandomNormal": ("dtype", 0), "RandomNormalLike": ("dtype", 0), "RandomUniform": ("dtype", 0),
     "RandomUniformLike": ("dtype", 0),
 }  # fmt: skip
@@ -31,9 +32,14 @@ _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 _LEARNED_VALUES = {
-    "values_floats": "tensor(float)", "values_int64s": "tensor(int64)", "values_strings": "tensor(string)",
+    "values_floats": "tensor(float)", "values_int64s": "tensor(int64)",
+    "values_strings": "tensor(string)",
 }  # fmt: skip
-_CAST_MAPS = {b"TO_FLOAT": "tensor(float)", b"TO_INT64": "tensor(int64)", b"TO_STRING": "tensor(string)"}
+_CAST_MAPS = {
+    b"TO_FLOAT": "tensor(float)",
+    b"TO_INT64": "tensor(int64)",
+    b"TO_STRING": "tensor(string)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,9 @@ class TypedScope:
 
 def value_types(model: onnx.ModelProto) -> TypedScope:
     """Infer the type of every value of a model without local functions."""
-    return _infer_graph(model.graph, ChainMap(), {entry.domain: entry.version for entry in model.opset_import}, ())
+    return _infer_graph(
+        model.graph, ChainMap(), {entry.domain: entry.version for entry in model.opset_import}, ()
+    )
 
 
 def type_text(proto: onnx.TypeProto) -> str:
@@ -93,7 +101,10 @@ def find_node_schema(node: onnx.NodeProto, opsets: dict[str, int]) -> onnx.defs.
 
 
 def _infer_graph(
-    graph: onnx.GraphProto, outer: ChainMap[str, str], opsets: dict[str, int], formals: Sequence[str]
+    graph: onnx.GraphProto,
+    outer: ChainMap[str, str],
+    opsets: dict[str, int],
+    formals: Sequence[str],
 ) -> TypedScope:
     """Infer the types of one graph. `formals` are the types of its inputs, as far as known."""
     scope = TypedScope(outer.new_child())
@@ -130,7 +141,9 @@ def _formal_types(node: onnx.NodeProto, inputs: list[str], opsets: dict[str, int
         case "Loop":
             return ["tensor(int64)", "tensor(bool)", *inputs[2:]]
         case "Scan":
-            return inputs[1:] if opsets.get("", 9) < 9 else inputs  # Scan-8 starts with the sequence lengths
+            return (
+                inputs[1:] if opsets.get("", 9) < 9 else inputs
+            )  # Scan-8 starts with the sequence lengths
         case "SequenceMap":
             return [_strip(text, "seq") for text in inputs]
         case _:
@@ -149,7 +162,9 @@ def _control_types(node: onnx.NodeProto, bodies: list[list[str]]) -> list[str]:
             return merged
 
 
-def _output_types(node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpSchema | None) -> list[str]:
+def _output_types(
+    node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpSchema | None
+) -> list[str]:
     """Types of the outputs of a node that is no control flow."""
     special = _special_type(node, inputs, schema)
     if special:
@@ -163,7 +178,9 @@ def _output_types(node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpS
         if text and (port.is_homogeneous or position < len(schema.inputs)):
             bound.setdefault(port.type_str, text)
     stash = _attribute(node, schema, "stash_type")
-    allowed = {variable.type_param_str: variable.allowed_type_strs for variable in schema.type_constraints}
+    allowed = {
+        variable.type_param_str: variable.allowed_type_strs for variable in schema.type_constraints
+    }
     result = []
     for position in range(len(node.output)):
         variable = schema.outputs[min(position, len(schema.outputs) - 1)].type_str
@@ -189,18 +206,27 @@ def _learned_type(node: onnx.NodeProto, inputs: list[str]) -> str:
         case "LabelEncoder" | "CategoryMapper":
             if "values_tensor" in attributes:
                 return _tensor_text(attributes["values_tensor"].t.data_type)
-            stated = next((text for name, text in _LEARNED_VALUES.items() if name in attributes), "")
+            stated = next(
+                (text for name, text in _LEARNED_VALUES.items() if name in attributes), ""
+            )
             # Older versions map strings to indices, and indices to strings.
-            return stated or {"tensor(string)": "tensor(int64)", "tensor(int64)": "tensor(string)"}.get(inputs[0], "")
+            return stated or {
+                "tensor(string)": "tensor(int64)",
+                "tensor(int64)": "tensor(string)",
+            }.get(inputs[0], "")
         case "CastMap":
-            return _CAST_MAPS.get(attributes["cast_to"].s if "cast_to" in attributes else b"TO_FLOAT", "")
+            return _CAST_MAPS.get(
+                attributes["cast_to"].s if "cast_to" in attributes else b"TO_FLOAT", ""
+            )
         case "LinearClassifier" | "SVMClassifier" | "TreeEnsembleClassifier":
             return "tensor(string)" if "classlabels_strings" in attributes else "tensor(int64)"
         case _:
             return ""
 
 
-def _special_type(node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpSchema | None) -> str:
+def _special_type(
+    node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpSchema | None
+) -> str:
     """Output type of operators that schema variables do not determine; empty for all others."""
     first = inputs[0] if inputs else ""
     match node.op_type:

@@ -60,8 +60,8 @@ def spell_unmatched_region(graph: Graph, option: str, pattern: str) -> str:
     """Error text for a region without nodes, with the option that it was passed to."""
     asked = aside(did_you_mean(pattern, regions_of(graph), 2))
     return (
-        f"{called(option)} {pattern!r} matches no node{asked}; regions "
-        f"are paths of scopes such as 'encoder/layer.3', and {listing()} lists every node by its path"
+        f"{called(option)} {pattern!r} matches no node{asked}; regions are paths of scopes such as"
+        f" 'encoder/layer.3', and {listing()} lists every node by its path"
     )
 
 
@@ -78,18 +78,27 @@ def fix_marks(
     """
     for number, dtype in graph.marks.items():
         node = graph.nodes[number]
-        if choices[number] not in (Choice.FREE, Choice.HIGH, Choice.LOW) or node.signature.dtype is not HIGH:
+        if (
+            choices[number] not in (Choice.FREE, Choice.HIGH, Choice.LOW)
+            or node.signature.dtype is not HIGH
+        ):
             continue
         if dtype is not None and dtype not in planning.line.dtypes:
             raise InputError(
-                f"node {node.name!r} stands in a region that asks for {dtype}, and this conversion has "
-                f"{' and '.join(map(str, planning.line.dtypes))}; ask for one of them there, or for "
-                f"{setting('to', words_of([dtype])[0])}"
+                f"node {node.name!r} stands in a region that asks for {dtype}, and this conversion"
+                f" has {' and '.join(map(str, planning.line.dtypes))}; ask for one of them there,"
+                f" or for {setting('to', words_of([dtype])[0])}"
             )
-        is_refused = dtype is low and (low not in node.signature.legal or refusal_of(node, planning, low) is not None)
+        is_refused = dtype is low and (
+            low not in node.signature.legal or refusal_of(node, planning, low) is not None
+        )
         if is_refused:
             notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
-        because = "the program keeps it as it is written" if dtype is None else f"the program asks for {dtype} here"
+        because = (
+            "the program keeps it as it is written"
+            if dtype is None
+            else f"the program asks for {dtype} here"
+        )
         is_low = dtype is low and not is_refused
         verdicts[number] = NodeVerdict(
             category=Category.ALLOW if is_low else Category.DENY, rule="region", because=because
@@ -97,10 +106,15 @@ def fix_marks(
         choices[number] = Choice.LOW if is_low else Choice.HIGH
 
 
-def choices_of(view: StructureView, verdicts: Sequence[NodeVerdict], planning: PlanningOptions) -> list[Choice]:
+def choices_of(
+    view: StructureView, verdicts: Sequence[NodeVerdict], planning: PlanningOptions
+) -> list[Choice]:
     """The choice left for each node about running in the view's format."""
     graph, low = view.graph, view.low.dtype
-    columns, other_dtypes = graph.columns, frozenset(planning.line.dtypes) - {planning.line.base_dtype, low}
+    columns, other_dtypes = (
+        graph.columns,
+        frozenset(planning.line.dtypes) - {planning.line.base_dtype, low},
+    )
     by_signature = [_choice_of(signature, low, other_dtypes) for signature in columns.signatures]
     choices = [by_signature[code] for code in columns.node_signature.tolist()]
     for number in np.flatnonzero(columns.is_kind(Kind.INPUT, Kind.OUTPUT)).tolist():
@@ -115,7 +129,10 @@ def choices_of(view: StructureView, verdicts: Sequence[NodeVerdict], planning: P
             choices[node.id] = Choice.HIGH
     refusable = [planning.target.may_refuse(*s.operator, low) for s in columns.signatures]
     for number in np.flatnonzero(np.array(refusable, bool)[columns.node_signature]).tolist():
-        if choices[number] is Choice.FREE and refusal_of(graph.nodes[number], planning, low) is not None:
+        if (
+            choices[number] is Choice.FREE
+            and refusal_of(graph.nodes[number], planning, low) is not None
+        ):
             choices[number] = Choice.HIGH
     return choices
 
@@ -126,8 +143,15 @@ def _is_second_name(graph: Graph, node: Node, choices: Sequence[Choice]) -> bool
     """
     if Use(node.id, 0) not in graph.widened:
         return False
-    users = [graph.nodes[use.node] for value in node.outputs if value is not None for use in graph.uses[value]]
-    return bool(users) and all(user.kind is Kind.OUTPUT and choices[user.id] is Choice.HIGH for user in users)
+    users = [
+        graph.nodes[use.node]
+        for value in node.outputs
+        if value is not None
+        for use in graph.uses[value]
+    ]
+    return bool(users) and all(
+        user.kind is Kind.OUTPUT and choices[user.id] is Choice.HIGH for user in users
+    )
 
 
 def _choice_of(signature: Signature, low: DType, other_dtypes: Set[DType]) -> Choice:
@@ -136,7 +160,11 @@ def _choice_of(signature: Signature, low: DType, other_dtypes: Set[DType]) -> Ch
         return Choice.ABSENT
     if signature.dtype is low:
         return Choice.LOW
-    return Choice.FREE if low in signature.legal and signature.dtype not in other_dtypes else Choice.HIGH
+    return (
+        Choice.FREE
+        if low in signature.legal and signature.dtype not in other_dtypes
+        else Choice.HIGH
+    )
 
 
 def _interface_choice(graph: Graph, node: Node, planning: PlanningOptions, low: DType) -> Choice:
@@ -169,12 +197,18 @@ def check_interface(graph: Graph, planning: PlanningOptions) -> None:
         if dtype not in names[name].signature.legal:
             current = names[name].signature.dtype
             problem = (
-                "holds no floats" if current is None else f"holds {current}, and cannot hold {dtype} at this opset"
+                "holds no floats"
+                if current is None
+                else f"holds {current}, and cannot hold {dtype} at this opset"
             )
-            raise InputError(f"{called('io')} of {name!r} is {dtype}: {name!r} {problem}; leave it out")
+            raise InputError(
+                f"{called('io')} of {name!r} is {dtype}: {name!r} {problem}; leave it out"
+            )
 
 
-def check_links(problem: Problem, verdicts: Sequence[Sequence[NodeVerdict]], io: Mapping[str, DType]) -> None:
+def check_links(
+    problem: Problem, verdicts: Sequence[Sequence[NodeVerdict]], io: Mapping[str, DType]
+) -> None:
     """Check that all nodes sharing a sequence, which cannot be cast, are assigned one level.
     `verdicts` are by side and node. Raises InputError: two requests conflict.
     """
@@ -191,8 +225,12 @@ def check_links(problem: Problem, verdicts: Sequence[Sequence[NodeVerdict]], io:
         node = graph.nodes[number]
         name = port_of(node)
         is_interface = node.kind in (Kind.INPUT, Kind.OUTPUT) and name in io
-        fixing = next((side[number] for side in verdicts if side[number].rule == "fix-region"), None)
-        conflicting = {rival: member for rival, member in by_root[everywhere[number]].items() if rival != level}
+        fixing = next(
+            (side[number] for side in verdicts if side[number].rule == "fix-region"), None
+        )
+        conflicting = {
+            rival: member for rival, member in by_root[everywhere[number]].items() if rival != level
+        }
         if not conflicting or not (is_interface or fixing is not None):
             continue
         clash, rival = min(conflicting.items())
@@ -202,8 +240,9 @@ def check_links(problem: Problem, verdicts: Sequence[Sequence[NodeVerdict]], io:
             else f"{fixing.because}: {node.name!r}"
         )
         raise InputError(
-            f"{request} {'is' if is_interface else 'handles'} a sequence, which cannot be cast, and "
-            f"{graph.nodes[rival].name!r} holds it in {line.dtypes[clash]}; ask the same of both, or leave it out"
+            f"{request} {'is' if is_interface else 'handles'} a sequence, which cannot be cast, and"
+            f" {graph.nodes[rival].name!r} holds it in {line.dtypes[clash]}; ask the same of both,"
+            " or leave it out"
         )
 
 

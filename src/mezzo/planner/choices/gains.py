@@ -26,7 +26,10 @@ def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
             word = words[gain.dtype]
             where = " on this machine" if gain.needs and gain.is_faster_on(machine) else ""
             return word, f"to {word}: what gains on {target.name}{where}; {_OTHERWISE}"
-    word = next((word for word, dtype in LOW_DTYPES.items() if target.speaks_of(dtype)), next(iter(LOW_DTYPES)))
+    word = next(
+        (word for word, dtype in LOW_DTYPES.items() if target.speaks_of(dtype)),
+        next(iter(LOW_DTYPES)),
+    )
     return word, f"to {word}, for the size alone; {_OTHERWISE}"
 
 
@@ -42,7 +45,9 @@ def find_gaining(machine: Machine) -> tuple[str, str] | None:
 
 def find_better(gain: Gain | None, machine: Machine) -> tuple[str, str] | None:
     """A faster target and format, if the chosen ones are known not to be; else None."""
-    return find_gaining(machine) if gain is not None and gain.is_faster_on(machine) is False else None
+    return (
+        find_gaining(machine) if gain is not None and gain.is_faster_on(machine) is False else None
+    )
 
 
 def told_gain(target: str, low: DType) -> Gain | None:
@@ -56,7 +61,9 @@ def told_gain(target: str, low: DType) -> Gain | None:
 def _installed() -> Iterator[Target]:
     """mezzo's own targets whose runtime is installed, in the order of the table of packages."""
     runtimes = {
-        each.runtime.package: each for each in built_in_targets().values() if each.runtime and each.runtime.driver
+        each.runtime.package: each
+        for each in built_in_targets().values()
+        if each.runtime and each.runtime.driver
     }
     for package in PACKAGES:
         if package in runtimes and find_version(package) is not None:

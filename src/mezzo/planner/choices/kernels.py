@@ -16,19 +16,27 @@ from mezzo.tables.facts import OpFacts
 from mezzo.tables.target import Target
 
 
-def split_for(graph: Graph, rows: Sequence[OpFacts | None], target: Target, line: PrecisionLine) -> Partition | None:
+def split_for(
+    graph: Graph, rows: Sequence[OpFacts | None], target: Target, line: PrecisionLine
+) -> Partition | None:
     """Partition a graph into fusion units; None if no unit concerns a level of the line."""
     name = target.fuses_as or target.name
     kernels = kernels_of(name)
     if not any(kernel.constraint.named.intersection(line.beside) for _, kernel in kernels):
         return None
     view = FusionView(graph, tuple(rows))
-    joins = [join for _, kernel in kernels if kernel.joins is not None for join in kernel.joins(view)]
+    joins = [
+        join for _, kernel in kernels if kernel.joins is not None for join in kernel.joins(view)
+    ]
     return replace(partition(view, kernels, name), joins=tuple(joins))
 
 
 def with_units(problem: Problem, split: Partition) -> Problem:
     """The problem with the units' cast prices and links between nodes."""
-    links = links_of_units(split, problem.line, problem.allowed[problem.line.base] | problem.is_absent)
+    links = links_of_units(
+        split, problem.line, problem.allowed[problem.line.base] | problem.is_absent
+    )
     kernels = kernels_of_units(problem.graph, split, problem.line)
-    return with_joins(replace(problem, kernels=kernels, links=(*problem.links, *links)), split.joins)
+    return with_joins(
+        replace(problem, kernels=kernels, links=(*problem.links, *links)), split.joins
+    )

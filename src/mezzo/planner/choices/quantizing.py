@@ -12,7 +12,13 @@ from mezzo.analysis.fusion.quantized import QuantizedUnit, Quantizers, lacks
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.analysis.structure import StructureView
 from mezzo.contracts.problem import Choice, LevelChoices, Problem
-from mezzo.contracts.quantized_level import NO_PORTS, DynamicProduct, DynamicWeight, Quantized, QuantizedPorts
+from mezzo.contracts.quantized_level import (
+    NO_PORTS,
+    DynamicProduct,
+    DynamicWeight,
+    Quantized,
+    QuantizedPorts,
+)
 from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import PrecisionLine
 from mezzo.formats.quantization import Quantization
@@ -49,7 +55,9 @@ class QuantizedUnits:
     offsets: Mapping[Use, Quantization]
     free: tuple[int, ...]
 
-    def as_worthy(self, sides: Sequence[LevelChoices], line: PrecisionLine) -> tuple[LevelChoices, ...]:
+    def as_worthy(
+        self, sides: Sequence[LevelChoices], line: PrecisionLine
+    ) -> tuple[LevelChoices, ...]:
         """The sides, with each node of a unit worth as many casts at the quantized level as at any
         other level.
 
@@ -73,32 +81,46 @@ class QuantizedUnits:
         caps, links = dict(problem.caps), list(problem.links)
         inside, either, handed_on = set[int](), set[int](), set[int]()
         for unit in self.units:
-            quantized_uses = set() if unit.kernel.is_dynamic else {operand_read.use for operand_read in unit.reads}
+            quantized_uses = (
+                set()
+                if unit.kernel.is_dynamic
+                else {operand_read.use for operand_read in unit.reads}
+            )
             if unit.offset is not None and unit.offset.use in self.offsets:
                 quantized_uses.add(unit.offset.use)
             for number in unit.nodes:
                 node = graph.nodes[number]
                 for operand, value in enumerate(node.inputs):
                     use = Use(number, operand)
-                    if value is not None and node.signature.inputs[operand] is Role.GROUP and use not in quantized_uses:
+                    if (
+                        value is not None
+                        and node.signature.inputs[operand] is Role.GROUP
+                        and use not in quantized_uses
+                    ):
                         caps[use] = (0, line.base)
             links += [(line.base, unit.nodes[0], number) for number in unit.nodes[1:]]
             inside.update(unit.inside)
             match unit.kernel.hands:
                 case OutputMode.FLOATS:
                     inside.add(unit.result)
-                    inside.update(value for value in graph.nodes[unit.nodes[-1]].outputs if value is not None)
+                    inside.update(
+                        value for value in graph.nodes[unit.nodes[-1]].outputs if value is not None
+                    )
                 case OutputMode.EITHER:
                     either.add(unit.result)
                 case OutputMode.PASSED:
-                    handed_on.update(value for value in graph.nodes[unit.nodes[0]].outputs if value is not None)
+                    handed_on.update(
+                        value for value in graph.nodes[unit.nodes[0]].outputs if value is not None
+                    )
         quantized = Quantized(
             parameters=self.parameters,
             offsets=self.offsets,
             stay_inside=frozenset(inside),
             hand_on_either=frozenset(either),
             handed_on=frozenset(handed_on),
-            dynamic=dict(_dynamic(unit, self.parameters) for unit in self.units if unit.kernel.is_dynamic),
+            dynamic=dict(
+                _dynamic(unit, self.parameters) for unit in self.units if unit.kernel.is_dynamic
+            ),
         )
         kernels = _with_free(problem, [*either, *self.free])
         return replace(problem, caps=caps, links=tuple(links), quantized=quantized, kernels=kernels)
@@ -110,8 +132,15 @@ def _tell_alone(node: Node, dtype: DType, planning: PlanningOptions) -> tuple[st
         planning.target.name,
         planning.target.quantized_kernels(dtype, *node.signature.operator, node.attributes),
     )
-    if planning.is_dynamic and any(row.operands for row in rows) and not any(row.is_dynamic for row in rows):
-        return _UNKNOWN, f"{name} has no kernel of it that finds ranges as it runs, and no data tells them"
+    if (
+        planning.is_dynamic
+        and any(row.operands for row in rows)
+        and not any(row.is_dynamic for row in rows)
+    ):
+        return (
+            _UNKNOWN,
+            f"{name} has no kernel of it that finds ranges as it runs, and no data tells them",
+        )
     return _ALONE, f"{name} runs none like it on quantized operands, or not in this place"
 
 
@@ -120,11 +149,16 @@ def _tell_missing(graph: Graph, value: int) -> str:
     name = graph.values[value].name
     if value in graph.constants or graph.values[value].scope:
         kind = "weight" if value in graph.constants else "value"
-        return f"the {kind} {name!r}, which its kernel takes, stands in a body, and scales are those of the main graph"
+        return (
+            f"the {kind} {name!r}, which its kernel takes, stands in a body, and scales are those"
+            " of the main graph"
+        )
     return f"no data told the range of {name!r}, which its kernel takes"
 
 
-def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tuple[int, DynamicProduct]:
+def _dynamic(
+    unit: QuantizedUnit, parameters: Mapping[int, Quantization]
+) -> tuple[int, DynamicProduct]:
     """The matmul or LSTM of a dynamic unit, by node id. Weights may lack scales yet."""
     (data,) = (read for read in unit.reads if not read.operand.is_weight)
     weights = tuple(
@@ -136,7 +170,10 @@ def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tup
 
 
 def choose_units(
-    view: StructureView, planning: PlanningOptions, verdicts: list[NodeVerdict], choices: list[Choice]
+    view: StructureView,
+    planning: PlanningOptions,
+    verdicts: list[NodeVerdict],
+    choices: list[Choice],
 ) -> QuantizedUnits:
     """Choose the units that may run quantized; every other node is denied, with the reason in its
     verdict.
@@ -145,16 +182,35 @@ def choose_units(
     Mode "smart" leaves out units that are not between two quantized matmuls or convolutions; "full"
     takes all that the target runs.
     """
-    graph, target, calibrated, mode = view.graph, planning.target, planning.quantized, planning.quantize_mode
+    graph, target, calibrated, mode = (
+        view.graph,
+        planning.target,
+        planning.quantized,
+        planning.quantize_mode,
+    )
     parameters = None if calibrated is None else _by_value(graph, calibrated)
-    coarse = {number: finding for finding in planning.coarse if (number := graph.by_name.get(finding.node)) is not None}
-    may_run = [choice in (Choice.FREE, Choice.LOW) and number not in coarse for number, choice in enumerate(choices)]
+    coarse = {
+        number: finding
+        for finding in planning.coarse
+        if (number := graph.by_name.get(finding.node)) is not None
+    }
+    may_run = [
+        choice in (Choice.FREE, Choice.LOW) and number not in coarse
+        for number, choice in enumerate(choices)
+    ]
     quantizers = Quantizers(
-        FusionView(graph, view.rows), target, view.low.dtype, may_run, parameters, partial(_may_take, planning)
+        FusionView(graph, view.rows),
+        target,
+        view.low.dtype,
+        may_run,
+        parameters,
+        partial(_may_take, planning),
     )
     units = quantizers.units()
     eligible = between_products(graph, view.rows, units) if mode == SMART else units
-    lacking = {unit.nodes: value for unit in eligible if (value := lacks(unit, parameters)) is not None}
+    lacking = {
+        unit.nodes: value for unit in eligible if (value := lacks(unit, parameters)) is not None
+    }
     chosen = tuple(unit for unit in eligible if unit.nodes not in lacking)
     chosen = between_products(graph, view.rows, chosen) if mode == SMART and lacking else chosen
     # With a lower float level, the float copy may be stored in that format.
@@ -165,8 +221,12 @@ def choose_units(
         if unit.kernel.is_dynamic:
             verdict = verdicts[unit.nodes[0]]
             verdicts[unit.nodes[0]] = replace(verdict, because=f"{verdict.because}; {_LATE}")
-    dropped = {number for unit in units for number in unit.nodes} - {number for unit in chosen for number in unit.nodes}
-    uncalibrated = {number: _tell_missing(graph, value) for nodes, value in lacking.items() for number in nodes}
+    dropped = {number for unit in units for number in unit.nodes} - {
+        number for unit in chosen for number in unit.nodes
+    }
+    uncalibrated = {
+        number: _tell_missing(graph, value) for nodes, value in lacking.items() for number in nodes
+    }
     members = {number for unit in chosen for number in unit.nodes}
     for number, choice in enumerate(choices):
         if choice is not Choice.FREE or number in members:
@@ -182,9 +242,15 @@ def choose_units(
         if number in uncalibrated:
             rule, text = _UNKNOWN, uncalibrated[number]
         if number in copied:
-            rule, text = _COPIED, "its weight is read in floats too, and a second copy makes the model no smaller"
+            rule, text = (
+                _COPIED,
+                "its weight is read in floats too, and a second copy makes the model no smaller",
+            )
         verdicts[number] = NodeVerdict(category=Category.DENY, rule=rule, because=text)
-    by_name, uses = calibrated or {}, [unit.offset.use for unit in chosen if unit.offset is not None]
+    by_name, uses = (
+        calibrated or {},
+        [unit.offset.use for unit in chosen if unit.offset is not None],
+    )
     offsets = {use: by_name[key] for use in uses if (key := name_offset(graph, use)) in by_name}
     free = tuple(quantizers.free_quantizes())
     return QuantizedUnits(units=chosen, parameters=parameters or {}, offsets=offsets, free=free)
@@ -196,7 +262,9 @@ def _with_second_copies(graph: Graph, units: Sequence[QuantizedUnit]) -> tuple[Q
     """
     reads = [(unit, read) for unit in units for read in unit.reads if read.operand.is_weight]
     uses, weights = {read.use for _, read in reads}, {read.value for _, read in reads}
-    count = {value: math.prod(size or 0 for size in graph.shapes.get(value) or ()) for value in weights}
+    count = {
+        value: math.prod(size or 0 for size in graph.shapes.get(value) or ()) for value in weights
+    }
     copied = {value for value in weights if any(use not in uses for use in graph.uses[value])}
     budget, large = _SAVED * sum(count[value] for value in weights - copied), set[int]()
     for value in sorted(copied, key=lambda weight: (count[weight], weight)):
@@ -231,7 +299,9 @@ def parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Q
         return ()
     nodes = [node for node in graph.nodes if levels[node.id] == line.quantized]
     values = {value for node in nodes for value in _held(node, quantized)}
-    offsets = [(use, how) for use, how in quantized.offsets.items() if levels[use.node] == line.quantized]
+    offsets = [
+        (use, how) for use, how in quantized.offsets.items() if levels[use.node] == line.quantized
+    ]
     return (
         *((graph.values[value].name, quantized.parameters[value]) for value in sorted(values)),
         *((name_offset(graph, use), how) for use, how in offsets),
@@ -241,7 +311,11 @@ def parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Q
 def _held(node: Node, quantized: Quantized) -> Iterable[int]:
     """The values of a quantized node that need parameters."""
     product = quantized.dynamic.get(node.id)
-    ports = (*node.inputs, *node.outputs) if product is None else [node.inputs[at] for at in product.weight_operands]
+    ports = (
+        (*node.inputs, *node.outputs)
+        if product is None
+        else [node.inputs[at] for at in product.weight_operands]
+    )
     return (value for _, value in _known(ports, quantized.parameters))
 
 
@@ -301,10 +375,18 @@ def quantized_ports(problem: Problem) -> QuantizedPorts:
                 reads[use] = quantized.parameters[value]
         offsets = {use: how for use, how in quantized.offsets.items() if use.node == number}
         reads |= offsets
-        outputs = (value for _, value in _known(node.outputs, quantized.parameters) if value not in unquantized)
+        outputs = (
+            value
+            for _, value in _known(node.outputs, quantized.parameters)
+            if value not in unquantized
+        )
         makes |= {value: quantized.parameters[value] for value in outputs}
     return QuantizedPorts(reads, makes, quantized.dynamic)
 
 
-def _known(values: Sequence[int | None], parameters: Mapping[int, Quantization]) -> Iterable[tuple[int, int]]:
-    return ((at, value) for at, value in enumerate(values) if value is not None and value in parameters)
+def _known(
+    values: Sequence[int | None], parameters: Mapping[int, Quantization]
+) -> Iterable[tuple[int, int]]:
+    return (
+        (at, value) for at, value in enumerate(values) if value is not None and value in parameters
+    )

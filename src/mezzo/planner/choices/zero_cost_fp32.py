@@ -14,7 +14,9 @@ FREE_RULE = "free-in-kernel"
 _SHOWN = 2
 
 
-def free_reason(problem: Problem, split: "Partition | None", node: Node, level: int) -> Reason | None:
+def free_reason(
+    problem: Problem, split: "Partition | None", node: Node, level: int
+) -> Reason | None:
     """Why a node stays at the base: its kernel computes there, so `level` gains nothing."""
     unit = None if split is None else split.unit_of.get(node.id)
     if split is None or unit is None or not problem.computes_base[level, node.id]:

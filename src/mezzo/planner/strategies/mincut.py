@@ -34,16 +34,23 @@ _SOURCE, _SINK = 0, 1
 class MinCut(Strategy):
     name: ClassVar[str] = "mincut"
     also: ClassVar[tuple[str, ...]] = ("default", "exact", "optimal", "graphcut")
-    summary: ClassVar[str] = "the exact optimum of work saved against casts made, as a minimum cut (default)"
+    summary: ClassVar[str] = (
+        "the exact optimum of work saved against casts made, as a minimum cut (default)"
+    )
     because: ClassVar[str] = "fewest bytes cast"
-    leaves: ClassVar[tuple[str, str]] = ("casts-cost-more", "running it low would gain less than its casts cost")
+    leaves: ClassVar[tuple[str, str]] = (
+        "casts-cost-more",
+        "running it low would gain less than its casts cost",
+    )
 
     def assign(self, problem: Problem) -> Sequence[int]:
         import numpy as np
 
         network = _Network(problem)
         is_beyond = network.solve()[network.vertex]
-        levels: list[int] = np.where(problem.is_absent, problem.line.base, is_beyond.sum(axis=0)).tolist()
+        levels: list[int] = np.where(
+            problem.is_absent, problem.line.base, is_beyond.sum(axis=0)
+        ).tolist()
         return levels
 
 
@@ -76,7 +83,9 @@ class _Network:
         free_roots = distinct(roots[flat & (root_vertex[roots] < 0)])
         root_vertex[free_roots] = 2 + np.arange(len(free_roots))
         self.size = 2 + len(free_roots)
-        vertices: Integers = np.where(flat, root_vertex[roots], np.where(is_fixed_beyond.ravel(), _SOURCE, _SINK))
+        vertices: Integers = np.where(
+            flat, root_vertex[roots], np.where(is_fixed_beyond.ravel(), _SOURCE, _SINK)
+        )
         return vertices.reshape(free.shape)
 
     def _roots(self, free: "NDArray[np.bool_]") -> "Integers":
@@ -102,7 +111,9 @@ class _Network:
 
         upper, lower = self.vertex[1:].ravel(), self.vertex[:-1].ravel()
         is_edge = (upper != lower) & (upper != _SINK) & (lower != _SOURCE)
-        return np.stack(np.divmod(distinct(upper[is_edge] * self.size + lower[is_edge]), self.size), axis=1)
+        return np.stack(
+            np.divmod(distinct(upper[is_edge] * self.size + lower[is_edge]), self.size), axis=1
+        )
 
     def _build(self) -> None:
         for threshold in self.problem.line.thresholds:
@@ -121,7 +132,10 @@ class _Network:
         import numpy as np
 
         problem, gains = self.problem, self.problem.gains
-        source, sink = np.full((1, len(problem.graph.nodes)), _SOURCE), np.full((1, len(problem.graph.nodes)), _SINK)
+        source, sink = (
+            np.full((1, len(problem.graph.nodes)), _SOURCE),
+            np.full((1, len(problem.graph.nodes)), _SINK),
+        )
         tails, heads = np.concatenate([source, self.vertex]), np.concatenate([self.vertex, sink])
         least = np.iinfo(np.int64).min
         best = np.where(problem.allowed, gains, least).max(axis=0)
@@ -159,7 +173,9 @@ class _Network:
         problem, columns = self.problem, self.problem.graph.columns
         vertex = self.vertex[threshold]
         stored_side = np.where(problem.held > threshold, _SOURCE, _SINK)
-        producer_vertex = np.where(columns.value_role == GROUP, vertex[columns.value_producer], stored_side)
+        producer_vertex = np.where(
+            columns.value_role == GROUP, vertex[columns.value_producer], stored_side
+        )
         if threshold >= problem.line.base:
             producer_vertex = np.where(problem.stays_inside, _SINK, producer_vertex)
         at_base = np.where(problem.line.base > threshold, _SOURCE, _SINK)
@@ -167,7 +183,9 @@ class _Network:
         use_vertex = np.where(columns.use_role == GROUP, vertex[columns.use_node], fixed)
         if problem.caps:
             least, most = problem.bounds
-            use_vertex = np.where(least > threshold, _SOURCE, np.where(most <= threshold, _SINK, use_vertex))
+            use_vertex = np.where(
+                least > threshold, _SOURCE, np.where(most <= threshold, _SINK, use_vertex)
+            )
         is_edge = problem.is_convertible & (use_vertex != producer_vertex[columns.use_value])
         if problem.use_prices is not None:
             single = is_edge & (problem.use_prices[threshold] > 0)
@@ -188,7 +206,11 @@ class _Network:
         self._add_gates(values[~is_single], use_vertices[~is_single], producer_vertex, prices)
 
     def _add_gates(
-        self, values: "Integers", readers: "Integers", producer_vertex: "Integers", prices_of: "Integers"
+        self,
+        values: "Integers",
+        readers: "Integers",
+        producer_vertex: "Integers",
+        prices_of: "Integers",
     ) -> None:
         """Auxiliary vertices of values with several use vertices."""
         import numpy as np
@@ -216,5 +238,7 @@ class _Network:
         from mezzo.ir.maxflow import farthest_cut
 
         self._build()
-        tails, heads, capacities = (np.concatenate(column) for column in zip(*self.edges, strict=True))
+        tails, heads, capacities = (
+            np.concatenate(column) for column in zip(*self.edges, strict=True)
+        )
         return farthest_cut(self.size, tails, heads, capacities)

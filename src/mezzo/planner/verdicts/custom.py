@@ -16,7 +16,7 @@ _NODES_SHOWN = 3
 
 
 def judge_custom(signature: Signature, policy: Policy, target: Target, low: DType) -> NodeVerdict:
-    """NodeVerdict by a policy rule that names the operator, else the target's row, else a denial."""
+    """The verdict by a policy rule that names the operator, else the target's row, else denial."""
     key = signature.dialect, signature.op
     verdict = policy.judge(key, None, low)
     if any(rule.name == verdict.rule and rule.ops for rule in policy.rules):
@@ -37,7 +37,9 @@ def mention_custom(graph: Graph, verdicts: Sequence[NodeVerdict]) -> Iterator[st
         if is_kept and node.kind is Kind.OP and node.signature.is_custom:
             names.setdefault(node.op, []).append(node.name)
     for op, nodes in sorted(names.items()):
-        shown = ", ".join(map(repr, nodes[:_NODES_SHOWN])) + (", ..." if len(nodes) > _NODES_SHOWN else "")
+        shown = ", ".join(map(repr, nodes[:_NODES_SHOWN])) + (
+            ", ..." if len(nodes) > _NODES_SHOWN else ""
+        )
         yield (
             f"no schema defines operator {op} ({len(nodes)}: {shown}), so it stays in {HIGH}; "
             f"{setting('include', f'op:{op}')} runs it low"

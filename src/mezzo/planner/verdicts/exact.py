@@ -23,21 +23,37 @@ def lift_exact(
     """Lift denials of operators computed in FP32. Returns the pairs of nodes to link."""
     pairs = []
     for unit, node in computed_exactly(view, split):
-        producer = view.graph.nodes[view.graph.values[node.inputs[0]].producer] if node.inputs[0] is not None else None
+        producer = (
+            view.graph.nodes[view.graph.values[node.inputs[0]].producer]
+            if node.inputs[0] is not None
+            else None
+        )
         if producer is None or not _may_run_low(view, verdicts, producer, node):
             continue
-        key, row, low = (node.signature.dialect, node.signature.op), view.rows[node.id], view.low.dtype
+        key, row, low = (
+            (node.signature.dialect, node.signature.op),
+            view.rows[node.id],
+            view.low.dtype,
+        )
         lifted = policy.judge(key, row, low, lifts=True)
-        is_suspected = verdicts[node.id] == policy.judge(key, row, low) and verdicts[node.id].category is Category.DENY
+        is_suspected = (
+            verdicts[node.id] == policy.judge(key, row, low)
+            and verdicts[node.id].category is Category.DENY
+        )
         if is_suspected and lifted.lift is not None and lifted.category is not Category.DENY:
             assert split is not None, "a unit is of a split"
-            text = f"computed in fp32 inside its kernel on {split.target} ({unit.source}; {unit.since})"
+            text = (
+                f"computed in fp32 inside its kernel on {split.target} ({unit.source};"
+                f" {unit.since})"
+            )
             verdicts[node.id] = _with_lift(lifted, text)
             pairs.append((producer.id, node.id))
     return tuple(pairs)
 
 
-def computed_exactly(view: StructureView, split: "Partition | None") -> Iterator[tuple["Unit", Node]]:
+def computed_exactly(
+    view: StructureView, split: "Partition | None"
+) -> Iterator[tuple["Unit", Node]]:
     """Operators that a kernel computes in FP32 from low inputs, with their units."""
     for unit in () if split is None else split.units:
         if unit.constraint.exact and view.low.dtype in unit.constraint.formats:
@@ -46,7 +62,9 @@ def computed_exactly(view: StructureView, split: "Partition | None") -> Iterator
                     yield unit, view.graph.nodes[number]
 
 
-def _may_run_low(view: StructureView, verdicts: list[NodeVerdict], producer: Node, node: Node) -> bool:
+def _may_run_low(
+    view: StructureView, verdicts: list[NodeVerdict], producer: Node, node: Node
+) -> bool:
     """Whether a node's producer and users may run low."""
     graph = view.graph
     uses = [use for value in node.outputs if value is not None for use in graph.uses[value]]

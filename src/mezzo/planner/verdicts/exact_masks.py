@@ -25,7 +25,9 @@ def trusted_masks(view: StructureView, policy: Policy, split: "Partition | None"
 
     def may_run_low(node: Node) -> bool:
         key, row = (node.signature.dialect, node.signature.op), view.rows[node.id]
-        return node.id in exact or policy.judge(key, row, view.low.dtype).category is not Category.DENY
+        return (
+            node.id in exact or policy.judge(key, row, view.low.dtype).category is not Category.DENY
+        )
 
     return exact_masks(view, may_run_low)
 
@@ -37,7 +39,10 @@ def bounds_of_masks(view: StructureView, masks: Set[int]) -> Mapping[int, float]
 
 
 def agreeing_on_masks(
-    view: StructureView, bounded: Collection[int], verdicts: Sequence[NodeVerdict], choices: Sequence[Choice]
+    view: StructureView,
+    bounded: Collection[int],
+    verdicts: Sequence[NodeVerdict],
+    choices: Sequence[Choice],
 ) -> tuple[tuple[int, int], ...]:
     """Pairs of nodes that must have one level, because a mask clamped for one is clamped for the
     other. Exempt: a denied softmax, which computes in FP32 on low inputs, and nodes required to run
@@ -47,5 +52,8 @@ def agreeing_on_masks(
         (producer.id, user.id)
         for producer, user in held_together(view, bounded)
         if Choice.LOW not in (choices[producer.id], choices[user.id])
-        and (view.function(user) is not Function.SOFTMAX or verdicts[user.id].category is not Category.DENY)
+        and (
+            view.function(user) is not Function.SOFTMAX
+            or verdicts[user.id].category is not Category.DENY
+        )
     )

@@ -13,25 +13,47 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Signature, port_of
 from mezzo.plugins.discovery import op_facts
-from mezzo.tables.policy import Category, Evidence, Finding, Lift, Lifting, NamedFinding, NodeVerdict, Policy
+from mezzo.tables.policy import (
+    Category,
+    Evidence,
+    Finding,
+    Lift,
+    Lifting,
+    NamedFinding,
+    NodeVerdict,
+    Policy,
+)
 
 
 def lift_rules(
-    graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: DType, lifted: Mapping[str, Evidence]
+    graph: Graph,
+    verdicts: list[NodeVerdict],
+    policy: Policy,
+    low: DType,
+    lifted: Mapping[str, Evidence],
 ) -> None:
     """Lift denials of nodes whose measured values fit. `lifted`: evidence by node name."""
     by_signature: dict[Signature, NodeVerdict] = {}
     for name, evidence in lifted.items():
         node = graph.nodes[graph.by_name[name]] if name in graph.by_name else None
-        if node is None or not evidence.fits or node.kind is not Kind.OP or node.signature.dtype is None:
+        if (
+            node is None
+            or not evidence.fits
+            or node.kind is not Kind.OP
+            or node.signature.dtype is None
+        ):
             continue
         signature = node.signature
         if signature not in by_signature:
             row = op_facts(signature.dialect).get(signature.op)
-            by_signature[signature] = policy.judge((signature.dialect, signature.op), row, low, lifts=True)
+            by_signature[signature] = policy.judge(
+                (signature.dialect, signature.op), row, low, lifts=True
+            )
         verdict = by_signature[signature]
         if verdict.lift is not None:
-            verdicts[node.id] = replace(verdict, lift=replace(verdict.lift, because=evidence.because))
+            verdicts[node.id] = replace(
+                verdict, lift=replace(verdict.lift, because=evidence.because)
+            )
 
 
 def deny_suspected(
@@ -50,13 +72,22 @@ def deny_suspected(
         if not is_asked and rule.name not in KEPT_ANYWAY:
             continue
         for finding in rule.find(view):
-            if is_asked or (finding.cause is None and verdicts[finding.node].category is not Category.DENY):
-                _deny(view.graph, verdicts, structural, finding, finding.lifting or rule.lifting, lifted)
+            if is_asked or (
+                finding.cause is None and verdicts[finding.node].category is not Category.DENY
+            ):
+                _deny(
+                    view.graph,
+                    verdicts,
+                    structural,
+                    finding,
+                    finding.lifting or rule.lifting,
+                    lifted,
+                )
 
 
 def _deny(
-    graph: Graph, verdicts: list[NodeVerdict], structural: Set[str], finding: Finding, lifting: Lifting,
-    lifted: Mapping[str, Evidence],
+    graph: Graph, verdicts: list[NodeVerdict], structural: Set[str], finding: Finding,
+    lifting: Lifting, lifted: Mapping[str, Evidence],
 ) -> None:  # fmt: skip
     """Deny the node of a finding. The first finding wins and overrides the operator's own rule."""
     current, node = verdicts[finding.node], graph.nodes[finding.node]
@@ -84,7 +115,9 @@ def _lifts(lifting: Lifting, evidence: Evidence) -> bool:
             assert_never(lifting)
 
 
-def deny_measured(graph: Graph, verdicts: list[NodeVerdict], found: Sequence[NamedFinding], low: DType) -> None:
+def deny_measured(
+    graph: Graph, verdicts: list[NodeVerdict], found: Sequence[NamedFinding], low: DType
+) -> None:
     """Deny nodes that failed in `low` on data; these findings override all rules."""
     for finding in found:
         if finding.dtype not in (None, low):
@@ -104,7 +137,8 @@ def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> N
         if name not in inputs:
             asked = aside(did_you_mean(name, inputs, 1))
             raise InputError(
-                f"{option('assume')} {name!r} is no input of the model{asked}; choose one of {', '.join(inputs)}"
+                f"{option('assume')} {name!r} is no input of the model{asked}; choose one of"
+                f" {', '.join(inputs)}"
             )
 
 

@@ -38,7 +38,9 @@ def untroubled(
     is_op = columns.is_kind(Kind.OP)
     codes = {choice: code for code, choice in enumerate(Choice)}
     chosen = np.array([codes[choice] for choice in choices], np.int64)
-    is_free, is_low, is_high = (chosen == codes[choice] for choice in (Choice.FREE, Choice.LOW, Choice.HIGH))
+    is_free, is_low, is_high = (
+        chosen == codes[choice] for choice in (Choice.FREE, Choice.LOW, Choice.HIGH)
+    )
     # Operators that are low already count in their region, so that converting twice equals
     # converting once.
     is_movable = is_free | (is_low & ~columns.is_kind(Kind.INPUT, Kind.OUTPUT))
@@ -51,7 +53,9 @@ def untroubled(
     has_arithmetic = np.zeros(len(region), bool)
     has_arithmetic[region[is_op & is_movable & ~(is_clear | is_denied | is_moving)]] = True
     follows = (is_clear | is_moving) & has_arithmetic[region]
-    promoted: list[int] = np.flatnonzero(is_free & is_op & ~is_troubled[region] & ~is_granted & ~follows).tolist()
+    promoted: list[int] = np.flatnonzero(
+        is_free & is_op & ~is_troubled[region] & ~is_granted & ~follows
+    ).tolist()
     return promoted
 
 

@@ -39,18 +39,31 @@ def regions_of(graph: Graph) -> tuple[str, ...]:
 
 def patterns_near(graph: Graph, pattern: str) -> tuple[str, ...]:
     """Suggestions for a pattern without matches: a node, an operator, a value's producer."""
-    nodes = [graph.nodes[number] for number in np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist()]
-    word, operators = pattern.removeprefix("op:"), dict.fromkeys(node.op for node in nodes if node.kind is Kind.OP)
+    nodes = [
+        graph.nodes[number]
+        for number in np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist()
+    ]
+    word, operators = (
+        pattern.removeprefix("op:"),
+        dict.fromkeys(node.op for node in nodes if node.kind is Kind.OP),
+    )
     if near := nearest(word, operators, 1) if pattern != word else ():
         return (f"op:{near[0]}",)
-    producers = [n.name for n in nodes for v in n.outputs if v is not None and graph.values[v].name == pattern]
+    producers = [
+        n.name
+        for n in nodes
+        for v in n.outputs
+        if v is not None and graph.values[v].name == pattern
+    ]
     if producers:
         return tuple(producers[:1])
     named = {**{op: f"op:{op}" for op in operators}, **{node.name: node.name for node in nodes}}
     return tuple(named[name] for name in nearest(word, named, 1))
 
 
-def apply_rules(graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: DType, tier: Tier) -> set[int]:
+def apply_rules(
+    graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: DType, tier: Tier
+) -> set[int]:
     """Apply the single-node rules of one tier; the first rule that selects a node decides. Returns
     the ids of rules that selected a node.
     """
@@ -60,11 +73,20 @@ def apply_rules(graph: Graph, verdicts: list[NodeVerdict], policy: Policy, low: 
         return selected
     columns = graph.columns
     by_signature = [
-        [rule for rule in rules if rule.fires((s.dialect, s.op), op_facts(s.dialect).get(s.op), low, policy.formats)]
+        [
+            rule
+            for rule in rules
+            if rule.fires((s.dialect, s.op), op_facts(s.dialect).get(s.op), low, policy.formats)
+        ]
         for s in columns.signatures
     ]
-    kinds = columns.is_kind(Kind.OP, Kind.TIE) if tier > Tier.ATTRIBUTE else columns.is_kind(Kind.OP)
-    has_rule = np.array([bool(candidates) for candidates in by_signature], bool)[columns.node_signature] & kinds
+    kinds = (
+        columns.is_kind(Kind.OP, Kind.TIE) if tier > Tier.ATTRIBUTE else columns.is_kind(Kind.OP)
+    )
+    has_rule = (
+        np.array([bool(candidates) for candidates in by_signature], bool)[columns.node_signature]
+        & kinds
+    )
     for number in np.flatnonzero(has_rule).tolist():
         site = Site(graph, graph.nodes[number])
         for rule in by_signature[columns.node_signature[number]]:
@@ -99,10 +121,16 @@ def mention_idle(graph: Graph, policy: Policy, selected: Set[int]) -> Iterator[s
             if op.rpartition(":")[2] not in operators:
                 asked = did_you_mean(op, sorted(operators), 1)
                 hint = f"; {asked}" if asked else ""
-                yield f"policy {policy.name!r}: {rule.name!r} names operator {op!r}, which no table knows{hint}"
+                yield (
+                    f"policy {policy.name!r}: {rule.name!r} names operator {op!r}, which no table"
+                    f" knows{hint}"
+                )
         if rule.where and id(rule) not in selected:
             conditions = ", ".join(map(str, rule.where))
-            yield f"policy {policy.name!r}: {rule.name!r} selects no node of this model ({conditions})"
+            yield (
+                f"policy {policy.name!r}: {rule.name!r} selects no node of this model"
+                f" ({conditions})"
+            )
 
 
 def mention_missing(graph: Graph, verdicts: Sequence[NodeVerdict], policy: Policy) -> Iterator[str]:
@@ -114,15 +142,21 @@ def mention_missing(graph: Graph, verdicts: Sequence[NodeVerdict], policy: Polic
         return
     unlisted: dict[str, list[str]] = {}
     for node, verdict in zip(graph.nodes, verdicts, strict=True):
-        if verdict.rule in ("unlisted", "otherwise") and node.kind is Kind.OP and node.signature.dtype is not None:
+        if (
+            verdict.rule in ("unlisted", "otherwise")
+            and node.kind is Kind.OP
+            and node.signature.dtype is not None
+        ):
             unlisted.setdefault(node.op, []).append(node.name)
     if not unlisted:
         return
-    summary = ", ".join(f"{op} ({len(names)}: {_some(names)})" for op, names in sorted(unlisted.items()))
+    summary = ", ".join(
+        f"{op} ({len(names)}: {_some(names)})" for op, names in sorted(unlisted.items())
+    )
     if policy.missing is Missing.ERROR:
         raise InputError(
-            f"policy {policy.name!r} speaks of none of these operators: {summary}; add them to a list, or set "
-            'missing = "warn"'
+            f"policy {policy.name!r} speaks of none of these operators: {summary}; add them to a"
+            ' list, or set missing = "warn"'
         )
     yield f"policy {policy.name!r} speaks of none of these operators: {summary}"
 

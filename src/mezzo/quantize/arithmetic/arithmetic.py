@@ -21,8 +21,9 @@ Array = npt.NDArray[Any]
 # Formats of fewer than eight bits take one byte each.
 STORAGE = {
     DType.UINT8: np.uint8, DType.INT8: np.int8, DType.UINT16: np.uint16, DType.INT16: np.int16,
-    DType.INT32: np.int32, DType.UINT4: np.uint8, DType.INT4: np.int8, DType.UINT2: np.uint8, DType.INT2: np.int8,
-    DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn, DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
+    DType.INT32: np.int32, DType.UINT4: np.uint8, DType.INT4: np.int8, DType.UINT2: np.uint8,
+    DType.INT2: np.int8, DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
+    DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
 }  # fmt: skip
 # FP32 represents all integers up to here, so clipping in FP32 is exact.
 _WIDEST_FLOAT = 1 << 24

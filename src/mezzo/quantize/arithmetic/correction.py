@@ -19,7 +19,10 @@ def corrected_bias(
     `bias` is None if the operator has none. Source: Nagel et al., "Data-Free Quantization Through
     Weight Equalization and Bias Correction", 2019.
     """
-    float_means, int8_means = np.asarray(wanted_means, np.float64), np.asarray(quantized_means, np.float64)
+    float_means, int8_means = (
+        np.asarray(wanted_means, np.float64),
+        np.asarray(quantized_means, np.float64),
+    )
     assert float_means.shape == int8_means.shape, "each channel has both means"
     moved = float_means - int8_means
     if bias is not None:
@@ -28,7 +31,9 @@ def corrected_bias(
     return corrected
 
 
-def smoothing_scales(data_largest: npt.NDArray[Any], weights_largest: npt.NDArray[Any], alpha: float) -> Floats:
+def smoothing_scales(
+    data_largest: npt.NDArray[Any], weights_largest: npt.NDArray[Any], alpha: float
+) -> Floats:
     """SmoothQuant scales: each channel of the activation is divided by its scale and the weights
     multiplied by it, which moves outliers into the weights. Arguments are the largest magnitudes
     per channel.

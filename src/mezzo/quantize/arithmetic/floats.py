@@ -28,7 +28,11 @@ def squared_error_to(places: Doubles, dtype: DType) -> Doubles:
     """
     cells, sizes = _cells(dtype), np.abs(places)
     at = np.searchsorted(cells.starts, sizes, side="right") - 1
-    errors = cells.errors[at] + _cubes(sizes - cells.numbers[at]) - _cubes(cells.starts[at] - cells.numbers[at])
+    errors = (
+        cells.errors[at]
+        + _cubes(sizes - cells.numbers[at])
+        - _cubes(cells.starts[at] - cells.numbers[at])
+    )
     return np.copysign(errors, places)
 
 

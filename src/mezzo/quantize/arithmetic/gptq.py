@@ -39,7 +39,9 @@ def weighted_scales(
     given scales.
     """
     squares = _diagonal(moments, product.columns(weights).shape[1])[:, :, None]
-    importance = product.weights(np.broadcast_to(squares, product.columns(weights).shape), weights.shape)
+    importance = product.weights(
+        np.broadcast_to(squares, product.columns(weights).shape), weights.shape
+    )
     scales = np.array(how.scales, np.float32)
     parts = np.ones(len(scales))
     rows, counted = (_by_slice(numbers, how.axis) for numbers in (weights, importance))
@@ -48,12 +50,21 @@ def weighted_scales(
         piece = slice(start, start + step)
         parts[piece] = _best_parts(rows[piece], scales[piece], counted[piece], grid)
     chosen = np.maximum((parts * scales).astype(np.float32), _LEAST)
-    return Quantization(dtype=how.dtype, scales=tuple(map(float, chosen)), zero_points=how.zero_points, axis=how.axis)
+    return Quantization(
+        dtype=how.dtype,
+        scales=tuple(map(float, chosen)),
+        zero_points=how.zero_points,
+        axis=how.axis,
+    )
 
 
 def _by_slice(numbers: Floats, axis: int | None) -> Floats:
     """Numbers as [slices along an axis, all else]; one slice without an axis."""
-    return numbers.reshape(1, -1) if axis is None else np.moveaxis(numbers, axis, 0).reshape(numbers.shape[axis], -1)
+    return (
+        numbers.reshape(1, -1)
+        if axis is None
+        else np.moveaxis(numbers, axis, 0).reshape(numbers.shape[axis], -1)
+    )
 
 
 def _best_parts(weights: Floats, scales: Floats, importance: Floats, grid: Grid) -> Doubles:
@@ -73,7 +84,9 @@ def _best_parts(weights: Floats, scales: Floats, importance: Floats, grid: Grid)
     return parts
 
 
-def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: InputMoments) -> bytes:
+def turned_weights(
+    weights: Floats, how: Quantization, grid: Grid, product: Product, moments: InputMoments
+) -> bytes:
     """GPTQ rounding: the weights to round to the other neighbour, as bits for
     `Quantization.turned`.
     """
@@ -90,7 +103,9 @@ def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Prod
             part = slice(at * size, min((at + 1) * size, columns.shape[1]))
             length = part.stop - part.start
             square = sums[:length, :length].astype(np.float64) / moments.count
-            integers[group, part] = _rounded(columns[group, part], scales[group, part], square, low, high)
+            integers[group, part] = _rounded(
+                columns[group, part], scales[group, part], square, low, high
+            )
     chosen = product.weights(integers, weights.shape)
     is_turned = chosen != np.clip(np.rint(steps), low, high)
     return np.packbits(is_turned.reshape(-1)).tobytes() if is_turned.any() else b""
@@ -144,5 +159,7 @@ def _inverse_of_upper(factor: Doubles) -> Doubles:
 def _diagonal(moments: InputMoments, summed: int) -> Doubles:
     """Mean squares of the inputs, [groups, inputs]."""
     assert moments.sums is not None, "rows were seen"
-    diagonal = np.diagonal(moments.sums, axis1=2, axis2=3).reshape(len(moments.sums), -1)[:, :summed]
+    diagonal = np.diagonal(moments.sums, axis1=2, axis2=3).reshape(len(moments.sums), -1)[
+        :, :summed
+    ]
     return diagonal.astype(np.float64) / moments.count

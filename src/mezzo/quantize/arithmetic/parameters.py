@@ -22,7 +22,9 @@ _WIDEST = _LARGEST / 2
 _MOST_BIAS = ((1 << 31) - 1) // 2
 
 
-def parameters_for(ranges: Range | Sequence[Range], grid: Grid, axis: int | None = None) -> Quantization:
+def parameters_for(
+    ranges: Range | Sequence[Range], grid: Grid, axis: int | None = None
+) -> Quantization:
     """The scale and zero point with which a grid covers a range, or those of each slice along an
     axis. Zero is represented exactly.
 
@@ -31,23 +33,36 @@ def parameters_for(ranges: Range | Sequence[Range], grid: Grid, axis: int | None
     """
     slices = (ranges,) if isinstance(ranges, Range) else ranges
     return parameters_between(
-        np.array([each.low for each in slices]), np.array([each.high for each in slices]), grid, axis
+        np.array([each.low for each in slices]),
+        np.array([each.high for each in slices]),
+        grid,
+        axis,
     )
 
 
-def parameters_between(lows: Doubles, highs: Doubles, grid: Grid, axis: int | None = None) -> Quantization:
+def parameters_between(
+    lows: Doubles, highs: Doubles, grid: Grid, axis: int | None = None
+) -> Quantization:
     """`parameters_for` with arrays of lower and upper ends, an entry per slice."""
     low, high = grid.span
-    lows, highs = np.maximum(np.minimum(lows, 0.0), -_WIDEST), np.minimum(np.maximum(highs, 0.0), _WIDEST)
+    lows, highs = (
+        np.maximum(np.minimum(lows, 0.0), -_WIDEST),
+        np.minimum(np.maximum(highs, 0.0), _WIDEST),
+    )
     if grid.is_symmetric:
         # Both sides must fit, and there is one more integer below zero than above.
         scales = _scales(np.maximum(highs / (high - grid.middle), -lows / (grid.middle - low)))
         zero_points = np.full(len(lows), grid.middle)
     else:
         scales = _scales((highs - lows) / grid.steps)
-        zero_points = np.clip(low - np.rint(lows / scales), low, high).astype(np.int64)  # half to even
+        zero_points = np.clip(low - np.rint(lows / scales), low, high).astype(
+            np.int64
+        )  # half to even
     return Quantization(
-        dtype=grid.dtype, scales=tuple(scales.tolist()), zero_points=tuple(zero_points.tolist()), axis=axis
+        dtype=grid.dtype,
+        scales=tuple(scales.tolist()),
+        zero_points=tuple(zero_points.tolist()),
+        axis=axis,
     )
 
 
@@ -56,14 +71,21 @@ def bias_parameters(data: Quantization, weights: Quantization, axis: int = 0) ->
     `axis`: the bias's axis of output channels.
     """
     assert data.axis is None, "data has one scale"
-    scales = tuple(_as_fp32(np.float32(data.scales[0]) * np.float32(scale)) for scale in weights.scales)
+    scales = tuple(
+        _as_fp32(np.float32(data.scales[0]) * np.float32(scale)) for scale in weights.scales
+    )
     zero_points = (0,) * len(scales)
     return Quantization(
-        dtype=DType.INT32, scales=scales, zero_points=zero_points, axis=None if weights.axis is None else axis
+        dtype=DType.INT32,
+        scales=scales,
+        zero_points=zero_points,
+        axis=None if weights.axis is None else axis,
     )
 
 
-def guarded_weights(weights: Quantization, bias: npt.NDArray[Any], data: Quantization) -> Quantization | None:
+def guarded_weights(
+    weights: Quantization, bias: npt.NDArray[Any], data: Quantization
+) -> Quantization | None:
     """The weights' parameters, with scales raised where the bias would otherwise take more than
     half the INT32 range, or have a subnormal scale; None if no FP32 scale suffices. `bias` has an
     entry per slice of the weights.
@@ -73,7 +95,10 @@ def guarded_weights(weights: Quantization, bias: npt.NDArray[Any], data: Quantiz
         sizes = sizes.max(initial=0.0, keepdims=True)
     assert len(sizes) == len(weights.scales), "a bias has an entry for each slice of the weights"
     least_scales = np.maximum(sizes / _MOST_BIAS, _LEAST) / data.scales[0]
-    scales = [max(*ends) for ends in zip(weights.scales, map(_fp32_from, least_scales.tolist()), strict=True)]
+    scales = [
+        max(*ends)
+        for ends in zip(weights.scales, map(_fp32_from, least_scales.tolist()), strict=True)
+    ]
     if max(scales) * max(data.scales[0], 1.0) > _LARGEST:
         return None
     return replace(weights, scales=tuple(scales))
@@ -94,7 +119,9 @@ def quantize_bias(bias: npt.NDArray[Any], how: Quantization) -> npt.NDArray[np.i
 
 def _scales(exact: Doubles) -> Doubles:
     """Scales rounded to normal FP32 numbers, in FP64; 1 for an empty range."""
-    scales: Doubles = np.where(exact > 0, np.float32(np.maximum(exact, _LEAST)), np.float32(1)).astype(np.float64)
+    scales: Doubles = np.where(
+        exact > 0, np.float32(np.maximum(exact, _LEAST)), np.float32(1)
+    ).astype(np.float64)
     return scales
 
 

@@ -31,7 +31,9 @@ class Matrix:
 
     def weights(self, columns: Array, shape: Sequence[int]) -> Array:
         """The inverse of `columns`."""
-        return np.ascontiguousarray(columns[0].T if self.is_transposed else columns[0]).reshape(shape)
+        return np.ascontiguousarray(columns[0].T if self.is_transposed else columns[0]).reshape(
+            shape
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +56,18 @@ class Convolution:
         axes = len(self.window)
         sides = [(self.pads[axis], self.pads[axes + axis]) for axis in range(axes)]
         padded = np.pad(data, [(0, 0), (0, 0), *sides])
-        spans = [(size - 1) * step + 1 for size, step in zip(self.window, self.dilations, strict=True)]
+        spans = [
+            (size - 1) * step + 1 for size, step in zip(self.window, self.dilations, strict=True)
+        ]
         windows = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, axes + 2)))
         steps = (slice(None, None, step) for step in self.strides)
         taps = (slice(None, None, step) for step in self.dilations)
-        windows = np.moveaxis(windows[(slice(None), slice(None), *steps, *taps)], 1, axes + 1)  # N, positions, C, taps
-        where = np.unravel_index(_spaced(int(np.prod(windows.shape[: axes + 1])), most), windows.shape[: axes + 1])
+        windows = np.moveaxis(
+            windows[(slice(None), slice(None), *steps, *taps)], 1, axes + 1
+        )  # N, positions, C, taps
+        where = np.unravel_index(
+            _spaced(int(np.prod(windows.shape[: axes + 1])), most), windows.shape[: axes + 1]
+        )
         rows = windows[where]
         return np.moveaxis(rows.reshape(len(rows), self.groups, -1), 1, 0)
 

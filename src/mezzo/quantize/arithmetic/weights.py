@@ -15,7 +15,9 @@ Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 
 
-def weight_parameters(weights: npt.NDArray[Any], grid: Grid, axis: int | None = None) -> Quantization:
+def weight_parameters(
+    weights: npt.NDArray[Any], grid: Grid, axis: int | None = None
+) -> Quantization:
     """The parameters of a grid for all weights of a tensor, or of each slice along an axis.
 
     A slice of zeros gets the largest scale of the others, so that its bias has an adequate scale.

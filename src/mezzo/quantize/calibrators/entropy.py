@@ -45,7 +45,9 @@ _PER_BIN, _FEWEST_BINS = 8, 1024
 
 class Entropy(Calibrator):
     name: ClassVar[str] = "entropy"
-    summary: ClassVar[str] = "the range whose integers tell most of how the numbers are spread; the rest is clipped"
+    summary: ClassVar[str] = (
+        "the range whose integers tell most of how the numbers are spread; the rest is clipped"
+    )
     also: ClassVar[tuple[str, ...]] = ("kl", "kl-divergence")
     needs_even: ClassVar[bool] = True
 
@@ -60,7 +62,9 @@ class Entropy(Calibrator):
         is_weighed = errors <= errors[0]  # the first threshold clips nothing
         thresholds, errors = thresholds[is_weighed], errors[is_weighed]
         divergence = divergences(density, thresholds, groups)
-        is_near = divergence <= divergence.min() + max(_NEAR * abs(divergence.min()), _chance(density))
+        is_near = divergence <= divergence.min() + max(
+            _NEAR * abs(divergence.min()), _chance(density)
+        )
         chosen = int(np.argmin(np.where(is_near, errors, np.inf)))
         threshold = float(_magnitudes(density, thresholds)[chosen])
         return Range(-threshold, threshold)
@@ -83,7 +87,9 @@ def _thresholds(density: Density, groups: int) -> Bins:
 
 def _magnitudes(density: Density, thresholds: Bins) -> Doubles:
     """The magnitudes of thresholds in bins; for all bins, the largest magnitude."""
-    return np.where(thresholds >= density.bins, density.extremes.largest, thresholds * density.width)
+    return np.where(
+        thresholds >= density.bins, density.extremes.largest, thresholds * density.width
+    )
 
 
 def _errors(density: Density, grid: Grid, thresholds: Bins) -> Doubles:
@@ -97,7 +103,10 @@ def divergences(density: Density, thresholds: Bins, groups: int) -> Doubles:
     """The divergence of each threshold, in bins from zero; infinite if no element is within it."""
     masses = np.concatenate([density.below[::-1], density.above])
     zero = len(density.below)
-    first, last = np.maximum(zero - thresholds, 0), np.minimum(zero + thresholds, len(masses))  # bins first to last - 1
+    first, last = (
+        np.maximum(zero - thresholds, 0),
+        np.minimum(zero + thresholds, len(masses)),
+    )  # bins first to last - 1
     within = _up_to(masses)
     left, right = within[first], within[-1] - within[last]
     used = (masses > 0).astype(np.float64)

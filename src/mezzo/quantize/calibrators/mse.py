@@ -22,20 +22,32 @@ _FINE = 12
 
 class MSE(Calibrator):
     name: ClassVar[str] = "mse"
-    summary: ClassVar[str] = "the range with the least squared error of rounding and clipping together"
+    summary: ClassVar[str] = (
+        "the range with the least squared error of rounding and clipping together"
+    )
     also: ClassVar[tuple[str, ...]] = ("l2", "mean-squared-error")
 
     def choose(self, seen: Summary, grid: Grid) -> Range:
         density = density_of(seen, grid).coarser(_BINS)
         most = density.extremes
         if grid.is_symmetric:
-            part = _search(lambda parts: squared_errors(density, grid, -parts * most.largest, parts * most.largest))
+            part = _search(
+                lambda parts: squared_errors(
+                    density, grid, -parts * most.largest, parts * most.largest
+                )
+            )
             return Range(-part * most.largest, part * most.largest)
-        both = _search(lambda parts: squared_errors(density, grid, parts * most.low, parts * most.high))
+        both = _search(
+            lambda parts: squared_errors(density, grid, parts * most.low, parts * most.high)
+        )
         low, high = both * most.low, both * most.high
         if not density.is_one_sided:
-            high = most.high * _search(lambda parts: squared_errors(density, grid, low + 0 * parts, parts * most.high))
-            low = most.low * _search(lambda parts: squared_errors(density, grid, parts * most.low, high + 0 * parts))
+            high = most.high * _search(
+                lambda parts: squared_errors(density, grid, low + 0 * parts, parts * most.high)
+            )
+            low = most.low * _search(
+                lambda parts: squared_errors(density, grid, parts * most.low, high + 0 * parts)
+            )
         return Range(low, high)
 
 

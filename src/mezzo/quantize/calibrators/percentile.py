@@ -18,7 +18,9 @@ from mezzo.quantize.observers.density import Density, Doubles, density_of
 @dataclass(frozen=True, slots=True)
 class Percentile(Calibrator):
     name: ClassVar[str] = "percentile"
-    summary: ClassVar[str] = "a share of all numbers, 99.99 percent unless set otherwise; the rest is clipped"
+    summary: ClassVar[str] = (
+        "a share of all numbers, 99.99 percent unless set otherwise; the rest is clipped"
+    )
     also: ClassVar[tuple[str, ...]] = ("quantile",)
 
     percent: float = 99.99
@@ -43,8 +45,8 @@ class Percentile(Calibrator):
             percent = math.nan
         if not 50 <= percent <= 100:
             raise InputError(
-                f"calibrator {self.name!r}: {text!r} is no share to cover; write a percentage from 50 to 100, such as "
-                f"{self.name}=99.99"
+                f"calibrator {self.name!r}: {text!r} is no share to cover; write a percentage from"
+                f" 50 to 100, such as {self.name}=99.99"
             )
         return Percentile(percent)
 
@@ -61,7 +63,9 @@ def _last_within(side: Doubles, width: float, largest: float, cut: float) -> flo
     if not len(side) or cut <= 0:
         return largest
     beyond = np.cumsum(side[::-1])[::-1]  # mass from the start of each bin on
-    at = int(np.searchsorted(-beyond, -cut, side="right")) - 1  # the last bin with at least `cut` from its start on
+    at = (
+        int(np.searchsorted(-beyond, -cut, side="right")) - 1
+    )  # the last bin with at least `cut` from its start on
     if at < 0:
         return 0.0
     start, end = at * width, min((at + 1) * width, largest)

@@ -48,9 +48,15 @@ class Collector:
         Raises InputError: not floats, or another axis or number of slices than before.
         """
         if array.dtype.kind not in "fV":  # V: types of ml_dtypes
-            raise InputError(f"value {name!r} holds {array.dtype}, wanted floats; leave it out of the calibration")
+            raise InputError(
+                f"value {name!r} holds {array.dtype}, wanted floats; leave it out of the"
+                " calibration"
+            )
         if axis is not None and not -array.ndim <= axis < array.ndim:
-            raise InputError(f"value {name!r} has {array.ndim} dimensions and no axis {axis}; name one that it has")
+            raise InputError(
+                f"value {name!r} has {array.ndim} dimensions and no axis {axis}; name one that"
+                " it has"
+            )
         axis = axis if axis is None else axis % array.ndim
         slices = 1 if axis is None else array.shape[axis]
         tally = self._tallies.get(name)
@@ -67,15 +73,17 @@ class Collector:
         """
         if self._most_sampled != other._most_sampled:
             raise InputError(
-                f"collections sample {self._most_sampled} and {other._most_sampled} numbers of a tensor; merge those "
-                "that were collected alike"
+                f"collections sample {self._most_sampled} and {other._most_sampled} numbers of a"
+                " tensor; merge those that were collected alike"
             )
         for name, tally in other._tallies.items():
             if name in self._tallies:
                 self._check_alike(name, self._tallies[name], tally.axis, tally.slices)
         for name, tally in other._tallies.items():
             if name not in self._tallies:
-                self._tallies[name] = StatisticsTally.empty(tally.axis, tally.slices, tally.histogram.half)
+                self._tallies[name] = StatisticsTally.empty(
+                    tally.axis, tally.slices, tally.histogram.half
+                )
             self._tallies[name].merge(tally)
 
     def summary(self, name: str) -> Summary:
@@ -107,8 +115,8 @@ class Collector:
     def _check_alike(name: str, tally: StatisticsTally, axis: int | None, slices: int) -> None:
         if (tally.axis, tally.slices) != (axis, slices):
             raise InputError(
-                f"value {name!r} had {_spell(tally.axis, tally.slices)} and now has {_spell(axis, slices)}; "
-                "calibrate with data of one shape"
+                f"value {name!r} had {_spell(tally.axis, tally.slices)} and now has"
+                f" {_spell(axis, slices)}; calibrate with data of one shape"
             )
 
 

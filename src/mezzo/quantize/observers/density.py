@@ -46,7 +46,13 @@ class Density:
         longest[: len(self.above)] += self.above
         longest[: len(self.below)] += self.below
         folded = Range(0.0, self.extremes.largest)
-        return Density(extremes=folded, width=self.width, above=longest, below=np.zeros(0), samples=self.samples)
+        return Density(
+            extremes=folded,
+            width=self.width,
+            above=longest,
+            below=np.zeros(0),
+            samples=self.samples,
+        )
 
     def coarser(self, most: int) -> "Density":
         """The density with at most `most` bins on each side, merged in powers of two."""
@@ -56,7 +62,13 @@ class Density:
         if times == 1:
             return self
         above, below = (_joined(side, times) for side in (self.above, self.below))
-        return Density(extremes=self.extremes, width=self.width * times, above=above, below=below, samples=self.samples)
+        return Density(
+            extremes=self.extremes,
+            width=self.width * times,
+            above=above,
+            below=below,
+            samples=self.samples,
+        )
 
 
 def density_of(seen: Summary, grid: Grid) -> Density:
@@ -67,7 +79,10 @@ def density_of(seen: Summary, grid: Grid) -> Density:
     above, below = counts[half:].copy(), counts[half::-1].copy()
     near = counts[half] - seen.zeros
     both = extremes.low < 0 < extremes.high
-    above[0], below[0] = near * (0.5 if both else extremes.high > 0), near * (0.5 if both else extremes.low < 0)
+    above[0], below[0] = (
+        near * (0.5 if both else extremes.high > 0),
+        near * (0.5 if both else extremes.low < 0),
+    )
     # Elements exactly at the end of the last whole bin belong to it.
     for side in (above, below):
         side[-2] += side[-1]

@@ -59,7 +59,11 @@ class Histogram:
         """Count elements, within reach, of the only slice; each has this weight."""
         scale = np.float32(2.0 ** -int(self.exponents[0]))
         at_once = min(AT_ONCE, len(numbers))
-        scaled, places, is_zero = np.empty(at_once, np.float32), np.empty(at_once, np.int32), np.empty(at_once, bool)
+        scaled, places, is_zero = (
+            np.empty(at_once, np.float32),
+            np.empty(at_once, np.int32),
+            np.empty(at_once, bool),
+        )
         zeros = 0
         for start in range(0, len(numbers), AT_ONCE):
             part = numbers[start : start + AT_ONCE]
@@ -73,7 +77,9 @@ class Histogram:
         self.zeros[0] += zeros * weight
         self.samples[0] += len(numbers)
 
-    def add_rows(self, numbers: Floats, is_counted: npt.NDArray[np.bool_] | None, weight: int) -> None:
+    def add_rows(
+        self, numbers: Floats, is_counted: npt.NDArray[np.bool_] | None, weight: int
+    ) -> None:
         """Count elements [slices, n] within reach where `is_counted` is set, with this weight."""
         scales = np.ldexp(np.float32(1), -self.exponents)[:, None]
         bins = self.counts.shape[1]
@@ -88,13 +94,20 @@ class Histogram:
                 counted = is_counted[:, start : start + columns]
                 places, is_zero = places[counted], is_zero & counted
             np.add.at(flat, places.reshape(-1), weight)
-            self.samples[:] += part.shape[1] if is_counted is None else np.count_nonzero(counted, axis=1)
+            self.samples[:] += (
+                part.shape[1] if is_counted is None else np.count_nonzero(counted, axis=1)
+            )
             self.zeros[:] += np.count_nonzero(is_zero, axis=1) * weight
 
     def merge(self, other: "Histogram") -> None:
         """Add another histogram's counts; that one is unchanged."""
-        assert (self.half, self.counts.shape) == (other.half, other.counts.shape), "histograms are of one shape"
-        for row, (own, its) in enumerate(zip(self.exponents.tolist(), other.exponents.tolist(), strict=True)):
+        assert (self.half, self.counts.shape) == (
+            other.half,
+            other.counts.shape,
+        ), "histograms are of one shape"
+        for row, (own, its) in enumerate(
+            zip(self.exponents.tolist(), other.exponents.tolist(), strict=True)
+        ):
             exponent = max(own, its)
             counts = _joined(other.counts[row], self.half, exponent - its)
             self.counts[row] = _joined(self.counts[row], self.half, exponent - own) + counts

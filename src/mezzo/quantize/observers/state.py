@@ -16,16 +16,27 @@ Array = npt.NDArray[Any]
 
 _VERSION = "mezzo-calibration/1"
 _ABOUT = "about"
-_COUNTS = ("count", "nans", "infinities", "zeros", "samples", "exponents")  # an entry per slice, value by value
+_COUNTS = (
+    "count",
+    "nans",
+    "infinities",
+    "zeros",
+    "samples",
+    "exponents",
+)  # an entry per slice, value by value
 _EXTREMES = ("lowest", "highest")
 _PLACES, _WEIGHTS = "bin_places", "bin_counts"  # bins as a sparse array
 _MOST_BINS = 1 << 28
 _EXPONENTS = (-126, 127)
 
 
-def dump_state(tallies: Mapping[str, StatisticsTally], most_sampled: int | None) -> dict[str, Array]:
+def dump_state(
+    tallies: Mapping[str, StatisticsTally], most_sampled: int | None
+) -> dict[str, Array]:
     """The arrays of a collector's state."""
-    values = [[name, tally.axis, tally.slices, tally.histogram.half] for name, tally in tallies.items()]
+    values = [
+        [name, tally.axis, tally.slices, tally.histogram.half] for name, tally in tallies.items()
+    ]
     about = {"version": _VERSION, "most_sampled": most_sampled, "values": values}
     state: dict[str, Array] = {_ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8)}
     columns = [_columns(tally) for tally in tallies.values()]
@@ -33,27 +44,38 @@ def dump_state(tallies: Mapping[str, StatisticsTally], most_sampled: int | None)
         state[name] = _concatenated([column[name].astype(np.int64) for column in columns], np.int64)
     for name in _EXTREMES:
         state[name] = _concatenated([column[name] for column in columns], np.float64)
-    bins = _concatenated([tally.histogram.counts.reshape(-1) for tally in tallies.values()], np.int64)
+    bins = _concatenated(
+        [tally.histogram.counts.reshape(-1) for tally in tallies.values()], np.int64
+    )
     state[_PLACES] = np.flatnonzero(bins)
     state[_WEIGHTS] = bins[state[_PLACES]]
     return state
 
 
-def load_state(state: Mapping[str, Array], where: str) -> tuple[dict[str, StatisticsTally], int | None]:
+def load_state(
+    state: Mapping[str, Array], where: str
+) -> tuple[dict[str, StatisticsTally], int | None]:
     """Restore a state. `where`: its origin, for messages. Raises InputError: damaged."""
     try:
         about = parse_json(state[_ABOUT].astype(np.uint8).tobytes())
         _require(about["version"] == _VERSION)
-        values = [(str(name), axis, int(slices), int(half)) for name, axis, slices, half in about["values"]]
+        values = [
+            (str(name), axis, int(slices), int(half))
+            for name, axis, slices, half in about["values"]
+        ]
         most_sampled = None if about["most_sampled"] is None else int(about["most_sampled"])
         _require(most_sampled is None or most_sampled > 0)
         return _restore(values, state), most_sampled
     except (KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
         remedy = "delete it, or name another file, to start anew"
-        raise InputError(f"{where}: holds no calibration of this version, or a damaged one; {remedy}") from error
+        raise InputError(
+            f"{where}: holds no calibration of this version, or a damaged one; {remedy}"
+        ) from error
 
 
-def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str, Array]) -> dict[str, StatisticsTally]:
+def _restore(
+    values: list[tuple[str, int | None, int, int]], state: Mapping[str, Array]
+) -> dict[str, StatisticsTally]:
     """Raises ValueError and the errors of indexing if arrays do not match."""
     for _, axis, slices, half in values:
         _require(axis is None or axis >= 0)
@@ -69,7 +91,9 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
     bins = _bins(state, sum(sizes))
     tallies, slice_at, bin_at = dict[str, StatisticsTally](), 0, 0
     for (name, axis, slices, half), size in zip(values, sizes, strict=True):
-        fields = {column: array[slice_at : slice_at + slices].copy() for column, array in columns.items()}
+        fields = {
+            column: array[slice_at : slice_at + slices].copy() for column, array in columns.items()
+        }
         # Not copied: a copy would allocate memory for empty bins.
         counts = bins[bin_at : bin_at + size].reshape(slices, -1)
         histogram = Histogram(
@@ -87,9 +111,9 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
 
 def _columns(tally: StatisticsTally) -> Mapping[str, Array]:
     return {
-        "count": tally.count, "nans": tally.nans, "infinities": tally.infinities, "lowest": tally.lowest,
-        "highest": tally.highest, "zeros": tally.histogram.zeros, "samples": tally.histogram.samples,
-        "exponents": tally.histogram.exponents,
+        "count": tally.count, "nans": tally.nans, "infinities": tally.infinities,
+        "lowest": tally.lowest, "highest": tally.highest, "zeros": tally.histogram.zeros,
+        "samples": tally.histogram.samples, "exponents": tally.histogram.exponents,
     }  # fmt: skip
 
 
@@ -107,7 +131,10 @@ def _column(array: Array, length: int, kind: str) -> Array:
 def _bins(state: Mapping[str, Array], size: int) -> Ints:
     places, weights = state[_PLACES], state[_WEIGHTS]
     _require(places.shape == weights.shape and places.dtype.kind == weights.dtype.kind == "i")
-    _require(not len(places) or (int(places.min()) >= 0 and int(places.max()) < size and int(weights.min()) > 0))
+    _require(
+        not len(places)
+        or (int(places.min()) >= 0 and int(places.max()) < size and int(weights.min()) > 0)
+    )
     bins = np.zeros(size, np.int64)
     bins[places] = weights
     return bins

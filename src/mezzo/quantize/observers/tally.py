@@ -34,8 +34,9 @@ class StatisticsTally:
         """Statistics of no elements."""
         count, nans, infinities = np.zeros((3, slices), np.int64)
         return StatisticsTally(
-            axis=axis, count=count, nans=nans, infinities=infinities, lowest=np.full(slices, np.inf),
-            highest=np.full(slices, -np.inf), histogram=Histogram.empty(slices, half),
+            axis=axis, count=count, nans=nans, infinities=infinities,
+            lowest=np.full(slices, np.inf), highest=np.full(slices, -np.inf),
+            histogram=Histogram.empty(slices, half),
         )  # fmt: skip
 
     @property
@@ -65,7 +66,9 @@ class StatisticsTally:
             return
         finite = rows[0] if are_finite else rows[0][np.isfinite(rows[0])]
         if len(finite):
-            once, several, times = split_sample(finite, Range(float(lowest[0]), float(highest[0])), most_sampled)
+            once, several, times = split_sample(
+                finite, Range(float(lowest[0]), float(highest[0])), most_sampled
+            )
             self.histogram.add_row(np.ascontiguousarray(once), 1)
             self.histogram.add_row(np.ascontiguousarray(several), times)
 
@@ -76,10 +79,14 @@ class StatisticsTally:
         self.nans[:] += nans
         self.infinities[:] += rows.shape[1] - np.count_nonzero(is_finite, axis=1) - nans
         lowest = rows.min(axis=1, where=is_finite, initial=np.inf)
-        return lowest.astype(np.float64), rows.max(axis=1, where=is_finite, initial=-np.inf).astype(np.float64)
+        return lowest.astype(np.float64), rows.max(axis=1, where=is_finite, initial=-np.inf).astype(
+            np.float64
+        )
 
     def _count_slices(self, rows: Floats, most_sampled: int | None, are_finite: bool) -> None:
-        step = sampling_step(rows.shape[1], None if most_sampled is None else -(-most_sampled // self.slices))
+        step = sampling_step(
+            rows.shape[1], None if most_sampled is None else -(-most_sampled // self.slices)
+        )
         sample = rows[:, ::step]
         if are_finite:
             self.histogram.add_rows(sample, None, step)
@@ -89,7 +96,11 @@ class StatisticsTally:
 
     def merge(self, other: "StatisticsTally") -> None:
         """Add another tally's statistics; that one is unchanged."""
-        for own, its in ((self.count, other.count), (self.nans, other.nans), (self.infinities, other.infinities)):
+        for own, its in (
+            (self.count, other.count),
+            (self.nans, other.nans),
+            (self.infinities, other.infinities),
+        ):
             own += its
         np.minimum(self.lowest, other.lowest, out=self.lowest)
         np.maximum(self.highest, other.highest, out=self.highest)

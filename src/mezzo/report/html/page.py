@@ -21,8 +21,8 @@ MARK = "<!DOCTYPE html><!-- mezzo-report/1 -->"
 _LIBRARIES = ("cytoscape.min.js", "dagre.min.js", "tabulator.min.js", "uPlot.iife.min.js")
 _STYLES = ("vendor/tabulator.min.css", "vendor/uPlot.min.css", "style.css")
 _SCRIPTS = (
-    "text.js", "account.js", "tree.js", "layout.js", "colours.js", "drawing.js", "details.js", "rows.js", "tables.js",
-    "charts.js", "summary.js", "page.js",
+    "text.js", "account.js", "tree.js", "layout.js", "colours.js", "drawing.js", "details.js",
+    "rows.js", "tables.js", "charts.js", "summary.js", "page.js",
 )  # fmt: skip
 _SLOT = re.compile(r"<!--slot:(\w+)-->")
 
@@ -33,8 +33,13 @@ def render(account: Mapping[str, object]) -> str:
     Raises ValueError: it is no account, or has NaN or an infinity, which JSON lacks.
     """
     if account.get("format") != "mezzo-account/1":
-        raise ValueError(f"format is {account.get('format')!r}, wanted 'mezzo-account/1'; give an account of mezzo's")
-    scripts = [_read(f"vendor/{name}") for name in _LIBRARIES] + [_read(f"scripts/{name}") for name in _SCRIPTS]
+        raise ValueError(
+            f"format is {account.get('format')!r}, wanted 'mezzo-account/1'; give an account of"
+            " mezzo's"
+        )
+    scripts = [_read(f"vendor/{name}") for name in _LIBRARIES] + [
+        _read(f"scripts/{name}") for name in _SCRIPTS
+    ]
     title = html.escape(f"mezzo {account.get('command')}: {_name(account)}")
     slots = {
         "title": title,
@@ -50,10 +55,13 @@ def render(account: Mapping[str, object]) -> str:
 
 def _policy(scripts: list[str]) -> str:
     """The Content-Security-Policy: these scripts, inline styles, data images, and no request."""
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    digests = (
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    )
     return (
-        "default-src 'none'; script-src " + " ".join(f"'sha256-{digest}'" for digest in digests) + "; "
-        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; script-src "
+        + " ".join(f"'sha256-{digest}'" for digest in digests)
+        + "; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 

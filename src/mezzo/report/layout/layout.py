@@ -14,8 +14,8 @@ from mezzo.report.layout.names import clean, shorten
 
 # Low precisions stand out. All colours are legible on dark and light terminals.
 _DTYPE_STYLES = {
-    "f16": "green", "bf16": "cyan", "f32": "yellow", "f64": "magenta",
-    "int8": "blue", "f8e4m3fn": "blue", "f8e5m2": "blue", "f8e4m3fnuz": "blue", "f8e5m2fnuz": "blue",
+    "f16": "green", "bf16": "cyan", "f32": "yellow", "f64": "magenta", "int8": "blue",
+    "f8e4m3fn": "blue", "f8e5m2": "blue", "f8e4m3fnuz": "blue", "f8e5m2fnuz": "blue",
 }  # fmt: skip
 
 
@@ -29,7 +29,9 @@ class Layout(enum.Enum):
     TERMINAL = "terminal"
     PLAIN = "plain"
 
-    def make_table(self, *columns: RenderableType, right: Sequence[str] = (), fixed: Sequence[str] = ()) -> Table:
+    def make_table(
+        self, *columns: RenderableType, right: Sequence[str] = (), fixed: Sequence[str] = ()
+    ) -> Table:
         """A new table: `right` columns align right, `fixed` ones never wrap."""
         is_ruled = self is Layout.TERMINAL
         table = Table(
@@ -82,9 +84,15 @@ def dtype_style(dtype: DType | str) -> str:
 
 def report_unknown(unknown: "Sequence[str]") -> list[RenderableType]:
     """Lines on what the data cannot show, one per reason."""
-    lines = [indented(f"cannot tell: {clean(reason)}", style="yellow") for reason in unknown[:_UNKNOWN_SHOWN]]
+    lines = [
+        indented(f"cannot tell: {clean(reason)}", style="yellow")
+        for reason in unknown[:_UNKNOWN_SHOWN]
+    ]
     more = len(unknown) - len(lines)
-    return [*lines, *([indented(f"and {more} more that it cannot tell", style="yellow")] if more else [])]
+    return [
+        *lines,
+        *([indented(f"and {more} more that it cannot tell", style="yellow")] if more else []),
+    ]
 
 
 def indented(text: str, style: str = "", depth: int = 2) -> RenderableType:

@@ -18,7 +18,9 @@ def clean(text: str) -> str:
     """Escape control and invisible characters, newlines and tabs included: `\\x1b`, `\\u202e`."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(sign) if unicodedata.category(sign) in _HIDDEN else sign for sign in text)
+    return "".join(
+        _escape(sign) if unicodedata.category(sign) in _HIDDEN else sign for sign in text
+    )
 
 
 def clean_lines(text: str) -> str:
@@ -49,7 +51,8 @@ def join_or(names: Iterable[object]) -> str:
 
 def shorten(text: str, most: int) -> str:
     """Cut the middle of a text longer than `most`, as names differ at the ends:
-    "/enc...rs/7/Gelu"."""
+    "/enc...rs/7/Gelu".
+    """
     if len(text) <= most or most <= len(_CUT):
         return text
     length = most - len(_CUT)

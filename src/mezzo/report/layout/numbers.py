@@ -45,7 +45,8 @@ def spell_cosine(cosine: float) -> str:
 def spell_interval(interval: "Interval") -> str:
     """Both ends of an error interval, two digits each."""
     return " .. ".join(
-        f"{end:.1e}" if math.isfinite(end) and end else f"{end:g}" for end in (interval.low, interval.high)
+        f"{end:.1e}" if math.isfinite(end) and end else f"{end:g}"
+        for end in (interval.low, interval.high)
     )
 
 
@@ -58,7 +59,9 @@ def spell_data(data: "DataSource") -> str:
     """The data and how much of it there was."""
     samples = f"{data.samples} sample{'' if data.samples == 1 else 's'}"
     drawn = "" if data.seed is None else "; drawn at random, which proves little"
-    return f"{data.name}: {samples} in {data.batches} batch{'' if data.batches == 1 else 'es'}{drawn}"
+    return (
+        f"{data.name}: {samples} in {data.batches} batch{'' if data.batches == 1 else 'es'}{drawn}"
+    )
 
 
 def spell_time(time_s: float) -> str:

@@ -16,7 +16,14 @@ def terminal_width() -> int:
 
 def as_text(parts: Sequence[RenderableType], width: int) -> str:
     """Render parts to text of this width, without colours."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, markup=False, highlight=False, emoji=False)
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        color_system=None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
     for part in parts:
         console.print(part, crop=False)
     assert isinstance(console.file, io.StringIO), "it was made here"

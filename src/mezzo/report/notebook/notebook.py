@@ -75,7 +75,9 @@ from mezzo.report.text.training.layer_errors import (
 _WORST = 8
 _NAMED = 3
 # Renderers for records: as a table of a given width, and as JSON.
-_TABLED: Mapping[type, tuple[Callable[[Layout, Any, int], Sequence[RenderableType]], Callable[[Any], Document]]] = {
+_TABLED: Mapping[
+    type, tuple[Callable[[Layout, Any, int], Sequence[RenderableType]], Callable[[Any], Document]]
+] = {
     GradientErrors: (report_gradient_errors, describe_gradient_errors),
     GradientRanges: (report_gradient_ranges, describe_gradient_ranges),
     LayerErrors: (report_layer_errors, describe_layer_errors),
@@ -134,7 +136,9 @@ def _headline_of(plan: Plan) -> Headline:
 
 @_lines.register
 def _(comparison: Comparison) -> Sequence[str]:
-    return lines_of("Comparison", head_comparison("the reference", "the model", comparison, find_machine()))
+    return lines_of(
+        "Comparison", head_comparison("the reference", "the model", comparison, find_machine())
+    )
 
 
 @_page.register
@@ -142,9 +146,14 @@ def _(comparison: Comparison) -> str:
     headline = head_comparison("the reference", "the model", comparison, find_machine())
     outputs = sorted(comparison.outputs, key=_badness, reverse=True)[:_WORST]
     layers = sorted(comparison.layers, key=_badness, reverse=True)[: _WORST - len(outputs)]
-    rows = [(f"output {clean(value.name)}", _error_of(value), value.relative_l2.estimate) for value in outputs]
+    rows = [
+        (f"output {clean(value.name)}", _error_of(value), value.relative_l2.estimate)
+        for value in outputs
+    ]
     rows += [(clean(value.name), _error_of(value), value.relative_l2.estimate) for value in layers]
-    table = spell_table(("", "relative L2 error", "of the bound"), with_bars(rows, comparison.verdict.budget))
+    table = spell_table(
+        ("", "relative L2 error", "of the bound"), with_bars(rows, comparison.verdict.budget)
+    )
     return frame(page_of(headline) + table)
 
 
@@ -153,9 +162,20 @@ def _(ranges: Ranges) -> Sequence[str]:
     largest = max(ranges.values, key=lambda value: value.largest, default=None)
     most = "no value was measured"
     if largest is not None:
-        most = f"the largest magnitude is {spell_number(largest.largest)}, of {clean(largest.value)}; {_pass(ranges)}"
-    unknown = f"cannot tell: {clean(ranges.unknown[0])}" if ranges.unknown else "mezzo.convert takes the same data"
-    return f"Ranges of {spell_count(len(ranges.values), 'value')} on {clean(spell_data(ranges.data))}", most, unknown
+        most = (
+            f"the largest magnitude is {spell_number(largest.largest)}, of {clean(largest.value)};"
+            f" {_pass(ranges)}"
+        )
+    unknown = (
+        f"cannot tell: {clean(ranges.unknown[0])}"
+        if ranges.unknown
+        else "mezzo.convert takes the same data"
+    )
+    return (
+        f"Ranges of {spell_count(len(ranges.values), 'value')} on {clean(spell_data(ranges.data))}",
+        most,
+        unknown,
+    )
 
 
 @_page.register
@@ -165,7 +185,9 @@ def _(ranges: Ranges) -> str:
     rows = [(clean(value.value), spell_number(value.largest), value.largest) for value in worst]
     limit = FORMATS[DType.FLOAT16].max_finite
     head = "".join(f"<div>{safe(line)}</div>" for line in (first, *rest))
-    return frame(head + spell_table(("value", "largest", "against f16's 65504"), with_bars(rows, limit)))
+    return frame(
+        head + spell_table(("value", "largest", "against f16's 65504"), with_bars(rows, limit))
+    )
 
 
 def _pass(ranges: Ranges) -> str:
@@ -178,25 +200,40 @@ def _pass(ranges: Ranges) -> str:
 def _(sensitivity: Sensitivity) -> Sequence[str]:
     units, all_low, worst = sensitivity.units, "nothing was run", "no unit was judged"
     if units:
-        worst = f"costliest: {clean(units[0].name)}, error {spell_error(units[0].error)} when it alone runs low"
+        worst = (
+            f"costliest: {clean(units[0].name)}, error {spell_error(units[0].error)} when it alone"
+            " runs low"
+        )
     if not math.isnan(sensitivity.all_low):
         all_low = f"all low: error {spell_error(sensitivity.all_low)}"
-    about = f"Sensitivity of {spell_count(len(units), 'unit')} in {spell_count(sensitivity.runs, 'run')}"
+    about = (
+        f"Sensitivity of {spell_count(len(units), 'unit')} in"
+        f" {spell_count(sensitivity.runs, 'run')}"
+    )
     return f"{about} on {clean(spell_data(sensitivity.data))}", worst, all_low
 
 
 @_page.register
 def _(sensitivity: Sensitivity) -> str:
     first, *rest = _lines(sensitivity)
-    rows = [(clean(unit.name), spell_error(unit.error), unit.error) for unit in sensitivity.units[:_WORST]]
+    rows = [
+        (clean(unit.name), spell_error(unit.error), unit.error)
+        for unit in sensitivity.units[:_WORST]
+    ]
     head = "".join(f"<div>{safe(line)}</div>" for line in (first, *rest))
-    return frame(head + spell_table(("unit", "error alone", "of all low"), with_bars(rows, sensitivity.all_low)))
+    return frame(
+        head
+        + spell_table(("unit", "error alone", "of all low"), with_bars(rows, sensitivity.all_low))
+    )
 
 
 @_lines.register
 def _(timings: Timings) -> Sequence[str]:
     first, *others = [f"{clean(file.name)} {spell_file(file)}" for file in timings.files]
-    about = f"Timings of {spell_count(len(timings.files), 'file')} on {timings.target}, {clean(timings.runtime)}"
+    about = (
+        f"Timings of {spell_count(len(timings.files), 'file')} on {timings.target},"
+        f" {clean(timings.runtime)}"
+    )
     return about, first, join_some(others, _NAMED) or "nothing stands beside it"
 
 
@@ -206,18 +243,28 @@ def _(timings: Timings) -> str:
     named = [(clean(file.name), spell_file(file)) for file in timings.files]
     rows = [(*name, median) for name, median in zip(named, medians, strict=True)]
     head = f"<div>{safe(_lines(timings)[0])}</div>"
-    return frame(head + spell_table(("file", "median time, speed", "of the longest"), with_bars(rows, max(medians))))
+    return frame(
+        head
+        + spell_table(
+            ("file", "median time, speed", "of the longest"), with_bars(rows, max(medians))
+        )
+    )
 
 
 @_lines.register
 def _(table: Calibrations) -> Sequence[str]:
-    about = f"Calibrations to {table.to} for {table.target}, judged on {clean(spell_data(table.judged))}"
+    about = (
+        f"Calibrations to {table.to} for {table.target}, judged on"
+        f" {clean(spell_data(table.judged))}"
+    )
     best = (
         "no calibrator's answers are right"
         if table.best is None
         else f"best: {clean(table.best.calibrator)}, {spell_row(table.best)}"
     )
-    others = [f"{clean(row.calibrator)}: {spell_row(row)}" for row in table.rows if row is not table.best]
+    others = [
+        f"{clean(row.calibrator)}: {spell_row(row)}" for row in table.rows if row is not table.best
+    ]
     return about, best, join_some(others, _NAMED) or "no other was asked for"
 
 
@@ -227,7 +274,10 @@ def _(table: Calibrations) -> str:
     named = [(clean(row.calibrator), spell_row(row)) for row in table.rows]
     rows = [(*name, error) for name, error in zip(named, errors, strict=True)]
     head = f"<div>{safe(_lines(table)[0])}</div>"
-    return frame(head + spell_table(("calibrator", "", "error, of the largest"), with_bars(rows, max(errors))))
+    return frame(
+        head
+        + spell_table(("calibrator", "", "error, of the largest"), with_bars(rows, max(errors)))
+    )
 
 
 @_lines.register
@@ -256,7 +306,9 @@ def _(errors: LayerErrors) -> str:
 @_lines.register
 def _(errors: GradientErrors) -> Sequence[str]:
     worst = errors.worst
-    first = f"GradientErrors: {tell_all(errors)}, worst {clean(worst.name)} {spell_error(worst.error)}"
+    first = (
+        f"GradientErrors: {tell_all(errors)}, worst {clean(worst.name)} {spell_error(worst.error)}"
+    )
     return first, "; ".join(tell_scale(errors.ranges)), "print it for a table"
 
 
@@ -264,9 +316,13 @@ def _(errors: GradientErrors) -> Sequence[str]:
 def _(errors: GradientErrors) -> str:
     weights = worst_weights(errors)
     largest = max(entry.error for entry in weights)
-    rows = [(*map(safe, (entry.name, *spell_weight(entry, errors))), bar_of(entry.error, largest)) for entry in weights]
+    rows = [
+        (*map(safe, (entry.name, *spell_weight(entry, errors))), bar_of(entry.error, largest))
+        for entry in weights
+    ]
     head = "".join(
-        f"<div>{safe(line)}</div>" for line in (tell_all(errors), *tell_ranges(errors.ranges), *errors.notes)
+        f"<div>{safe(line)}</div>"
+        for line in (tell_all(errors), *tell_ranges(errors.ranges), *errors.notes)
     )
     return frame(head + spell_table(("weight", *TITLES, "of the largest"), rows))
 
@@ -279,8 +335,13 @@ def _(ranges: GradientRanges) -> Sequence[str]:
 
 @_page.register
 def _(ranges: GradientRanges) -> str:
-    rows = [(name_of_gradient(entry), *spell_gradient(entry, ranges)) for entry in worst_gradients(ranges)]
-    return fragment((tell_about(ranges), *tell_ranges(ranges)), ("gradient of", *RANGE_TITLES), rows)
+    rows = [
+        (name_of_gradient(entry), *spell_gradient(entry, ranges))
+        for entry in worst_gradients(ranges)
+    ]
+    return fragment(
+        (tell_about(ranges), *tell_ranges(ranges)), ("gradient of", *RANGE_TITLES), rows
+    )
 
 
 def lines_of(what: str, headline: Headline) -> Sequence[str]:
@@ -294,7 +355,9 @@ def page_of(headline: Headline, bars: Iterable[tuple[str, Sequence[tuple[str, in
     """A headline as an HTML table, with bars for the precisions."""
     rows = [(label, safe(sentence)) for label, sentence in headline.rows()]
     rows.append(("next", f"<code>{safe(_call(headline.aim))}</code>"))
-    cells = "".join(f"<tr><th {CELL}>{safe(label)}</th><td {CELL}>{cell}</td></tr>" for label, cell in rows)
+    cells = "".join(
+        f"<tr><th {CELL}>{safe(label)}</th><td {CELL}>{cell}</td></tr>" for label, cell in rows
+    )
     table = f'<table style="{TABLE}"><tbody>{cells}</tbody></table>'
     return frame(f"<div><b>{safe(headline.title)}</b></div>{table}{draw_bars(list(bars))}")
 
@@ -327,4 +390,6 @@ def _badness(deviation: Deviation) -> float:
 
 
 def _error_of(deviation: Deviation) -> str:
-    return clean(deviation.fault) if deviation.fault else spell_error(deviation.relative_l2.estimate)
+    return (
+        clean(deviation.fault) if deviation.fault else spell_error(deviation.relative_l2.estimate)
+    )

@@ -74,7 +74,9 @@ def describe_conversion(
     if measured is not None:
         content |= _describe_measured(measured, plan, accumulation)
     content["summary"] = _describe_headline(headline)
-    return _account("convert", content, machine, summary.notes, () if measured is None else _notes(measured))
+    return _account(
+        "convert", content, machine, summary.notes, () if measured is None else _notes(measured)
+    )
 
 
 def describe_tuning(
@@ -114,10 +116,16 @@ def describe_comparison(
     model's own metadata.
     """
     if formats is None:
-        formats = {d.ulp_format for d in (*comparison.outputs, *comparison.layers)} - {DType.FLOAT32, DType.FLOAT64}
+        formats = {d.ulp_format for d in (*comparison.outputs, *comparison.layers)} - {
+            DType.FLOAT32,
+            DType.FLOAT64,
+        }
     content: Document = {
         "summary": _describe_headline(headline),
-        "models": [sections.describe_model("reference", reference), sections.describe_model("candidate", model)],
+        "models": [
+            sections.describe_model("reference", reference),
+            sections.describe_model("candidate", model),
+        ],
         "settings": dict(settings),
         "decisions": [describe_node(node) for node in decided],
         "data": sections.describe_data(comparison.data),
@@ -157,19 +165,33 @@ def describe_sensitivity(
     return _account("sensitivity", content, machine, notes)
 
 
-def describe_strategies(model: str, *, settings: Settings = (), machine: "Machine | None" = None) -> Document:
+def describe_strategies(
+    model: str, *, settings: Settings = (), machine: "Machine | None" = None
+) -> Document:
     """Account of the strategies' model and settings; `with_graph` adds the plans."""
-    content: Document = {"models": [sections.describe_model("model", model)], "settings": dict(settings)}
+    content: Document = {
+        "models": [sections.describe_model("model", model)],
+        "settings": dict(settings),
+    }
     return _account("strategies", content, machine)
 
 
-def with_graph(account: Document, outline: "Outline", steps: Iterable[tuple[str, str]] = ()) -> Document:
+def with_graph(
+    account: Document, outline: "Outline", steps: Iterable[tuple[str, str]] = ()
+) -> Document:
     """The account with a drawing's content: graph, plans, and suggested commands with reasons."""
     suggestions = [{"command": command, "why": why} for command, why in steps]
-    return {**account, "graph": describe_graph(outline), "plans": describe_plans(outline), "next": suggestions}
+    return {
+        **account,
+        "graph": describe_graph(outline),
+        "plans": describe_plans(outline),
+        "next": suggestions,
+    }
 
 
-def _account(command: str, content: Mapping[str, object], machine: "Machine | None", *notes: Iterable[str]) -> Document:
+def _account(
+    command: str, content: Mapping[str, object], machine: "Machine | None", *notes: Iterable[str]
+) -> Document:
     """A document with all sections in fixed order, of which `content` fills some."""
     sections_by_name: Document = {
         "command": command,
@@ -198,17 +220,25 @@ def _account(command: str, content: Mapping[str, object], machine: "Machine | No
     return document("account", {**sections_by_name, **content, "notes": unique_notes})
 
 
-def _describe_decisions(source: str, result: str, plan: Plan, summary: SummaryLike, settings: Settings) -> Document:
+def _describe_decisions(
+    source: str, result: str, plan: Plan, summary: SummaryLike, settings: Settings
+) -> Document:
     """Sections from a plan and a written model."""
     return {
         "models": [
-            sections.describe_model("source", source, summary.size_before_bytes, summary.opset_before),
-            sections.describe_model("result", result, summary.size_after_bytes, summary.opset_after),
+            sections.describe_model(
+                "source", source, summary.size_before_bytes, summary.opset_before
+            ),
+            sections.describe_model(
+                "result", result, summary.size_after_bytes, summary.opset_after
+            ),
         ],
         "settings": {**dict(plan.settings), **dict(settings)},
         "conversion": {
             "high": str(plan.high),
-            "low": str(plan.lows[0]) if len(plan.lows) == 1 else [str(dtype) for dtype in plan.lows],
+            "low": (
+                str(plan.lows[0]) if len(plan.lows) == 1 else [str(dtype) for dtype in plan.lows]
+            ),
             "precisions": {str(dtype): count for dtype, count in count_precisions(plan).items()},
             "low_nodes": summary.low_nodes,
             "high_nodes": summary.high_nodes,
@@ -219,13 +249,18 @@ def _describe_decisions(source: str, result: str, plan: Plan, summary: SummaryLi
     }
 
 
-def _describe_measured(measured: "Measured", plan: Plan, accumulation: Accumulation | None) -> Document:
+def _describe_measured(
+    measured: "Measured", plan: Plan, accumulation: Accumulation | None
+) -> Document:
     """Sections from measurements; those that were not requested are left out."""
     content: Document = {"data": sections.describe_data(measured.data)}
     if measured.ranges is not None:
         content["ranges"] = sections.describe_value_ranges(measured.ranges)
     if measured.comparison is not None:
-        formats = {dtype for node in plan.nodes for dtype in node.precision} - {DType.FLOAT32, DType.FLOAT64}
+        formats = {dtype for node in plan.nodes for dtype in node.precision} - {
+            DType.FLOAT32,
+            DType.FLOAT64,
+        }
         content["errors"] = sections.describe_errors(measured.comparison, formats, accumulation)
     if measured.sensitivity is not None:
         content["sensitivity"] = sections.describe_units(measured.sensitivity)
@@ -276,7 +311,12 @@ def describe_node(node: PlannedNode) -> Document:
 
 def _stayed_high(plan: Plan) -> list[Document]:
     return [
-        {"rule": g.rule, "count": len(g.nodes), "because": list(g.reasons), "nodes": [node.name for node in g.nodes]}
+        {
+            "rule": g.rule,
+            "count": len(g.nodes),
+            "because": list(g.reasons),
+            "nodes": [node.name for node in g.nodes],
+        }
         for g in group_high_nodes(plan)
     ]
 

@@ -21,7 +21,10 @@ def to_json(document: Mapping[str, object]) -> str:
 def _lay_out(value: object, level: int) -> str:
     margin = "  " * (level + 1)
     if isinstance(value, Mapping) and value and level < _OPEN_LEVELS:
-        lines = [f"{margin}{json.dumps(str(name))}: {_lay_out(inner, level + 1)}" for name, inner in value.items()]
+        lines = [
+            f"{margin}{json.dumps(str(name))}: {_lay_out(inner, level + 1)}"
+            for name, inner in value.items()
+        ]
         return "{\n" + ",\n".join(lines) + "\n" + "  " * level + "}"
     if isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
         rows = [f"{margin}{_spell_row(item)}" for item in value]

@@ -20,7 +20,11 @@ def tell_float_products(plan: Plan) -> tuple[str, ...]:
         return ()
     products = [node for node in plan.nodes if is_operator(node) and _multiplies(plan, node)]
     quantized = line.dtypes[line.quantized]
-    in_floats = [node for node in products if node.precision.compute is not quantized and node.rule != "quantized-unit"]
+    in_floats = [
+        node
+        for node in products
+        if node.precision.compute is not quantized and node.rule != "quantized-unit"
+    ]
     if not in_floats:
         return ()
     counts = Counter(node.op for node in in_floats).most_common()
@@ -28,7 +32,12 @@ def tell_float_products(plan: Plan) -> tuple[str, ...]:
     more = "" if len(counts) <= _MOST else ", ..."
     (rule, because), _ = Counter((node.rule, node.because) for node in in_floats).most_common(1)[0]
     why = textwrap.shorten(clean(because), _WIDTH, placeholder=" ...")
-    return (f"not in {quantized}: {len(in_floats)} of {len(products)} products ({op_counts}{more}); {rule}: {why}",)
+    return (
+        (
+            f"not in {quantized}: {len(in_floats)} of {len(products)} products ({op_counts}{more});"
+            f" {rule}: {why}"
+        ),
+    )
 
 
 def _multiplies(plan: Plan, node: PlannedNode) -> bool:

@@ -13,7 +13,10 @@ Document = dict[str, object]
 def describe_graph(outline: "Outline") -> Document:
     """The graph of the source model, without weights."""
     return {
-        "groups": [{"name": group.name, "parent": group.parent, "kind": group.kind} for group in outline.groups],
+        "groups": [
+            {"name": group.name, "parent": group.parent, "kind": group.kind}
+            for group in outline.groups
+        ],
         "nodes": [
             {
                 "name": node.name,
@@ -51,7 +54,12 @@ def _describe_plan(plan: "OutlinedPlan") -> Document:
         "precisions": {str(dtype): list(nodes) for dtype, nodes in plan.precisions.items()},
         "retyped": {str(dtype): list(values) for dtype, values in plan.retyped.items()},
         "casts": [
-            {"value": cast.value, "dtype": str(cast.dtype), "is_copy": cast.is_copy, "users": list(cast.users)}
+            {
+                "value": cast.value,
+                "dtype": str(cast.dtype),
+                "is_copy": cast.is_copy,
+                "users": list(cast.users),
+            }
             for cast in plan.casts
         ],
         "counts": None if plan.counts is None else _describe_counts(plan.counts),
@@ -59,7 +67,10 @@ def _describe_plan(plan: "OutlinedPlan") -> Document:
 
 
 def _describe_counts(counts: "PlanCounts") -> Document:
-    return {**counts._asdict(), "to_least": None if counts.to_least is None else float(f"{counts.to_least:.9g}")}
+    return {
+        **counts._asdict(),
+        "to_least": None if counts.to_least is None else float(f"{counts.to_least:.9g}"),
+    }
 
 
 def _spell(dtype: DType | None) -> str | None:

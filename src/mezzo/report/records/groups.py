@@ -41,7 +41,9 @@ def spell_apart(plan: Plan) -> str:
 
 def count_before(plan: Plan) -> Mapping[DType, int]:
     """Counts of operators by dtype before the plan, for the dtypes of `count_precisions`."""
-    already_low = Counter(node.precision.compute for node in plan.nodes if is_operator(node) and node.rule == "typed")
+    already_low = Counter(
+        node.precision.compute for node in plan.nodes if is_operator(node) and node.rule == "typed"
+    )
     before = dict(count_precisions(plan))
     for dtype in plan.lows:
         before[plan.high] += before[dtype] - already_low[dtype]

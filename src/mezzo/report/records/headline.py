@@ -110,7 +110,9 @@ class Speed(NamedTuple):
     is_faster: bool | None
 
 
-def expect_speed(gain: Gain | None, target: str, machine: "Machine", why_not: str | None = None) -> Speed:
+def expect_speed(
+    gain: Gain | None, target: str, machine: "Machine", why_not: str | None = None
+) -> Speed:
     """The speed that a target's table predicts for a format, if the result runs on this machine.
 
     `why_not` is the reason why a result was not checked. A gain that was not measured is expected,

@@ -12,9 +12,30 @@ from mezzo.formats.format_words import words_of
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.float_products import tell_float_products
-from mezzo.report.records.groups import choose_example, count_casts, count_precisions, group_high_nodes, spell_apart
-from mezzo.report.records.headline import Aim, Headline, Move, ResultStanding, Speed, expect_speed, tell_sizes
-from mezzo.report.records.trust import error_of, judge, risk_of, risk_on_data, spell_bound, spell_samples
+from mezzo.report.records.groups import (
+    choose_example,
+    count_casts,
+    count_precisions,
+    group_high_nodes,
+    spell_apart,
+)
+from mezzo.report.records.headline import (
+    Aim,
+    Headline,
+    Move,
+    ResultStanding,
+    Speed,
+    expect_speed,
+    tell_sizes,
+)
+from mezzo.report.records.trust import (
+    error_of,
+    judge,
+    risk_of,
+    risk_on_data,
+    spell_bound,
+    spell_samples,
+)
 from mezzo.report.text.measured.comparison import bounds_errors
 
 if TYPE_CHECKING:
@@ -30,7 +51,9 @@ _WORST_LAST = ("same", "undecided", "cannot tell", "different")
 Alternative = tuple[str, str]  # a faster target installed here, and the format that it is faster in
 
 
-def head_plan(source: str, plan: Plan, machine: "Machine", better: Alternative | None = None) -> Headline:
+def head_plan(
+    source: str, plan: Plan, machine: "Machine", better: Alternative | None = None
+) -> Headline:
     """The headline of a plan. `better`: a target that gains on this machine if its own does not."""
     speed = _speed_of(plan, machine)
     aim = Aim(Move.WRITE)
@@ -41,9 +64,18 @@ def head_plan(source: str, plan: Plan, machine: "Machine", better: Alternative |
     return Headline(
         title=f"plan of {clean(source)}{_wanted(plan)}",
         standing=ResultStanding.UNJUDGED,
-        verdict=f"planned, nothing written: {_count_nodes(plan)}, {spell_count(count_casts(plan), 'cast')}",
+        verdict=(
+            f"planned, nothing written: {_count_nodes(plan)},"
+            f" {spell_count(count_casts(plan), 'cast')}"
+        ),
         risk=_asked_for(plan) or _UNMEASURED,
-        gains=(*_chosen(plan), *_held_back(plan), speed.sentence, *tell_float_products(plan), *_instead(speed, better)),
+        gains=(
+            *_chosen(plan),
+            *_held_back(plan),
+            speed.sentence,
+            *tell_float_products(plan),
+            *_instead(speed, better),
+        ),
         is_faster=speed.is_faster,
         aim=aim,
     )
@@ -64,7 +96,10 @@ def head_conversion(
     on_runtime = _wrong_on_runtime(measured)
     if on_runtime is not None and (comparison is None or not comparison.is_wrong):
         standing, verdict = ResultStanding.WRONG, on_runtime
-        risk, aim = "emulated, the same file is right: another version of the runtime may be", Aim(Move.TUNE)
+        risk, aim = (
+            "emulated, the same file is right: another version of the runtime may be",
+            Aim(Move.TUNE),
+        )
         if comparison is None:
             risk = "the result was written all the same: it is not fit for use there"
     elif comparison is None:
@@ -79,7 +114,11 @@ def head_conversion(
         risk = risk_on_data(comparison, plan, measured)
         in_doubt = _open_on_runtime(measured)
         if standing is ResultStanding.RIGHT and in_doubt is not None:
-            standing, risk, verdict = ResultStanding.OPEN, f"emulated, the same file is {verdict}", in_doubt
+            standing, risk, verdict = (
+                ResultStanding.OPEN,
+                f"emulated, the same file is {verdict}",
+                in_doubt,
+            )
         aim = _after_judging(standing, comparison, plan, speed, better)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
@@ -106,14 +145,22 @@ def head_tuning(
     assert search is not None and comparison is not None, "a search ends with a check"
     speed = _measured_speed(measured, plan, machine) or _speed_of(plan, machine, _why_not(measured))
     standing, verdict = judge(comparison)
-    if standing is ResultStanding.OPEN and search.is_within_budget:  # a search's budget is on the estimate
-        standing = ResultStanding.RIGHT if comparison.data.seed is None else ResultStanding.UNREFUTED
+    if (
+        standing is ResultStanding.OPEN and search.is_within_budget
+    ):  # a search's budget is on the estimate
+        standing = (
+            ResultStanding.RIGHT if comparison.data.seed is None else ResultStanding.UNREFUTED
+        )
         error, bound = error_of(comparison), spell_bound(comparison.verdict)
         verdict = f"{standing.value}: {error} within bound {bound}{spell_samples(comparison)}"
     unseen = "" if search.held_out_error is None else ", which tuning never saw"
     risk = risk_on_data(comparison, plan, measured)
     if search.unknown and standing is not ResultStanding.WRONG:  # also of the search data
-        standing, verdict, unseen = ResultStanding.OPEN, f"cannot tell: {clean(search.unknown[0])}", ""
+        standing, verdict, unseen = (
+            ResultStanding.OPEN,
+            f"cannot tell: {clean(search.unknown[0])}",
+            "",
+        )
         risk = "nobody knows whether the budget holds: this data does not show it"
     if search.held_out_error is None and standing is ResultStanding.RIGHT:
         risk = "judged on the data it was tuned on: other data may be worse"
@@ -139,7 +186,9 @@ def head_tuning(
     )
 
 
-def head_comparison(reference: str, model: str, comparison: "Comparison", machine: "Machine") -> Headline:
+def head_comparison(
+    reference: str, model: str, comparison: "Comparison", machine: "Machine"
+) -> Headline:
     """The headline of a comparison."""
     standing, verdict = judge(comparison)
     speed = Speed("speed not measured: a comparison judges answers alone", None)
@@ -154,13 +203,18 @@ def head_comparison(reference: str, model: str, comparison: "Comparison", machin
     }
     size = (tell_sizes(*comparison.sizes_bytes),) if comparison.sizes_bytes else ()
     return Headline(
-        title=f"{clean(reference)} <-> {clean(model)}, {'run natively' if comparison.run == 'native' else 'emulated'}",
+        title=(
+            f"{clean(reference)} <-> {clean(model)},"
+            f" {'run natively' if comparison.run == 'native' else 'emulated'}"
+        ),
         standing=standing,
         verdict=verdict,
         risk=risk_of(comparison),
         gains=(*size, speed.sentence),
         is_faster=speed.is_faster,
-        aim=Aim(moves[standing], _format_words(comparison) if standing is ResultStanding.WRONG else {}),
+        aim=Aim(
+            moves[standing], _format_words(comparison) if standing is ResultStanding.WRONG else {}
+        ),
     )
 
 
@@ -188,7 +242,9 @@ def _count_nodes(plan: Plan) -> str:
     if not total:
         return spell_apart(plan)
     lows = [f"{counts[dtype]} of {spell_count(total, 'node')} in {dtype}" for dtype in plan.lows]
-    rest = [f"{count} in {dtype}" for dtype, count in counts.items() if dtype not in plan.lows and count]
+    rest = [
+        f"{count} in {dtype}" for dtype, count in counts.items() if dtype not in plan.lows and count
+    ]
     return ", ".join([*lows, *rest, *uncovered])
 
 
@@ -224,10 +280,15 @@ def _speed_of(plan: Plan, machine: "Machine", why_not: str | None = None) -> Spe
     if not _runs_low(plan):
         count = sum(node.rule in _KEPT_QUANTIZED for node in plan.nodes)
         if count:
-            why = f"the model came quantized, and {spell_count(count, 'node')} of its integer kernels stay as they are"
+            why = (
+                f"the model came quantized, and {spell_count(count, 'node')} of its integer kernels"
+                " stay as they are"
+            )
             return Speed(f"no further speed gain: {why}", False)
         is_planned = sum(count_precisions(plan).values())
-        status = f"every node stays in {plan.high}" if is_planned else f"no node computes in {plan.high}"
+        status = (
+            f"every node stays in {plan.high}" if is_planned else f"no node computes in {plan.high}"
+        )
         return Speed(f"no speed gain: {status}", False)
     target = dict(plan.settings).get("target", "")
     return expect_speed(plan.gain, clean(target), machine, why_not)
@@ -242,16 +303,25 @@ def _measured_speed(measured: "Measured | None", plan: Plan, machine: "Machine")
     if base.median_ns is None or result.median_ns is None or result.speed is None:
         return None
     times = f"a run takes {result.median_ns / 1e6:.3g} ms, {base.median_ns / 1e6:.3g} ms in FP32"
-    features = [need for need in (() if plan.gain is None else plan.gain.needs) if machine.has(need)]
+    features = [
+        need for need in (() if plan.gain is None else plan.gain.needs) if machine.has(need)
+    ]
     needed = f" with {', '.join(features)}" if features else ""
     text = f"measured on {clean(timed.runtime)}{needed}: {times}"
     ends = f"{result.speed.low:.2f} to {result.speed.high:.2f}"
     if result.speed.low <= 1.0 <= result.speed.high:
-        return Speed(f"{text}: not told apart from FP32 ({result.speed.estimate:.2f} times as fast, {ends})", None)
-    return Speed(f"{text}: {result.speed.estimate:.2f} times as fast ({ends})", result.speed.low > 1.0)
+        return Speed(
+            f"{text}: not told apart from FP32 ({result.speed.estimate:.2f} times as fast, {ends})",
+            None,
+        )
+    return Speed(
+        f"{text}: {result.speed.estimate:.2f} times as fast ({ends})", result.speed.low > 1.0
+    )
 
 
-def _gains(plan: Plan, summary: "SummaryLike", speed: Speed, better: Alternative | None) -> tuple[str, ...]:
+def _gains(
+    plan: Plan, summary: "SummaryLike", speed: Speed, better: Alternative | None
+) -> tuple[str, ...]:
     sizes = tell_sizes(summary.size_before_bytes, summary.size_after_bytes)
     return (
         *_chosen(plan),
@@ -282,12 +352,20 @@ def _instead(speed: Speed, better: Alternative | None) -> tuple[str, ...]:
 
 def _retarget(better: Alternative | None) -> Aim:
     """Use the faster target, or look for one."""
-    return Aim(Move.RETARGET) if better is None else Aim(Move.RETARGET, {"target": better[0], "to": better[1]})
+    return (
+        Aim(Move.RETARGET)
+        if better is None
+        else Aim(Move.RETARGET, {"target": better[0], "to": better[1]})
+    )
 
 
 def _asked_for(plan: Plan) -> str | None:
     """A risk: nodes run low by --include against a rule; None if there are none."""
-    forced = [node for node in plan.nodes if node.rule == "include" and node.precision.compute in plan.lows]
+    forced = [
+        node
+        for node in plan.nodes
+        if node.rule == "include" and node.precision.compute in plan.lows
+    ]
     if not forced:
         return None
     runs = "node runs" if len(forced) == 1 else "nodes run"
@@ -295,7 +373,11 @@ def _asked_for(plan: Plan) -> str | None:
 
 
 def _after_judging(
-    standing: ResultStanding, comparison: "Comparison", plan: Plan, speed: Speed, better: Alternative | None
+    standing: ResultStanding,
+    comparison: "Comparison",
+    plan: Plan,
+    speed: Speed,
+    better: Alternative | None,
 ) -> Aim:
     """The next step for a result with a verdict."""
     if standing is ResultStanding.WRONG:
@@ -307,7 +389,10 @@ def _after_judging(
     if speed.is_faster is False and _runs_low(plan):
         return _retarget(better)
     if group_high_nodes(plan):
-        return Aim(Move.TUNE, {"max_error": _round(comparison.verdict.budget)} if bounds_errors(comparison) else {})
+        return Aim(
+            Move.TUNE,
+            {"max_error": _round(comparison.verdict.budget)} if bounds_errors(comparison) else {},
+        )
     return _explain(plan)
 
 
@@ -320,12 +405,23 @@ def _explain(plan: Plan) -> Aim:
 def _allow_more(measured: "Measured") -> Aim | None:
     """The smallest budget with a low node on the frontier, as a next step; None if unknown."""
     comparison, search = measured.comparison, measured.search
-    if comparison is None or search is None or (comparison.metric is not None and not bounds_errors(comparison)):
+    if (
+        comparison is None
+        or search is None
+        or (comparison.metric is not None and not bounds_errors(comparison))
+    ):
         return None
-    errors = [point.predicted_error if point.error is None else point.error for point in measured.frontier
-              if point.low_nodes]  # fmt: skip
+    errors = [
+        point.predicted_error if point.error is None else point.error
+        for point in measured.frontier
+        if point.low_nodes
+    ]
     smallest = min((error for error in errors if 0 < error < math.inf), default=None)
-    return None if smallest is None else Aim(Move.LOOSEN, {"max_error": _round(smallest * search.margin)})
+    return (
+        None
+        if smallest is None
+        else Aim(Move.LOOSEN, {"max_error": _round(smallest * search.margin)})
+    )
 
 
 def _loosen(comparison: "Comparison", plan: Plan) -> Aim:
@@ -356,35 +452,65 @@ def find_told(folder: "Folder") -> "File":
 
 
 def head_folder(
-    source: str, result: str, folder: "Folder", machine: "Machine", better: Alternative | None = None
+    source: str,
+    result: str,
+    folder: "Folder",
+    machine: "Machine",
+    better: Alternative | None = None,
 ) -> Headline:
     """The headline of a folder: the worst verdict and the total size."""
     results = tuple(file.converted for file in folder.files)
     first = results[0]
     goal = _wanted(replace(first.plan, settings=folder.settings))
-    checks = [(file.result, file.converted.measured.comparison) for file in folder.files
-              if file.converted.measured is not None and file.converted.measured.comparison is not None]  # fmt: skip
-    worst = max(checks, key=lambda check: _WORST_LAST.index(check[1].verdict.ruling.value), default=None)
+    checks = [
+        (file.result, file.converted.measured.comparison)
+        for file in folder.files
+        if file.converted.measured is not None and file.converted.measured.comparison is not None
+    ]
+    worst = max(
+        checks, key=lambda check: _WORST_LAST.index(check[1].verdict.ruling.value), default=None
+    )
     speeds = [_speed_of(entry.plan, machine) for entry in results]
     speed = next((candidate for candidate in speeds if candidate.is_faster is not False), speeds[0])
     models = spell_count(len(results), "model")
     if worst is None:
-        standing, verdict, risk = ResultStanding.UNJUDGED, f"written, not judged: {models}", _UNMEASURED
+        standing, verdict, risk = (
+            ResultStanding.UNJUDGED,
+            f"written, not judged: {models}",
+            _UNMEASURED,
+        )
         aim = Aim(Move.JUDGE)
     else:
         standing, text = judge(worst[1])
-        verdict = text if len(results) == 1 else f"{text}, the worst of {len(checks)} checked: {clean(worst[0])}"
-        risk, aim = risk_of(worst[1]), Aim(Move.TUNE if standing is ResultStanding.WRONG else Move.JUDGE)
+        verdict = (
+            text
+            if len(results) == 1
+            else f"{text}, the worst of {len(checks)} checked: {clean(worst[0])}"
+        )
+        risk, aim = (
+            risk_of(worst[1]),
+            Aim(Move.TUNE if standing is ResultStanding.WRONG else Move.JUDGE),
+        )
         if len(checks) < len(results):
             risk = f"{len(results) - len(checks)} of {models} had no data and were not judged"
-    before, after = (sum(sizes) for sizes in zip(*((m.summary.size_before_bytes, m.summary.size_after_bytes)
-                                                   for m in results), strict=True))  # fmt: skip
+    before, after = (
+        sum(sizes)
+        for sizes in zip(
+            *((m.summary.size_before_bytes, m.summary.size_after_bytes) for m in results),
+            strict=True,
+        )
+    )
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{goal}",
         standing=standing,
         verdict=verdict,
         risk=risk,
-        gains=(*_chosen(first.plan), tell_sizes(before, after), speed.sentence, *_instead(speed, better)),
+        gains=(
+            *_chosen(first.plan),
+            tell_sizes(before, after),
+            speed.sentence,
+            *_instead(speed, better),
+        ),
         is_faster=speed.is_faster,
         aim=aim,
     )

@@ -58,16 +58,20 @@ def describe_versions(machine: "Machine | None") -> Document:
         "mezzo": find_version("mezzo"),
         "python": python_version(),
         **{name: find_version(name) for name in _PACKAGES},
-        "machine": None
-        if machine is None
-        else {
-            "architecture": machine.architecture,
-            "features": None if machine.features is None else list(machine.features),
-        },
+        "machine": (
+            None
+            if machine is None
+            else {
+                "architecture": machine.architecture,
+                "features": None if machine.features is None else list(machine.features),
+            }
+        ),
     }
 
 
-def describe_model(role: str, path: str, size_bytes: int | None = None, opset: int | None = None) -> Document:
+def describe_model(
+    role: str, path: str, size_bytes: int | None = None, opset: int | None = None
+) -> Document:
     """A model and its role in the command."""
     return {"role": role, "path": path, "size_bytes": size_bytes, "opset": opset}
 
@@ -81,7 +85,9 @@ def describe_data(data: "DataSource | None") -> Document | None:
 
 def describe_value_ranges(ranges: "Ranges") -> Document:
     """The ranges of a model's values, in graph order."""
-    from mezzo.formats.rounding import limits_of  # late: every command loads this file, most without numpy
+    from mezzo.formats.rounding import (
+        limits_of,
+    )  # late: every command loads this file, most without numpy
 
     return {
         "data": describe_data(ranges.data),
@@ -133,13 +139,15 @@ def describe_errors(
     return {
         "data": describe_data(comparison.data),
         "run": comparison.run,
-        "emulation": None
-        if comparison.run != "emulated"
-        else {
-            "formats": [str(dtype) for dtype in sort_dtypes(formats)],
-            "accumulate": None if accumulation is None else str(accumulation.dtype),
-            "tile": None if accumulation is None else int(accumulation.tile),
-        },
+        "emulation": (
+            None
+            if comparison.run != "emulated"
+            else {
+                "formats": [str(dtype) for dtype in sort_dtypes(formats)],
+                "accumulate": None if accumulation is None else str(accumulation.dtype),
+                "tile": None if accumulation is None else int(accumulation.tile),
+            }
+        ),
         "outputs": [_describe_deviation(deviation) for deviation in comparison.outputs],
         "layers": [_describe_deviation(deviation) for deviation in comparison.layers],
         "begins": None if begins is None else begins.name,
@@ -154,14 +162,16 @@ def describe_errors(
             "because": verdict.because,
             "unknown": list(verdict.unknown),
         },
-        "metric": None
-        if metric is None
-        else {
-            "name": metric.name,
-            "reference": number(metric.reference),
-            "candidate": number(metric.candidate),
-            "drop": number(metric.drop),
-        },
+        "metric": (
+            None
+            if metric is None
+            else {
+                "name": metric.name,
+                "reference": number(metric.reference),
+                "candidate": number(metric.candidate),
+                "drop": number(metric.drop),
+            }
+        ),
     }
 
 
@@ -227,7 +237,10 @@ def describe_units(sensitivity: "Sensitivity") -> Document:
 
 def describe_costs(costs: "CostTable") -> Document:
     """The cost of each node in each precision."""
-    nodes = [{"node": cost.node, "high": number(cost.high), "low": number(cost.low)} for cost in costs.nodes]
+    nodes = [
+        {"node": cost.node, "high": number(cost.high), "low": number(cost.low)}
+        for cost in costs.nodes
+    ]
     return {"source": costs.source, "unit": costs.unit, "nodes": nodes}
 
 
@@ -262,14 +275,16 @@ def describe_search(search: "SearchRecord") -> Document:
         "time_s": number(search.time_s),
         "costliest": search.costliest,
         "unknown": list(search.unknown),
-        "prediction": None
-        if prediction is None
-        else {
-            "factor": number(prediction.factor),
-            "low": number(prediction.low),
-            "high": number(prediction.high),
-            "points": int(prediction.points),
-        },
+        "prediction": (
+            None
+            if prediction is None
+            else {
+                "factor": number(prediction.factor),
+                "low": number(prediction.low),
+                "high": number(prediction.high),
+                "points": int(prediction.points),
+            }
+        ),
     }
 
 
@@ -285,9 +300,14 @@ def describe_timing(timing: "Timing") -> Document:
         }
         for model in timing.models
     ]
-    load = None if timing.load is None else {"before": number(timing.load[0]), "after": number(timing.load[1])}
+    load = (
+        None
+        if timing.load is None
+        else {"before": number(timing.load[0]), "after": number(timing.load[1])}
+    )
     return {
-        "target": timing.target, "runtime": timing.runtime, "turns": timing.turns, "load": load, "models": models
+        "target": timing.target, "runtime": timing.runtime, "turns": timing.turns, "load": load,
+        "models": models
     }  # fmt: skip
 
 

@@ -46,40 +46,58 @@ def free(island: Island, plan: Plan) -> Freeing:
                 return Freeing((("--opset", "auto"),), None, f"where a newer opset allows {low}")
             if plan.obstacle is not None:
                 return Freeing((), None, plan.obstacle)
-            return Freeing((), None, f"no option does: ONNX does not define these operators in {low}")
+            return Freeing(
+                (), None, f"no option does: ONNX does not define these operators in {low}"
+            )
         case "target":
             return Freeing(
-                (("--target", "any"),), None, "plans for what ONNX allows; another runtime then has to run it"
+                (("--target", "any"),),
+                None,
+                "plans for what ONNX allows; another runtime then has to run it",
             )
         case "constant-out-of-range":
-            return Freeing((("--out-of-range", "clamp"),), None, f"stores the largest finite {low} in its place")
+            return Freeing(
+                (("--out-of-range", "clamp"),),
+                None,
+                f"stores the largest finite {low} in its place",
+            )
         case "typed" | "contract":
             return Freeing((), None, "no option does")
         case "interface":
-            return Freeing((("--io", "low"),), None, "gives the inputs and outputs the low type too")
+            return Freeing(
+                (("--io", "low"),), None, "gives the inputs and outputs the low type too"
+            )
         case "error-budget":
             return Freeing((), None, "a larger budget of error does")
     words = _include(island, plan)
     if not words and dict(plan.settings).get("policy") == _BOLDEST:
         words = tuple((_INCLUDE, f"op:{op}") for op in sorted({node.op for node in island.holders}))
     if not words:
-        return Freeing((("--policy", _BOLDEST),), None, "a bolder policy keeps fewer operators high")
+        return Freeing(
+            (("--policy", _BOLDEST),), None, "a bolder policy keeps fewer operators high"
+        )
     if not island.is_legal and dict(plan.settings).get("opset") == "keep":
         words = (*words, ("--opset", "auto"))
     effect = f"runs {_spell_asked(words, plan)} in {low} "
     if island.rule in DATA_RULES:
         return Freeing(words, None, f"{effect}in spite of what the data showed")
-    return Freeing(words, None, f"{effect}in spite of the rule; 'mezzo compare' tells whether that is safe")
+    return Freeing(
+        words, None, f"{effect}in spite of the rule; 'mezzo compare' tells whether that is safe"
+    )
 
 
 def _include(island: Island, plan: Plan) -> tuple[Asked, ...]:
     """Patterns that match the nodes that hold the island high, and few others."""
-    high = [node for node in plan.nodes if is_operator(node) and node.precision.compute is plan.high]
+    high = [
+        node for node in plan.nodes if is_operator(node) and node.precision.compute is plan.high
+    ]
     holders = {node.name: node for node in island.holders}
     # The pattern may also match nodes that the same rule keeps high elsewhere.
     others = [node for node in high if node.name not in holders and node.rule != island.rule]
     ops = sorted({node.op for node in holders.values()})
-    is_one_of_many = len(holders) > 1 or any(node.op in ops and node.name not in holders for node in high)
+    is_one_of_many = len(holders) > 1 or any(
+        node.op in ops and node.name not in holders for node in high
+    )
     if is_one_of_many and len(ops) <= _MOST_OPS and not any(node.op in ops for node in others):
         return tuple((_INCLUDE, f"op:{op}") for op in ops)
     island_holders = [node for node in island.nodes if node.name in holders]
@@ -88,7 +106,9 @@ def _include(island: Island, plan: Plan) -> tuple[Asked, ...]:
         return tuple((_INCLUDE, name) for name in names)
     glob = _common_glob(names)
     inside = {node.name for node in island.nodes}
-    if glob is not None and not any(fnmatch.fnmatchcase(n.name, glob) and n.name not in inside for n in high):
+    if glob is not None and not any(
+        fnmatch.fnmatchcase(n.name, glob) and n.name not in inside for n in high
+    ):
         return ((_INCLUDE, glob),)
     return (
         tuple((_INCLUDE, f"op:{op}") for op in sorted({n.op for n in island_holders}))
@@ -104,11 +124,16 @@ def _are_few(nodes: Sequence[PlannedNode]) -> bool:
 def _common_glob(names: Sequence[str]) -> str | None:
     """The longest common prefix of the names, cut at a scope border, as a glob."""
     first, last = min(names), max(names)
-    length = next((position for position, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    length = next(
+        (position for position, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
+        len(first),
+    )
     prefix = first[:length]
     border = max(prefix.rfind("/"), prefix.rfind(".")) + 1
     prefix = prefix[:border]
-    return f"{prefix}*" if len(prefix) >= _SHORTEST_PREFIX and not _GLOB_SIGNS & set(prefix) else None
+    return (
+        f"{prefix}*" if len(prefix) >= _SHORTEST_PREFIX and not _GLOB_SIGNS & set(prefix) else None
+    )
 
 
 def _spell_asked(words: Sequence[Asked], plan: Plan) -> str:
@@ -117,7 +142,9 @@ def _spell_asked(words: Sequence[Asked], plan: Plan) -> str:
     matched = Counter(
         node.op
         for node in plan.nodes
-        if is_operator(node) and node.precision.compute is plan.high and any(_matches(p, node) for p in patterns)
+        if is_operator(node)
+        and node.precision.compute is plan.high
+        and any(_matches(p, node) for p in patterns)
     )
     if len(matched) == 1:
         op, count = next(iter(matched.items()))

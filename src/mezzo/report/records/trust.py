@@ -37,7 +37,11 @@ def judge(comparison: "Comparison") -> tuple[ResultStanding, str]:
             return ResultStanding.WRONG, f"wrong: {error} past bound {bound}{samples}"
         case "undecided":
             high = verdict.error.high
-            more = f"but may be {spell_error(high)}" if math.isfinite(high) else "too few to tell of others"
+            more = (
+                f"but may be {spell_error(high)}"
+                if math.isfinite(high)
+                else "too few to tell of others"
+            )
             return ResultStanding.OPEN, f"undecided: {error} within bound {bound}{samples}, {more}"
         case _:
             return ResultStanding.OPEN, f"cannot tell: {clean(verdict.because)}"
@@ -49,7 +53,9 @@ def risk_of(comparison: "Comparison") -> str:
     ruling, bound = verdict.ruling.value, verdict.budget
     if ruling == "different":
         return _where_wrong(comparison, is_random=is_random)
-    worry = next((f"output {clean(o.name)!r}: {clean(o.worry)}" for o in comparison.outputs if o.worry), None)
+    worry = next(
+        (f"output {clean(o.name)!r}: {clean(o.worry)}" for o in comparison.outputs if o.worry), None
+    )
     if worry is not None:
         return worry
     if is_random:
@@ -72,12 +78,19 @@ def _where_wrong(comparison: "Comparison", *, is_random: bool) -> str:
     budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
     begins = find_beginning(comparison.layers, budget)
     if begins is None:
-        return _RANDOM if is_random else "whoever uses this model gets other answers than the reference's"
+        return (
+            _RANDOM
+            if is_random
+            else "whoever uses this model gets other answers than the reference's"
+        )
     where = f"the error begins at {clean(begins.name)}"
     if is_random:
         return f"{where}, on random inputs, which prove little"
     before = comparison.layers.index(begins)
-    return f"{where}; {spell_count(before, 'layer')} before it {'keeps' if before == 1 else 'keep'} the bound"
+    return (
+        f"{where}; {spell_count(before, 'layer')} before it {'keeps' if before == 1 else 'keep'}"
+        " the bound"
+    )
 
 
 def risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> str:
@@ -90,7 +103,9 @@ def risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> 
     has_lost = any(output.worry for output in comparison.outputs)
     shared = _SHARED if measured.shares_data else None
     worry = None if has_lost else _blind(measured) or _close_to_overflow(plan, measured) or shared
-    return worry if worry is not None and ruling == "same" and not is_random else risk_of(comparison)
+    return (
+        worry if worry is not None and ruling == "same" and not is_random else risk_of(comparison)
+    )
 
 
 def _blind(measured: "Measured") -> str | None:
@@ -118,7 +133,10 @@ def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
         return None
     worst = max(close, key=lambda value: value.largest / limits[value.node])
     words = "value comes" if len(close) == 1 else "values come"
-    return f"{len(close)} {words} close to overflow: {spell_number(worst.largest)} at {clean(worst.node)}"
+    return (
+        f"{len(close)} {words} close to overflow: {spell_number(worst.largest)} at"
+        f" {clean(worst.node)}"
+    )
 
 
 def spell_bound(verdict: "Verdict") -> str:

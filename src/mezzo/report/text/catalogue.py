@@ -25,7 +25,9 @@ _DETAILED = 3
 _OPS_SHOWN = 4
 
 
-def report_policies(layout: Layout, policies: Iterable[Policy], origins: Origins) -> list[RenderableType]:
+def report_policies(
+    layout: Layout, policies: Iterable[Policy], origins: Origins
+) -> list[RenderableType]:
     """Each preset with its rules in order."""
     lines: list[RenderableType] = []
     for policy in policies:
@@ -33,13 +35,24 @@ def report_policies(layout: Layout, policies: Iterable[Policy], origins: Origins
         for rule in policy.rules:
             formats = f" ({', '.join(sorted(map(str, rule.formats)))})" if rule.formats else ""
             verdict = f"{rule.category.value}{formats}"
-            table.add_row(Text(rule.name, style="cyan"), verdict, _spell_subject(rule), rule.because)
+            table.add_row(
+                Text(rule.name, style="cyan"), verdict, _spell_subject(rule), rule.because
+            )
         fallback = policy.otherwise.value
-        table.add_row(Text("otherwise", style="cyan"), fallback, "the rest", "no rule above speaks of the operator")
+        table.add_row(
+            Text("otherwise", style="cyan"),
+            fallback,
+            "the rest",
+            "no rule above speaks of the operator",
+        )
         structure_rules = ", ".join(rule.name for rule in rules_of(policy))
         lines += [heading(policy.name), indented(policy.summary)]
         lines += [indented(clean(str(origins[policy.name])), style="dim"), blank(), table]
-        lines += [blank(), indented(f"and keeps high what these structure rules find: {structure_rules}"), blank()]
+        lines += [
+            blank(),
+            indented(f"and keeps high what these structure rules find: {structure_rules}"),
+            blank(),
+        ]
     return lines[:-1]
 
 
@@ -50,7 +63,9 @@ def _spell_subject(rule: Rule) -> str:
     return ", ".join([*words, *map(str, rule.where)]) or "everything"
 
 
-def report_strategies(layout: Layout, strategies: Mapping[str, str], origins: Origins) -> list[RenderableType]:
+def report_strategies(
+    layout: Layout, strategies: Mapping[str, str], origins: Origins
+) -> list[RenderableType]:
     """Each strategy's name and summary."""
     table = layout.make_table("strategy", "how it decides", "from", fixed=("strategy",))
     for name, summary in strategies.items():
@@ -79,10 +94,19 @@ class StrategyRowLike(Protocol):
     def by_format(self) -> Mapping[DType, int]: ...
 
 
-def report_strategy_rows(layout: Layout, model: str, rows: Sequence[StrategyRowLike]) -> list[RenderableType]:
+def report_strategy_rows(
+    layout: Layout, model: str, rows: Sequence[StrategyRowLike]
+) -> list[RenderableType]:
     """Counts of each strategy for a model, by format if there are several."""
     formats = [*rows[0].by_format] if rows and len(rows[0].by_format) > 1 else []
-    numbers = ("low nodes", *(f"in {dtype}" for dtype in formats), "casts", "bytes cast", "cost", "to least")
+    numbers = (
+        "low nodes",
+        *(f"in {dtype}" for dtype in formats),
+        "casts",
+        "bytes cast",
+        "cost",
+        "to least",
+    )
     table = layout.make_table("strategy", *numbers, right=numbers, fixed=("strategy",))
     for row in rows:
         relation = "" if row.to_least is None else f"{row.to_least:.2f}"
@@ -92,10 +116,13 @@ def report_strategy_rows(layout: Layout, model: str, rows: Sequence[StrategyRowL
             format_size(row.cast_bytes), f"{row.cost:.4g}", relation,
         )  # fmt: skip
     captions = [
-        "cost: work forgone and casts made, in bytes moved, symbolic sizes nominal; mincut's is the least there is"
+        "cost: work forgone and casts made, in bytes moved, symbolic sizes nominal; mincut's is the"
+        " least there is"
     ]
     if rows and not QUANTIZED.isdisjoint(rows[0].by_format):
-        captions.append("casts: Quantize and Dequantize count as such; what a kernel does itself does not")
+        captions.append(
+            "casts: Quantize and Dequantize count as such; what a kernel does itself does not"
+        )
     notes = [indented(line, style="dim") for line in captions]
     return [heading(f"strategies on {clean(model)}"), blank(), table, blank(), *notes]
 
@@ -105,24 +132,39 @@ def _spell_newest(dialect: str, newest: int) -> str:
     return f"{dialect} versions up to {newest}" if word == "version" else f"{word}s up to {newest}"
 
 
-def report_targets(layout: Layout, targets: Iterable[Target], origins: Origins) -> list[RenderableType]:
+def report_targets(
+    layout: Layout, targets: Iterable[Target], origins: Origins
+) -> list[RenderableType]:
     """Each target: formats, speed, refusals, listed kernels and INT8 kernels."""
     lines: list[RenderableType] = []
     for target in targets:
         newest = ", ".join(_spell_newest(*entry) for entry in target.newest.items()) or "any opset"
         formats = ", ".join(str(dtype) for dtype in DType if target.speaks_of(dtype))
-        lines += [heading(target.name), indented(f"{target.summary}; {newest}; in {formats or 'no format'}")]
+        lines += [
+            heading(target.name),
+            indented(f"{target.summary}; {newest}; in {formats or 'no format'}"),
+        ]
         lines += [indented(clean(str(origins[target.name])), style="dim")]
         lines += [indented(f"note: {note}", style="dim") for note in target.notes]
         if target.gains:
-            table = layout.make_table("speed", "gains", "why", "needs", "source", fixed=("speed", "gains"))
+            table = layout.make_table(
+                "speed", "gains", "why", "needs", "source", fixed=("speed", "gains")
+            )
             for gain in target.gains:
                 faster = "yes" if gain.is_faster else "no"
                 name = Text(str(gain.dtype), style="cyan")
-                table.add_row(name, faster, gain.because, _join_needs(gain.needs), _cite(gain.source, gain.since))
+                table.add_row(
+                    name,
+                    faster,
+                    gain.because,
+                    _join_needs(gain.needs),
+                    _cite(gain.source, gain.since),
+                )
             lines += [blank(), table]
         if target.refusals:
-            table = layout.make_table("refuses", "in", "where", "because", "source", fixed=("refuses",))
+            table = layout.make_table(
+                "refuses", "in", "where", "because", "source", fixed=("refuses",)
+            )
             for row in target.refusals:
                 dtypes = ", ".join(sorted(map(str, row.dtypes))) or "every low dtype"
                 name, source = Text(row.op, style="cyan"), _cite(row.source, row.since)
@@ -131,7 +173,9 @@ def report_targets(layout: Layout, targets: Iterable[Target], origins: Origins) 
         for listing in target.listings:
             lines += [blank(), indented(_spell_listing(listing))]
         if target.quantized:
-            table = layout.make_table("runs quantized", "reads", "hands on", "takes in", "source", fixed=("hands on",))
+            table = layout.make_table(
+                "runs quantized", "reads", "hands on", "takes in", "source", fixed=("hands on",)
+            )
             for ops, *cells in quantized_rows(target):
                 table.add_row(Text(ops, style="cyan"), *cells)
             lines += [blank(), table]
@@ -144,7 +188,9 @@ def _spell_place(row: Refusal) -> str:
     return _spell_where(row.versions, row.attributes, row.needs)
 
 
-def _spell_where(versions: tuple[int, int], attributes: Mapping[str, object], needs: Sequence[str]) -> str:
+def _spell_where(
+    versions: tuple[int, int], attributes: Mapping[str, object], needs: Sequence[str]
+) -> str:
     parts = [] if versions == EVERY_VERSION else [f"version {_spell_versions(versions)}"]
     for name, allowed in attributes.items():
         values = allowed if isinstance(allowed, frozenset) else frozenset({allowed})
@@ -159,8 +205,15 @@ def quantized_rows(target: Target) -> list[tuple[str, str, str, str, str]]:
     """Quantized kernels by (operators, input types, output type, fused followers, source)."""
     names: dict[tuple[str, str, str, str], list[str]] = {}
     for kernel in target.quantized:
-        cells = _spell_reads(kernel), kernel.hands.value, _spell_followers(kernel), _cite(kernel.source, kernel.since)
-        names.setdefault(cells, []).append(kernel.op if kernel.dialect == "onnx" else f"{kernel.dialect}:{kernel.op}")
+        cells = (
+            _spell_reads(kernel),
+            kernel.hands.value,
+            _spell_followers(kernel),
+            _cite(kernel.source, kernel.since),
+        )
+        names.setdefault(cells, []).append(
+            kernel.op if kernel.dialect == "onnx" else f"{kernel.dialect}:{kernel.op}"
+        )
     return [(", ".join(dict.fromkeys(ops)), *cells) for cells, ops in names.items()]
 
 
@@ -175,9 +228,12 @@ def _spell_reads(kernel: QuantizedKernel) -> str:
 
 def _spell_operand(operand: Operand) -> str:
     stored = " or ".join(
-        f"{storage.dtype}{' around zero' if storage.is_symmetric else ''}" for storage in operand.storages
+        f"{storage.dtype}{' around zero' if storage.is_symmetric else ''}"
+        for storage in operand.storages
     )
-    stored += f", the first alone from {', '.join(sorted(operand.not_from))}" if operand.not_from else ""
+    stored += (
+        f", the first alone from {', '.join(sorted(operand.not_from))}" if operand.not_from else ""
+    )
     words = [f"{operand.position}{' and all behind' if operand.and_rest else ''}: {stored}"]
     words += ["weight"] if operand.is_weight else []
     words += [] if operand.axis is None else [f"by axis {operand.axis}"]
@@ -199,15 +255,26 @@ def _spell_followers(kernel: QuantizedKernel) -> str:
 def _spell_listing(listing: KernelListing) -> str:
     by_dialect: dict[str, list[str]] = {}
     for kernel in listing.kernels:
-        versions = "" if kernel.versions == EVERY_VERSION else f" {_spell_versions(kernel.versions)}"
+        versions = (
+            "" if kernel.versions == EVERY_VERSION else f" {_spell_versions(kernel.versions)}"
+        )
         by_dialect.setdefault(kernel.dialect, []).append(f"{kernel.op}{versions}")
-    names = "; ".join(f"{dialect}: {', '.join(sorted(ops))}" for dialect, ops in by_dialect.items()) or "nothing"
+    names = (
+        "; ".join(f"{dialect}: {', '.join(sorted(ops))}" for dialect, ops in by_dialect.items())
+        or "nothing"
+    )
     return f"runs in {listing.dtype} ({_cite(listing.source, listing.since)}) {names}"
 
 
 def _spell_versions(versions: tuple[int, int]) -> str:
     first, last = versions
-    return f"from {first}" if last == EVERY_VERSION[1] else str(first) if first == last else f"{first}-{last}"
+    return (
+        f"from {first}"
+        if last == EVERY_VERSION[1]
+        else str(first)
+        if first == last
+        else f"{first}-{last}"
+    )
 
 
 def _cite(source: str, since: str) -> str:
@@ -218,7 +285,9 @@ def _join_needs(needs: Sequence[str]) -> str:
     return " or ".join(needs)
 
 
-def report_operators(layout: Layout, rows: Sequence[Row], policies: Sequence[Policy]) -> list[RenderableType]:
+def report_operators(
+    layout: Layout, rows: Sequence[Row], policies: Sequence[Policy]
+) -> list[RenderableType]:
     """Operator facts by dialect; for a few operators also each policy's verdicts and sources."""
     lines: list[RenderableType] = []
     for dialect in dict.fromkeys(dialect for dialect, _ in rows):
@@ -226,7 +295,9 @@ def report_operators(layout: Layout, rows: Sequence[Row], policies: Sequence[Pol
         members = [row for row_dialect, row in rows if row_dialect == dialect]
         for row in members:
             risks = ", ".join(sorted(risk.value for risk in row.risks))
-            table.add_row(Text(row.op, style="cyan"), row.cost.value, risks, ", ".join(_traits(row)))
+            table.add_row(
+                Text(row.op, style="cyan"), row.cost.value, risks, ", ".join(_traits(row))
+            )
         count = f"{len(members)} operator{'s' if len(members) != 1 else ''}"
         lines += [heading(f"{dialect} ({count})"), table, blank()]
     if len(rows) <= _DETAILED:
@@ -235,15 +306,23 @@ def report_operators(layout: Layout, rows: Sequence[Row], policies: Sequence[Pol
     return lines[:-1]
 
 
-def _report_verdicts(layout: Layout, dialect: str, row: OpFacts, policies: Sequence[Policy]) -> list[RenderableType]:
+def _report_verdicts(
+    layout: Layout, dialect: str, row: OpFacts, policies: Sequence[Policy]
+) -> list[RenderableType]:
     table = layout.make_table("policy", "to", "gives", "why", fixed=("policy", "to", "gives"))
     for policy in policies:
         for word, dtype in LOW_DTYPES.items():
             verdict = policy.judge((dialect, row.op), row, dtype)
-            table.add_row(Text(policy.name, style="cyan"), word, verdict.category.value, verdict.because)
+            table.add_row(
+                Text(policy.name, style="cyan"), word, verdict.category.value, verdict.because
+            )
     source = indented(f"source of the facts: {row.source}")
     return [heading(f"what policies make of {dialect} {row.op}"), table, source, blank()]
 
 
 def _traits(row: OpFacts) -> list[str]:
-    return [name for name, is_set in (("keeps values", row.keeps_values), ("bounded", row.is_bounded)) if is_set]
+    return [
+        name
+        for name, is_set in (("keeps values", row.keeps_values), ("bounded", row.is_bounded))
+        if is_set
+    ]

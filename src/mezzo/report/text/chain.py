@@ -22,7 +22,10 @@ _KINDS = {
     "cast": "a cast the model came with",
     "tie": "a tie that carries values across a body's border",
 }
-_ASSUMED = " Estimated from what inputs are taken to hold, which 'mezzo plan' notes and --assume changes; not measured."
+_ASSUMED = (
+    " Estimated from what inputs are taken to hold, which 'mezzo plan' notes and --assume changes;"
+    " not measured."
+)
 
 
 class UnitLike(Protocol):
@@ -60,13 +63,17 @@ def report_chain(
         for position, (step, previous) in enumerate(zip(chain, (None, *chain), strict=False), 1):
             lines += _step(position, step, previous)
     if root.cause is not None:
-        lines += [blank(), Text(f"It goes back to {clean(root.cause)}, which is told above or not in the plan.")]
+        lines += [
+            blank(),
+            Text(f"It goes back to {clean(root.cause)}, which is told above or not in the plan."),
+        ]
     return lines
 
 
 def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[Asked, str] | None:
     """The option and value that change a node's precision, and the effect; None if there is
-    none."""
+    none.
+    """
     name, low = clean(node.name), join_or(lows)
     is_low = node.precision.compute in lows
     if node.kind in ("input", "output"):
@@ -95,7 +102,8 @@ def _answer(node: PlannedNode, root: PlannedNode) -> Text:
     """One sentence: the node's precision, and the reason at the end of the chain."""
     dtype = node.precision.compute
     parts: list[str | tuple[str, str]] = [
-        (clean(node.name), "bold"), f" ({_kind(node)}) runs in ", (str(dtype), f"bold {dtype_style(dtype)}"),
+        (clean(node.name), "bold"), f" ({_kind(node)}) runs in ",
+        (str(dtype), f"bold {dtype_style(dtype)}"),
     ]  # fmt: skip
     if root is not node and root.because != node.because:
         verb = "does" if root.precision.compute is dtype else f"runs in {root.precision.compute}"
@@ -107,7 +115,10 @@ def _step(position: int, node: PlannedNode, previous: PlannedNode | None) -> lis
     """A node of the chain: name and precision, and its reason unless it is the previous node's."""
     dtype = node.precision.compute
     title = Text.assemble(
-        f"  {position}. ", (clean(node.name), "bold"), f" ({_kind(node)}), ", (str(dtype), dtype_style(dtype))
+        f"  {position}. ",
+        (clean(node.name), "bold"),
+        f" ({_kind(node)}), ",
+        (str(dtype), dtype_style(dtype)),
     )
     if previous is not None and (previous.rule, previous.because) == (node.rule, node.because):
         return [title, indented("for the same reason", depth=5)]
@@ -121,7 +132,11 @@ def _spell_rule(node: PlannedNode, lows: Sequence[DType]) -> str:
 
     is_low = node.precision.compute in lows
     low = str(node.precision.compute) if is_low else join_or(lows)
-    wish = f": {_wish(node.category, low, is_low)}" if node.category is not None and node.kind == "op" else ""
+    wish = (
+        f": {_wish(node.category, low, is_low)}"
+        if node.category is not None and node.kind == "op"
+        else ""
+    )
     return f"Rule {clean(node.rule)}{wish}.{_ASSUMED if node.rule in ESTIMATED else ''}"
 
 
@@ -134,9 +149,15 @@ def _sums(node: PlannedNode) -> list[RenderableType]:
     precision = node.precision
     if len(set(precision)) == 1:
         return []
-    text = f"Products in {precision.compute}, sums in {precision.accumulate}, result in {precision.output}"
+    text = (
+        f"Products in {precision.compute}, sums in {precision.accumulate}, result in"
+        f" {precision.output}"
+    )
     if precision.output is not precision.compute:
-        text += f": ONNX gives the operator one type, so its result is rounded to {precision.compute} and then cast"
+        text += (
+            f": ONNX gives the operator one type, so its result is rounded to {precision.compute}"
+            " and then cast"
+        )
     return [indented(f"{text}.")]
 
 
@@ -147,9 +168,14 @@ def _kernel(
     fused_with = [] if unit is None else [name for name, _ in unit.nodes if name != node.name]
     if unit is None or not fused_with:
         return []
-    text = f"Inside one kernel with {join_some(fused_with, _OTHERS_SHOWN)} on {clean(target)} (pattern {unit.pattern})"
+    text = (
+        f"Inside one kernel with {join_some(fused_with, _OTHERS_SHOWN)} on {clean(target)} (pattern"
+        f" {unit.pattern})"
+    )
     differing = [
-        name for name in fused_with if precisions.get(name, node.precision.compute) is not node.precision.compute
+        name
+        for name in fused_with
+        if precisions.get(name, node.precision.compute) is not node.precision.compute
     ]
     if unit.inside == "fp32":
         text += ", which computes in FP32 whatever its inputs are"
@@ -172,5 +198,9 @@ def _wish(category: Category, low: str, is_low: bool) -> str:
         case Category.CLEAR:
             return "clear, it only moves values and follows its neighbours"
         case Category.DENY:
-            text = "the policy alone would keep it high" if is_low else "high whatever its neighbours run in"
+            text = (
+                "the policy alone would keep it high"
+                if is_low
+                else "high whatever its neighbours run in"
+            )
             return f"deny, {text}"

@@ -38,7 +38,12 @@ _UNSAID = {(name, usual) for name, usual in usual_settings().items() if usual is
 
 
 def report_conversion(
-    layout: Layout, source: str, result: str, plan: Plan, summary: SummaryLike, measured: "Measured | None" = None
+    layout: Layout,
+    source: str,
+    result: str,
+    plan: Plan,
+    summary: SummaryLike,
+    measured: "Measured | None" = None,
 ) -> list[RenderableType]:
     """A conversion with its evaluation on data, if there was any; without next steps."""
     title = heading(f"{clean(source)} -> {clean(result)}")
@@ -47,7 +52,10 @@ def report_conversion(
     notes = list(summary.notes)
     if measured is not None:
         parts += _report_measured(layout, plan, measured)
-        notes += [*measured.notes, *(() if measured.comparison is None else measured.comparison.notes)]
+        notes += [
+            *measured.notes,
+            *(() if measured.comparison is None else measured.comparison.notes),
+        ]
     return parts + report_notes(tuple(dict.fromkeys(notes)))
 
 
@@ -60,7 +68,9 @@ def report_counts(layout: Layout, plan: Plan, summary: SummaryLike) -> Renderabl
     table.add_row("casts added", "", str(summary.casts))
     if plan.line.quantized is not None:
         table.add_row("tensors quantized", "", str(_count_quantized(plan)))
-    table.add_row("size", format_size(summary.size_before_bytes), format_size(summary.size_after_bytes))
+    table.add_row(
+        "size", format_size(summary.size_before_bytes), format_size(summary.size_after_bytes)
+    )
     word = version_word(plan.dialect)
     table.add_row(word, _format_version(summary.opset_before), _format_version(summary.opset_after))
     return table
@@ -79,16 +89,25 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
         nodes = sum(len(group.nodes) for group in groups)
         values = 0 if measured.ranges is None else len(measured.ranges.values)
         summary = (
-            f"protects {spell_count(nodes, 'node')}: see {' and '.join(clean(group.rule) for group in groups)} above"
+            f"protects {spell_count(nodes, 'node')}: see"
+            f" {' and '.join(clean(group.rule) for group in groups)} above"
         )
         unknown = () if measured.ranges is None else measured.ranges.unknown
         lows = join_or(plan.lows)
         if not nodes:
             summary = f"found nothing that {lows} cannot hold"
         if unknown:
-            summary = f"cannot tell all that {lows} cannot hold" if nodes else f"cannot tell what {lows} can hold"
+            summary = (
+                f"cannot tell all that {lows} cannot hold"
+                if nodes
+                else f"cannot tell what {lows} can hold"
+            )
         measured_values = f" in {spell_count(values, 'value')}" if values else ""
-        parts += [blank(), heading("what the data showed"), indented(clean(spell_data(measured.data)), style="dim")]
+        parts += [
+            blank(),
+            heading("what the data showed"),
+            indented(clean(spell_data(measured.data)), style="dim"),
+        ]
         parts += [indented(f"the data {summary}{measured_values if not nodes else ''}")]
         parts += report_unknown(unknown)
     if measured.comparison is not None:
@@ -110,7 +129,12 @@ def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]
         table.add_row("tensors quantized", str(_count_quantized(plan)))
     if plan.version is not None:
         table.add_row(version_word(plan.dialect), f"rises to {plan.version}")
-    parts: list[RenderableType] = [heading(f"plan of {clean(source)}"), settings_line(plan), blank(), table]
+    parts: list[RenderableType] = [
+        heading(f"plan of {clean(source)}"),
+        settings_line(plan),
+        blank(),
+        table,
+    ]
     return [*parts, *report_high_nodes(layout, plan), *report_notes(plan.notes)]
 
 
@@ -119,11 +143,15 @@ def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
     table = layout.make_table("node", "operator", "in", "rule", fixed=("in",))
     for node in plan.nodes:
         op = node.op if is_operator(node) else node.kind
-        table.add_row(clean(node.name), clean(op), spell_precision(node.precision), clean(node.rule))
+        table.add_row(
+            clean(node.name), clean(op), spell_precision(node.precision), clean(node.rule)
+        )
     return [blank(), heading("every node"), table]
 
 
-def report_next_steps(steps: Sequence[tuple[str, str]], title: str = "try next") -> list[RenderableType]:
+def report_next_steps(
+    steps: Sequence[tuple[str, str]], title: str = "try next"
+) -> list[RenderableType]:
     """Suggested commands with their effects; commands are never wrapped, for copying."""
     lines: list[RenderableType] = [blank(), heading(title)]
     for command, effect in steps:
@@ -143,8 +171,15 @@ def _format_version(version: int | None) -> str:
 
 def settings_line(plan: Plan) -> Text:
     """The settings that differ from the defaults, enough to make the same plan again."""
-    settings = [(name, _plain(value)) for name, value in plan.settings if value and (name, value) not in _UNSAID]
-    return Text(", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in settings), style="dim")
+    settings = [
+        (name, _plain(value))
+        for name, value in plan.settings
+        if value and (name, value) not in _UNSAID
+    ]
+    return Text(
+        ", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in settings),
+        style="dim",
+    )
 
 
 def _plain(value: str) -> str:
@@ -163,7 +198,9 @@ def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
     verb = "stays" if count == 1 else "stay"
     table = layout.make_table("rule", "nodes", "why, and which", right=("nodes",), fixed=("rule",))
     for group in groups:
-        table.add_row(Text(clean(group.rule), style="cyan"), str(len(group.nodes)), _explain_group(group))
+        table.add_row(
+            Text(clean(group.rule), style="cyan"), str(len(group.nodes)), _explain_group(group)
+        )
     return [blank(), heading(f"{count} of {total} nodes {verb} in {plan.high}"), table]
 
 
@@ -173,7 +210,8 @@ def _explain_group(group: HighNodeGroup) -> Stack:
         names = join_some((node.name for node in group.nodes), _NAMES_SHOWN)
         return Stack(Text(clean(group.reasons[0])), Text(names, style="dim"))
     lines = [
-        Text.assemble((f"{clean(node.name)}: ", "dim"), clean(node.because)) for node in group.nodes[:_REASONS_SHOWN]
+        Text.assemble((f"{clean(node.name)}: ", "dim"), clean(node.because))
+        for node in group.nodes[:_REASONS_SHOWN]
     ]
     if len(group.nodes) > _REASONS_SHOWN:
         lines.append(Text(f"and {len(group.nodes) - _REASONS_SHOWN} more", style="dim"))

@@ -42,7 +42,10 @@ def report_diagnosis(
     ]
     for name, target in targets.items():
         gains = ((dtype, target.gain(dtype)) for dtype in LOW_DTYPES.values())
-        parts += [indented(f"{name}, {dtype}: {spell_gain(gain, diagnosis.machine)}") for dtype, gain in gains]
+        parts += [
+            indented(f"{name}, {dtype}: {spell_gain(gain, diagnosis.machine)}")
+            for dtype, gain in gains
+        ]
     parts.append(blank())
     if diagnosis.is_sound:
         return [*parts, Text("the installation works", style="bold green")]
@@ -60,11 +63,17 @@ def describe_diagnosis(version: str, diagnosis: "Diagnosis") -> Document:
         {
             "is_sound": diagnosis.is_sound,
             "faults": [{"fault": fault, "remedy": remedy} for fault, remedy in diagnosis.faults],
-            "versions": {"mezzo": version, "python": diagnosis.python, "executable": diagnosis.executable},
+            "versions": {
+                "mezzo": version,
+                "python": diagnosis.python,
+                "executable": diagnosis.executable,
+            },
             "machine": {
                 "system": diagnosis.system,
                 "architecture": diagnosis.machine.architecture,
-                "features": None if diagnosis.machine.features is None else list(diagnosis.machine.features),
+                "features": (
+                    None if diagnosis.machine.features is None else list(diagnosis.machine.features)
+                ),
                 "cores": diagnosis.cores,
                 "memory_bytes": None if memory is None else memory[0],
                 "free_memory_bytes": None if memory is None else memory[1],
@@ -105,7 +114,9 @@ def _spell_machine(diagnosis: "Diagnosis") -> list[str]:
 
 
 def _tabulate_packages(layout: Layout, packages: "Sequence[FoundPackage]") -> RenderableType:
-    table = layout.make_table("package", "version", "state", "", fixed=("package", "version", "state"))
+    table = layout.make_table(
+        "package", "version", "state", "", fixed=("package", "version", "state")
+    )
     for package in packages:
         state = package.state.value
         version = package.version or "-"
@@ -113,7 +124,12 @@ def _tabulate_packages(layout: Layout, packages: "Sequence[FoundPackage]") -> Re
         if package.version is None:  # the state column has the reason
             words = [package.purpose, *words[1:]]
         text = ": ".join(words) or ", ".join(package.details) or package.purpose
-        table.add_row(Text(package.name, style="cyan"), clean(version), Text(state, style=_STYLES[state]), clean(text))
+        table.add_row(
+            Text(package.name, style="cyan"),
+            clean(version),
+            Text(state, style=_STYLES[state]),
+            clean(text),
+        )
     return table
 
 
@@ -147,5 +163,9 @@ def spell_gain(gain: Gain | None, machine: Machine) -> str:
     if machine.features is None or not any(map(tells_of, gain.needs)):
         return f"{gain.because}; needs {' or '.join(gain.needs)}"
     here = [feature for feature in gain.needs if feature in machine.features]
-    found = f"this machine has {' and '.join(here)}" if here else f"this machine has no {' and no '.join(gain.needs)}"
+    found = (
+        f"this machine has {' and '.join(here)}"
+        if here
+        else f"this machine has no {' and no '.join(gain.needs)}"
+    )
     return f"{gain.because}; {found}"

@@ -53,14 +53,18 @@ def report_explained(word: str, nodes: Sequence[Explained], width: int) -> list[
     lines = max(len(spell_line(entry.line)) for entry in nodes)
     dtypes = max(len(_precision(entry.node)) for entry in nodes)
     rules = min(
-        max(len(_rule(entry, word)) for entry in nodes), max(width - names - dtypes - lines - _GAPS, _SHORTEST_RULE)
+        max(len(_rule(entry, word)) for entry in nodes),
+        max(width - names - dtypes - lines - _GAPS, _SHORTEST_RULE),
     )
     parts: list[RenderableType] = [heading(f"{clean(word)}: {_count(nodes)}")]
     for module, members in by_module.items():
         parts.append(Text(clean(module) or "the model", style="bold"))
         for entry in members:
             name, rule = shorten(_name(entry), names), _rule(entry, word, rules)
-            cells = f"{name:<{names}}  {_precision(entry.node):<{dtypes}}  {rule:<{rules}}  {spell_line(entry.line)}"
+            cells = (
+                f"{name:<{names}}  {_precision(entry.node):<{dtypes}}  {rule:<{rules}} "
+                f" {spell_line(entry.line)}"
+            )
             parts.append(Text(f"  {cells}".rstrip()))
     return [*parts, blank(), heading("rules"), *(indented(line) for line in _rules(nodes))]
 
@@ -68,7 +72,13 @@ def report_explained(word: str, nodes: Sequence[Explained], width: int) -> list[
 def draw_explained(word: str, nodes: Sequence[Explained]) -> str:
     """The same as an HTML fragment."""
     rows = [
-        (entry.node.name, _precision(entry.node), _rule(entry), _because(entry), spell_line(entry.line))
+        (
+            entry.node.name,
+            _precision(entry.node),
+            _rule(entry),
+            _because(entry),
+            spell_line(entry.line),
+        )
         for entry in nodes
     ]
     return fragment([f"{word}: {_count(nodes)}"], ("node", "in", "rule", "because", "line"), rows)
@@ -76,7 +86,10 @@ def draw_explained(word: str, nodes: Sequence[Explained]) -> str:
 
 def _chain(entry: Explained) -> Iterator[RenderableType]:
     for depth, node in enumerate(entry.chain):
-        text = f"{clean(node.name)}  {clean(node.op)}  {_precision(node)}  {node.rule}: {clean(node.because)}"
+        text = (
+            f"{clean(node.name)}  {clean(node.op)}  {_precision(node)}  {node.rule}:"
+            f" {clean(node.because)}"
+        )
         yield indented(text, depth=2 * depth) if depth else Text(text)
     if entry.run:
         yield indented(f"it {entry.run}")
@@ -92,7 +105,10 @@ def _because(entry: Explained) -> str:
 
 def _count(nodes: Sequence[Explained]) -> str:
     counts = Counter(str(entry.node.precision.compute) for entry in nodes)
-    return f"{spell_count(len(nodes), 'node')}, {', '.join(f'{count} in {dtype}' for dtype, count in counts.items())}"
+    return (
+        f"{spell_count(len(nodes), 'node')},"
+        f" {', '.join(f'{count} in {dtype}' for dtype, count in counts.items())}"
+    )
 
 
 def _precision(node: PlannedNode) -> str:

@@ -32,7 +32,9 @@ class _Row:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width if console.is_terminal else _WIDTH
         room = max(20, min(width, _WIDEST) - _MARGIN)
-        lines = textwrap.wrap(self.sentence, room, break_long_words=False, break_on_hyphens=False) or [""]
+        lines = textwrap.wrap(
+            self.sentence, room, break_long_words=False, break_on_hyphens=False
+        ) or [""]
         for number, line in enumerate(lines):
             label = f"{self.label if number == 0 else '':{_MARGIN}}"
             yield Text.assemble((label, "dim"), (line, self.style), no_wrap=True, overflow="ignore")
@@ -53,7 +55,9 @@ def report_headline(headline: Headline, more: str = "") -> list[RenderableType]:
     """A headline for the terminal. `more`: how to see the full report."""
     parts: list[RenderableType] = [heading(headline.title)]
     for label, sentence in headline.rows():
-        parts.append(_Row(label, sentence, _STYLES[headline.standing] if label == "verdict" else ""))
+        parts.append(
+            _Row(label, sentence, _STYLES[headline.standing] if label == "verdict" else "")
+        )
     if headline.step is not None:
         parts += [_Next(headline.step.command), _Row("", headline.step.why, "dim")]
     return [*parts, *([_Row("", more, "dim")] if more else [])]

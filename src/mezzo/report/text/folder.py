@@ -100,7 +100,12 @@ def folder_schema() -> dict[str, Any]:
 
 
 def describe_folder(
-    source: str, result: str, folder: Folder, *, machine: "Machine | None" = None, headline: Headline | None = None
+    source: str,
+    result: str,
+    folder: Folder,
+    *,
+    machine: "Machine | None" = None,
+    headline: Headline | None = None,
 ) -> Document:
     """Account of a folder conversion: one account per model, and what applies to all."""
     accounts = [
@@ -108,12 +113,16 @@ def describe_folder(
             "source": file.source,
             "result": file.result,
             "account": describe_conversion(
-                file.source, file.result, file.converted.plan, file.converted.summary, file.converted.measured,
+                file.source,
+                file.result,
+                file.converted.plan,
+                file.converted.summary,
+                file.converted.measured,
                 machine=machine,
             ),
         }
         for file in folder.files
-    ]  # fmt: skip
+    ]
     return document(
         "folder",
         {
@@ -150,7 +159,9 @@ def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> l
     table = layout.make_table("result", *columns, right=columns)
     for file in all_files:
         summary, counts = file.converted.summary, count_precisions(file.converted.plan)
-        sizes = f"{format_size(summary.size_before_bytes)} -> {format_size(summary.size_after_bytes)}"
+        sizes = (
+            f"{format_size(summary.size_before_bytes)} -> {format_size(summary.size_after_bytes)}"
+        )
         nodes = (str(counts.get(dtype, 0)) for dtype in levels)
         table.add_row(clean(file.result), *nodes, str(summary.casts), sizes)
     parts: list[RenderableType] = [
@@ -163,7 +174,11 @@ def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> l
     parts += _report_checks(all_files)
     for title, rows in (("not converted", folder.skipped), ("left out", folder.left_out)):
         if rows:
-            parts += [blank(), heading(title), *(indented(f"{clean(name)}: {clean(why)}") for name, why in rows)]
+            parts += [
+                blank(),
+                heading(title),
+                *(indented(f"{clean(name)}: {clean(why)}") for name, why in rows),
+            ]
     if folder.copied:
         parts += [blank(), indented(f"copied: {join_some(folder.copied, _SHOWN)}")]
     notes = [*folder.notes, *(note for file in all_files for note in file.converted.summary.notes)]
@@ -182,7 +197,9 @@ def _report_ties(folder: Folder) -> list[RenderableType]:
     if not by_dtype:
         return []
     lines = [
-        indented(f"{dtype}: {join_some(names, _SHOWN)}, in every file that makes or reads {_it(names)}")
+        indented(
+            f"{dtype}: {join_some(names, _SHOWN)}, in every file that makes or reads {_it(names)}"
+        )
         for dtype, names in by_dtype.items()
     ]
     return [blank(), heading("what one file hands to another"), *lines]
@@ -201,5 +218,7 @@ def _report_checks(all_files: tuple[File, ...]) -> list[RenderableType]:
             verdict = measured.comparison.verdict
             word = RULINGS[verdict.ruling.value][0]
             samples = spell_count(measured.comparison.data.samples, "sample")
-            lines.append(indented(f"{clean(file.result)}: {word} on {samples}; {clean(verdict.because)}"))
+            lines.append(
+                indented(f"{clean(file.result)}: {word} on {samples}; {clean(verdict.because)}")
+            )
     return [blank(), heading("the check"), *lines] if lines else []

@@ -76,15 +76,24 @@ def report_partition(layout: Layout, model: str, split: PartitionLike) -> list[R
     fused = sum(len(unit.nodes) for unit in split.units)
     kernels = spell_count(len(split.units) + len(split.alone), "kernel")
     counted = f"{spell_count(fused + len(split.alone), 'operator')} in {kernels}"
-    folded = f", {spell_count(len(split.folded), 'operator')} folded before it runs" if split.folded else ""
-    substitute = f", which fuses as {clean(split.fuses_as)}" if split.fuses_as not in (None, split.target) else ""
+    folded = (
+        f", {spell_count(len(split.folded), 'operator')} folded before it runs"
+        if split.folded
+        else ""
+    )
+    substitute = (
+        f", which fuses as {clean(split.fuses_as)}"
+        if split.fuses_as not in (None, split.target)
+        else ""
+    )
     parts: list[RenderableType] = [
         heading(f"{clean(model)} on {clean(split.target)}"),
         indented(f"{counted}{folded}{substitute}", style="dim"),
     ]
     if split.fuses_as is None:
         why = (
-            "nothing is known of what it fuses; onnxruntime-cpu, onnxruntime-cuda, openvino-cpu and tensorrt have rows"
+            "nothing is known of what it fuses; onnxruntime-cpu, onnxruntime-cuda, openvino-cpu and"
+            " tensorrt have rows"
         )
         return [*parts, blank(), indented(why)]
     if split.units:
@@ -97,10 +106,14 @@ def report_partition(layout: Layout, model: str, split: PartitionLike) -> list[R
 
 def report_nodes(layout: Layout, split: PartitionLike) -> list[RenderableType]:
     """Every operator with its unit."""
-    table = layout.make_table("unit", "pattern", "operator", "node", right=("unit",), fixed=("pattern", "operator"))
+    table = layout.make_table(
+        "unit", "pattern", "operator", "node", right=("unit",), fixed=("pattern", "operator")
+    )
     for unit in split.units:
         for node in unit.nodes:
-            table.add_row(str(unit.number), unit.pattern, clean(node.op), layout.spell_name(node.name))
+            table.add_row(
+                str(unit.number), unit.pattern, clean(node.op), layout.spell_name(node.name)
+            )
     for nodes, status in ((split.alone, "alone"), (split.folded, "folded")):
         for node in nodes:
             table.add_row("", status, clean(node.op), layout.spell_name(node.name))
@@ -110,17 +123,30 @@ def report_nodes(layout: Layout, split: PartitionLike) -> list[RenderableType]:
 def report_extracted(part: ExtractedLike, what: str) -> list[RenderableType]:
     """The file and the ports of an extracted part."""
     nodes = f"{spell_count(part.nodes, 'node')}, {format_size(part.size_bytes)}"
-    ports = f"reads {join_some(part.inputs, _OPS_SHOWN) or 'nothing'}; gives {join_some(part.outputs, _OPS_SHOWN)}"
+    ports = (
+        f"reads {join_some(part.inputs, _OPS_SHOWN) or 'nothing'}; gives"
+        f" {join_some(part.outputs, _OPS_SHOWN)}"
+    )
     return [heading(f"{clean(what)} -> {clean(str(part.path))}"), indented(nodes), indented(ports)]
 
 
 def _patterns(layout: Layout, units: Sequence[FusedUnitLike]) -> RenderableType:
     table = layout.make_table(
-        "pattern", "units", "operators", "as", "who says so", right=("units", "operators"), fixed=("pattern",)
+        "pattern",
+        "units",
+        "operators",
+        "as",
+        "who says so",
+        right=("units", "operators"),
+        fixed=("pattern",),
     )
-    for pattern, count in sorted(Counter(unit.pattern for unit in units).items(), key=lambda row: (-row[1], row[0])):
+    for pattern, count in sorted(
+        Counter(unit.pattern for unit in units).items(), key=lambda row: (-row[1], row[0])
+    ):
         matching = [unit for unit in units if unit.pattern == pattern]
-        shape = Counter(tuple(node.op for node in unit.nodes) for unit in matching).most_common(1)[0][0]
+        shape = Counter(tuple(node.op for node in unit.nodes) for unit in matching).most_common(1)[
+            0
+        ][0]
         operators = sum(len(unit.nodes) for unit in matching)
         ops = join_some(shape, _OPS_SHOWN)
         source = f"{matching[0].source} ({matching[0].since})"
@@ -129,7 +155,9 @@ def _patterns(layout: Layout, units: Sequence[FusedUnitLike]) -> RenderableType:
 
 
 def _units(layout: Layout, units: Sequence[FusedUnitLike]) -> RenderableType:
-    table = layout.make_table("unit", "pattern", "operators", "from", "to", right=("unit", "operators"))
+    table = layout.make_table(
+        "unit", "pattern", "operators", "from", "to", right=("unit", "operators")
+    )
     for unit in units:
         ends = [layout.spell_name(node.name) for node in (unit.nodes[0], unit.nodes[-1])]
         table.add_row(str(unit.number), unit.pattern, str(len(unit.nodes)), *ends)

@@ -40,7 +40,9 @@ class Bar:
         yield Text.assemble(
             *(
                 (_sign(position, self.levels, is_ascii) * length, dtype_style(dtype))
-                for position, (length, (dtype, _)) in enumerate(zip(self._lengths(), self.parts, strict=True))
+                for position, (length, (dtype, _)) in enumerate(
+                    zip(self._lengths(), self.parts, strict=True)
+                )
             ),
             no_wrap=True,
         )
@@ -71,7 +73,10 @@ def report_picture(layout: Layout, picture: Picture) -> list[RenderableType]:
     is_plain = layout is Layout.PLAIN
     names = [str(share.dtype) for share in shares]
     table = layout.make_table(
-        "", _Legend(tuple(share.dtype for share in shares), is_plain, picture.levels), *names, right=names
+        "",
+        _Legend(tuple(share.dtype for share in shares), is_plain, picture.levels),
+        *names,
+        right=names,
     )
     rows: list[tuple[str, Callable[[Share], int], Callable[[int], str]]] = [
         ("nodes", lambda share: share.nodes, str),
@@ -82,7 +87,9 @@ def report_picture(layout: Layout, picture: Picture) -> list[RenderableType]:
     for name, size, spell in rows:
         parts = tuple((share.dtype, size(share)) for share in shares)
         if any(amount for _, amount in parts):
-            table.add_row(name, Bar(parts, is_plain, picture.levels), *(spell(amount) for _, amount in parts))
+            table.add_row(
+                name, Bar(parts, is_plain, picture.levels), *(spell(amount) for _, amount in parts)
+            )
     lines: list[RenderableType] = [blank(), heading("what runs in which precision"), table]
     return [*lines, *(indented(line, style="dim") for line in _caveats(picture))]
 
@@ -120,7 +127,9 @@ def _sign(position: int, levels: int, is_ascii: bool) -> str:
 def _caveats(picture: Picture) -> list[str]:
     lines = []
     if picture.casts:
-        lines.append(f"{spell_count(picture.casts, 'cast')} move {format_size(picture.casts_bytes)} in a run")
+        lines.append(
+            f"{spell_count(picture.casts, 'cast')} move {format_size(picture.casts_bytes)} in a run"
+        )
     if picture.is_nominal:
         lines.append(f"dimensions that the model leaves open count as {NOMINAL_DIM}")
     if picture.uncounted:
@@ -144,7 +153,9 @@ def shown_islands(picture: Picture) -> tuple[Island, ...]:
     return picture.islands[:_ISLANDS_SHOWN]
 
 
-def report_islands(layout: Layout, picture: Picture, high: DType, remedies: Sequence[Remedy]) -> list[RenderableType]:
+def report_islands(
+    layout: Layout, picture: Picture, high: DType, remedies: Sequence[Remedy]
+) -> list[RenderableType]:
     """The largest islands, why they stayed high, and a command that lets each run low."""
     islands = shown_islands(picture)
     if not islands:
@@ -152,7 +163,10 @@ def report_islands(layout: Layout, picture: Picture, high: DType, remedies: Sequ
     total, kinds = sum(island.alike for island in picture.islands), len(picture.islands)
     order = ", the largest first" if total > 1 else ""
     more = f", {len(islands)} kinds of {kinds}" if kinds > len(islands) else ""
-    parts: list[RenderableType] = [blank(), heading(f"{spell_count(total, f'{high} island')}{order}{more}")]
+    parts: list[RenderableType] = [
+        blank(),
+        heading(f"{spell_count(total, f'{high} island')}{order}{more}"),
+    ]
     for island, (command, effect) in zip(islands, remedies, strict=True):
         parts.append(indented(_spell_island(layout, island), style="bold"))
         parts.append(indented(f"{clean(island.rule)}: {clean(island.because)}", depth=6))
@@ -170,9 +184,13 @@ def _spell_island(layout: Layout, island: Island) -> str:
     alike = f", and {island.alike - 1} alike" if island.alike > 1 else ""
     if len(island.nodes) == 1:
         return f"{clean(island.nodes[0].op)} {first}{alike}"
-    ops_text = ", ".join(f"{count} {clean(op)}" if count > 1 else clean(op) for op, count in ops[:_OPS_SHOWN])
+    ops_text = ", ".join(
+        f"{count} {clean(op)}" if count > 1 else clean(op) for op, count in ops[:_OPS_SHOWN]
+    )
     rest = len(ops) - _OPS_SHOWN
-    ops_text += f" and {rest} more kinds" if rest > 1 else f" and {clean(ops[-1][0])}" if rest == 1 else ""
+    ops_text += (
+        f" and {rest} more kinds" if rest > 1 else f" and {clean(ops[-1][0])}" if rest == 1 else ""
+    )
     return f"{len(island.nodes)} nodes around {first}: {ops_text}{alike}"
 
 

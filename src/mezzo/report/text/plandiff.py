@@ -25,10 +25,18 @@ _NONE = "-"
 
 
 def report_difference(
-    layout: Layout, names: tuple[str, str], plans: tuple[Plan, Plan], found: PlanDifference, limit: int
+    layout: Layout,
+    names: tuple[str, str],
+    plans: tuple[Plan, Plan],
+    found: PlanDifference,
+    limit: int,
 ) -> list[RenderableType]:
     """The differences, at most `limit` nodes of each kind."""
-    parts: list[RenderableType] = [heading(f"{clean(names[0])} <-> {clean(names[1])}"), _verdict(found), blank()]
+    parts: list[RenderableType] = [
+        heading(f"{clean(names[0])} <-> {clean(names[1])}"),
+        _verdict(found),
+        blank(),
+    ]
     if found.is_same:
         return parts[:-1]
     parts.append(_counts(layout, plans, found))
@@ -38,13 +46,23 @@ def report_difference(
     parts += _report_reasons(layout, found.nodes, limit)
     for change, title in ((Change.ONLY_FIRST, names[0]), (Change.ONLY_SECOND, names[1])):
         unmatched = [node.name for node in found.nodes if node.change is change]
-        parts += _report_names(f"{spell_count(len(unmatched), 'node')} only in {clean(title)}", unmatched, limit)
+        parts += _report_names(
+            f"{spell_count(len(unmatched), 'node')} only in {clean(title)}", unmatched, limit
+        )
     if found.limits:
-        parts += [blank(), heading("constants stored within bounds"), _settings_table(layout, found.limits)]
+        parts += [
+            blank(),
+            heading("constants stored within bounds"),
+            _settings_table(layout, found.limits),
+        ]
     if found.casts is not None:
-        for title, casts in zip(names, (found.casts.only_first, found.casts.only_second), strict=True):
+        for title, casts in zip(
+            names, (found.casts.only_first, found.casts.only_second), strict=True
+        ):
             cast_names = [f"{value} to {dtype}" for value, dtype in casts]
-            parts += _report_names(f"{spell_count(len(cast_names), 'cast')} only in {clean(title)}", cast_names, limit)
+            parts += _report_names(
+                f"{spell_count(len(cast_names), 'cast')} only in {clean(title)}", cast_names, limit
+            )
     return parts
 
 
@@ -64,7 +82,9 @@ def _verdict(difference: PlanDifference) -> Text:
         parts.append(spell_count(len(difference.settings), "setting"))
     if difference.limits:
         parts.append(spell_count(len(difference.limits), "stored bound"))
-    if difference.casts is not None and (count := len(difference.casts.only_first) + len(difference.casts.only_second)):
+    if difference.casts is not None and (
+        count := len(difference.casts.only_first) + len(difference.casts.only_second)
+    ):
         parts.append(spell_count(count, "cast"))
     return Text.assemble(("different", "bold yellow"), f": {', '.join(parts)}")
 
@@ -82,12 +102,16 @@ def _counts(layout: Layout, plans: tuple[Plan, Plan], difference: PlanDifference
 def _settings_table(layout: Layout, settings: Sequence[SettingDifference]) -> RenderableType:
     table = layout.make_table("", "first", "second")
     for setting in settings:
-        values = (_NONE if value is None else clean(value) for value in (setting.first, setting.second))
+        values = (
+            _NONE if value is None else clean(value) for value in (setting.first, setting.second)
+        )
         table.add_row(Text(clean(setting.name), style="cyan"), *values)
     return table
 
 
-def _report_precisions(layout: Layout, nodes: Sequence[NodeDifference], limit: int) -> list[RenderableType]:
+def _report_precisions(
+    layout: Layout, nodes: Sequence[NodeDifference], limit: int
+) -> list[RenderableType]:
     """Nodes with different precisions, with both plans' rules."""
     changed = [node for node in nodes if node.change is Change.PRECISION]
     if not changed:
@@ -96,7 +120,12 @@ def _report_precisions(layout: Layout, nodes: Sequence[NodeDifference], limit: i
     for node in changed[:limit]:
         assert node.first is not None and node.second is not None, "both plans have it"
         op = node.first.op if node.first.kind == "op" else node.first.kind
-        table.add_row(Text(clean(node.name), style="cyan"), clean(op), _decision(node.first), _decision(node.second))
+        table.add_row(
+            Text(clean(node.name), style="cyan"),
+            clean(op),
+            _decision(node.first),
+            _decision(node.second),
+        )
     title = f"{spell_count(len(changed), 'node')} in another precision"
     return [blank(), heading(title), table, *_rest(len(changed), limit)]
 
@@ -106,7 +135,9 @@ def _decision(node: PlannedNode) -> Text:
     return Text.assemble((spell_precision(node.precision), style), f" {clean(node.rule)}")
 
 
-def _report_reasons(layout: Layout, nodes: Sequence[NodeDifference], limit: int) -> list[RenderableType]:
+def _report_reasons(
+    layout: Layout, nodes: Sequence[NodeDifference], limit: int
+) -> list[RenderableType]:
     """Nodes with equal precision and different reasons, counted by pair of rules."""
     changed = [node for node in nodes if node.change is Change.REASON]
     if not changed:
@@ -115,7 +146,9 @@ def _report_reasons(layout: Layout, nodes: Sequence[NodeDifference], limit: int)
     for node in changed:
         assert node.first is not None and node.second is not None, "both plans have it"
         by_rules.setdefault((node.first.rule, node.second.rule), []).append(node.name)
-    table = layout.make_table("first", "second", "nodes", "which", right=("nodes",), fixed=("first", "second"))
+    table = layout.make_table(
+        "first", "second", "nodes", "which", right=("nodes",), fixed=("first", "second")
+    )
     order = sorted(by_rules.items(), key=lambda item: (-len(item[1]), item[0]))
     for (first, second), names in order[:limit]:
         table.add_row(clean(first), clean(second), str(len(names)), Text(_some(names), style="dim"))
@@ -126,11 +159,20 @@ def _report_reasons(layout: Layout, nodes: Sequence[NodeDifference], limit: int)
 def _report_names(title: str, names: Sequence[str], limit: int) -> list[RenderableType]:
     if not names:
         return []
-    return [blank(), heading(title), *(indented(clean(name)) for name in names[:limit]), *_rest(len(names), limit)]
+    return [
+        blank(),
+        heading(title),
+        *(indented(clean(name)) for name in names[:limit]),
+        *_rest(len(names), limit),
+    ]
 
 
 def _rest(count: int, limit: int) -> list[RenderableType]:
-    return [indented(f"and {count - limit} more; --top shows them", style="dim")] if count > limit else []
+    return (
+        [indented(f"and {count - limit} more; --top shows them", style="dim")]
+        if count > limit
+        else []
+    )
 
 
 def _some(names: Sequence[str]) -> str:

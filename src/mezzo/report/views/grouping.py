@@ -107,19 +107,30 @@ class _Grouping:
         """
         values, uses = self.graph.values, self.graph.uses
         for node in reversed(nodes):  # readers before the nodes they read
-            self._move_inside(node, [use.node for value in node.outputs if value is not None for use in uses[value]])
+            self._move_inside(
+                node,
+                [use.node for value in node.outputs if value is not None for use in uses[value]],
+            )
         for node in (node for node in nodes if node.kind is Kind.CAST):
-            self._move_inside(node, [values[value].producer for value in node.inputs if value is not None])
+            self._move_inside(
+                node, [values[value].producer for value in node.inputs if value is not None]
+            )
 
     def _move_inside(self, node: Node, neighbours: Iterable[int]) -> None:
         """Move a node into its neighbours' innermost common group, if in the same subgraph."""
         nodes = self.graph.nodes
         home = self._around(self._of_scope(node.scope))
-        placed = [self.of_node[neighbour] for neighbour in neighbours if nodes[neighbour].kind not in _WITHOUT_A_SCOPE]
+        placed = [
+            self.of_node[neighbour]
+            for neighbour in neighbours
+            if nodes[neighbour].kind not in _WITHOUT_A_SCOPE
+        ]
         shared = _shared_beginning([self._around(group) for group in placed])
         if shared[: len(home)] != home:
             return
-        inside = itertools.takewhile(lambda group: self.groups[group].kind != "body", shared[len(home) :])
+        inside = itertools.takewhile(
+            lambda group: self.groups[group].kind != "body", shared[len(home) :]
+        )
         around = [*home, *inside]
         if len(around) > len(self._around(self.of_node[node.id])):
             self.of_node[node.id] = around[-1]
@@ -140,11 +151,16 @@ class _Grouping:
             if len(nodes) < _MANY:
                 continue
             names: dict[str, int] = {}
-            codes = np.array([names.setdefault(self.graph.nodes[node].op, len(names)) for node in nodes], np.int64)
+            codes = np.array(
+                [names.setdefault(self.graph.nodes[node].op, len(names)) for node in nodes],
+                np.int64,
+            )
             for begin, period, count in find_repeats(codes):
                 for repetition in range(count):
                     block = len(self.groups)
-                    self.groups.append(NodeBox(f"block {repetition + 1} of {count}", group, "block"))
+                    self.groups.append(
+                        NodeBox(f"block {repetition + 1} of {count}", group, "block")
+                    )
                     start = begin + repetition * period
                     for number in nodes[start : start + period]:
                         self.of_node[number] = block
@@ -171,7 +187,12 @@ def find_module(graph: Graph, node: Node) -> str | None:
 
 def _shared_beginning(chains: Sequence[Sequence[int]]) -> list[int]:
     """The common prefix of several chains."""
-    return [step[0] for step in itertools.takewhile(lambda step: len(set(step)) == 1, zip(*chains, strict=False))]
+    return [
+        step[0]
+        for step in itertools.takewhile(
+            lambda step: len(set(step)) == 1, zip(*chains, strict=False)
+        )
+    ]
 
 
 def find_repeats(codes: _Codes) -> list[tuple[int, int, int]]:
@@ -200,7 +221,11 @@ def _longest_repeat(codes: _Codes) -> tuple[int, int, int] | None:
         position = int(gaps.argmax())
         count = (int(gaps[position]) + period) // period
         begin = int(edges[position]) + 1
-        if count >= 2 and count * period > most and len(np.unique(codes[begin : begin + period])) > 1:
+        if (
+            count >= 2
+            and count * period > most
+            and len(np.unique(codes[begin : begin + period])) > 1
+        ):
             best, most = (begin, period, count), count * period
     return best
 

@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from mezzo.formats.dtypes import DType
 from mezzo.report.views.grouping import NodeBox
-from mezzo.report.views.outline import Outline, OutlinedNode, OutlinedPlan, OutlinedValue, PlacedCast
+from mezzo.report.views.outline import (
+    Outline,
+    OutlinedNode,
+    OutlinedPlan,
+    OutlinedValue,
+    PlacedCast,
+)
 
 
 def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
@@ -42,7 +48,10 @@ def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
         ]
         values += [value._replace(producer=value.producer + first) for value in part.values]
         (plan,) = part.plans
-        for target, ids, offset in ((precisions, plan.precisions, first), (retyped, plan.retyped, base)):
+        for target, ids, offset in (
+            (precisions, plan.precisions, first),
+            (retyped, plan.retyped, base),
+        ):
             for dtype, numbers in ids.items():
                 target.setdefault(dtype, []).extend(number + offset for number in numbers)
         casts += [

@@ -95,7 +95,10 @@ def outline(graph: Graph, plans: Iterable[OutlinedPlan]) -> Outline:
         )
         for node in graph.nodes
     )
-    values = tuple(OutlinedValue(value.name, value.dtype, value.elements, value.producer) for value in graph.values)
+    values = tuple(
+        OutlinedValue(value.name, value.dtype, value.elements, value.producer)
+        for value in graph.values
+    )
     return Outline(groups, nodes, values, tuple(plans))
 
 
@@ -107,11 +110,16 @@ def outline_plan(graph: Graph, name: str, plan: Plan) -> OutlinedPlan:
         # Nodes without floats, such as integer inputs, have no precision.
         if number is not None and graph.nodes[number].signature.dtype is not None:
             by_dtype.setdefault(node.precision.compute, []).append(number)
-    return outline_edits(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, plan.edits)
+    return outline_edits(
+        name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, plan.edits
+    )
 
 
 def outline_edits(
-    name: str, precisions: Mapping[DType, tuple[int, ...]], edits: Sequence[Edit], counts: PlanCounts | None = None
+    name: str,
+    precisions: Mapping[DType, tuple[int, ...]],
+    edits: Sequence[Edit],
+    counts: PlanCounts | None = None,
 ) -> OutlinedPlan:
     """The outline of an assignment and its edits."""
     retyped: dict[DType, list[int]] = {}
@@ -129,7 +137,9 @@ def outline_edits(
         PlacedCast(value, dtype, copied, tuple(users.get((value, dtype), ())))
         for (value, dtype), copied in is_copy.items()
     )
-    return OutlinedPlan(name, precisions, {dtype: tuple(values) for dtype, values in retyped.items()}, casts, counts)
+    return OutlinedPlan(
+        name, precisions, {dtype: tuple(values) for dtype, values in retyped.items()}, casts, counts
+    )
 
 
 def outline_as_it_is(graph: Graph, name: str) -> OutlinedPlan:
@@ -143,8 +153,13 @@ def outline_as_it_is(graph: Graph, name: str) -> OutlinedPlan:
         value = graph.nodes[use.node].inputs[use.operand]
         if value is not None and graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE:
             users.setdefault(value, {})[use.node] = None
-    casts = tuple(PlacedCast(value, DType.FLOAT32, False, tuple(readers)) for value, readers in sorted(users.items()))
-    return OutlinedPlan(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, casts)
+    casts = tuple(
+        PlacedCast(value, DType.FLOAT32, False, tuple(readers))
+        for value, readers in sorted(users.items())
+    )
+    return OutlinedPlan(
+        name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, casts
+    )
 
 
 def outline_matching(graph: Graph, name: str, other: Graph) -> OutlinedPlan:
@@ -155,4 +170,6 @@ def outline_matching(graph: Graph, name: str, other: Graph) -> OutlinedPlan:
         dtype = None if match is None else other.nodes[match].signature.dtype
         if dtype is not None:
             by_dtype.setdefault(dtype, []).append(node.id)
-    return OutlinedPlan(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, ())
+    return OutlinedPlan(
+        name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, ()
+    )

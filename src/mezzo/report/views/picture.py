@@ -7,7 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mezzo.contracts.plans import AddCast, AddCopy, Plan, PlannedNode, Quantize, Retype, Rewire, RunDynamic
+from mezzo.contracts.plans import (
+    AddCast,
+    AddCopy,
+    Plan,
+    PlannedNode,
+    Quantize,
+    Retype,
+    Rewire,
+    RunDynamic,
+)
 from mezzo.contracts.problem import Problem
 from mezzo.formats.dtypes import QUANTIZED, DType, size_bits
 from mezzo.ir.graph import Graph
@@ -30,7 +39,8 @@ _FOLLOWS = "follows"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """One precision's share of a model, activations and multiply-adds of one run (loops
-    nominal)."""
+    nominal).
+    """
 
     dtype: DType
     nodes: int
@@ -93,14 +103,21 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     other_dtypes = sorted({*nodes, *weights} - {*planned}, key=str)
     shares = tuple(
         Share(
-            dtype=dtype, nodes=nodes[dtype], weights_bytes=weights[dtype],
+            dtype=dtype,
+            nodes=nodes[dtype],
+            weights_bytes=weights[dtype],
             activations_bytes=sum(
-                bytes_ for number, writes in activations.items() for written, bytes_ in writes if written is dtype
+                bytes_
+                for number, writes in activations.items()
+                for written, bytes_ in writes
+                if written is dtype
             ),
-            multiply_adds=sum(count for number, count in products.items() if runs_in.get(number) is dtype),
+            multiply_adds=sum(
+                count for number, count in products.items() if runs_in.get(number) is dtype
+            ),
         )
         for dtype in (*planned, *other_dtypes)
-    )  # fmt: skip
+    )
     casts = [edit for edit in plan.edits if isinstance(edit, AddCast)]
     repeats = graph.columns.value_repeats
     casts_bytes = sum(
@@ -108,7 +125,13 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
         for cast, cast_bits in zip(casts, _cast_bits(graph, plan, casts), strict=True)
     )
     high = [number for number, dtype in runs_in.items() if dtype is line.base_dtype]
-    islands = _islands(graph, plan, high, {n: sum(b for _, b in writes) for n, writes in activations.items()}, products)
+    islands = _islands(
+        graph,
+        plan,
+        high,
+        {n: sum(b for _, b in writes) for n, writes in activations.items()},
+        products,
+    )
     return Picture(
         shares=shares,
         casts=len(casts),
@@ -162,7 +185,9 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
     for edit in plan.edits:
         if isinstance(edit, AddCopy) and edit.value in stored:
             stored[edit.value].add(edit.dtype)
-    quantized = Counter(edit.value for edit in plan.edits if isinstance(edit, Rewire) and edit.dtype in QUANTIZED)
+    quantized = Counter(
+        edit.value for edit in plan.edits if isinstance(edit, Rewire) and edit.dtype in QUANTIZED
+    )
     for edit in plan.edits:
         if isinstance(edit, Quantize) and edit.value in stored:
             stored[edit.value].add(edit.how.format)
@@ -189,7 +214,9 @@ def _products(problem: Problem) -> tuple[Mapping[int, int], int]:
     repeats = graph.columns.node_repeats
     by_node: dict[int, int] = {}
     uncounted = 0
-    for node, cost, is_absent in zip(graph.nodes, problem.costs_of, problem.is_absent.tolist(), strict=True):
+    for node, cost, is_absent in zip(
+        graph.nodes, problem.costs_of, problem.is_absent.tolist(), strict=True
+    ):
         if cost not in HEAVY or node.kind is not Kind.OP or is_absent:
             continue
         count = _multiply_adds(graph, node)
@@ -221,7 +248,9 @@ def _multiply_adds(graph: Graph, node: Node) -> int | None:
         source = node.inputs[0]
         return None if source is None else graph.values[source].elements * _product(second[1:])
     elif node.op in ("LSTM", "GRU", "RNN") and first and len(node.inputs) > 2:
-        weights = sum(graph.values[value].elements for value in node.inputs[1:3] if value is not None)
+        weights = sum(
+            graph.values[value].elements for value in node.inputs[1:3] if value is not None
+        )
         return _product(first[:-1]) * weights
     return None
 
@@ -245,7 +274,11 @@ def _is_nominal(graph: Graph) -> bool:
 
 
 def _islands(
-    graph: Graph, plan: Plan, high: Sequence[int], activations: Mapping[int, int], products: Mapping[int, int]
+    graph: Graph,
+    plan: Plan,
+    high: Sequence[int],
+    activations: Mapping[int, int],
+    products: Mapping[int, int],
 ) -> tuple[Island, ...]:
     """Connected operators that stay high, equal islands once, the largest first."""
     groups: dict[object, list[tuple[list[int], PlannedNode]]] = {}
@@ -263,7 +296,9 @@ def _islands(
     result = []
     for islands in groups.values():
         first, root = islands[0]
-        all_lines = [plan.by_name[graph.nodes[number].name] for members, _ in islands for number in members]
+        all_lines = [
+            plan.by_name[graph.nodes[number].name] for members, _ in islands for number in members
+        ]
         result.append(
             Island(
                 nodes=tuple(plan.by_name[graph.nodes[number].name] for number in first),
@@ -281,7 +316,12 @@ def _islands(
                 multiply_adds=sum(products.get(number, 0) for number in first),
             )
         )
-    return tuple(sorted(result, key=lambda island: (-len(island.nodes), -island.activations_bytes, -island.alike)))
+    return tuple(
+        sorted(
+            result,
+            key=lambda island: (-len(island.nodes), -island.activations_bytes, -island.alike),
+        )
+    )
 
 
 def _decider(plan: Plan, line: PlannedNode, root_of: dict[str, PlannedNode]) -> PlannedNode:
@@ -289,7 +329,10 @@ def _decider(plan: Plan, line: PlannedNode, root_of: dict[str, PlannedNode]) -> 
     path: list[str] = []
     visited = set[str]()
     while (
-        line.name not in root_of and line.rule == _FOLLOWS and line.cause in plan.by_name and line.name not in visited
+        line.name not in root_of
+        and line.rule == _FOLLOWS
+        and line.cause in plan.by_name
+        and line.name not in visited
     ):
         path.append(line.name)
         visited.add(line.name)
@@ -315,7 +358,9 @@ def _connected(graph: Graph, members: Sequence[int]) -> list[list[int]]:
 
     columns = graph.columns
     is_group = columns.use_role == GROUP
-    pairs = zip(columns.use_value[is_group].tolist(), columns.use_node[is_group].tolist(), strict=True)
+    pairs = zip(
+        columns.use_value[is_group].tolist(), columns.use_node[is_group].tolist(), strict=True
+    )
     for value, reader in pairs:
         producer = graph.values[value].producer
         if producer in parent and reader in parent:

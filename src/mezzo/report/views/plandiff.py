@@ -67,7 +67,9 @@ class PlanDifference:
         """Whether both plans decide the same for the same model, for the same reasons."""
         casts = self.casts
         differ_casts = casts is not None and bool(casts.only_first or casts.only_second)
-        return self.is_same_model and not (self.settings or self.nodes or self.limits or differ_casts)
+        return self.is_same_model and not (
+            self.settings or self.nodes or self.limits or differ_casts
+        )
 
 
 def compare_plans(
@@ -76,7 +78,9 @@ def compare_plans(
     """The differences between two plans. `casts` are each plan's, as plans do not list them."""
     return PlanDifference(
         is_same_model=first.fingerprint == second.fingerprint,
-        settings=_named_differences((*_general(first), *first.settings), (*_general(second), *second.settings)),
+        settings=_named_differences(
+            (*_general(first), *first.settings), (*_general(second), *second.settings)
+        ),
         nodes=_node_differences(first, second),
         limits=_named_differences(_spell_limits(first), _spell_limits(second)),
         casts=None if casts is None else _casts_difference(*casts),
@@ -86,7 +90,11 @@ def compare_plans(
 def _general(plan: Plan) -> tuple[tuple[str, str], ...]:
     """Properties outside the settings: low precision or levels, dialect, and raised version."""
     is_pair = len(plan.lows) == 1
-    line = ("low precision", str(plan.low)) if is_pair else ("levels", ", ".join(map(str, plan.line.dtypes)))
+    line = (
+        ("low precision", str(plan.low))
+        if is_pair
+        else ("levels", ", ".join(map(str, plan.line.dtypes)))
+    )
     raised = () if plan.version is None else (("raised version", str(plan.version)),)
     return line, ("dialect", plan.dialect), *raised
 

@@ -51,10 +51,14 @@ def _packages() -> Mapping[str, str]:
 def _join_tables(package: str) -> Mapping[str, OpFacts]:
     rows: dict[str, OpFacts] = {}
     home: dict[str, str] = {}
-    for entry in pkgutil.iter_modules(importlib.import_module(package).__path__, prefix=f"{package}."):
+    for entry in pkgutil.iter_modules(
+        importlib.import_module(package).__path__, prefix=f"{package}."
+    ):
         table = importlib.import_module(entry.name)
         for row in table.FACTS:
-            assert row.op not in rows, f"operator {row.op!r} has two rows: in {home[row.op]} and in {entry.name}"
+            assert row.op not in rows, (
+                f"operator {row.op!r} has two rows: in {home[row.op]} and in {entry.name}"
+            )
             rows[row.op] = row if row.source else replace(row, source=table.SOURCE)
             home[row.op] = entry.name
     return MappingProxyType(dict(sorted(rows.items())))

@@ -22,7 +22,12 @@ POLICY = Policy(
             risks=(Risk.BITS, Risk.TEXT, Risk.QUANTIZED),
         ),
         rule("random", Category.DENY, "its draws depend on the dtype", risks=(Risk.RANDOM,)),
-        rule("position", Category.DENY, "holds positions or counts, exact only up to 2/eps", risks=(Risk.POSITION,)),
+        rule(
+            "position",
+            Category.DENY,
+            "holds positions or counts, exact only up to 2/eps",
+            risks=(Risk.POSITION,),
+        ),
         rule("step", Category.DENY, "a rounding error can flip its result", risks=(Risk.STEP,)),
         rule(
             "overflow",

@@ -27,7 +27,12 @@ POLICY = Policy(
             "moves values without arithmetic",
             costs=(Cost.MOVEMENT, Cost.GENERATOR, Cost.CONTROL),
         ),
-        rule("follows", Category.CLEAR, "follows its neighbours where that saves casts", costs=(Cost.POINTWISE,)),
+        rule(
+            "follows",
+            Category.CLEAR,
+            "follows its neighbours where that saves casts",
+            costs=(Cost.POINTWISE,),
+        ),
     ),
     findings=None,  # every structure rule
     otherwise=Category.DENY,

@@ -11,9 +11,14 @@ def _fp8(dtype: DType, op: str, *operands: Operand, **attributes: object) -> Qua
     (stored,) = STORED_AS[dtype]
     return QuantizedKernel(
         op=op,
-        operands=tuple(replace(one, dtype=stored) for one in (Operand(position=0, is_symmetric=True), *operands)),
+        operands=tuple(
+            replace(one, dtype=stored)
+            for one in (Operand(position=0, is_symmetric=True), *operands)
+        ),
         hands=OutputMode.EITHER,
-        source="ONNX QuantizeLinear-19 and DequantizeLinear-19: a standard, and no kernel of anybody's",
+        source=(
+            "ONNX QuantizeLinear-19 and DequantizeLinear-19: a standard, and no kernel of anybody's"
+        ),
         since="opset 19",
         attributes=attributes,
         format=dtype,
@@ -37,7 +42,10 @@ TARGET = Target(
         "schema",
         "spec",
     ),
-    summary="what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads (default for bf16)",
+    summary=(
+        "what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads"
+        " (default for bf16)"
+    ),
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     quantized=_FP8,

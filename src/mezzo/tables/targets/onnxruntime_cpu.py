@@ -5,7 +5,14 @@ FP32; BF16 kernels exist for a few data movement operators only.
 from dataclasses import replace
 
 from mezzo.formats.dtypes import DType
-from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel, Storage, weight
+from mezzo.tables.quantized_kernels import (
+    Bias,
+    Operand,
+    OutputMode,
+    QuantizedKernel,
+    Storage,
+    weight,
+)
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, KernelListing, Refusal, Respelling, Target, kernels
 
@@ -15,9 +22,17 @@ _BOTH = frozenset({DType.FLOAT16, DType.BFLOAT16})
 _F16 = frozenset({DType.FLOAT16})
 
 
-def _row(op: str, because: str, dtypes: frozenset[DType], dialect: str = "onnx", **attributes: object) -> Refusal:
+def _row(
+    op: str, because: str, dtypes: frozenset[DType], dialect: str = "onnx", **attributes: object
+) -> Refusal:
     return Refusal(
-        dialect=dialect, op=op, because=because, source=_SOURCE, dtypes=dtypes, attributes=attributes, since=_SINCE
+        dialect=dialect,
+        op=op,
+        because=because,
+        source=_SOURCE,
+        dtypes=dtypes,
+        attributes=attributes,
+        since=_SINCE,
     )
 
 
@@ -27,12 +42,15 @@ _COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
 _S8 = Storage(DType.INT8)
 _CUT = frozenset({"Clip", "Relu"})
 _MOVING = (
-    "DepthToSpace", "Expand", "Flatten", "Gather", "MaxPool", "ReduceMax", "ReduceMin", "Reshape", "Slice", "Split",
-    "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    "DepthToSpace", "Expand", "Flatten", "Gather", "MaxPool", "ReduceMax", "ReduceMin", "Reshape",
+    "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 )  # fmt: skip
 _UNSCALED = frozenset({None, 1.0})
 _OFF = frozenset({None, 0})
-_FUSED = "it fuses them as DynamicQuantizeMatMul, or MatMulIntegerToFloat where several read the same data"
+_FUSED = (
+    "it fuses them as DynamicQuantizeMatMul, or MatMulIntegerToFloat where several read the same"
+    " data"
+)
 
 
 def _data(position: int = 0, and_rest: bool = False) -> Operand:
@@ -40,7 +58,11 @@ def _data(position: int = 0, and_rest: bool = False) -> Operand:
 
 
 def _kernel(
-    op: str, *operands: Operand, hands: OutputMode = OutputMode.INTEGERS, because: str = "", **attributes: object
+    op: str,
+    *operands: Operand,
+    hands: OutputMode = OutputMode.INTEGERS,
+    because: str = "",
+    **attributes: object,
 ) -> QuantizedKernel:
     return QuantizedKernel(
         op=op,
@@ -61,25 +83,43 @@ def _product(
 
 
 def _dynamic(op: str, *operands: Operand, **attributes: object) -> QuantizedKernel:
-    row = _kernel(op, Operand(position=0), *operands, hands=OutputMode.FLOATS, because=_FUSED, **attributes)
+    row = _kernel(
+        op, Operand(position=0), *operands, hands=OutputMode.FLOATS, because=_FUSED, **attributes
+    )
     return replace(row, followers=frozenset({"Add"}), is_dynamic=True)
 
 
 def _recurrent(*, axis: int, **attributes: object) -> QuantizedKernel:
     """An LSTM. With one direction a scale per gate of each state, else one per direction."""
-    because = "DynamicQuantizeLSTM: with 128 states 1.25 times as fast as FP32, 256 2.2 times, 512 4 times"
+    because = (
+        "DynamicQuantizeLSTM: with 128 states 1.25 times as fast as FP32, 256 2.2 times, 512 4"
+        " times"
+    )
     weights = weight(1, axis=axis), weight(2, axis=axis)
     row = _kernel(
-        "LSTM", Operand(position=0), *weights, hands=OutputMode.FLOATS, because=because, layout=_OFF, **attributes
+        "LSTM",
+        Operand(position=0),
+        *weights,
+        hands=OutputMode.FLOATS,
+        because=because,
+        layout=_OFF,
+        **attributes,
     )
     return replace(row, is_dynamic=True)
 
 
 _QUANTIZED = (
     _product("Conv", _data(), weight(1, axis=0), hands=OutputMode.INTEGERS),
-    _product("Gemm", Operand(position=0), weight(1, axis=0), transB=1, alpha=_UNSCALED, beta=_UNSCALED),
     _product(
-        "Gemm", Operand(position=0), weight(1, axis=-1), transB=frozenset({None, 0}), alpha=_UNSCALED, beta=_UNSCALED
+        "Gemm", Operand(position=0), weight(1, axis=0), transB=1, alpha=_UNSCALED, beta=_UNSCALED
+    ),
+    _product(
+        "Gemm",
+        Operand(position=0),
+        weight(1, axis=-1),
+        transB=frozenset({None, 0}),
+        alpha=_UNSCALED,
+        beta=_UNSCALED,
     ),
     # S8 before a bias at opset 21: "output_dtype INT8 does not match y_zero_point type UINT8".
     _product("MatMul", Operand(position=0), weight(1, axis=-1, rank=2)),
@@ -87,7 +127,10 @@ _QUANTIZED = (
     _product("MatMul", Operand(position=0), weight(1)),
     _product("MatMul", Operand(position=0, is_weight=True), _data(1)),
     _product("MatMul", _data(), _data(1)),
-    *(replace(_kernel(op, _data(), _data(1)), followers=_CUT, is_cut=True) for op in ("Add", "Mul")),
+    *(
+        replace(_kernel(op, _data(), _data(1)), followers=_CUT, is_cut=True)
+        for op in ("Add", "Mul")
+    ),
     replace(_kernel("AveragePool", _data()), followers=_CUT, is_cut=True),
     *(_kernel(op, _data()) for op in ("GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax")),
     _kernel("Concat", _data(and_rest=True)),
@@ -122,7 +165,12 @@ TARGET = Target(
     summary="what the installed ONNX Runtime loads and runs on a CPU (default for fp16)",
     refusals=(
         _row("EyeLike", "no FP16 kernel", _F16),
-        _row("GridSample", "its output has its input's type, FP16, and no FP16 kernel", _F16, "com.microsoft"),
+        _row(
+            "GridSample",
+            "its output has its input's type, FP16, and no FP16 kernel",
+            _F16,
+            "com.microsoft",
+        ),
         _row("MelWeightMatrix", "no FP16 kernel", _F16),
         _row("RandomNormal", "no FP16 kernel", _F16),
         _row("RandomNormalLike", "no FP16 kernel", _F16),
@@ -134,7 +182,12 @@ TARGET = Target(
             frozenset({DType.BFLOAT16}),
             reduction=frozenset({"add", "mul", "max", "min"}),
         ),
-        _row("ScatterElements", "adds and multiplies no FP16", _F16, reduction=frozenset({"add", "mul"})),
+        _row(
+            "ScatterElements",
+            "adds and multiplies no FP16",
+            _F16,
+            reduction=frozenset({"add", "mul"}),
+        ),
         _row(
             "ScatterND",
             "scatters FP16 and BF16 without reduction only",
@@ -150,18 +203,19 @@ TARGET = Target(
             kernels=kernels(
                 "onnx",
                 """
-                Bernoulli 15, BlackmanWindow 17, Concat 13, ConstantOfShape 20-25, Dropout 13-22, Flatten 13-25,
-                Gather 13, GatherElements 13, GatherND 13, HammingWindow 17, HannWindow 17, Identity 13-25, IsInf 20,
-                IsNaN 20, LayerNormalization 17, ReduceLogSumExp 18, Reshape 13-25, ScatterElements 13-18,
-                ScatterND 13-18, Sign 13, Slice 13, Split 13-18, Squeeze 13-25, TensorScatter 24, Transpose 13-25,
+                Bernoulli 15, BlackmanWindow 17, Concat 13, ConstantOfShape 20-25, Dropout 13-22,
+                Flatten 13-25, Gather 13, GatherElements 13, GatherND 13, HammingWindow 17,
+                HannWindow 17, Identity 13-25, IsInf 20, IsNaN 20, LayerNormalization 17,
+                ReduceLogSumExp 18, Reshape 13-25, ScatterElements 13-18, ScatterND 13-18, Sign 13,
+                Slice 13, Split 13-18, Squeeze 13-25, TensorScatter 24, Transpose 13-25,
                 Unsqueeze 13-25
             """,
             )
             + kernels(
                 "com.microsoft",
                 """
-                BranchwiseRMSNorm, HyperConnectionPostMix, HyperConnectionPreMix, ScaledSiLU, SkipLayerNormalization,
-                SkipSimplifiedLayerNormalization, UnfoldTensor
+                BranchwiseRMSNorm, HyperConnectionPostMix, HyperConnectionPreMix, ScaledSiLU,
+                SkipLayerNormalization, SkipSimplifiedLayerNormalization, UnfoldTensor
             """,
             ),
             because="no BF16 kernel",
@@ -173,17 +227,23 @@ TARGET = Target(
         Gain(
             dtype=DType.FLOAT16,
             is_faster=False,
-            because="ONNX Runtime's CPU computes FP16 graphs in FP32: weights take half the space, the speed does not "
-            "gain.",
-            source="eight MatMul and Relu of 1024 x 1024, one thread: 14.0 ms in FP16, 14.3 ms in FP32",
+            because=(
+                "ONNX Runtime's CPU computes FP16 graphs in FP32: weights take half the space, the"
+                " speed does not gain."
+            ),
+            source=(
+                "eight MatMul and Relu of 1024 x 1024, one thread: 14.0 ms in FP16, 14.3 ms in FP32"
+            ),
             since=_SINCE,
             short="ONNX Runtime's CPU computes FP16 in FP32",
         ),
         Gain(
             dtype=DType.BFLOAT16,
             is_faster=False,
-            because="ONNX Runtime's CPU has BF16 kernels for moving values only: nothing is computed in BF16, nothing "
-            "gains.",
+            because=(
+                "ONNX Runtime's CPU has BF16 kernels for moving values only: nothing is computed in"
+                " BF16, nothing gains."
+            ),
             source=_SOURCE,
             since=_SINCE,
             short="ONNX Runtime's CPU computes nothing in BF16",
@@ -201,10 +261,14 @@ TARGET = Target(
             Gain(
                 dtype=dtype,
                 is_faster=False,
-                because="as it optimizes by default, ONNX Runtime's CPU loads no MatMul or Gemm on FP8: what it fuses "
-                "them into does not take it",
-                source=f"QuantizeLinear, DequantizeLinear and MatMul or Gemm at opset 21, {_SINCE}: INVALID_GRAPH, "
-                "MatMulIntegerToFloat or QGemm; Conv loads, and runs in FP32",
+                because=(
+                    "as it optimizes by default, ONNX Runtime's CPU loads no MatMul or Gemm on FP8:"
+                    " what it fuses them into does not take it"
+                ),
+                source=(
+                    f"QuantizeLinear, DequantizeLinear and MatMul or Gemm at opset 21, {_SINCE}:"
+                    " INVALID_GRAPH, MatMulIntegerToFloat or QGemm; Conv loads, and runs in FP32"
+                ),
                 since=_SINCE,
                 short="ONNX Runtime's CPU loads no product in FP8",
             )
@@ -216,8 +280,10 @@ TARGET = Target(
         Respelling(
             op="Add",
             instead="Sum",
-            source="SkipLayerNormalization takes 4.9 ns a number, Add and LayerNormalization 0.67 (128 x 768, one "
-            "thread); by rows in parallel it would pass them at 24 threads",
+            source=(
+                "SkipLayerNormalization takes 4.9 ns a number, Add and LayerNormalization 0.67 (128"
+                " x 768, one thread); by rows in parallel it would pass them at 24 threads"
+            ),
             since="ONNX Runtime 1.32.0",
         ),
     ),

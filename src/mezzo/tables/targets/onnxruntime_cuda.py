@@ -1,12 +1,13 @@
 """ONNX Runtime's CUDA provider: its kernels by operator, version and type. Operators without a
 kernel leave the GPU.
 
-The rows are those of the documented list of kernels, verified on the provider with `tools/probe_runtimes.py`. A
-kernel serves the versions it is registered for, many up to 13 or 18; newer versions than documented
-were observed to run. Operators that the provider decomposes into others have no kernel here:
-sessions of larger models fail on them. A range starts before the first version whose schema allows
-the type, so that raising the opset to 13 is seen to help. Raising it to 22 is not: it would gain a
-few BF16 kernels (Conv, AveragePool) and take MaxPool, among others, off the GPU.
+The rows are those of the documented list of kernels, verified on the provider with
+`tools/probe_runtimes.py`. A kernel serves the versions it is registered for, many up to 13 or 18;
+newer versions than documented were observed to run. Operators that the provider decomposes into
+others have no kernel here: sessions of larger models fail on them. A range starts before the first
+version whose schema allows the type, so that raising the opset to 13 is seen to help. Raising it to
+22 is not: it would gain a few BF16 kernels (Conv, AveragePool) and take MaxPool, among others, off
+the GPU.
 """
 
 from mezzo.formats.dtypes import DType
@@ -14,56 +15,63 @@ from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
-_SOURCE = f"docs/OperatorKernels.md, microsoft/onnxruntime at 001d12d2; probe of {_SINCE} on an H100"
+_SOURCE = (
+    f"docs/OperatorKernels.md, microsoft/onnxruntime at 001d12d2; probe of {_SINCE} on an H100"
+)
 _HARDWARE = "Support Matrix, Hardware and Precision, NVIDIA TensorRT-RTX 1.4"
 _BECAUSE = "no CUDA kernel in {} (it would leave the GPU)"
 
 _BOTH = """
-    Attention 23-24, Cast 6-23, Compress 9-11, Concat 4-13, ConcatFromSequence 11, ConstantOfShape 9-25,
-    Dropout 7-13, DynamicSlice 1, Expand 8-13, Flatten 1-25, Gather 1-13, GatherElements 11-13, Gelu 20,
-    Identity 1-25, If 1-19, IsInf 10-20, IsNaN 9-20, LayerNormalization 1-17, Loop 1-19, MatMul 1-13, Max 6-13,
-    Min 6-13, RMSNormalization 23, ReduceSum 1-13, Reshape 1-25, ReverseSequence 10, RotaryEmbedding 23, Scan 8-19,
-    Scatter 9-10, ScatterElements 11-18, ScatterND 11-18, SequenceAt 11, SequenceConstruct 11, SequenceEmpty 11,
-    SequenceErase 11, SequenceInsert 11, SequenceLength 11, Shape 1-23, Sign 9-13, SimplifiedLayerNormalization 1,
-    Size 1-13, Slice 1-13, Softmax 1-13, Split 2-18, Squeeze 1-25, Sum 6-13, TensorScatter 24, Transpose 1-25,
-    Trilu 14, Unsqueeze 1-25
+    Attention 23-24, Cast 6-23, Compress 9-11, Concat 4-13, ConcatFromSequence 11,
+    ConstantOfShape 9-25, Dropout 7-13, DynamicSlice 1, Expand 8-13, Flatten 1-25, Gather 1-13,
+    GatherElements 11-13, Gelu 20, Identity 1-25, If 1-19, IsInf 10-20, IsNaN 9-20,
+    LayerNormalization 1-17, Loop 1-19, MatMul 1-13, Max 6-13, Min 6-13, RMSNormalization 23,
+    ReduceSum 1-13, Reshape 1-25, ReverseSequence 10, RotaryEmbedding 23, Scan 8-19, Scatter 9-10,
+    ScatterElements 11-18, ScatterND 11-18, SequenceAt 11, SequenceConstruct 11, SequenceEmpty 11,
+    SequenceErase 11, SequenceInsert 11, SequenceLength 11, Shape 1-23, Sign 9-13,
+    SimplifiedLayerNormalization 1, Size 1-13, Slice 1-13, Softmax 1-13, Split 2-18, Squeeze 1-25,
+    Sum 6-13, TensorScatter 24, Transpose 1-25, Trilu 14, Unsqueeze 1-25
 """
 _F16 = """
-    Abs 6-13, Add 7-14, Affine 1, ArgMax 1-13, ArgMin 1-13, AveragePool 7-22, BatchNormalization 7-9, Ceil 6-13,
-    Clip 12-13, Conv 1-22, ConvTranspose 1-22, Cos 7-22, Crop 1, CumSum 11-14, DeformConv 19-22, DepthToSpace 1-13,
-    DequantizeLinear 10-25, Div 7-14, Einsum 12, Elu 6, Equal 7-19, Erf 9-13, Exp 6-13, Floor 6-13, GRU 7-14,
-    GatherND 11-13, Gemm 7-13, GlobalAveragePool 1-22, GlobalMaxPool 1-22, Greater 7-13, GreaterOrEqual 12-16,
-    HardSigmoid 6-22, HardSwish 14-22, ImageScaler 1, InstanceNormalization 6, LRN 1-13, LSTM 7-22, LeakyRelu 6-16,
-    Less 7-13, LessOrEqual 12-16, Log 6-13, LogSoftmax 1-13, LpNormalization 1-22, MaxPool 1-12, Mod 10-13,
-    Mul 7-14, Neg 6-13, NonZero 9-13, OneHot 11, PRelu 7-16, Pad 2-25, ParametricSoftplus 1, Pow 7-15,
-    QuantizeLinear 10-25, RNN 7-22, RandomNormal 1-22, RandomNormalLike 1-22, RandomUniform 1-22,
-    RandomUniformLike 1-22, Reciprocal 6-13, ReduceL1 1-18, ReduceL2 1-18, ReduceLogSum 1-18, ReduceLogSumExp 1-18,
-    ReduceMax 1-20, ReduceMean 1-18, ReduceMin 1-20, ReduceProd 1-18, ReduceSumSquare 1-18, Relu 6-14, Resize 10-19,
-    RoiAlign 16-22, Round 11-22, ScaledTanh 1, Selu 6, Shrink 9, Sigmoid 6-13, Sin 7-22, Softplus 1, Softsign 1,
-    SpaceToDepth 1-13, Sqrt 6-13, Sub 7-14, Tanh 6-13, ThresholdedRelu 1-10, Tile 6-13, TopK 1-24, Upsample 7-9,
-    Where 9-16
+    Abs 6-13, Add 7-14, Affine 1, ArgMax 1-13, ArgMin 1-13, AveragePool 7-22,
+    BatchNormalization 7-9, Ceil 6-13, Clip 12-13, Conv 1-22, ConvTranspose 1-22, Cos 7-22, Crop 1,
+    CumSum 11-14, DeformConv 19-22, DepthToSpace 1-13, DequantizeLinear 10-25, Div 7-14, Einsum 12,
+    Elu 6, Equal 7-19, Erf 9-13, Exp 6-13, Floor 6-13, GRU 7-14, GatherND 11-13, Gemm 7-13,
+    GlobalAveragePool 1-22, GlobalMaxPool 1-22, Greater 7-13, GreaterOrEqual 12-16,
+    HardSigmoid 6-22, HardSwish 14-22, ImageScaler 1, InstanceNormalization 6, LRN 1-13, LSTM 7-22,
+    LeakyRelu 6-16, Less 7-13, LessOrEqual 12-16, Log 6-13, LogSoftmax 1-13, LpNormalization 1-22,
+    MaxPool 1-12, Mod 10-13, Mul 7-14, Neg 6-13, NonZero 9-13, OneHot 11, PRelu 7-16, Pad 2-25,
+    ParametricSoftplus 1, Pow 7-15, QuantizeLinear 10-25, RNN 7-22, RandomNormal 1-22,
+    RandomNormalLike 1-22, RandomUniform 1-22, RandomUniformLike 1-22, Reciprocal 6-13,
+    ReduceL1 1-18, ReduceL2 1-18, ReduceLogSum 1-18, ReduceLogSumExp 1-18, ReduceMax 1-20,
+    ReduceMean 1-18, ReduceMin 1-20, ReduceProd 1-18, ReduceSumSquare 1-18, Relu 6-14, Resize 10-19,
+    RoiAlign 16-22, Round 11-22, ScaledTanh 1, Selu 6, Shrink 9, Sigmoid 6-13, Sin 7-22, Softplus 1,
+    Softsign 1, SpaceToDepth 1-13, Sqrt 6-13, Sub 7-14, Tanh 6-13, ThresholdedRelu 1-10, Tile 6-13,
+    TopK 1-24, Upsample 7-9, Where 9-16
 """
 _BF16 = """
-    Abs 1-13, Add 1-14, AveragePool 22, Conv 22, Cos 22, DeformConv 22, Div 1-14, Erf 1-13, Exp 1-13, GatherND 1-13,
-    Gemm 1-13, HardSigmoid 22, HardSwish 22, LpNormalization 22, Mod 1-13, Mul 1-14, Neg 1-13, Pow 1-12, Pow 15,
-    RandomNormal 22, RandomNormalLike 22, RandomUniform 22, RandomUniformLike 22, ReduceMean 18, Relu 1-14,
-    RoiAlign 22, Sigmoid 1-13, Sin 22, Sqrt 1-13, Sub 1-14, Tanh 1-13, Tile 1-13, TopK 24, Where 1-16
+    Abs 1-13, Add 1-14, AveragePool 22, Conv 22, Cos 22, DeformConv 22, Div 1-14, Erf 1-13,
+    Exp 1-13, GatherND 1-13, Gemm 1-13, HardSigmoid 22, HardSwish 22, LpNormalization 22, Mod 1-13,
+    Mul 1-14, Neg 1-13, Pow 1-12, Pow 15, RandomNormal 22, RandomNormalLike 22, RandomUniform 22,
+    RandomUniformLike 22, ReduceMean 18, Relu 1-14, RoiAlign 22, Sigmoid 1-13, Sin 22, Sqrt 1-13,
+    Sub 1-14, Tanh 1-13, Tile 1-13, TopK 24, Where 1-16
 """
 _CONTRIB_BOTH = """
-    Attention, BiasDropout, BiasGelu, BitmaskBiasDropout, BitmaskDropout, BranchwiseRMSNorm, CausalConvWithState,
-    EngramGate, FastGelu, FusedMatMul, GatedAdd, GatedDeltaNet, GatedRMSNorm, GatherBlockQuantized, Gelu,
-    GemmFloat8, GroupQueryAttention, HyperConnectionPostMix, HyperConnectionPreMix, LinearAttention, MatMulBnb4,
-    MatMulNBits, MoE, MultiHeadAttention, PagedAttention, QMoE, QuickGelu, RotaryEmbedding, ScaledSiLU,
-    SkipLayerNormalization, SkipSimplifiedLayerNormalization, SparseAttention, TransposeMatMul, Trilu, UnfoldTensor,
+    Attention, BiasDropout, BiasGelu, BitmaskBiasDropout, BitmaskDropout, BranchwiseRMSNorm,
+    CausalConvWithState, EngramGate, FastGelu, FusedMatMul, GatedAdd, GatedDeltaNet, GatedRMSNorm,
+    GatherBlockQuantized, Gelu, GemmFloat8, GroupQueryAttention, HyperConnectionPostMix,
+    HyperConnectionPreMix, LinearAttention, MatMulBnb4, MatMulNBits, MoE, MultiHeadAttention,
+    PagedAttention, QMoE, QuickGelu, RotaryEmbedding, ScaledSiLU, SkipLayerNormalization,
+    SkipSimplifiedLayerNormalization, SparseAttention, TransposeMatMul, Trilu, UnfoldTensor,
     VarlenCausalConvWithState
 """
 _CONTRIB_F16 = """
     BiasAdd, BiasSoftmax, BiasSplitGelu, ComplexMul, ComplexMulConj, DecoderAttention,
-    DecoderMaskedMultiHeadAttention, DecoderMaskedSelfAttention, DequantizeLinear, DequantizeWithOrder,
-    EmbedLayerNormalization, GatedRelativePositionBias, GemmaRotaryEmbedding, GroupNorm, Inverse, Irfft,
-    LongformerAttention, NhwcConv, PackedAttention, PackedMultiHeadAttention, QAttention,
-    QOrderedLayerNormalization, QuantizeLinear, QuantizeWithOrder, RelativePositionBias, RemovePadding,
-    RestorePadding, Rfft, SkipGroupNorm
+    DecoderMaskedMultiHeadAttention, DecoderMaskedSelfAttention, DequantizeLinear,
+    DequantizeWithOrder, EmbedLayerNormalization, GatedRelativePositionBias, GemmaRotaryEmbedding,
+    GroupNorm, Inverse, Irfft, LongformerAttention, NhwcConv, PackedAttention,
+    PackedMultiHeadAttention, QAttention, QOrderedLayerNormalization, QuantizeLinear,
+    QuantizeWithOrder, RelativePositionBias, RemovePadding, RestorePadding, Rfft, SkipGroupNorm
 """
 
 _CONTRIB_BF16 = "MatMulBlockQuantizedFp4Weight, MatMulBlockQuantizedFp8Weight"
@@ -104,20 +112,24 @@ TARGET = Target(
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     fused_formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     notes=(
-        "Many CUDA kernels end at an operator's version of opset 13 to 18: where a newer opset is not needed for the "
-        "type, convert with --opset keep.",
+        (
+            "Many CUDA kernels end at an operator's version of opset 13 to 18: where a newer opset"
+            " is not needed for the type, convert with --opset keep."
+        ),
     ),
     listings=(
         KernelListing(
             dtype=DType.FLOAT16,
-            kernels=kernels("onnx", f"{_BOTH},{_F16}") + kernels("com.microsoft", f"{_CONTRIB_BOTH},{_CONTRIB_F16}"),
+            kernels=kernels("onnx", f"{_BOTH},{_F16}")
+            + kernels("com.microsoft", f"{_CONTRIB_BOTH},{_CONTRIB_F16}"),
             because=_BECAUSE.format("f16"),
             source=_SOURCE,
             since=_SINCE,
         ),
         KernelListing(
             dtype=DType.BFLOAT16,
-            kernels=kernels("onnx", f"{_BOTH},{_BF16}") + kernels("com.microsoft", f"{_CONTRIB_BOTH},{_CONTRIB_BF16}"),
+            kernels=kernels("onnx", f"{_BOTH},{_BF16}")
+            + kernels("com.microsoft", f"{_CONTRIB_BOTH},{_CONTRIB_BF16}"),
             because=_BECAUSE.format("bf16"),
             source=_SOURCE,
             since=_SINCE,

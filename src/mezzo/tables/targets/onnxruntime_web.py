@@ -9,29 +9,38 @@ from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
-_SOURCE = "webgpu_execution_provider.cc at 003f772b, webgpu_contrib_kernels.cc at 01671d9c, microsoft/onnxruntime"
+_SOURCE = (
+    "webgpu_execution_provider.cc at 003f772b, webgpu_contrib_kernels.cc at 01671d9c,"
+    " microsoft/onnxruntime"
+)
 _SINCE = "ONNX Runtime, main at 003f772b"
 
 _F16 = """
-    Abs 6-13, Acos 7, Acosh 9, Add 7-14, ArgMax 1-13, ArgMin 1-13, Asin 7, Asinh 9, Atan 7, Atanh 9, AveragePool 7-11,
-    BatchNormalization 7-15, Cast 6-19, Ceil 6-13, Clip 11-13, Concat 1-13, Conv 1-11, ConvTranspose 1-11, Cos 7,
-    Cosh 9, CumSum 11-14, DepthToSpace 11-13, DequantizeLinear 10-21, Div 7-14, Elu 6, Equal 7-19, Erf 9-13, Exp 6-13,
-    Expand 8-13, Flatten 1-21, Floor 6-13, Gather 1-13, GatherElements 11-13, Gelu 20, Gemm 7-13, GlobalAveragePool 1,
-    GlobalMaxPool 1, Greater 7-13, GreaterOrEqual 12-16, HardSigmoid 6, If 1-21, InstanceNormalization 6,
-    LayerNormalization 1-17, LeakyRelu 6-16, Less 7-13, LessOrEqual 12-16, Log 6-13, MatMul 1-13, MaxPool 1-12,
-    Mul 7-14, Neg 6-13, Pad 2-23, Pow 7-15, Reciprocal 6-13, ReduceL1 1-18, ReduceL2 1-18, ReduceLogSum 1-18,
-    ReduceLogSumExp 1-18, ReduceMax 1-20, ReduceMean 1-18, ReduceMin 1-20, ReduceProd 1-18, ReduceSum 1-13,
+    Abs 6-13, Acos 7, Acosh 9, Add 7-14, ArgMax 1-13, ArgMin 1-13, Asin 7, Asinh 9, Atan 7, Atanh 9,
+    AveragePool 7-11, BatchNormalization 7-15, Cast 6-19, Ceil 6-13, Clip 11-13, Concat 1-13,
+    Conv 1-11, ConvTranspose 1-11, Cos 7, Cosh 9, CumSum 11-14, DepthToSpace 11-13,
+    DequantizeLinear 10-21, Div 7-14, Elu 6, Equal 7-19, Erf 9-13, Exp 6-13, Expand 8-13,
+    Flatten 1-21, Floor 6-13, Gather 1-13, GatherElements 11-13, Gelu 20, Gemm 7-13,
+    GlobalAveragePool 1, GlobalMaxPool 1, Greater 7-13, GreaterOrEqual 12-16, HardSigmoid 6,
+    If 1-21, InstanceNormalization 6, LayerNormalization 1-17, LeakyRelu 6-16, Less 7-13,
+    LessOrEqual 12-16, Log 6-13, MatMul 1-13, MaxPool 1-12, Mul 7-14, Neg 6-13, Pad 2-23, Pow 7-15,
+    Reciprocal 6-13, ReduceL1 1-18, ReduceL2 1-18, ReduceLogSum 1-18, ReduceLogSumExp 1-18,
+    ReduceMax 1-20, ReduceMean 1-18, ReduceMin 1-20, ReduceProd 1-18, ReduceSum 1-13,
     ReduceSumSquare 1-18, Relu 6-14, Reshape 5-21, Resize 10-19, Shape 1-23, Sigmoid 6-13,
-    SimplifiedLayerNormalization 1, Sin 7, Sinh 9, Slice 1-13, Softmax 1-13, Split 1-18, Sqrt 6-13, Squeeze 1-13,
-    Sub 7-14, Tan 7, Tanh 6-13, ThresholdedRelu 10, Tile 6-13, Transpose 1-20, Unsqueeze 1-13, Where 9-16
+    SimplifiedLayerNormalization 1, Sin 7, Sinh 9, Slice 1-13, Softmax 1-13, Split 1-18, Sqrt 6-13,
+    Squeeze 1-13, Sub 7-14, Tan 7, Tanh 6-13, ThresholdedRelu 10, Tile 6-13, Transpose 1-20,
+    Unsqueeze 1-13, Where 9-16
 """
 _CONTRIB_F16 = """
-    Attention, BiasAdd, BiasGelu, BiasSplitGelu, FastGelu, FusedConv, GatherBlockQuantized, Gelu, GroupQueryAttention,
-    MatMulNBits, MatMulNBitsMlp, MatMulNBitsQkv, MultiHeadAttention, QMoE, QuickGelu, RotaryEmbedding,
-    SkipLayerNormalization, SkipSimplifiedLayerNormalization
+    Attention, BiasAdd, BiasGelu, BiasSplitGelu, FastGelu, FusedConv, GatherBlockQuantized, Gelu,
+    GroupQueryAttention, MatMulNBits, MatMulNBitsMlp, MatMulNBitsQkv, MultiHeadAttention, QMoE,
+    QuickGelu, RotaryEmbedding, SkipLayerNormalization, SkipSimplifiedLayerNormalization
 """
 
-_TRIED = "one small model per operator on the WebGPU provider of onnxruntime-node 1.30.0, Vulkan on Mesa 25's lavapipe"
+_TRIED = (
+    "one small model per operator on the WebGPU provider of onnxruntime-node 1.30.0, Vulkan on Mesa"
+    " 25's lavapipe"
+)
 _FAILS = (
     Refusal(
         dialect="onnx",
@@ -67,13 +76,19 @@ TARGET = Target(
         "WebGpuExecutionProvider",
     ),
     runtime=Runtime(
-        package="onnxruntime-web", elsewhere="npm install onnxruntime-web, and load the result in a browser"
+        package="onnxruntime-web",
+        elsewhere="npm install onnxruntime-web, and load the result in a browser",
     ),
-    summary="what ONNX Runtime's WebGPU provider has kernels for, in a browser; tried in Node.js, not probed here",
+    summary=(
+        "what ONNX Runtime's WebGPU provider has kernels for, in a browser; tried in Node.js, not"
+        " probed here"
+    ),
     refusals=_FAILS,
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
-    notes=("On a device without the WebGPU feature shader-f16 an FP16 model does not run on WebGPU.",),
+    notes=(
+        "On a device without the WebGPU feature shader-f16 an FP16 model does not run on WebGPU.",
+    ),
     listings=(
         KernelListing(
             dtype=DType.FLOAT16,

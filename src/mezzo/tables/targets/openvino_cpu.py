@@ -24,18 +24,32 @@ _COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
 _OFF = frozenset({None, 0})
 _ONE_GROUP = frozenset({None, 1})
 _MOVING = (
-    "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Reshape",
-    "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+    "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "MaxPool", "ReduceMax",
+    "ReduceMin", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 )  # fmt: skip
 # Operators with float inputs that fuse the QuantizeLinear after them. Some accept INT8 inputs, but
 # compute in floats: that gains nothing and rounds the inputs.
 _BETWEEN_FLOATS = (
-    "Abs", "Add", "BatchNormalization", "Clip", "Div", "Elu", "Erf", "Exp", "HardSwish", "InstanceNormalization",
-    "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh",
+    "Abs", "Add", "BatchNormalization", "Clip", "Div", "Elu", "Erf", "Exp", "HardSwish",
+    "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "Neg", "PRelu",
+    "Relu", "Sigmoid", "Sub", "Tanh",
 )  # fmt: skip
 # Operators that a matmul or convolution fuses, with a scalar or per-channel second operand.
 _POINTWISE = frozenset(
-    {"Abs", "Add", "BatchNormalization", "Clip", "Div", "Elu", "Gelu", "HardSwish", "LeakyRelu", "Mish", "Mul", "Neg"}
+    {
+        "Abs",
+        "Add",
+        "BatchNormalization",
+        "Clip",
+        "Div",
+        "Elu",
+        "Gelu",
+        "HardSwish",
+        "LeakyRelu",
+        "Mish",
+        "Mul",
+        "Neg",
+    }
     | {"PRelu", "Relu", "Sigmoid", "Sub", "Tanh", "gelu-erf", "gelu-tanh", "silu"}
 )
 
@@ -57,7 +71,9 @@ def _sum_of(position: int) -> Operand:
     DequantizeLinear. With another zero point and a dynamic length it runs as three FP32 kernels.
     """
     return Operand(
-        position=position, is_symmetric=True, also=(Storage(DType.INT8, is_symmetric=True), Storage(DType.UINT8))
+        position=position,
+        is_symmetric=True,
+        also=(Storage(DType.INT8, is_symmetric=True), Storage(DType.UINT8)),
     )
 
 
@@ -85,8 +101,8 @@ def _kernel(
 _SPOILING = frozenset({"AveragePool", "Concat", "MaxPool", "Resize", "Upsample"})
 _SPOILT = "a pool right behind it answers wrong, a Concat or Resize does not compile"
 _BARE = (
-    "without a bias, or with zeros where a length is open, and with several readers, all but the first get numbers "
-    "without their scale"
+    "without a bias, or with zeros where a length is open, and with several readers, all but the"
+    " first get numbers without their scale"
 )
 
 
@@ -105,7 +121,11 @@ _PRODUCTS = (
             _data(),
             weight(1, axis=0),
             followers=_POINTWISE - {"gelu-tanh"},
-            because="in S8 wrong behind a Concat, and before one where a pool or a move stands before it; " + _BARE,
+            because=(
+                "in S8 wrong behind a Concat, and before one where a pool or a move stands before"
+                " it; "
+            )
+            + _BARE,
         ),
         is_bare_alone=True,
     ),
@@ -144,8 +164,10 @@ _ELEMENTWISE = (
     _kernel(
         "AveragePool",
         replace(_from_zero(), is_binding=True),
-        because="its padding counts as stored zeros: wrong by 239 steps where the zero point is not 0, though it is to "
-        "read floats",
+        because=(
+            "its padding counts as stored zeros: wrong by 239 steps where the zero point is not 0,"
+            " though it is to read floats"
+        ),
         count_include_pad=1,
     ),
     _kernel("GlobalAveragePool", _data()),
@@ -153,7 +175,10 @@ _ELEMENTWISE = (
         "ReduceMean",
         _data(),
         hands=OutputMode.INTEGERS,
-        because="with floats behind it the mean over the middle of three axes answers wrong by 131 steps",
+        because=(
+            "with floats behind it the mean over the middle of three axes answers wrong by 131"
+            " steps"
+        ),
     ),
     *(_kernel(op) for op in _BETWEEN_FLOATS),
 )
@@ -162,7 +187,10 @@ _MOVED = (
         "Concat",
         Operand(position=0, is_symmetric=True, and_rest=True),
         hands=OutputMode.PASSED,
-        because="with other zero points a MatMul behind it does not compile, with scales that differ it runs in FP32",
+        because=(
+            "with other zero points a MatMul behind it does not compile, with scales that differ it"
+            " runs in FP32"
+        ),
     ),
     *(_kernel(op, _data(), hands=OutputMode.PASSED) for op in _MOVING),
     _kernel("Pad", _data(), hands=OutputMode.PASSED, mode=frozenset({"edge", "reflect"})),
@@ -198,7 +226,11 @@ TARGET = Target(
             since=_SINCE,
         ),
         Refusal(
-            dialect="onnx", op="Celu", because="compares its low input with an FP32 zero", source=_SOURCE, since=_SINCE
+            dialect="onnx",
+            op="Celu",
+            because="compares its low input with an FP32 zero",
+            source=_SOURCE,
+            since=_SINCE,
         ),
         Refusal(
             dialect="onnx",
@@ -210,7 +242,14 @@ TARGET = Target(
             since=_SINCE,
             needs=_COMPUTES_BF16,
         ),
-        Refusal(dialect="onnx", op="MaxRoiPool", because="no BF16 kernel", source=_SOURCE, dtypes=_BF16, since=_SINCE),
+        Refusal(
+            dialect="onnx",
+            op="MaxRoiPool",
+            because="no BF16 kernel",
+            source=_SOURCE,
+            dtypes=_BF16,
+            since=_SINCE,
+        ),
         Refusal(
             dialect="onnx",
             op="RandomUniform",
@@ -236,23 +275,33 @@ TARGET = Target(
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     fused_formats=frozenset({DType.BFLOAT16, DType.INT8, DType.UINT8}),
     notes=(
-        "Compile with execution mode ACCURACY: otherwise OpenVINO picks one type for all, whatever the file says.",
+        (
+            "Compile with execution mode ACCURACY: otherwise OpenVINO picks one type for all,"
+            " whatever the file says."
+        ),
         # Casts of one dimension left open and of none, bit for bit:
         # tests/onnx/test_openvino_rounding.py
-        "Fix the shapes where you can: with a length left open OpenVINO 2026.4.1 rounds FP32 to BF16 up only where the "
-        "last digit that stays is odd, which errs 1.6 times as much.",
+        (
+            "Fix the shapes where you can: with a length left open OpenVINO 2026.4.1 rounds FP32 to"
+            " BF16 up only where the last digit that stays is odd, which errs 1.6 times as much."
+        ),
         # Evidence: such a file, one without Quantize, and one with a Relu between:
         # tests/onnx/test_openvino_padding.py
-        "In a file with any Quantize OpenVINO 2026.4.1 moves numbers per channel that are multiplied and added, as by "
-        "a BatchNormalization, behind an AveragePool that counts its padding, and answers wrong: put a Relu between, "
-        "or convert without INT8.",
+        (
+            "In a file with any Quantize OpenVINO 2026.4.1 moves numbers per channel that are"
+            " multiplied and added, as by a BatchNormalization, behind an AveragePool that counts"
+            " its padding, and answers wrong: put a Relu between, or convert without INT8."
+        ),
     ),
     gains=(
         Gain(
             dtype=DType.FLOAT16,
             is_faster=False,
-            because="OpenVINO's CPU gains no speed from FP16: without avx512_fp16 it computes FP16 graphs in FP32, "
-            "with it it was no faster than in FP32; weights take half the space. Where the CPU has BF16, take bf16.",
+            because=(
+                "OpenVINO's CPU gains no speed from FP16: without avx512_fp16 it computes FP16"
+                " graphs in FP32, with it it was no faster than in FP32; weights take half the"
+                " space. Where the CPU has BF16, take bf16."
+            ),
             source=f"{_MEASURED}: 19.9 ms in FP16 with avx512_fp16, 14.5 ms in FP32",
             since=_SINCE,
             short="OpenVINO's CPU computes FP16 no faster than FP32",
@@ -270,7 +319,10 @@ TARGET = Target(
             dtype=DType.QUANTIZED8,
             is_faster=True,
             because="OpenVINO's CPU multiplies quantized operands as integers",
-            source="ResNet-50, one image, two threads, AMX: 4.5 ms in INT8, 7.2 ms in BF16, 26.3 ms in FP32",
+            source=(
+                "ResNet-50, one image, two threads, AMX: 4.5 ms in INT8, 7.2 ms in BF16, 26.3 ms in"
+                " FP32"
+            ),
             since=_SINCE,
             needs=_COMPUTES_INT8,
             short="OpenVINO's CPU computes it in INT8",
@@ -279,9 +331,14 @@ TARGET = Target(
             Gain(
                 dtype=dtype,
                 is_faster=False,
-                because="OpenVINO's CPU takes FP8 back to FP32 with reference kernels, and multiplies in FP32",
-                source="runtime graph of QuantizeLinear, DequantizeLinear and MatMul at opset 21: ref_f8e4m3 and "
-                "ref_f8e5m2, gemm_mlas_f32",
+                because=(
+                    "OpenVINO's CPU takes FP8 back to FP32 with reference kernels, and multiplies"
+                    " in FP32"
+                ),
+                source=(
+                    "runtime graph of QuantizeLinear, DequantizeLinear and MatMul at opset 21:"
+                    " ref_f8e4m3 and ref_f8e5m2, gemm_mlas_f32"
+                ),
                 since=_SINCE,
                 short="OpenVINO's CPU multiplies FP8 in FP32",
             )
@@ -292,8 +349,11 @@ TARGET = Target(
     norm_quotients=(
         NormQuotient(
             dtypes=_BF16,
-            source="runtime graphs of RMSNorm and LayerNorm in small operators: RMS and MVN by Div or Pow, and three "
-            "kernels that round between by Reciprocal or 1 / root; in FP32 one kernel by either",
+            source=(
+                "runtime graphs of RMSNorm and LayerNorm in small operators: RMS and MVN by Div or"
+                " Pow, and three kernels that round between by Reciprocal or 1 / root; in FP32 one"
+                " kernel by either"
+            ),
             since=_SINCE,
         ),
     ),

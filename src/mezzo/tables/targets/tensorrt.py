@@ -12,19 +12,22 @@ _SINCE = "TensorRT 10.15"
 _HARDWARE = "Support Matrix, Hardware and Precision, NVIDIA TensorRT-RTX 1.4"
 
 _BOTH = """
-    Abs, Acos, Acosh, Add, ArgMax, ArgMin, Asin, Asinh, Atan, Atanh, Attention, AveragePool, BatchNormalization, Cast,
-    CastLike, Ceil, Celu, Clip, Concat, Constant, ConstantOfShape, Conv, ConvTranspose, Cos, Cosh, CumSum,
-    DepthToSpace, Div, Dropout, Einsum, Elu, Equal, Erf, Exp, Expand, EyeLike, Flatten, Floor, GRU, Gather,
-    GatherElements, GatherND, Gelu, Gemm, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, Greater, GreaterOrEqual,
-    GroupNormalization, HardSigmoid, HardSwish, Hardmax, Identity, If, ImageScaler, InstanceNormalization, IsInf,
-    IsNaN, LRN, LSTM, LayerNormalization, LeakyRelu, Less, LessOrEqual, Log, LogSoftmax, Loop, LpNormalization, LpPool,
-    MatMul, Max, MaxPool, Mean, MeanVarianceNormalization, Min, Mod, Mul, Neg, OneHot, PRelu, Pad, ParametricSoftplus,
-    Pow, QuantizeLinear, RMSNormalization, RNN, RandomNormal, RandomNormalLike, RandomUniform, RandomUniformLike,
-    Range, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean, ReduceMin,
-    ReduceProd, ReduceSum, ReduceSumSquare, Relu, Reshape, Resize, ReverseSequence, RotaryEmbedding, Round,
-    ScaledTanh, Scan, Scatter, ScatterElements, ScatterND, Selu, Shape, Shrink, Sigmoid, Sign, Sin, Sinh, Size, Slice,
-    Softmax, Softplus, Softsign, SpaceToDepth, Split, Sqrt, Squeeze, Sub, Sum, Tan, Tanh, TensorScatter,
-    ThresholdedRelu, Tile, TopK, Transpose, Trilu, Unsqueeze, Upsample, Where
+    Abs, Acos, Acosh, Add, ArgMax, ArgMin, Asin, Asinh, Atan, Atanh, Attention, AveragePool,
+    BatchNormalization, Cast, CastLike, Ceil, Celu, Clip, Concat, Constant, ConstantOfShape, Conv,
+    ConvTranspose, Cos, Cosh, CumSum, DepthToSpace, Div, Dropout, Einsum, Elu, Equal, Erf, Exp,
+    Expand, EyeLike, Flatten, Floor, GRU, Gather, GatherElements, GatherND, Gelu, Gemm,
+    GlobalAveragePool, GlobalLpPool, GlobalMaxPool, Greater, GreaterOrEqual, GroupNormalization,
+    HardSigmoid, HardSwish, Hardmax, Identity, If, ImageScaler, InstanceNormalization, IsInf, IsNaN,
+    LRN, LSTM, LayerNormalization, LeakyRelu, Less, LessOrEqual, Log, LogSoftmax, Loop,
+    LpNormalization, LpPool, MatMul, Max, MaxPool, Mean, MeanVarianceNormalization, Min, Mod, Mul,
+    Neg, OneHot, PRelu, Pad, ParametricSoftplus, Pow, QuantizeLinear, RMSNormalization, RNN,
+    RandomNormal, RandomNormalLike, RandomUniform, RandomUniformLike, Range, Reciprocal, ReduceL1,
+    ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean, ReduceMin, ReduceProd,
+    ReduceSum, ReduceSumSquare, Relu, Reshape, Resize, ReverseSequence, RotaryEmbedding, Round,
+    ScaledTanh, Scan, Scatter, ScatterElements, ScatterND, Selu, Shape, Shrink, Sigmoid, Sign, Sin,
+    Sinh, Size, Slice, Softmax, Softplus, Softsign, SpaceToDepth, Split, Sqrt, Squeeze, Sub, Sum,
+    Tan, Tanh, TensorScatter, ThresholdedRelu, Tile, TopK, Transpose, Trilu, Unsqueeze, Upsample,
+    Where
 """
 # DequantizeLinear outputs the type of its scale; the table lists its quantized input types.
 _DEQUANTIZE = "DequantizeLinear"
@@ -48,7 +51,8 @@ _ACTIVATIONS = frozenset(
     | {"silu"}
 )
 _COMMUTING = (
-    "Concat", "Flatten", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+    "Concat", "Flatten", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
+    "Unsqueeze",
 )  # fmt: skip
 
 
@@ -75,14 +79,19 @@ def _kernel(
 
 
 # Operators with FP8 kernels in TensorRT, for E4M3FN only.
-_FP8_GEMM = "from documents, not run here: Explicit Quantization; release notes 10.6 and 10.7, per-channel scaling"
+_FP8_GEMM = (
+    "from documents, not run here: Explicit Quantization; release notes 10.6 and 10.7, per-channel"
+    " scaling"
+)
 _FP8_CONV = (
-    "from documents, not run here: Explicit Quantization; release notes 10.12 and 10.13.3, limitations; TensorRT-RTX "
-    "names FP8 for matrix products alone"
+    "from documents, not run here: Explicit Quantization; release notes 10.12 and 10.13.3,"
+    " limitations; TensorRT-RTX names FP8 for matrix products alone"
 )
 _FP8_ATTENTION = "from documents, not run here: release notes 10.6, FP8 multi-head attention"
 # Convolution kernels have at most 32 elements.
-_TOO_LARGE = frozenset({*((size,) * 2 for size in range(6, 16)), *((size,) * 3 for size in range(4, 8))})
+_TOO_LARGE = frozenset(
+    {*((size,) * 2 for size in range(6, 16)), *((size,) * 3 for size in range(4, 8))}
+)
 
 
 def _fp8(op: str, source: str, *operands: Operand, **attributes: object) -> QuantizedKernel:
@@ -131,10 +140,14 @@ TARGET = Target(
     runtime=Runtime(
         package="tensorrt",
         module="tensorrt",
-        elsewhere="pip install tensorrt, or trtexec --stronglyTyped --onnx=RESULT, where the GPU is",
+        elsewhere=(
+            "pip install tensorrt, or trtexec --stronglyTyped --onnx=RESULT, where the GPU is"
+        ),
     ),
-    summary="what TensorRT's ONNX parser imports, strongly typed: each layer runs in the type written in the file; "
-    "not probed here",
+    summary=(
+        "what TensorRT's ONNX parser imports, strongly typed: each layer runs in the type written"
+        " in the file; not probed here"
+    ),
     refusals=(
         Refusal(
             dialect="onnx",
@@ -147,7 +160,9 @@ TARGET = Target(
         Refusal(
             dialect="onnx",
             op="Conv",
-            because="its FP8 kernels take at most 32 numbers, and what is larger runs in floats, slower",
+            because=(
+                "its FP8 kernels take at most 32 numbers, and what is larger runs in floats, slower"
+            ),
             source=_FP8_CONV,
             dtypes=frozenset({DType.QUANTIZED_E4M3}),
             attributes={"kernel_shape": _TOO_LARGE},

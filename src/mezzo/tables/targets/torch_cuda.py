@@ -9,7 +9,10 @@ _SINCE = "PyTorch 2.13"
 TARGET = Target(
     name="torch-cuda",
     runtime=Runtime(package="torch", elsewhere="mezzo.torch.compile(model), where PyTorch is"),
-    summary="torch.compile with Inductor, on NVIDIA GPUs of compute capability 8.0 and up for BF16, 7.0 for FP16",
+    summary=(
+        "torch.compile with Inductor, on NVIDIA GPUs of compute capability 8.0 and up for BF16, 7.0"
+        " for FP16"
+    ),
     formats=HALF_FORMATS,
     fused_formats=HALF_FORMATS,
     gains=(

@@ -13,7 +13,9 @@ def check_module(model: object, what: str = "model") -> torch.nn.Module:
     if isinstance(model, torch.nn.Module):
         return model
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
-        raise InputError(f"{what} is the class {model.__name__}; give a module: {model.__name__}(...)")
+        raise InputError(
+            f"{what} is the class {model.__name__}; give a module: {model.__name__}(...)"
+        )
     remedy = "put the function into the forward of one" if callable(model) else "give one"
     raise InputError(f"{what} is {_spelled(model)}, which is no torch.nn.Module; {remedy}")
 
@@ -31,9 +33,13 @@ def batches_of(data: object) -> Iterable[object]:
     iterable.
     """
     if isinstance(data, torch.Tensor | Mapping):
-        raise InputError(f"data is a {type(data).__name__}, which is one batch; give a list of batches: [data]")
+        raise InputError(
+            f"data is a {type(data).__name__}, which is one batch; give a list of batches: [data]"
+        )
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
-        raise InputError(f"data is {_spelled(data)}; give a list of batches, each the arguments of one call")
+        raise InputError(
+            f"data is {_spelled(data)}; give a list of batches, each the arguments of one call"
+        )
     return data
 
 
@@ -41,12 +47,20 @@ def call_arguments(args: object, kwargs: object) -> tuple[tuple[Any, ...], dict[
     """The arguments of one call as a tuple and a dict. Raises InputError: they are neither."""
     if not isinstance(args, Sequence) or isinstance(args, str | bytes):
         remedy = "(x,) for one tensor x" if isinstance(args, torch.Tensor) else "() for none"
-        raise InputError(f"args is {_spelled(args)}; give the arguments of one call as a tuple, {remedy}")
+        raise InputError(
+            f"args is {_spelled(args)}; give the arguments of one call as a tuple, {remedy}"
+        )
     if not isinstance(kwargs, Mapping | None):
-        raise InputError(f"kwargs is {_spelled(kwargs)}; give a mapping of arguments by their names")
+        raise InputError(
+            f"kwargs is {_spelled(kwargs)}; give a mapping of arguments by their names"
+        )
     return tuple(args), dict(kwargs or {})
 
 
 def _spelled(value: object) -> str:
     """A short description: the literal for None and numbers, otherwise the type name."""
-    return repr(value) if value is None or isinstance(value, bool | int | float) else f"a {type(value).__name__}"
+    return (
+        repr(value)
+        if value is None or isinstance(value, bool | int | float)
+        else f"a {type(value).__name__}"
+    )

@@ -21,7 +21,11 @@ _LIBRARY = torch.library.Library("mezzo_kept", "FRAGMENT")
 # Random numbers come from Inductor's generator, and data-dependent shapes are unknown when
 # compiling.
 _NOT_KEPT = frozenset(
-    {torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+    {
+        torch.Tag.nondeterministic_seeded,
+        torch.Tag.dynamic_output_shape,
+        torch.Tag.data_dependent_output,
+    }
 )
 _TENSORS = frozenset({"Tensor", "List[Tensor]"})
 _Decompose = Callable[..., Any]
@@ -61,9 +65,13 @@ def write_as_kept(owner: fx.GraphModule, bodies: Collection[tuple[str, ...]]) ->
     exact_nodes: set[fx.Node] = set()
     for marked in list(marks_in(owner)):
         node = marked.node
-        is_sum = node.meta.get("is_gradient_acc", False) and exact_nodes.issuperset(node.all_input_nodes)
+        is_sum = node.meta.get("is_gradient_acc", False) and exact_nodes.issuperset(
+            node.all_input_nodes
+        )
         if not is_sum and (
-            marked.mark is None or not marked.mark.is_exact or (marked.body and marked.body not in bodies)
+            marked.mark is None
+            or not marked.mark.is_exact
+            or (marked.body and marked.body not in bodies)
         ):
             continue
         exact_nodes.add(node)
@@ -79,7 +87,9 @@ def is_written(target: object) -> bool:
         return False
     schema = target._schema
     has_no_alias = all(value.alias_info is None for value in (*schema.arguments, *schema.returns))
-    makes_tensors = bool(schema.returns) and all(str(value.type) in _TENSORS for value in schema.returns)
+    makes_tensors = bool(schema.returns) and all(
+        str(value.type) in _TENSORS for value in schema.returns
+    )
     return has_no_alias and makes_tensors and _NOT_KEPT.isdisjoint(target.tags)
 
 

@@ -63,7 +63,11 @@ class Backend:
         else:  # hide gradients of weights shared with another compiled module
             self.backend_ctx_ctor = HidingGradients
 
-    def __reduce__(self) -> tuple[type["Backend"], tuple[CompilerSettings, Callable[..., Any], torch.nn.Module | None]]:
+    def __reduce__(
+        self,
+    ) -> tuple[
+        type["Backend"], tuple[CompilerSettings, Callable[..., Any], torch.nn.Module | None]
+    ]:
         return type(self), (self.settings, self.inner_compile, self.model)
 
     @property
@@ -83,13 +87,16 @@ class Backend:
         if sys.exc_info()[0] is None:  # a pattern may match in any of the call's graphs
             self.account.check()
 
-    def __call__(self, module: fx.GraphModule, inputs: Sequence[object], **ignored: object) -> Compiled:
+    def __call__(
+        self, module: fx.GraphModule, inputs: Sequence[object], **ignored: object
+    ) -> Compiled:
         mark_disabled_autocast(module)
         inductor = dict(self.settings.inductor)
         options = self.settings.planning(device_of(inputs))
         low = FROM_DTYPE[options.planning.low]
         is_trained = torch.is_grad_enabled() and any(
-            isinstance(input_tensor, torch.Tensor) and input_tensor.requires_grad for input_tensor in inputs
+            isinstance(input_tensor, torch.Tensor) and input_tensor.requires_grad
+            for input_tensor in inputs
         )
         if is_trained and self.settings.controls.weight_update is None:
             edited = without_candidates(module, inputs)
@@ -119,7 +126,9 @@ class Backend:
                 casts=planning.casts,
                 shadows=tuple(copy.of.name for copy in planning.copies),
                 shadow_bytes=sum(_size(edited.inputs[copy.of.low]) for copy in planning.copies),
-                packed=tuple(copy.of.name for copy in planning.copies if copy.place == copy.of.slot),
+                packed=tuple(
+                    copy.of.name for copy in planning.copies if copy.place == copy.of.slot
+                ),
                 note=planning.note,
                 idle=None if planning.idle is None else planning.idle.because,
                 unmatched=planning.unmatched,
@@ -129,7 +138,9 @@ class Backend:
                     if subgraph.planned is not None
                 },
                 notes={
-                    "/".join(subgraph.path): subgraph.note for subgraph in planning.bodies if subgraph.note is not None
+                    "/".join(subgraph.path): subgraph.note
+                    for subgraph in planning.bodies
+                    if subgraph.note is not None
                 },
                 has_backward=planning.is_joint,
                 kept_bytes=None if planning.kept is None else planning.kept.kept_bytes,
@@ -173,7 +184,9 @@ def refusing(error: InputError) -> Compiled:
 
 def _as_passes(option: Any) -> Before:
     """An Inductor pass option (None, one pass or several) as a tuple."""
-    return () if option is None else tuple(option) if isinstance(option, list | tuple) else (option,)
+    return (
+        () if option is None else tuple(option) if isinstance(option, list | tuple) else (option,)
+    )
 
 
 def _size(copy: object) -> int:
@@ -183,7 +196,9 @@ def _size(copy: object) -> int:
 
 def _feeding(run: Compiled, copies: Sequence[Copy], added: int, dtype: torch.dtype) -> Compiled:
     """A call that appends the low-precision weights to its arguments."""
-    behind = Feed([(copy.of.weight, copy.place, copy.recipe) for copy in copies], added, dtype).behind
+    behind = Feed(
+        [(copy.of.weight, copy.place, copy.recipe) for copy in copies], added, dtype
+    ).behind
 
     def call(*args: Any) -> Any:
         return run(*behind(args))
@@ -203,7 +218,8 @@ def mezzo(
         settings = read_settings(options or {}, mode)
         if settings.is_frozen:  # Dynamo has already traced weights as inputs
             raise InputError(
-                "option 'freeze' comes too late for a backend; use mezzo.torch.compile(model, freeze=True)"
+                "option 'freeze' comes too late for a backend; use mezzo.torch.compile(model,"
+                " freeze=True)"
             )
         if settings.controls.weight_grad_reduce is not None:  # a graph does not know its module
             grad_format = settings.controls.weight_grad_reduce
@@ -225,7 +241,11 @@ def account_of_caller() -> Account:
     """The account of the torch.compile call that Dynamo currently compiles for."""
     current = InstructionTranslator.current_tx()
     compiler = current.output.compiler_fn
-    return Account() if compiler is None else vars(innermost_backend(compiler)).setdefault(ACCOUNT, Account())
+    return (
+        Account()
+        if compiler is None
+        else vars(innermost_backend(compiler)).setdefault(ACCOUNT, Account())
+    )
 
 
 def register() -> None:

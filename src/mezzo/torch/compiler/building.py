@@ -19,5 +19,8 @@ class CallInserter:
         node = self.graph.call_function(target, args, kwargs)
         fake_args, fake_kwargs = fx.map_arg((args, kwargs), lambda operand: operand.meta["val"])
         with self.mode:
-            node.meta = {**({} if self.of is None else inherited(self.of)), "val": target(*fake_args, **fake_kwargs)}
+            node.meta = {
+                **({} if self.of is None else inherited(self.of)),
+                "val": target(*fake_args, **fake_kwargs),
+            }
         return node

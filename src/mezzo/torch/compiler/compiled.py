@@ -115,32 +115,53 @@ def compile(
         "weight_update": weight_update,
     }
     if options is not None and not isinstance(options, Mapping):
-        raise InputError(f"options are {options!r}; give a mapping of Inductor's options; names are those of 'mode'")
+        raise InputError(
+            f"options are {options!r}; give a mapping of Inductor's options; names are those of"
+            " 'mode'"
+        )
     if dynamic not in (None, True, False):
-        raise InputError(f"option 'dynamic' is {dynamic!r}; give True, False, or None to let torch.compile see")
-    settings = read_settings({**(options or {}), **planning, **controls, "freeze": freeze}, mode, dynamic)
+        raise InputError(
+            f"option 'dynamic' is {dynamic!r}; give True, False, or None to let torch.compile see"
+        )
+    settings = read_settings(
+        {**(options or {}), **planning, **controls, "freeze": freeze}, mode, dynamic
+    )
 
     def compile_one(model: object) -> Any:
         if not callable(model):
-            raise InputError(f"{type(model).__name__} is no module or function; give what is called")
+            raise InputError(
+                f"{type(model).__name__} is no module or function; give what is called"
+            )
         grad_format = settings.controls.weight_grad_reduce
-        backend = Backend(settings, model=None if grad_format is None else reduce_in(model, grad_format))
+        backend = Backend(
+            settings, model=None if grad_format is None else reduce_in(model, grad_format)
+        )
         return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
 
     return compile_one if model is _LEFT_OUT else compile_one(model)
 
 
-def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = None, fullgraph: bool = False) -> Any:
+def wrap(
+    model: Callable[..., Any],
+    backend: Backend,
+    *,
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+) -> Any:
     """Compile a module or function with one of mezzo's backends."""
     compiled = optimize(backend=backend, nopython=fullgraph, dynamic=dynamic)(model)
     if type(compiled) is OptimizedModule:
         compiled.__class__ = CompiledModule
-    if backend.settings.controls.weight_grad_reduce is not None and isinstance(model, torch.nn.Module):
+    if backend.settings.controls.weight_grad_reduce is not None and isinstance(
+        model, torch.nn.Module
+    ):
         reduce_as_before(compiled, model)
     return compiled
 
 
-def _wrap_again(model: torch.nn.Module, backend: Backend, dynamic: bool | None, fullgraph: bool) -> Any:
+def _wrap_again(
+    model: torch.nn.Module, backend: Backend, dynamic: bool | None, fullgraph: bool
+) -> Any:
     return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
 
 
@@ -155,12 +176,14 @@ def account(compiled: Any) -> Account:
     _check_in_place(compiled)
     if isinstance(backend, Backend):
         return backend.account
-    if getattr(backend, "compiler_name", None) == "mezzo":  # torch.compile's wrapper for a backend given by name
+    if (
+        getattr(backend, "compiler_name", None) == "mezzo"
+    ):  # torch.compile's wrapper for a backend given by name
         result: Account = vars(backend).setdefault(ACCOUNT, Account())
         return result
     raise InputError(
-        f"{type(compiled).__name__} was not compiled by mezzo; compile it with mezzo.torch.compile, or with "
-        'torch.compile(backend="mezzo")'
+        f"{type(compiled).__name__} was not compiled by mezzo; compile it with mezzo.torch.compile,"
+        ' or with torch.compile(backend="mezzo")'
     )
 
 
@@ -168,10 +191,12 @@ def _check_in_place(compiled: Any) -> None:
     """Reject in-place compilation of pure torch.nn modules, which Dynamo does not trace."""
     if not isinstance(compiled, torch.nn.Module) or compiled._compiled_call_impl is None:
         return
-    if all(type(module).forward.__module__.startswith("torch.nn.") for module in compiled.modules()):
+    if all(
+        type(module).forward.__module__.startswith("torch.nn.") for module in compiled.modules()
+    ):
         raise InputError(
-            f"{type(compiled).__name__} was compiled in place, where Dynamo leaves modules of torch.nn as they are; "
-            "use what mezzo.torch.compile or torch.compile returns"
+            f"{type(compiled).__name__} was compiled in place, where Dynamo leaves modules of"
+            " torch.nn as they are; use what mezzo.torch.compile or torch.compile returns"
         )
 
 
@@ -184,7 +209,11 @@ def _backend_of(compiled: Any) -> object:
     else:
         function = compiled.__call__ if isinstance(compiled, type) else compiled
         code = getattr(function, "__code__", None)
-        closure = dict(zip(code.co_freevars, function.__closure__ or (), strict=True)) if code is not None else {}
+        closure = (
+            dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+            if code is not None
+            else {}
+        )
         context = closure["self"].cell_contents if "self" in closure else None
     callback = getattr(context, "callback", None)
     return innermost_backend(callback) if callable(callback) else None

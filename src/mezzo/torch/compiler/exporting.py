@@ -43,8 +43,12 @@ def export(
     module = check_module(model)
     try:
         with torch.no_grad(), marking():
-            exported = torch.export.export(module, positional, named, dynamic_shapes=dynamic_shapes, strict=strict)
+            exported = torch.export.export(
+                module, positional, named, dynamic_shapes=dynamic_shapes, strict=strict
+            )
     except Exception as error:
         message = spell_raised(error, _LONGEST_FAULT)
-        raise ModelError(f"torch.export cannot export {type(module).__name__}: {message}") from error
+        raise ModelError(
+            f"torch.export cannot export {type(module).__name__}: {message}"
+        ) from error
     return cast("ExportedProgram", convert(cast("Any", exported), **options).model)

@@ -21,7 +21,9 @@ class Fitted:
 
 def names_nodes(planning: PlanningOptions) -> bool:
     """Whether a request contains node or region patterns."""
-    return bool(planning.include or planning.exclude or planning.keep_regions or planning.fixed_regions)
+    return bool(
+        planning.include or planning.exclude or planning.keep_regions or planning.fixed_regions
+    )
 
 
 def fit(options: Options, read: Callable[[], Graph]) -> Fitted:
@@ -41,10 +43,16 @@ def fit(options: Options, read: Callable[[], Graph]) -> Fitted:
 
     fitted = replace(
         planning,
-        include=tuple(pattern for pattern in planning.include if is_known("include", pattern, is_region=False)),
-        exclude=tuple(pattern for pattern in planning.exclude if is_known("exclude", pattern, is_region=False)),
+        include=tuple(
+            pattern for pattern in planning.include if is_known("include", pattern, is_region=False)
+        ),
+        exclude=tuple(
+            pattern for pattern in planning.exclude if is_known("exclude", pattern, is_region=False)
+        ),
         keep_regions=tuple(
-            pattern for pattern in planning.keep_regions if is_known("keep_region", pattern, is_region=True)
+            pattern
+            for pattern in planning.keep_regions
+            if is_known("keep_region", pattern, is_region=True)
         ),
         fixed_regions=tuple(
             (pattern, dtype)

@@ -37,16 +37,26 @@ def find_idle(planned: RewrittenGraph, policy: str) -> Idle | None:
         if node.signature.dtype is HIGH:
             products.append(planned_nodes[node.name])
         else:
-            typed |= {str(graph.values[value].dtype): None for value in node.outputs if value is not None}
+            typed |= {
+                str(graph.values[value].dtype): None for value in node.outputs if value is not None
+            }
     if products:
         ops = join_some(sorted({product.op for product in products}), _SHOWN)
         if all(product.rule in _UNSPOKEN for product in products):
-            return Idle(f"no product runs low: policy {policy!r} has no rule for what the graph has ({ops})", True)
-        ((rule, because), _), *_ = Counter((product.rule, product.because) for product in products).most_common()
+            return Idle(
+                f"no product runs low: policy {policy!r} has no rule for what the graph has"
+                f" ({ops})",
+                True,
+            )
+        ((rule, because), _), *_ = Counter(
+            (product.rule, product.because) for product in products
+        ).most_common()
         return Idle(f"no product runs low ({ops}), by rule {rule!r}: {because}", False)
     if typed:
         formats = " and ".join(typed)
         return Idle(
-            f"products are {formats} as they came: by an autocast around the call, by casts, or by weights", False
+            f"products are {formats} as they came: by an autocast around the call, by casts, or by"
+            " weights",
+            False,
         )
     return None

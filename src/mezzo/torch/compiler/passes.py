@@ -6,7 +6,12 @@ from typing import Any, NamedTuple
 import torch
 import torch._inductor.config
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput, PlainAOTInput, TangentAOTInput
+from torch._functorch._aot_autograd.descriptors import (
+    BufferAOTInput,
+    ParamAOTInput,
+    PlainAOTInput,
+    TangentAOTInput,
+)
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -53,7 +58,12 @@ class PlanningPass(CustomGraphPass):
     """Plans one Dynamo graph. Results are attributes, set once Inductor has run the pass."""
 
     def __init__(
-        self, edited: Edited, options: Options, digest: str, before: Before = (), controls: Controls | None = None
+        self,
+        edited: Edited,
+        options: Options,
+        digest: str,
+        before: Before = (),
+        controls: Controls | None = None,
     ) -> None:
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.controls = Controls() if controls is None else controls
@@ -74,8 +84,13 @@ class PlanningPass(CustomGraphPass):
 
     def uuid(self) -> object:
         """The key in Inductor's caches; None disables them, if a user's pass has no key."""
-        user_keys = [user_pass.uuid() if isinstance(user_pass, CustomGraphPass) else None for user_pass in self.before]
-        return None if None in user_keys else (self.digest, *user_keys) if user_keys else self.digest
+        user_keys = [
+            user_pass.uuid() if isinstance(user_pass, CustomGraphPass) else None
+            for user_pass in self.before
+        ]
+        return (
+            None if None in user_keys else (self.digest, *user_keys) if user_keys else self.digest
+        )
 
     def __call__(self, graph: fx.Graph) -> None:
         for user_pass in self.before:
@@ -91,30 +106,55 @@ class PlanningPass(CustomGraphPass):
         weights, names = self._told(descriptors, written)
         owner = graph.owning_module
         assert owner is not None, "a compiler's graph is of a module"
-        program = Program(graph=graph, owner=owner, weights=weights, names=names, name="the graph of torch.compile")
-        self.is_joint = any(isinstance(descriptor, TangentAOTInput) for descriptor in descriptors.values())
+        program = Program(
+            graph=graph,
+            owner=owner,
+            weights=weights,
+            names=names,
+            name="the graph of torch.compile",
+        )
+        self.is_joint = any(
+            isinstance(descriptor, TangentAOTInput) for descriptor in descriptors.values()
+        )
         if self.is_joint:
             program = as_joint(program)
         graphs: list[RewrittenGraph] = []
         try:
             with _disable_current_modes(), torch.no_grad():  # reads the values of weights
                 planned = self.rewritten(program)
-                self.plan, self.unmatched, self.sketch = planned.plan, planned.unmatched, sketch(planned)
+                self.plan, self.unmatched, self.sketch = (
+                    planned.plan,
+                    planned.unmatched,
+                    sketch(planned),
+                )
                 self.idle = find_idle(planned, self.options.planning.policy.name)
                 self.bodies = plan_bodies(program, self.options)
-                graphs = [planned, *(body.planned for body in self.bodies if body.planned is not None)]
+                graphs = [
+                    planned,
+                    *(body.planned for body in self.bodies if body.planned is not None),
+                ]
                 write_as_kept(owner, {body.path for body in self.bodies})
                 self.handed_on = self._hand_on_sums(graphs)
         except MezzoError as error:
             self.note = str(error)
             # Errors raised here would be wrapped; the user's own errors are raised at the call.
-            self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
+            self.fault = (
+                error
+                if isinstance(error, InputError) and not isinstance(error, ModelError)
+                else None
+            )
         low = FROM_DTYPE[self.options.planning.low]
-        tile = tile_for(self.controls, low, device_of(self.edited.inputs)) if self.plan is not None else None
+        tile = (
+            tile_for(self.controls, low, device_of(self.edited.inputs))
+            if self.plan is not None
+            else None
+        )
         if tile is not None:
             self.native_sums = sum_in_tiles(owner, low, tile)
         with _disable_current_modes(), torch.no_grad():
-            self.as_products = tuple(node for graph_plan in graphs for node in write_as_products(graph_plan))
+            self.as_products = tuple(
+                node for graph_plan in graphs for node in write_as_products(graph_plan)
+            )
         self.copies = self._read_copies(graph, descriptors)
         apart = 0
         if self.is_joint:
@@ -122,10 +162,18 @@ class PlanningPass(CustomGraphPass):
                 round_once(graphs[0], low)
             give_gradients(graph, self._gradient_formats(descriptors))
             apart = convert_apart(graph, device_of(self.edited.inputs))
-            copies = {node.name for node, descriptor in descriptors.items() if self._is_copy(descriptor)}
+            copies = {
+                node.name for node, descriptor in descriptors.items() if self._is_copy(descriptor)
+            }
             self.kept = advise_partitioner(graph, {*weights, *copies}, low, self.controls.memory)
-        self.casts = apart + casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
-        body_unmatched = [body.planned.unmatched for body in self.bodies if body.planned is not None]
+        self.casts = (
+            apart
+            + casts_in(graph)
+            - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
+        )
+        body_unmatched = [
+            body.planned.unmatched for body in self.bodies if body.planned is not None
+        ]
         self.unmatched = {
             key: message
             for key, message in self.unmatched.items()
@@ -142,11 +190,18 @@ class PlanningPass(CustomGraphPass):
         way = way_for(self.controls, low, device_of(self.edited.inputs))
         if way is None:
             return ()
-        return tuple(product for planned in graphs for product in hand_on_sums(planned, low, way, self.controls))
+        return tuple(
+            product
+            for planned in graphs
+            for product in hand_on_sums(planned, low, way, self.controls)
+        )
 
     def _gradient_formats(self, descriptors: Mapping[fx.Node, object]) -> Mapping[str, torch.dtype]:
         """Dtypes of weight gradients that differ from the weight's dtype."""
-        formats = {node.name: gradient_format(self.edited.behind(desc)) for node, desc in descriptors.items()}
+        formats = {
+            node.name: gradient_format(self.edited.behind(desc))
+            for node, desc in descriptors.items()
+        }
         return {name: dtype for name, dtype in formats.items() if dtype is not None}
 
     def _told(
@@ -163,7 +218,10 @@ class PlanningPass(CustomGraphPass):
             elif isinstance(descriptor, ParamAOTInput | BufferAOTInput):
                 names[node.name] = descriptor.target
             if isinstance(tensor, torch.Tensor) and node not in written:
-                weights[node.name] = ProgramTensor(names[node.name], lambda tensor=tensor: tensor.detach())  # type: ignore[misc]  # bound now
+                weights[node.name] = ProgramTensor(
+                    names[node.name],
+                    lambda tensor=tensor: tensor.detach(),  # type: ignore[misc]  # bound now
+                )
         return weights, names
 
     def _is_copy(self, desc: object) -> bool:
@@ -172,9 +230,13 @@ class PlanningPass(CustomGraphPass):
             desc.idx == candidate.low for candidate in self.edited.candidates
         )
 
-    def _read_copies(self, graph: fx.Graph, descriptors: Mapping[fx.Node, object]) -> tuple[Copy, ...]:
+    def _read_copies(
+        self, graph: fx.Graph, descriptors: Mapping[fx.Node, object]
+    ) -> tuple[Copy, ...]:
         """Replace casts of weights by their cached low-precision copies, packed for matmuls."""
-        by_place = {desc.idx: node for node, desc in descriptors.items() if isinstance(desc, PlainAOTInput)}
+        by_place = {
+            desc.idx: node for node, desc in descriptors.items() if isinstance(desc, PlainAOTInput)
+        }
         wide: dict[fx.Node, fx.Node] = {}
         slots: dict[fx.Node, fx.Node] = {}
         for candidate in self.edited.candidates:
@@ -196,7 +258,9 @@ class PlanningPass(CustomGraphPass):
                 copies.append(Copy(candidate, candidate.slot, packed[slots[low]]))
             elif low is not None and low.users:
                 copy = low.meta["val"]
-                copies.append(Copy(candidate, candidate.low, LowCopy(copy.dtype, last=is_laid_out_last(copy))))
+                copies.append(
+                    Copy(candidate, candidate.low, LowCopy(copy.dtype, last=is_laid_out_last(copy)))
+                )
         return tuple(copies)
 
     def _pack(

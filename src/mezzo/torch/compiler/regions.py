@@ -46,7 +46,11 @@ class Region(TorchFunctionMode):
     word: ClassVar[str]
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: object, args: Iterable[Any] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: Iterable[Any] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if torch.compiler.is_dynamo_compiling() or get_proxy_mode() is not None:
             return _call_marked(self.word, func, args, kwargs or {})
@@ -65,12 +69,16 @@ class Region(TorchFunctionMode):
             module_class.forward = _wrapped(self, module_class.forward)
         elif isinstance(wrapped, staticmethod | classmethod):
             return type(wrapped)(_wrapped(self, wrapped.__func__))  # type: ignore[return-value]  # called as before
-        elif callable(wrapped) and not isinstance(wrapped, type) and not inspect.isasyncgenfunction(wrapped):
+        elif (
+            callable(wrapped)
+            and not isinstance(wrapped, type)
+            and not inspect.isasyncgenfunction(wrapped)
+        ):
             return _wrapped(self, wrapped)  # type: ignore[return-value]  # called as the function that it wraps
         else:
             raise InputError(
-                f"{self!r} is put around {wrapped!r}, which is no function, method, module or class of modules; write "
-                f"'with {self!r}:' inside it, around what it computes"
+                f"{self!r} is put around {wrapped!r}, which is no function, method, module or class"
+                f" of modules; write 'with {self!r}:' inside it, around what it computes"
             )
         return target
 
@@ -94,7 +102,10 @@ def keep(*given: object) -> Region:
     Raises InputError: an argument is given, as by a decorator without parentheses.
     """
     if given:
-        raise InputError(f"keep takes nothing, and was given {given[0]!r}; write keep(), as a decorator too: @keep()")
+        raise InputError(
+            f"keep takes nothing, and was given {given[0]!r}; write keep(), as a decorator too:"
+            " @keep()"
+        )
     return _ready(_KINDS[KEEP]())
 
 
@@ -157,7 +168,9 @@ def _enter_and_leave(region: Region) -> None:
     _pop_torch_function_stack()
 
 
-def _call_marked(word: str, func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
+def _call_marked(
+    word: str, func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Call a function with the mark on all nodes that it creates. Other regions are removed during
     the call, since `annotate` lets the outermost mark win. Other modes keep their order.
     """
@@ -246,7 +259,9 @@ class _Forward:
     __slots__ = ("_inner", "_module", "_region")
     __name__ = "forward"
 
-    def __init__(self, region: Region, module: torch.nn.Module, inner: Callable[..., Any] | None) -> None:
+    def __init__(
+        self, region: Region, module: torch.nn.Module, inner: Callable[..., Any] | None
+    ) -> None:
         self._region, self._module, self._inner = region, module, inner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -258,7 +273,11 @@ class _Forward:
     @property
     def __wrapped__(self) -> Callable[..., Any]:
         """The original function, for `inspect.signature`."""
-        return types.MethodType(type(self._module).forward, self._module) if self._inner is None else self._inner
+        return (
+            types.MethodType(type(self._module).forward, self._module)
+            if self._inner is None
+            else self._inner
+        )
 
     @property
     def __code__(self) -> types.CodeType:

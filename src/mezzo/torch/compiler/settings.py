@@ -23,7 +23,16 @@ _TARGETS = {"cpu": "torch-cpu", "cuda": "torch-cuda"}
 _OWN = ("freeze", *CONTROLS)
 # Options about files, or about stages that do not exist for compiled graphs.
 _NOT_HERE = frozenset(
-    {"io", "provenance", "trust_external_paths", "fuse", "correct", "opset", "calibrator", "quantize_mode"}
+    {
+        "io",
+        "provenance",
+        "trust_external_paths",
+        "fuse",
+        "correct",
+        "opset",
+        "calibrator",
+        "quantize_mode",
+    }
 )
 _PLANNING = tuple(option.name for option in fields(Request) if option.name not in _NOT_HERE)
 
@@ -40,13 +49,22 @@ class CompilerSettings:
     def planning(self, device: str = "cpu") -> Options:
         """The planner's options for graphs on a device."""
         default_target = _TARGETS.get(device, _TARGETS["cpu"])
-        request = self.request if self.request.target is not None else replace(self.request, target=default_target)
+        request = (
+            self.request
+            if self.request.target is not None
+            else replace(self.request, target=default_target)
+        )
         return check_parameters(read_options(request))
 
     @property
     def digest(self) -> str:
         """A hash of the settings and versions, for cache keys shared between processes."""
-        parts = (VERSION, torch.__version__, repr(self.request), sorted((k, repr(v)) for k, v in self.inductor.items()))
+        parts = (
+            VERSION,
+            torch.__version__,
+            repr(self.request),
+            sorted((k, repr(v)) for k, v in self.inductor.items()),
+        )
         return hashlib.sha256(repr((parts, self.is_frozen, self.controls)).encode()).hexdigest()
 
 
@@ -67,17 +85,23 @@ def read_settings(
         if name in _PLANNING:
             planning_options[name] = value
         elif key == "freezing":
-            raise InputError("option 'freezing' of Inductor freezes nothing here; use mezzo.torch.compile(freeze=True)")
+            raise InputError(
+                "option 'freezing' of Inductor freezes nothing here; use"
+                " mezzo.torch.compile(freeze=True)"
+            )
         elif name == "io":
             raise InputError(
-                "option 'io' is of converted models: what a compiled one takes and gives has the types that its code "
-                "gives it; cast there"
+                "option 'io' is of converted models: what a compiled one takes and gives has the"
+                " types that its code gives it; cast there"
             )
         elif key in inductor_config:
             inductor[key] = value
         else:
             question = aside(did_you_mean(name, [*_PLANNING, *_OWN, *inductor_config], 1))
-            raise InputError(f"option {name!r} is unknown{question}; mezzo's are {', '.join((*_PLANNING, *_OWN))}")
+            raise InputError(
+                f"option {name!r} is unknown{question}; mezzo's are"
+                f" {', '.join((*_PLANNING, *_OWN))}"
+            )
     specified = {name: value for name, value in planning_options.items() if value is not None}
     request = Request(**{"to": "bf16", **specified})  # type: ignore[arg-type]  # checked when it is read
     assert request.to is not None, "there is a usual one"
@@ -86,12 +110,15 @@ def read_settings(
         request=request,
         inductor=inductor,
         is_frozen=bool(given.get("freeze", False)),
-        controls=read_controls({name: given[name] for name in CONTROLS if given.get(name) is not None}),
+        controls=read_controls(
+            {name: given[name] for name in CONTROLS if given.get(name) is not None}
+        ),
     )
     low = FORMATS[settings.planning().planning.low].words[0]
     if settings.controls.accumulate not in (None, "fp32", low):
         raise InputError(
-            f"option 'accumulate' is {settings.controls.accumulate!r} and 'to' {low!r}; sums are fp32 or as products"
+            f"option 'accumulate' is {settings.controls.accumulate!r} and 'to' {low!r}; sums are"
+            " fp32 or as products"
         )
     return settings
 

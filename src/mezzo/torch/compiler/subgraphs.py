@@ -69,7 +69,10 @@ class _Call:
         args: Any = self.node.args
         carried = sum(len(args[place]) for place in self.form.before)
         invariant = args[self.form.operands :] if self.form.is_rest else args[self.form.operands]
-        return [*[None] * carried, *(operand if isinstance(operand, fx.Node) else None for operand in invariant)]
+        return [
+            *[None] * carried,
+            *(operand if isinstance(operand, fx.Node) else None for operand in invariant),
+        ]
 
     def replace(self, at: int, by: fx.Node) -> None:
         """Replace an operand of the subgraphs."""
@@ -124,7 +127,11 @@ def _plan_body(
 
 
 def _body_program(
-    program: Program, body: fx.GraphModule, path: tuple[str, ...], mark: Mark | None, callers: Sequence[_Call]
+    program: Program,
+    body: fx.GraphModule,
+    path: tuple[str, ...],
+    mark: Mark | None,
+    callers: Sequence[_Call],
 ) -> Program:
     inputs = _inputs(body)
     weights: dict[str, ProgramTensor] = {}
@@ -147,13 +154,20 @@ def _body_program(
 
 def _calls(program: Program) -> Iterator[_Call]:
     for node in program.graph.nodes:
-        form = _FORMS.get(str(node.target)) if isinstance(node.target, torch._ops.HigherOrderOperator) else None
+        form = (
+            _FORMS.get(str(node.target))
+            if isinstance(node.target, torch._ops.HigherOrderOperator)
+            else None
+        )
         if form is None or len(node.args) <= form.operands:
             continue
         holders = node.args[form.first : form.first + form.bodies]
         bodies = tuple(attribute_of(program.owner, holder) for holder in holders)
         call = _Call(node, form, tuple(str(holder.target) for holder in holders), bodies)
-        if all(isinstance(body, fx.GraphModule) and len(_inputs(body)) == len(call.operands) for body in bodies):
+        if all(
+            isinstance(body, fx.GraphModule) and len(_inputs(body)) == len(call.operands)
+            for body in bodies
+        ):
             yield call
 
 
@@ -163,12 +177,19 @@ def _held(program: Program, operand: fx.Node | None) -> ProgramTensor | None:
         return None
     if operand.op == "get_attr":
         attribute = attribute_of(program.owner, operand)
-        return ProgramTensor(str(operand.target), lambda: attribute) if isinstance(attribute, torch.Tensor) else None
+        return (
+            ProgramTensor(str(operand.target), lambda: attribute)
+            if isinstance(attribute, torch.Tensor)
+            else None
+        )
     return program.weights.get(operand.name) if operand.op == "placeholder" else None
 
 
 def _cast_before(
-    program: Program, calls: Sequence[_Call], callers: Mapping[fx.GraphModule, Sequence[_Call]], low: torch.dtype
+    program: Program,
+    calls: Sequence[_Call],
+    callers: Mapping[fx.GraphModule, Sequence[_Call]],
+    low: torch.dtype,
 ) -> list[tuple[_Call, int]]:
     """Weight operands that every subgraph reading them uses only in low precision. For a shared
     subgraph, either all of its callers cast such an operand or none does.
@@ -207,7 +228,9 @@ def _cast_operand(program: Program, call: _Call, position: int, low: torch.dtype
     mode = fake_mode_of(program.graph)
     insert_after = operand
     if operand.op == "placeholder":
-        insert_after = next(node for node in reversed(program.graph.nodes) if node.op == "placeholder")
+        insert_after = next(
+            node for node in reversed(program.graph.nodes) if node.op == "placeholder"
+        )
     with program.graph.inserting_after(insert_after):
         cast = program.graph.call_function(CAST, (operand, low))
     cast.meta = {"val": as_dtype(mode, operand.meta["val"], low)}

@@ -11,8 +11,11 @@ def check_torch() -> None:
     """Raises InputError: PyTorch is missing or its version is unsupported."""
     version = find_version("torch")
     if version is None:
-        raise InputError(f"mezzo.torch needs PyTorch, which is not installed; install it: {_REMEDY}")
+        raise InputError(
+            f"mezzo.torch needs PyTorch, which is not installed; install it: {_REMEDY}"
+        )
     if not is_within(version.partition("+")[0], _WANTED):
         raise InputError(
-            f"PyTorch {version} is installed, and mezzo.torch works with 2.11 to 2.13; install one: {_REMEDY}"
+            f"PyTorch {version} is installed, and mezzo.torch works with 2.11 to 2.13; install one:"
+            f" {_REMEDY}"
         )

@@ -14,10 +14,17 @@ from mezzo.torch.train.sums.fp32_accumulator_outputs import HandedOn, Way
 
 # Dynamo does not report functions that it does not compile.
 NOTHING = (
-    "nothing was compiled yet: call it once; where it has run, nothing could be: an LSTM, or code that eight backends "
-    "were compiled for, which torch.compiler.reset() forgets"
+    "nothing was compiled yet: call it once; where it has run, nothing could be: an LSTM, or code"
+    " that eight backends were compiled for, which torch.compiler.reset() forgets"
 )
-_TITLES = ("graph", "nodes low", "nodes in FP32", "casts at every call", "weights cast once", "note")
+_TITLES = (
+    "graph",
+    "nodes low",
+    "nodes in FP32",
+    "casts at every call",
+    "weights cast once",
+    "note",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +71,15 @@ class Account:
 
     def _repr_html_(self) -> str:
         rows = [_cells(graph) for graph in self.graphs]
-        return fragment([] if rows else [repr(self)], _TITLES, [(str(n), *row) for n, row in enumerate(rows, 1)])
+        return fragment(
+            [] if rows else [repr(self)], _TITLES, [(str(n), *row) for n, row in enumerate(rows, 1)]
+        )
 
     def _lines(self) -> Iterator[str]:
         for number, graph in enumerate(self.graphs, 1):
-            summary = ", ".join(f"{cell} {title}" for title, cell in zip(_TITLES[1:-1], _cells(graph), strict=False))
+            summary = ", ".join(
+                f"{cell} {title}" for title, cell in zip(_TITLES[1:-1], _cells(graph), strict=False)
+            )
             yield f"graph {number}: {graph.note if graph.plan is None else summary + _aside(graph)}"
 
     def __reduce__(self) -> "tuple[type[Account], tuple[()]]":
@@ -98,17 +109,29 @@ def _cells(graph: GraphAccount) -> tuple[str, ...]:
     sketch = graph.sketch
     low, high = ("", "") if sketch is None else (str(sketch.low_nodes), str(sketch.high_nodes))
     packed = f", {len(graph.packed)} packed" if graph.packed else ""
-    once = f"{len(graph.shadows)} ({format_size(graph.shadow_bytes)}{packed})" if graph.shadows else "0"
+    once = (
+        f"{len(graph.shadows)} ({format_size(graph.shadow_bytes)}{packed})"
+        if graph.shadows
+        else "0"
+    )
     note = _aside(graph).removeprefix("; ") if graph.note is None else graph.note
     return low, high, str(graph.casts), once, note
 
 
 def _aside(graph: GraphAccount) -> str:
     """Remarks on a graph: training, accumulation, rounding, and why nothing runs low."""
-    saved = "" if graph.kept_bytes is None else f", {format_size(graph.kept_bytes)} kept between them"
+    saved = (
+        "" if graph.kept_bytes is None else f", {format_size(graph.kept_bytes)} kept between them"
+    )
     sums = f"; sums of {', '.join(graph.native_sums)} are not emulated" if graph.native_sums else ""
     rounded = sum(output.way in (Way.ROUNDED, Way.LEFT) for output in graph.handed_on)
     lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
     written = "; backward of attention as products" if graph.as_products else ""
     idle = "" if graph.idle is None else f"; {graph.idle}"
-    return (f"; forward and backward{saved}" if graph.has_backward else "") + sums + lost + written + idle
+    return (
+        (f"; forward and backward{saved}" if graph.has_backward else "")
+        + sums
+        + lost
+        + written
+        + idle
+    )

@@ -19,7 +19,11 @@ _NOT_OURS = "layers were not looked at: what was compared was not made by mezzo.
 
 
 def compare(
-    model: torch.nn.Module, compiled: Callable[..., Any], data: Iterable[object], *, layers: str = "modules"
+    model: torch.nn.Module,
+    compiled: Callable[..., Any],
+    data: Iterable[object],
+    *,
+    layers: str = "modules",
 ) -> LayerErrors:
     """Measure a compiled model's error against its model in FP64 and FP32, and find the layers
     where it arises.
@@ -42,7 +46,11 @@ def compare(
     if layers not in LAYERS:
         raise InputError(f"layers is {layers!r}; choose one of {', '.join(LAYERS)}")
     backend = backend_of(compiled) if layers != "none" else None
-    watch = None if backend is None else LayerWatch(model, backend, is_by_operator=layers == "operators")
+    watch = (
+        None
+        if backend is None
+        else LayerWatch(model, backend, is_by_operator=layers == "operators")
+    )
     outputs = _Outputs(model, compiled)
     batches = 0
     with torch.no_grad():
@@ -71,7 +79,9 @@ class _Outputs:
 
     def add(self, batch: object) -> None:
         exact = _floats(call_with(self._exact, pytree.tree_map(widened, batch)))
-        compiled, eager = (_floats(call_with(model, batch)) for model in (self._compiled, self._model))
+        compiled, eager = (
+            _floats(call_with(model, batch)) for model in (self._compiled, self._model)
+        )
         _check_alike(exact, compiled, eager)
         for name, reference in exact.items():
             sums = self._sums.setdefault(name, (ErrorSum(), ErrorSum(), ErrorSum()))
@@ -106,7 +116,11 @@ def tensors_of(answer: object) -> list[tuple[int, torch.Tensor]]:
 
 def _floats(output: object) -> dict[str, torch.Tensor]:
     """The float tensors of a model's output, by their path."""
-    return {pytree.keystr(path).strip(".[]'") or "output": leaf for path, leaf in _leaves(output) if _is_float(leaf)}
+    return {
+        pytree.keystr(path).strip(".[]'") or "output": leaf
+        for path, leaf in _leaves(output)
+        if _is_float(leaf)
+    }
 
 
 def _leaves(output: object) -> Sequence[tuple[Any, Any]]:
@@ -119,10 +133,12 @@ def _is_float(value: object) -> bool:
 
 
 def _check_alike(
-    exact: Mapping[str, torch.Tensor], got: Mapping[str, torch.Tensor], eager: Mapping[str, torch.Tensor]
+    exact: Mapping[str, torch.Tensor],
+    got: Mapping[str, torch.Tensor],
+    eager: Mapping[str, torch.Tensor],
 ) -> None:
     if not exact.keys() == got.keys() == eager.keys():
         raise InputError(
-            f"the compiled model answers {', '.join(got) or 'nothing'}, and the model {', '.join(exact) or 'nothing'}; "
-            "compare a model with what was compiled of it"
+            f"the compiled model answers {', '.join(got) or 'nothing'}, and the model"
+            f" {', '.join(exact) or 'nothing'}; compare a model with what was compiled of it"
         )

@@ -69,7 +69,12 @@ def _ways(plan: Plan, graph: GraphAccount) -> Iterator[tuple[str, str]]:
     yield from rounded.items()
     for entry in graph.as_products:
         if entry.plan is plan:
-            yield entry.node, "; it ".join([AS_PRODUCTS, *([rounded[entry.node]] if entry.node in rounded else [])])
+            yield (
+                entry.node,
+                "; it ".join(
+                    [AS_PRODUCTS, *([rounded[entry.node]] if entry.node in rounded else [])]
+                ),
+            )
 
 
 def _placed(chain: tuple[PlannedNode, ...], plan: Plan, sketch: Sketch | None) -> Explained:
@@ -80,7 +85,11 @@ def _placed(chain: tuple[PlannedNode, ...], plan: Plan, sketch: Sketch | None) -
     number = sketch.graph.by_name.get(name)
     if number is None:
         return Explained(chain=chain, module="", line=None)
-    return Explained(chain=chain, module=sketch.graph.modules.get(number, ""), line=sketch.graph.lines.get(number))
+    return Explained(
+        chain=chain,
+        module=sketch.graph.modules.get(number, ""),
+        line=sketch.graph.lines.get(number),
+    )
 
 
 def nothing_planned(told: Account) -> InputError:

@@ -49,7 +49,9 @@ def looking_at_gradients(model: torch.nn.Module, look: Look) -> Iterator[None]:
     on_modules: list[Any] = []
     for path, module in model.named_modules():
         on_modules += [
-            module.register_forward_pre_hook(lambda module, args, path=path: values.path.append(path)),
+            module.register_forward_pre_hook(
+                lambda module, args, path=path: values.path.append(path)
+            ),
             module.register_forward_hook(
                 lambda module, args, output, path=path: values.leave(path, output), always_call=True
             ),
@@ -84,7 +86,11 @@ class _Values:
             elif tensor.requires_grad and not tensor.is_leaf:
                 self._seen[tensor] = new_record = _Looked(tensor._version, place)
                 self.hooks.append(
-                    tensor.register_hook(lambda gradient, new_record=new_record: self._look(new_record.place, gradient))
+                    tensor.register_hook(
+                        lambda gradient, new_record=new_record: self._look(
+                            new_record.place, gradient
+                        )
+                    )
                 )
 
 
@@ -96,7 +102,11 @@ class _Calls(TorchFunctionMode):
         self._values = values
 
     def __torch_function__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         op = _spell(func) if self._values.path else ""
@@ -109,8 +119,16 @@ def _spell(func: Any) -> str:
     """A function's operator name; "" for data movement, conversions and accessors."""
     name = getattr(func, "__name__", "").strip("_")
     name = _SPELLED.get(name, name)
-    if facts_of("aten", name) is None and name[:1] in ("i", "r") and facts_of("aten", _SPELLED.get(name[1:], name[1:])):
+    if (
+        facts_of("aten", name) is None
+        and name[:1] in ("i", "r")
+        and facts_of("aten", _SPELLED.get(name[1:], name[1:]))
+    ):
         name = _SPELLED.get(name[1:], name[1:])  # in-place or reflected
     row = facts_of("aten", name)
-    is_ignored = name.startswith(("get", "set")) or name in _CONVERTS or (row is not None and row.cost in _MOVES)
+    is_ignored = (
+        name.startswith(("get", "set"))
+        or name in _CONVERTS
+        or (row is not None and row.cost in _MOVES)
+    )
     return "" if is_ignored else name

@@ -60,13 +60,17 @@ def gradient_ranges(
 
 def exact_copy(model: torch.nn.Module) -> torch.nn.Module:
     """An FP64 copy of a module or of a compiled module's original. Raises InputError: neither."""
-    exact: torch.nn.Module = copy.deepcopy(getattr(check_module(model), "_orig_mod", model)).double()
+    exact: torch.nn.Module = copy.deepcopy(
+        getattr(check_module(model), "_orig_mod", model)
+    ).double()
     return exact
 
 
 def _read_scale(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise InputError(f"scale is {value!r}; give a number above 0, such as GradScaler.get_scale() or 65536")
+        raise InputError(
+            f"scale is {value!r}; give a number above 0, such as GradScaler.get_scale() or 65536"
+        )
     return float(value)
 
 
@@ -99,12 +103,19 @@ class RangeWatch:
             loss_value = loss(call_with(self._exact, pytree.tree_map(widened, batch)))
             if loss_value.numel() != 1:
                 shape = list(loss_value.shape)
-                raise InputError(f"loss gives a tensor of shape {shape}; give a function whose result is one number")
+                raise InputError(
+                    f"loss gives a tensor of shape {shape}; give a function whose result is one"
+                    " number"
+                )
             if not loss_value.requires_grad:
                 raise InputError(_NO_GRADIENT)
             torch.autograd.backward(loss_value)
         self._batches += 1
-        gradients = {name: weight.grad for name, weight in self._exact.named_parameters() if weight.grad is not None}
+        gradients = {
+            name: weight.grad
+            for name, weight in self._exact.named_parameters()
+            if weight.grad is not None
+        }
         for name, gradient in gradients.items():
             self._add(self._weights, ValueOrigin(name), gradient)
         return gradients
@@ -116,8 +127,12 @@ class RangeWatch:
         if not self._weights:
             raise InputError(_NO_GRADIENT)
         return GradientRanges(
-            activations=tuple(tally.result(place, is_weight=False) for place, tally in self._activations.items()),
-            weights=tuple(tally.result(place, is_weight=True) for place, tally in self._weights.items()),
+            activations=tuple(
+                tally.result(place, is_weight=False) for place, tally in self._activations.items()
+            ),
+            weights=tuple(
+                tally.result(place, is_weight=True) for place, tally in self._weights.items()
+            ),
             dtype=self._dtype,
             scale=self._scale,
             batches=self._batches,
@@ -127,7 +142,9 @@ class RangeWatch:
     def _look(self, place: ValueOrigin, gradient: torch.Tensor) -> None:
         self._add(self._activations, place, gradient)
 
-    def _add(self, tallies: "dict[ValueOrigin, _Tally]", place: ValueOrigin, gradient: torch.Tensor) -> None:
+    def _add(
+        self, tallies: "dict[ValueOrigin, _Tally]", place: ValueOrigin, gradient: torch.Tensor
+    ) -> None:
         tallies.setdefault(place, _Tally()).add(gradient.detach(), self._dtype, self._scale)
 
 

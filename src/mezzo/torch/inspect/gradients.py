@@ -18,7 +18,11 @@ _DROPS = "dropout draws other masks in each of the three; set its p to 0 for thi
 
 
 def compare_gradients(
-    model: torch.nn.Module, compiled: Callable[..., Any], data: Iterable[object], *, loss: Loss | None = None
+    model: torch.nn.Module,
+    compiled: Callable[..., Any],
+    data: Iterable[object],
+    *,
+    loss: Loss | None = None,
 ) -> GradientErrors:
     """Measure the error of a compiled model's weight gradients against its model in FP64 and FP32.
 
@@ -43,7 +47,9 @@ def compare_gradients(
             eager = _gradients(model, model, batch, loss_function)
             compiled_gradients = _gradients(model, compiled, batch, loss_function)
             for name, gradient in exact.items():
-                sums.setdefault(name, _Sums()).add(gradient, eager.get(name), compiled_gradients.get(name))
+                sums.setdefault(name, _Sums()).add(
+                    gradient, eager.get(name), compiled_gradients.get(name)
+                )
     ranges = watch.result()
     size = math.hypot(*(total.size for total in sums.values()))
     return GradientErrors(
@@ -65,9 +71,13 @@ class _Sums:
     size: float = 0.0
     eager_size: float = 0.0
 
-    def add(self, exact: torch.Tensor, eager: torch.Tensor | None, compiled: torch.Tensor | None) -> None:
+    def add(
+        self, exact: torch.Tensor, eager: torch.Tensor | None, compiled: torch.Tensor | None
+    ) -> None:
         zeros = torch.zeros_like(exact)
-        fp32, result = (zeros if gradient is None else gradient.double() for gradient in (eager, compiled))
+        fp32, result = (
+            zeros if gradient is None else gradient.double() for gradient in (eager, compiled)
+        )
         self.far = math.hypot(self.far, float((result - exact).norm()))
         self.eager = math.hypot(self.eager, float((fp32 - exact).norm()))
         self.beside = math.hypot(self.beside, float((result - fp32).norm()))
@@ -87,11 +97,15 @@ def _relative(distance: float, size: float) -> float:
     return distance / size if size else distance and math.inf
 
 
-def _gradients(model: torch.nn.Module, run: Callable[..., Any], batch: object, loss: Loss) -> dict[str, torch.Tensor]:
+def _gradients(
+    model: torch.nn.Module, run: Callable[..., Any], batch: object, loss: Loss
+) -> dict[str, torch.Tensor]:
     model.zero_grad(set_to_none=True)
     with torch.enable_grad():
         loss(call_with(run, batch)).backward()
-    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return {
+        name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None
+    }
 
 
 @contextmanager
@@ -112,4 +126,6 @@ def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
 def _drops(model: torch.nn.Module) -> bool:
     """Whether a dropout module is active."""
     kinds = torch.nn.modules.dropout._DropoutNd
-    return any(isinstance(module, kinds) and module.training and module.p > 0 for module in model.modules())
+    return any(
+        isinstance(module, kinds) and module.training and module.p > 0 for module in model.modules()
+    )

@@ -25,7 +25,9 @@ _BYTES = 8 + 4
 # versions count these separately.
 _RECOMPILES = 256
 _APART: Mapping[str, Any] = (
-    {"isolate_recompiles": True} if "isolate_recompiles" in inspect.signature(_optimize).parameters else {}
+    {"isolate_recompiles": True}
+    if "isolate_recompiles" in inspect.signature(_optimize).parameters
+    else {}
 )
 _LISTS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 
@@ -48,7 +50,9 @@ def add_errors(sums: Sums, exact: torch.Tensor, fp32: torch.Tensor, found: torch
         {"": tensor.detach().double().cpu().numpy()} for tensor in (exact, fp32, found)
     )
     for total, (reference, answer) in zip(
-        sums, ((exact_arrays, result_arrays), (exact_arrays, fp32_arrays), (fp32_arrays, result_arrays)), strict=True
+        sums,
+        ((exact_arrays, result_arrays), (exact_arrays, fp32_arrays), (fp32_arrays, result_arrays)),
+        strict=True,
     ):
         total.add(reference, answer)
 
@@ -60,9 +64,17 @@ class LayerWatch:
         shared: dict[int, Any] = {id(weight): weight for weight in model.parameters()}
         self._twin = copy.deepcopy(model, shared)
         self._buffers = {lane: _copied(self._twin) for lane in ReferenceRun}
-        self._is_by_operator, self._compiled, self._backend = is_by_operator, compiled, LaneBackend(compiled.settings)
+        self._is_by_operator, self._compiled, self._backend = (
+            is_by_operator,
+            compiled,
+            LaneBackend(compiled.settings),
+        )
         self._run: Any = optimize(backend=self._backend, **_APART)(self._twin)
-        self._paths = [path for path, module in self._twin.named_modules() if path and not isinstance(module, _LISTS)]
+        self._paths = [
+            path
+            for path, module in self._twin.named_modules()
+            if path and not isinstance(module, _LISTS)
+        ]
         self._sums: dict[_Value, Sums] = {}
         self._layers: dict[int, Mapping[str, Sequence[_Layer]]] = {}  # by graph, by FX node
         self._graphs: dict[int, int] = {}  # the graph that ran first at each call index
@@ -75,7 +87,12 @@ class LayerWatch:
             while self._pass(call, compared, before):
                 pass
 
-    def _pass(self, call: Callable[[Any], object], compared: set[_Value], before: Mapping[ReferenceRun, _Held]) -> bool:
+    def _pass(
+        self,
+        call: Callable[[Any], object],
+        compared: set[_Value],
+        before: Mapping[ReferenceRun, _Held],
+    ) -> bool:
         """Compare the values that fit into memory; returns whether any are left."""
         exact: dict[_Value, torch.Tensor] = {}
         fp32: dict[_Value, torch.Tensor] = {}
@@ -121,7 +138,9 @@ class LayerWatch:
         if graph not in self._layers:
             recorded = self._backend.graphs[graph]
             spots = {} if recorded is None else recorded.spots
-            self._layers[graph] = _operators(spots) if self._is_by_operator else _modules(spots, self._paths)
+            self._layers[graph] = (
+                _operators(spots) if self._is_by_operator else _modules(spots, self._paths)
+            )
         return self._layers[graph]
 
     def results(self) -> tuple[LayerError, ...]:
@@ -140,12 +159,20 @@ class LayerWatch:
         if any(graph is None for graph in self._backend.graphs):
             notes.append("a graph was left as it is, and none of its layers was looked at")
         if self._compiled.settings.is_frozen:
-            notes.append("layers are of a plan with weights as inputs, outputs of one with weights as constants")
+            notes.append(
+                "layers are of a plan with weights as inputs, outputs of one with weights as"
+                " constants"
+            )
         compiled = _precisions(self._compiled.account)
         emulated = _precisions(self._backend.account)
-        differing = [name for name in compiled.keys() & emulated.keys() if compiled[name] != emulated[name]]
+        differing = [
+            name for name in compiled.keys() & emulated.keys() if compiled[name] != emulated[name]
+        ]
         if differing or not compiled.keys() <= emulated.keys():
-            notes.append("the layers' plan, made anew for these batches, is not all that of the compiled model")
+            notes.append(
+                "the layers' plan, made anew for these batches, is not all that of the compiled"
+                " model"
+            )
         return tuple(notes)
 
 
@@ -166,7 +193,11 @@ def _modules(spots: Mapping[str, Spot], paths: Iterable[str]) -> Mapping[str, Se
         by_node.setdefault(inside[path][-1], []).append(
             _Layer(path, spots[inside[path][-1]], tuple(sorted(counts.items())))
         )
-    return {node: sorted(by_node[node], key=lambda layer: -len(layer.module)) for node in spots if node in by_node}
+    return {
+        node: sorted(by_node[node], key=lambda layer: -len(layer.module))
+        for node in spots
+        if node in by_node
+    }
 
 
 def _error_of(layer: _Layer, sums: Sums) -> LayerError:

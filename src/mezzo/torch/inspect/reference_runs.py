@@ -78,7 +78,9 @@ class LaneBackend(Backend):
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
         return _RecordingPass(edited, options, self.settings.digest, theirs, self.graphs)
 
-    def _compile(self, module: fx.GraphModule, inputs: object, **ignored: object) -> Callable[..., Any]:
+    def _compile(
+        self, module: fx.GraphModule, inputs: object, **ignored: object
+    ) -> Callable[..., Any]:
         recorded = self.graphs[-1] if self.graphs and self.graphs[-1] is not None else None
         number = len(self.graphs) - 1
         if recorded is None:
@@ -94,7 +96,10 @@ class LaneBackend(Backend):
             self._turn += 1
             turn = self._turn
             return _compute(
-                runners[self.lane], args, recorded.spots, lambda name, value: self.see(turn, number, name, value)
+                runners[self.lane],
+                args,
+                recorded.spots,
+                lambda name, value: self.see(turn, number, name, value),
             )
 
         return call
@@ -104,7 +109,12 @@ class _RecordingPass(PlanningPass):
     """Records planned graphs."""
 
     def __init__(
-        self, edited: Edited, options: Options, digest: str, before: Before, records: list[Recorded | None]
+        self,
+        edited: Edited,
+        options: Options,
+        digest: str,
+        before: Before,
+        records: list[Recorded | None],
     ) -> None:
         super().__init__(edited, options, digest, before)
         self._into = records
@@ -112,13 +122,17 @@ class _RecordingPass(PlanningPass):
     def __call__(self, graph: fx.Graph) -> None:
         before = len(self._into)
         super().__call__(graph)
-        is_body = any(node.op == "placeholder" and node.meta.get("desc") is None for node in graph.nodes)
+        is_body = any(
+            node.op == "placeholder" and node.meta.get("desc") is None for node in graph.nodes
+        )
         if len(self._into) == before and not is_body:
             self._into.append(None)  # not planned
 
     def rewritten(self, program: Program) -> RewrittenGraph:
         copied, owner = program.copied(), program.owner
-        original = fx.GraphModule(owner, copied)  # with the module's constants, which the compiler removes
+        original = fx.GraphModule(
+            owner, copied
+        )  # with the module's constants, which the compiler removes
         for name, subgraph in list(original.named_children()):
             setattr(original, name, copy.deepcopy(subgraph))  # subgraphs are edited in place
         planned = super().rewritten(program)
@@ -146,7 +160,10 @@ def _spots(planned: RewrittenGraph) -> Iterator[tuple[str, Spot]]:
         ):
             continue
         outputs = [holders[value] for value in node.outputs if value is not None]
-        last = next((output for output in reversed(outputs) if output is not None and _is_float(output)), None)
+        last = next(
+            (output for output in reversed(outputs) if output is not None and _is_float(output)),
+            None,
+        )
         if last is not None:
             yield (
                 last.name,
@@ -176,7 +193,10 @@ def _is_float(node: fx.Node) -> bool:
 
 
 def _compute(
-    runner: AtenRunner, args: Sequence[object], spots: Mapping[str, Spot], see: Callable[[str, torch.Tensor], None]
+    runner: AtenRunner,
+    args: Sequence[object],
+    spots: Mapping[str, Spot],
+    see: Callable[[str, torch.Tensor], None],
 ) -> object:
     """Run a graph on the arguments of the generated code; outputs have the types of the graph."""
     inputs = [node for node in runner.program.graph.nodes if node.op == "placeholder"]

@@ -42,7 +42,9 @@ def report(compiled: Any, path: str | os.PathLike[str]) -> Path:
     if not sketches:
         raise nothing_planned(from_account)
     _check_place(place)
-    write_file(place, render(_describe(_name_of(compiled), from_account, sketches)).encode(), "report")
+    write_file(
+        place, render(_describe(_name_of(compiled), from_account, sketches)).encode(), "report"
+    )
     return place
 
 
@@ -68,12 +70,22 @@ def _describe(name: str, graphs_account: Account, sketches: Sequence[Sketch]) ->
         size_after_bytes=0,
         opset_before=0,
         opset_after=0,
-        notes=(*dict.fromkeys(note for graph in graphs_account.graphs for note in _notes(graph)), *plan.notes),
+        notes=(
+            *dict.fromkeys(note for graph in graphs_account.graphs for note in _notes(graph)),
+            *plan.notes,
+        ),
     )
-    described = describe_conversion(name, "mezzo.torch.compile", plan, summary, machine=find_machine())
+    described = describe_conversion(
+        name, "mezzo.torch.compile", plan, summary, machine=find_machine()
+    )
     # Replaces the default entry, which has a file's sizes and versions.
-    described["models"] = [describe_model("source", name), describe_model("result", "mezzo.torch.compile")]
-    outlines = {f"graph {number}": snapshot.outline() for number, snapshot in enumerate(sketches, 1)}
+    described["models"] = [
+        describe_model("source", name),
+        describe_model("result", "mezzo.torch.compile"),
+    ]
+    outlines = {
+        f"graph {number}": snapshot.outline() for number, snapshot in enumerate(sketches, 1)
+    }
     return with_graph(described, join_outlines("result", outlines))
 
 
@@ -82,7 +94,9 @@ def _joined(plans: Sequence[Plan]) -> Plan:
     nodes = tuple(
         node._replace(
             name=node_name(f"graph {place + 1}", node.name, place),
-            cause=None if node.cause is None else node_name(f"graph {place + 1}", node.cause, place),
+            cause=(
+                None if node.cause is None else node_name(f"graph {place + 1}", node.cause, place)
+            ),
         )
         for place, plan in enumerate(plans)
         for node in plan.nodes
@@ -98,7 +112,10 @@ def _notes(graph: GraphAccount) -> Iterator[str]:
         yield graph.idle
     if graph.shadows:
         weights = spell_count(len(graph.shadows), "weight")
-        yield f"{weights} cast once: {format_size(graph.shadow_bytes)} kept beside what the model holds"
+        yield (
+            f"{weights} cast once: {format_size(graph.shadow_bytes)} kept beside what the model"
+            " holds"
+        )
 
 
 def _name_of(compiled: Any) -> str:
@@ -114,4 +131,6 @@ def _check_place(place: Path) -> None:
     except OSError:
         return  # absent, or unreadable and so not writable either
     if not head.startswith(MARK.encode()):
-        raise InputError(f"{os.fspath(place)!r} is there and is no report of mezzo's; give another path")
+        raise InputError(
+            f"{os.fspath(place)!r} is there and is no report of mezzo's; give another path"
+        )

@@ -18,7 +18,9 @@ from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, NOTHING, After
 
 _ATEN: Any = torch.ops.aten
-_SHAPES = frozenset({_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default, _ATEN.squeeze.dim})
+_SHAPES = frozenset(
+    {_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default, _ATEN.squeeze.dim}
+)
 _SAME = _SHAPES | {_ATEN.clone.default}
 _COMMUTE = frozenset({_ATEN.mul.Tensor, _ATEN.add.Tensor})
 # Significant digits compared in constants, which authors write with more or fewer digits.
@@ -134,7 +136,9 @@ def _is_all(node: fx.Node, start: fx.Node, formulas: Mapping[fx.Node, Any]) -> b
     for formula_node in reversed(list(formulas)):  # users come later
         if any(user in inside for user in formula_node.users):
             inside.add(formula_node)
-    return start in inside and all(set(member.users) <= inside for member in inside if member is not node)
+    return start in inside and all(
+        set(member.users) <= inside for member in inside if member is not node
+    )
 
 
 def _casts(node: fx.Node, dtype: torch.dtype) -> Iterator[fx.Node | None]:

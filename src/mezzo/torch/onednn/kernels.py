@@ -13,18 +13,21 @@ from typing import Any, NamedTuple
 import torch
 
 _LIBRARY = torch.library.Library("mezzo", "DEF")
-_LIBRARY.define("linear(Tensor x, Tensor packed, Tensor? bias, int features, str after, str how) -> Tensor")
 _LIBRARY.define(
-    "convolution(Tensor x, Tensor packed, Tensor? bias, int[] weight, int[] stride, int[] padding, int[] dilation, "
-    "int groups, bool last, str after, str how) -> Tensor"
+    "linear(Tensor x, Tensor packed, Tensor? bias, int features, str after, str how) -> Tensor"
 )
 _LIBRARY.define(
-    "convolution_add(Tensor x, Tensor packed, Tensor? bias, Tensor other, int[] weight, int[] stride, int[] padding, "
-    "int[] dilation, int groups, bool last, str after, str how) -> Tensor"
+    "convolution(Tensor x, Tensor packed, Tensor? bias, int[] weight, int[] stride, int[] padding,"
+    " int[] dilation, int groups, bool last, str after, str how) -> Tensor"
+)
+_LIBRARY.define(
+    "convolution_add(Tensor x, Tensor packed, Tensor? bias, Tensor other, int[] weight, int[]"
+    " stride, int[] padding, int[] dilation, int groups, bool last, str after, str how) -> Tensor"
 )
 _LIBRARY.define("pack_matrix(Tensor weight) -> Tensor")
 _LIBRARY.define(
-    "pack_filter(Tensor weight, int[] stride, int[] padding, int[] dilation, int groups, int[] input_size) -> Tensor"
+    "pack_filter(Tensor weight, int[] stride, int[] padding, int[] dilation, int groups, int[]"
+    " input_size) -> Tensor"
 )
 PACK_MATRIX: Any = torch.ops.mezzo.pack_matrix.default
 PACK_FILTER: Any = torch.ops.mezzo.pack_filter.default
@@ -52,8 +55,12 @@ def _pack_matrix(weight: Any) -> Any:
 
 
 @torch.library.impl(_LIBRARY, "pack_filter", "CompositeExplicitAutograd")
-def _pack_filter(weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, input_size: Any) -> Any:
-    return _ONEDNN._reorder_convolution_weight(weight, padding, stride, dilation, groups, input_size)
+def _pack_filter(
+    weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, input_size: Any
+) -> Any:
+    return _ONEDNN._reorder_convolution_weight(
+        weight, padding, stride, dilation, groups, input_size
+    )
 
 
 @torch.library.register_fake("mezzo::pack_matrix", lib=_LIBRARY)
@@ -76,7 +83,9 @@ def _fake_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> 
 def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, after, how = about
     x = laid_out(x, last=True)
-    result = _ONEDNN._convolution_pointwise(x, packed, bias, padding, stride, dilation, groups, after, [], how)
+    result = _ONEDNN._convolution_pointwise(
+        x, packed, bias, padding, stride, dilation, groups, after, [], how
+    )
     return laid_out(result, last=last)
 
 
@@ -100,7 +109,9 @@ def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *a
 
 
 @torch.library.register_fake("mezzo::convolution_add", lib=_LIBRARY)
-def _fake_convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any) -> Any:
+def _fake_convolution_add(
+    x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any
+) -> Any:
     return _fake_convolution(x, packed, bias, weight, *about)
 
 
@@ -125,7 +136,9 @@ def is_laid_out_last(held: torch.Tensor) -> bool:
     """Whether images or volumes are channels-last and not contiguous as well."""
     has_channels = held.dim() in (4, 5)
     return (
-        has_channels and not held.is_contiguous() and held.is_contiguous(memory_format=layout_of(held.dim(), last=True))
+        has_channels
+        and not held.is_contiguous()
+        and held.is_contiguous(memory_format=layout_of(held.dim(), last=True))
     )
 
 
@@ -153,7 +166,12 @@ def _holds(dtype: torch.dtype) -> bool:
     exact_matrix = torch.nn.functional.linear(x.float(), weight.float(), bias)
     exact_image = torch.nn.functional.conv2d(image.float(), kernel.float(), bias)
     bound = _ROUNDINGS * torch.finfo(dtype).eps
-    pairs = ((matrix_result, exact_matrix), (image_result, exact_image), (sum_result, 2 * exact_image))
+    pairs = (
+        (matrix_result, exact_matrix),
+        (image_result, exact_image),
+        (sum_result, 2 * exact_image),
+    )
     return all(
-        actual.dtype is dtype and bool((actual - exact).norm() <= bound * exact.norm()) for actual, exact in pairs
+        actual.dtype is dtype and bool((actual - exact).norm() <= bound * exact.norm())
+        for actual, exact in pairs
     )

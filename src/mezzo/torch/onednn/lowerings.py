@@ -4,14 +4,23 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch._inductor import mkldnn_ir
-from torch._inductor.ir import BaseView, ExternKernel, FixedLayout, FlexibleLayout, NoneLayout, TensorBox
+from torch._inductor.ir import (
+    BaseView,
+    ExternKernel,
+    FixedLayout,
+    FlexibleLayout,
+    NoneLayout,
+    TensorBox,
+)
 from torch._inductor.lowering import register_lowering
 from torch._inductor.virtualized import V
 from torch._prims_common import make_channels_last_strides_for
 
 from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, after_sum
 
-_OWN = frozenset({LINEAR, CONVOLUTION, CONVOLUTION_ADD})  # their outputs are not views and have no views
+_OWN = frozenset(
+    {LINEAR, CONVOLUTION, CONVOLUTION_ADD}
+)  # their outputs are not views and have no views
 _PLACE_OF_OTHER = 3
 _SLOPES = [-1]  # for activations without parameters
 
@@ -20,7 +29,9 @@ _SLOPES = [-1]  # for activations without parameters
 def _linear(x: Any, packed: Any, bias: Any, features: int, after: str, how: str) -> Any:
     x = ExternKernel.require_contiguous(ExternKernel.realize_input(x))
     layout = FixedLayout(x.get_device(), x.get_dtype(), [*x.get_size()[:-1], features])
-    return _answer(mkldnn_ir.LinearUnary(layout, *_arguments((x, packed), bias, (after, _SLOPES, how))))
+    return _answer(
+        mkldnn_ir.LinearUnary(layout, *_arguments((x, packed), bias, (after, _SLOPES, how)))
+    )
 
 
 @register_lowering(CONVOLUTION, type_promotion_kind=None)
@@ -28,7 +39,11 @@ def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> An
     stride, padding, dilation, groups, _, after, how = about
     x = _channels_last(x, len(weight))
     attributes = (padding, stride, dilation, groups, after, _SLOPES, how)
-    return _answer(mkldnn_ir.ConvolutionUnary(_channels_last_layout(x), *_arguments((x, packed), bias, attributes)))
+    return _answer(
+        mkldnn_ir.ConvolutionUnary(
+            _channels_last_layout(x), *_arguments((x, packed), bias, attributes)
+        )
+    )
 
 
 @register_lowering(CONVOLUTION_ADD, type_promotion_kind=None)
@@ -39,7 +54,9 @@ def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *a
     inputs, constants = _arguments((x, addend, packed), bias, attributes)
     if _is_last_use(V.graph.current_node) and not isinstance(other.data, BaseView):
         nothing: Any = NoneLayout(device=x.get_device())
-        return TensorBox.create(mkldnn_ir.ConvolutionBinaryInplace(nothing, inputs, constants).inputs[0])
+        return TensorBox.create(
+            mkldnn_ir.ConvolutionBinaryInplace(nothing, inputs, constants).inputs[0]
+        )
     return _answer(mkldnn_ir.ConvolutionBinary(_channels_last_layout(x), inputs, constants))
 
 
@@ -61,7 +78,9 @@ def _later(call: Any) -> Iterator[Any]:
 
 
 def _channels_last(held: Any, rank: int) -> Any:
-    return ExternKernel.require_stride_order(ExternKernel.realize_input(held), [rank - 1, 0, *range(rank - 2, 0, -1)])
+    return ExternKernel.require_stride_order(
+        ExternKernel.realize_input(held), [rank - 1, 0, *range(rank - 2, 0, -1)]
+    )
 
 
 def _channels_last_layout(x: Any) -> FixedLayout:
@@ -70,7 +89,9 @@ def _channels_last_layout(x: Any) -> FixedLayout:
     return FixedLayout(x.get_device(), x.get_dtype(), size, make_channels_last_strides_for(size))
 
 
-def _arguments(tensors: Sequence[Any], bias: Any, about: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _arguments(
+    tensors: Sequence[Any], bias: Any, about: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
     """Inputs and constants of a oneDNN call; an absent bias is a constant."""
     *operands, packed = tensors
     inputs = [*operands, ExternKernel.realize_input(packed)]

@@ -99,5 +99,9 @@ def _low_other(product: fx.Node, total: fx.Node, start: fx.Node) -> fx.Node | No
         return None
     low = others[0].all_input_nodes[0] if is_cast(others[0], torch.float32) else others[0]
     addend, output, summed = low.meta.get("val"), product.meta["val"], total.meta["val"]
-    is_same = isinstance(addend, torch.Tensor) and addend.dtype is output.dtype and addend.shape == output.shape
+    is_same = (
+        isinstance(addend, torch.Tensor)
+        and addend.dtype is output.dtype
+        and addend.shape == output.shape
+    )
     return low if is_same and summed.stride() == output.stride() else None

@@ -30,7 +30,8 @@ _LEAST, _SHORT = 1 << 14, 224
 _RANK, _DROPOUT, _CAUSAL = 4, 6, 7  # tensor rank; argument positions
 # The note on such a node in explanations.
 AS_PRODUCTS = (
-    "runs as products of whole sequences, whose scores are FP32 sums: here that is faster than PyTorch's kernel"
+    "runs as products of whole sequences, whose scores are FP32 sums: here that is faster than"
+    " PyTorch's kernel"
 )
 
 
@@ -45,7 +46,11 @@ class AsProducts:
 def write_as_products(planned: RewrittenGraph) -> tuple[AsProducts, ...]:
     """Replace attention backwards of a planned graph by matmuls where faster; returns the nodes."""
     traced: dict[object, fx.Graph] = {}
-    written = [node.name for node, call in planned.calls() if call.target is _BACKWARD and _write(call, traced)]
+    written = [
+        node.name
+        for node, call in planned.calls()
+        if call.target is _BACKWARD and _write(call, traced)
+    ]
     return tuple(AsProducts(planned.plan, name) for name in dict.fromkeys(written))
 
 
@@ -61,7 +66,9 @@ def _write(call: fx.Node, traced: dict[object, fx.Graph]) -> bool:
     if kind not in traced:
         traced[kind] = _traced(call, [tensor.meta["val"] for tensor in tensors])
     results = _inlined(call, traced[kind], tensors)
-    if not all(map(is_laid_out_alike, (result.meta["val"] for result in results), call.meta["val"])):
+    if not all(
+        map(is_laid_out_alike, (result.meta["val"] for result in results), call.meta["val"])
+    ):
         call.graph.eliminate_dead_code()
         return False
     for user in list(call.users):
@@ -78,7 +85,10 @@ def _is_faster(call: fx.Node, mask: Any) -> bool:
     if (
         call.args[_DROPOUT] != 0.0
         or query.device.type != "cpu"
-        or not all(tensor.dtype is torch.bfloat16 and tensor.dim() == _RANK for tensor in (query, key, value))
+        or not all(
+            tensor.dtype is torch.bfloat16 and tensor.dim() == _RANK
+            for tensor in (query, key, value)
+        )
         or not all(isinstance(size, int) for size in sizes)
         or key.shape != value.shape
         or key.shape[:2] != query.shape[:2]
@@ -96,7 +106,9 @@ def is_short(batch: int, heads: int, rows: int, columns: int) -> bool:
 
 def _told(call: fx.Node) -> Told:
     query, scale = call.args[1].meta["val"], call.kwargs.get("scale")
-    return Told(bool(call.args[_CAUSAL]), 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale))
+    return Told(
+        bool(call.args[_CAUSAL]), 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    )
 
 
 def _spelled(tensor: torch.Tensor) -> object:
@@ -109,7 +121,10 @@ def _traced(call: fx.Node, tensors: Sequence[torch.Tensor]) -> fx.Graph:
 
     def compute(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
         return backward_in_parts(
-            tensors[:_DROPOUT], tensors[_DROPOUT] if len(tensors) > _DROPOUT else None, options, results
+            tensors[:_DROPOUT],
+            tensors[_DROPOUT] if len(tensors) > _DROPOUT else None,
+            options,
+            results,
         )
 
     with fake_mode_of(call.graph):
@@ -128,6 +143,8 @@ def _inlined(call: fx.Node, formulas: fx.Graph, operands: Sequence[fx.Node]) -> 
             elif node.op == "call_function":
                 args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
                 copies[node] = build.call(node.target, *args, **kwargs)
-                if "partitioner_tag" in copies[node].meta:  # parts independent of the gradient could be saved
+                if (
+                    "partitioner_tag" in copies[node].meta
+                ):  # parts independent of the gradient could be saved
                     copies[node].meta["partitioner_tag"] = "must_be_in_backward"
     return [copies[node] for node in next(reversed(formulas.nodes)).args[0]]

@@ -28,7 +28,10 @@ class Told(NamedTuple):
 
 
 def backward_in_parts(
-    tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, told: Told, like: Sequence[torch.Tensor]
+    tensors: Sequence[torch.Tensor],
+    mask: torch.Tensor | None,
+    told: Told,
+    like: Sequence[torch.Tensor],
 ) -> Sequence[torch.Tensor]:
     """Gradients of query, key and value, in chunks of samples, or of heads for one sample.
 
@@ -42,10 +45,15 @@ def backward_in_parts(
     scores = math.prod(query.shape[:3]) * key.shape[2]
     count = max(1, min(_PARTS, query.shape[axis], math.ceil(scores / _PART)))
     parts = [
-        _backward([tensor.narrow(axis, *bounds) for tensor in tensors], _cut(mask, axis, bounds), told)
+        _backward(
+            [tensor.narrow(axis, *bounds) for tensor in tensors], _cut(mask, axis, bounds), told
+        )
         for bounds in _cuts(query.shape[axis], count)
     ]
-    return [_joined(pieces, axis, layout) for pieces, layout in zip(zip(*parts, strict=True), like, strict=True)]
+    return [
+        _joined(pieces, axis, layout)
+        for pieces, layout in zip(zip(*parts, strict=True), like, strict=True)
+    ]
 
 
 def _joined(parts: Sequence[torch.Tensor], axis: int, like: torch.Tensor) -> torch.Tensor:
@@ -66,10 +74,14 @@ def _cut(mask: torch.Tensor | None, axis: int, bounds: tuple[int, int]) -> torch
     return mask if mask is None or mask.shape[axis] == 1 else mask.narrow(axis, *bounds)
 
 
-def _backward(tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, options: Told) -> Sequence[torch.Tensor]:
+def _backward(
+    tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, options: Told
+) -> Sequence[torch.Tensor]:
     grad_output, query, key, value, out, logsumexp = tensors
     low = query.dtype
-    probabilities = (_scores(query, key, mask, options, after=grad_output) - logsumexp.unsqueeze(-1)).exp()
+    probabilities = (
+        _scores(query, key, mask, options, after=grad_output) - logsumexp.unsqueeze(-1)
+    ).exp()
     grad_value = _product(probabilities.to(low).transpose(-2, -1), grad_output)
     grad_probabilities = _wide_product(grad_output, value.transpose(-2, -1))
     row_mean = (grad_output.float() * out.float()).sum(-1, keepdim=True)
@@ -78,7 +90,12 @@ def _backward(tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, option
 
 
 def _scores(
-    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, options: Told, *, after: torch.Tensor
+    query: torch.Tensor,
+    key: torch.Tensor,
+    mask: torch.Tensor | None,
+    options: Told,
+    *,
+    after: torch.Tensor,
 ) -> torch.Tensor:
     scores = _wide_product(query, key.transpose(-2, -1), after) * options.scale
     if options.is_causal:
@@ -92,7 +109,9 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return flat.view(*left.shape[:2], *flat.shape[1:])
 
 
-def _wide_product(left: torch.Tensor, right: torch.Tensor, after: torch.Tensor | None = None) -> torch.Tensor:
+def _wide_product(
+    left: torch.Tensor, right: torch.Tensor, after: torch.Tensor | None = None
+) -> torch.Tensor:
     """A matmul with FP32 output."""
     rounded, rounding_error = TWO_SUMS(left, right, after)
     return rounded.float() + rounding_error.float()

@@ -45,7 +45,11 @@ def convert_apart(graph: fx.Graph, device: str) -> int:
     Skipped on other devices, whose kernels do not fuse unrelated conversions, and with autotuned
     matmuls, which convert themselves. Returns the number of conversions.
     """
-    if device != "cpu" or torch._inductor.config.max_autotune or torch._inductor.config.max_autotune_gemm:
+    if (
+        device != "cpu"
+        or torch._inductor.config.max_autotune
+        or torch._inductor.config.max_autotune_gemm
+    ):
         return 0
     backward_nodes, end = backward_of(graph), next(reversed(graph.nodes))
     casts = [node for node in graph.nodes if node in backward_nodes and _is_gradient_widened(node)]
@@ -65,16 +69,18 @@ def convert_apart(graph: fx.Graph, device: str) -> int:
 def round_once(planned: RewrittenGraph, low: torch.dtype) -> None:
     """Share a single rounded form of each backward value among all users that round it.
 
-    Casts yield the same values. Sums use it too, in place of the FP32 value, and still accumulate and
-    output FP32. This applies to sums only if the value has no other FP32 users, so that it need not
-    be stored in FP32; if the policy allows low precision; and in a format with FP32's exponent
+    Casts yield the same values. Sums use it too, in place of the FP32 value, and still accumulate
+    and output FP32. This applies to sums only if the value has no other FP32 users, so that it need
+    not be stored in FP32; if the policy allows low precision; and in a format with FP32's exponent
     range, since FP16 would flush small gradients.
     """
     reaches_as_far = torch.finfo(low).smallest_normal <= torch.finfo(torch.float32).smallest_normal
     free_sums = frozenset(_free_sums(planned)) if reaches_as_far else frozenset()
     backward_nodes = planned.reading.program.backward
     for producer in [
-        node for node in planned.result.program.graph.nodes if node in backward_nodes and _is_made_in_fp32(node)
+        node
+        for node in planned.result.program.graph.nodes
+        if node in backward_nodes and _is_made_in_fp32(node)
     ]:
         users = [user for user in readers(producer, is_view) if not is_view(user)]
         casts = [user for user in users if is_cast(user, low)]
@@ -97,11 +103,18 @@ def _free_sums(planned: RewrittenGraph) -> Iterator[fx.Node]:
     backward_nodes = planned.reading.program.backward
     for node, call in planned.calls():
         may_be_low = node.precision.compute is HIGH and node.category is Category.ALLOW
-        if may_be_low and call in backward_nodes and call.target is _SUM and call.meta["val"].dtype is torch.float32:
+        if (
+            may_be_low
+            and call in backward_nodes
+            and call.target is _SUM
+            and call.meta["val"].dtype is torch.float32
+        ):
             yield call
 
 
-def _read_rounded(producer: fx.Node, low: torch.dtype, sums: Collection[fx.Node], casts: Collection[fx.Node]) -> None:
+def _read_rounded(
+    producer: fx.Node, low: torch.dtype, sums: Collection[fx.Node], casts: Collection[fx.Node]
+) -> None:
     """Round a value directly after its producer, for use by its casts and sums."""
     graph = producer.graph
     with graph.inserting_after(producer):
@@ -117,7 +130,9 @@ def _read_rounded(producer: fx.Node, low: torch.dtype, sums: Collection[fx.Node]
     for total in sums:
         with graph.inserting_before(total):
             operand = _seen_as(total.args[0], producer, rounded)
-            replacement = CallInserter(graph, total).call(_SUM, operand, *total.args[1:], dtype=torch.float32)
+            replacement = CallInserter(graph, total).call(
+                _SUM, operand, *total.args[1:], dtype=torch.float32
+            )
         total.replace_all_uses_with(replacement)
         graph.erase_node(total)
 

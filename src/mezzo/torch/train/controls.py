@@ -45,7 +45,10 @@ def read_controls(given: Mapping[str, object]) -> Controls:
         weight_update=_one_of("weight_update", given.get("weight_update"), _UPDATES),
     )
     if read.tile is not None and read.accumulate in (None, "fp32"):
-        raise InputError(f"option 'tile' is {read.tile} without accumulate='bf16'; only such sums are made of tiles")
+        raise InputError(
+            f"option 'tile' is {read.tile} without accumulate='bf16'; only such sums are made of"
+            " tiles"
+        )
     return read
 
 
@@ -58,7 +61,10 @@ def _read_memory(value: object) -> float | None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
-    raise InputError(f"option 'memory' is {value!r}; give a number from 0, least time and error, to 1, least memory")
+    raise InputError(
+        f"option 'memory' is {value!r}; give a number from 0, least time and error, to 1, least"
+        " memory"
+    )
 
 
 def _read_tile(value: object) -> int | None:
@@ -66,4 +72,7 @@ def _read_tile(value: object) -> int | None:
         return None
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
-    raise InputError(f"option 'tile' is {value!r}; give how many terms are summed in FP32 before they are rounded")
+    raise InputError(
+        f"option 'tile' is {value!r}; give how many terms are summed in FP32 before they are"
+        " rounded"
+    )

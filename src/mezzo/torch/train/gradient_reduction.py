@@ -32,8 +32,8 @@ def reduce_in(model: object, word: str) -> torch.nn.Module | None:
     """
     if not isinstance(model, torch.nn.Module):
         raise InputError(
-            f"option 'weight_grad_reduce' is {word!r} for {type(model).__name__}, which has no weights of its own; "
-            "compile the module"
+            f"option 'weight_grad_reduce' is {word!r} for {type(model).__name__}, which has no"
+            " weights of its own; compile the module"
         )
     if isinstance(model, DistributedDataParallel):
         _hook(model, word)
@@ -97,15 +97,20 @@ def check_wrapper(word: str) -> None:
     """
     if word != "fp32" and DistributedDataParallel._active_ddp_module is not None:
         raise InputError(
-            f"option 'weight_grad_reduce' is {word!r}, and DistributedDataParallel stands around what was compiled; "
-            "compile what it gives: mezzo.torch.compile(DistributedDataParallel(model), ...)"
+            f"option 'weight_grad_reduce' is {word!r}, and DistributedDataParallel stands around"
+            " what was compiled; compile what it gives:"
+            " mezzo.torch.compile(DistributedDataParallel(model), ...)"
         )
 
 
 def _sharded(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The modules under `fully_shard`; none unless its package is loaded."""
     package = sys.modules.get("torch.distributed.fsdp")
-    return [] if package is None else [module for module in model.modules() if isinstance(module, package.FSDPModule)]
+    return (
+        []
+        if package is None
+        else [module for module in model.modules() if isinstance(module, package.FSDPModule)]
+    )
 
 
 def _hook(model: DistributedDataParallel, word: str) -> None:
@@ -116,7 +121,8 @@ def _hook(model: DistributedDataParallel, word: str) -> None:
         unused[0].word = word
     elif model._comm_hooks:
         raise InputError(
-            f"option 'weight_grad_reduce' is {word!r}, and the model has a communication hook; leave one of both out"
+            f"option 'weight_grad_reduce' is {word!r}, and the model has a communication hook;"
+            " leave one of both out"
         )
     else:
         model.register_comm_hook(state=_Sent(word), hook=_send)

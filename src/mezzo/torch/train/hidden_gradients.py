@@ -51,7 +51,9 @@ def in_weights_format(weights: Iterable[torch.Tensor]) -> Iterator[None]:
 def widen_gradients(weights: Iterable[torch.Tensor]) -> Mapping[torch.Tensor, torch.Tensor]:
     """Convert gradients to the weight's dtype; returns the originals that differed."""
     low = {
-        weight: weight.grad for weight in weights if weight.grad is not None and weight.grad.dtype is not weight.dtype
+        weight: weight.grad
+        for weight in weights
+        if weight.grad is not None and weight.grad.dtype is not weight.dtype
     }
     for weight, gradient in low.items():
         _set_gradient(weight, gradient.to(weight.dtype))
@@ -84,7 +86,9 @@ class HidingGradients(AbstractContextManager[None]):
     def __enter__(self) -> None:
         self._before = getattr(_HELD, "is_inside", False)
         _HELD.is_inside = True
-        if _take_off not in callback_handler.start_callbacks:  # torch._dynamo.reset() clears callbacks
+        if (
+            _take_off not in callback_handler.start_callbacks
+        ):  # torch._dynamo.reset() clears callbacks
             callback_handler.register_start_callback(_take_off)
             callback_handler.register_end_callback(_give_back)
 
@@ -93,7 +97,9 @@ class HidingGradients(AbstractContextManager[None]):
 
 
 def _take_off(args: CallbackArgs) -> None:
-    if args.callback_trigger is not CallbackTrigger.DYNAMO or not getattr(_HELD, "is_inside", False):
+    if args.callback_trigger is not CallbackTrigger.DYNAMO or not getattr(
+        _HELD, "is_inside", False
+    ):
         return
     _HELD.gradients = [
         (weight, weight.grad)

@@ -6,7 +6,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import GradAOTOutput, InputMutationAOTOutput, TangentAOTInput
+from torch._functorch._aot_autograd.descriptors import (
+    GradAOTOutput,
+    InputMutationAOTOutput,
+    TangentAOTInput,
+)
 from torch.utils.checkpoint import CheckpointPolicy
 
 from mezzo.aten.program import Program
@@ -55,7 +59,11 @@ def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:
         dtype, value = formats[source.name], gradient.meta["val"]
         if gradient.target is CAST and gradient.all_input_nodes[0].meta["val"].dtype is dtype:
             returned[index] = gradient.all_input_nodes[0]
-        elif isinstance(value, torch.Tensor) and value.dtype is torch.float32 and dtype is not torch.float32:
+        elif (
+            isinstance(value, torch.Tensor)
+            and value.dtype is torch.float32
+            and dtype is not torch.float32
+        ):
             with graph.inserting_before(end):
                 returned[index] = graph.call_function(CAST, (gradient, dtype))
             returned[index].meta = {
@@ -75,7 +83,9 @@ def backward_of(graph: fx.Graph) -> frozenset[fx.Node]:
             is_backward = isinstance(node.meta.get("desc"), TangentAOTInput)
         else:
             is_tagged = node.meta.get("partitioner_tag") == "must_be_in_backward"
-            is_backward = node.op != "output" and (is_tagged or not backward_nodes.isdisjoint(node.all_input_nodes))
+            is_backward = node.op != "output" and (
+                is_tagged or not backward_nodes.isdisjoint(node.all_input_nodes)
+            )
         if is_backward:
             backward_nodes.add(node)
     return frozenset(backward_nodes)
@@ -90,7 +100,9 @@ def _returned(graph: fx.Graph, names: Mapping[str, str]) -> tuple[str, ...]:
     returned = []
     for index, descriptor in enumerate(_about_results(graph)):
         source = inputs.get(descriptor.grad_of) if isinstance(descriptor, GradAOTOutput) else None
-        returned.append(str(index) if source is None else f"gradient of {names.get(source.name, source.name)}")
+        returned.append(
+            str(index) if source is None else f"gradient of {names.get(source.name, source.name)}"
+        )
     return tuple(returned)
 
 

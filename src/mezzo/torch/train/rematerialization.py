@@ -56,7 +56,11 @@ class Kept:
 
 
 def keep_least(
-    graph: fx.Graph, backward: Collection[fx.Node], memory: float, low: torch.dtype, free: Collection[fx.Node]
+    graph: fx.Graph,
+    backward: Collection[fx.Node],
+    memory: float,
+    low: torch.dtype,
+    free: Collection[fx.Node],
 ) -> Kept:
     """Decide what a joint graph saves, and mark its nodes for Inductor's partitioner.
 
@@ -86,7 +90,9 @@ class _Problem:
     nodes: list[fx.Node] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.nodes = [node for node in self.graph.nodes if node.op != "output" and node not in self.late]
+        self.nodes = [
+            node for node in self.graph.nodes if node.op != "output" and node not in self.late
+        ]
 
     @property
     def wide_bytes(self) -> int:
@@ -97,11 +103,17 @@ class _Problem:
         """The cheapest solution, which is exact."""
         number = {node: 2 + 2 * index for index, node in enumerate(self.nodes)}
         edges = [edge for node in self.nodes for edge in self._edges(node, number, prices)]
-        tails, heads, capacities = (np.array(column, np.int64) for column in zip(*edges, strict=True))
+        tails, heads, capacities = (
+            np.array(column, np.int64) for column in zip(*edges, strict=True)
+        )
         is_early = farthest_cut(2 + 2 * len(self.nodes), tails, heads, capacities)
         needed = self._wanted(lambda node: not is_early[number[node]])
-        saved = [node for node in needed if is_early[number[node]] and not is_early[number[node] + 1]]
-        saved_low = [node for node in self.nodes if self._may_be_low(node) and is_early[number[node] + 1]]
+        saved = [
+            node for node in needed if is_early[number[node]] and not is_early[number[node] + 1]
+        ]
+        saved_low = [
+            node for node in self.nodes if self._may_be_low(node) and is_early[number[node] + 1]
+        ]
         recomputed = [node for node in needed if not is_early[number[node]]]
         return Kept(
             whole=saved,
@@ -111,9 +123,15 @@ class _Problem:
             + sum(0 if self._has_low(node) else bytes_of(node) // 2 for node in saved_low),
         )
 
-    def _edges(self, node: fx.Node, number: Mapping[fx.Node, int], prices: Prices) -> Iterator[tuple[int, int, int]]:
+    def _edges(
+        self, node: fx.Node, number: Mapping[fx.Node, int], prices: Prices
+    ) -> Iterator[tuple[int, int, int]]:
         computed, available = number[node], number[node] + 1
-        yield SOURCE, computed, _capacity(self._again_bytes(node) if self._may_be_again(node) else _NEVER)
+        yield (
+            SOURCE,
+            computed,
+            _capacity(self._again_bytes(node) if self._may_be_again(node) else _NEVER),
+        )
         yield computed, available, _capacity(self._keep_price(node, prices))
         for user in node.users:
             if user in number:
@@ -142,7 +160,9 @@ class _Problem:
         """Whether the forward stores it anyway: a matmul's operand or output, or a graph output."""
         producer: Any = node.args[0] if node.target is getitem else node
         forward_users = [user for user in readers(node, is_view) if user not in self.late]
-        return is_product(producer) or any(is_product(user) or user.op == "output" for user in forward_users)
+        return is_product(producer) or any(
+            is_product(user) or user.op == "output" for user in forward_users
+        )
 
     def _held_bytes(self, node: fx.Node) -> int:
         return 0 if node in self.free else bytes_of(node)
@@ -153,13 +173,17 @@ class _Problem:
     def _may_be_low(self, node: fx.Node) -> bool:
         """Whether the backward may use a rounded value: FP32, computed, and not a single number."""
         tensor = tensor_of(node)
-        is_wide = tensor is not None and tensor.dtype is torch.float32 and node.op == "call_function"
+        is_wide = (
+            tensor is not None and tensor.dtype is torch.float32 and node.op == "call_function"
+        )
         return is_wide and tensor is not None and tensor.numel() > 1 and self._is_read_late(node)
 
     def _has_low(self, node: fx.Node) -> bool:
         """Whether the backward uses the value's low-precision form anyway."""
         low_form = _low_form(node, self.low)
-        return low_form is not None and any(user in self.late for user in readers(low_form, is_view))
+        return low_form is not None and any(
+            user in self.late for user in readers(low_form, is_view)
+        )
 
     def _is_written(self, node: fx.Node) -> bool:
         return any(user.target is COPY and user.args[0] is node for user in node.users)
@@ -173,9 +197,14 @@ class _Problem:
         if node.target is getitem:
             return True
         target: Any = node.target
-        if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
+        if (
+            not isinstance(target, torch._ops.OpOverload)
+            or torch.Tag.nondeterministic_seeded in target.tags
+        ):
             return isinstance(node.meta.get("val"), torch.SymInt)
-        if target._schema.is_mutable or any(self._is_written(operand) for operand in node.all_input_nodes):
+        if target._schema.is_mutable or any(
+            self._is_written(operand) for operand in node.all_input_nodes
+        ):
             return False
         row = facts_of(*dialect_and_op(target, facts_of))
         return row is not None and row.cost not in HEAVY and Risk.RANDOM not in row.risks
@@ -192,7 +221,9 @@ class _Problem:
         """The values that the backward reads directly or for recomputation, in order."""
         needed: set[fx.Node] = set()
         for node in reversed(self.nodes):
-            if self._is_read_late(node) or any(user in needed and is_again(user) for user in node.users):
+            if self._is_read_late(node) or any(
+                user in needed and is_again(user) for user in node.users
+            ):
                 needed.add(node)
         return [node for node in self.nodes if node in needed]
 
@@ -238,7 +269,9 @@ def decide(node: fx.Node, policy: CheckpointPolicy) -> None:
         node.meta["recompute"], node.meta["ac_graph_id"] = policy, 0
 
 
-def _read_low(graph: fx.Graph, node: fx.Node, low: torch.dtype, backward_nodes: Collection[fx.Node]) -> None:
+def _read_low(
+    graph: fx.Graph, node: fx.Node, low: torch.dtype, backward_nodes: Collection[fx.Node]
+) -> None:
     """Make the backward read a value's low-precision form, converted back to FP32."""
     mode = fake_mode_of(graph)
     value = node.meta["val"]
@@ -246,10 +279,18 @@ def _read_low(graph: fx.Graph, node: fx.Node, low: torch.dtype, backward_nodes: 
     if rounded is None:
         with graph.inserting_after(node):
             rounded = graph.call_function(CAST, (node, low))
-        rounded.meta = {**inherited(node), "val": as_dtype(mode, value, low), "partitioner_tag": "is_forward"}
+        rounded.meta = {
+            **inherited(node),
+            "val": as_dtype(mode, value, low),
+            "partitioner_tag": "is_forward",
+        }
     decide(rounded, CheckpointPolicy.MUST_SAVE)
     with graph.inserting_after(rounded):
         wide = graph.call_function(CAST, (rounded, torch.float32))
-    wide.meta = {**inherited(node), "val": as_dtype(mode, value, torch.float32), "partitioner_tag": "is_forward"}
+    wide.meta = {
+        **inherited(node),
+        "val": as_dtype(mode, value, torch.float32),
+        "partitioner_tag": "is_forward",
+    }
     decide(wide, CheckpointPolicy.MUST_RECOMPUTE)
     node.replace_all_uses_with(wide, delete_user_cb=lambda user: user in backward_nodes)

@@ -41,14 +41,20 @@ def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
     """Pack the weights of a graph to be frozen, and fold channel scalings into them."""
     build, constants = CallInserter(graph), set(_constants(graph))
     wide = {cast: weight for weight in constants for cast in weight.users if is_cast(cast, dtype)}
-    slots = {low: _slot(graph, low, weight) for low, weight in wide.items() if weight.meta["val"].dim() > 1}
+    slots = {
+        low: _slot(graph, low, weight)
+        for low, weight in wide.items()
+        if weight.meta["val"].dim() > 1
+    }
     sources = {slot: wide[low] for low, slot in slots.items()}
     layouts = pack(graph, slots, wide)
     constant_nodes = _made_of(graph, constants)
     packed: dict[fx.Node, fx.Node] = {}
     for product in [node for node in graph.nodes if node.target in (LINEAR, CONVOLUTION)]:
         slot: Any = product.args[1]
-        if slot not in layouts or _fold(build, product, sources[slot], layouts[slot], constant_nodes):
+        if slot not in layouts or _fold(
+            build, product, sources[slot], layouts[slot], constant_nodes
+        ):
             continue
         if slot not in packed:
             with graph.inserting_before(slot):
@@ -73,11 +79,17 @@ def _constants(graph: fx.Graph) -> Iterator[fx.Node]:
         return
     written = (MutationType.MUTATED_IN_GRAPH, MutationType.MUTATED_OUT_GRAPH)
     excluded = {output.base_idx for output in metadata.output_info if output.base_idx is not None}
-    excluded |= {place for place, info in enumerate(metadata.input_info) if info.mutation_type in written}
+    excluded |= {
+        place for place, info in enumerate(metadata.input_info) if info.mutation_type in written
+    }
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     for place, node in enumerate(inputs[: len(context.params_flat_unwrap_subclasses)]):
         value = node.meta["val"]
-        is_fp32_on_cpu = isinstance(value, torch.Tensor) and value.dtype is torch.float32 and value.device.type == "cpu"
+        is_fp32_on_cpu = (
+            isinstance(value, torch.Tensor)
+            and value.dtype is torch.float32
+            and value.device.type == "cpu"
+        )
         if place not in excluded and is_fp32_on_cpu:
             yield node
 
@@ -87,12 +99,18 @@ def _made_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
     dependents = set(constants)
     for node in graph.nodes:
         operands = node.all_input_nodes
-        if node.op == "call_function" and operands and all(operand in dependents for operand in operands):
+        if (
+            node.op == "call_function"
+            and operands
+            and all(operand in dependents for operand in operands)
+        ):
             dependents.add(node)
     return dependents
 
 
-def _fold(build: CallInserter, product: fx.Node, weight: fx.Node, layout: Packed, constants: set[fx.Node]) -> bool:
+def _fold(
+    build: CallInserter, product: fx.Node, weight: fx.Node, layout: Packed, constants: set[fx.Node]
+) -> bool:
     """Fold channel scalings after a matmul or convolution into it; False if there are none."""
     bias: Any = product.args[2]
     start = widened(product)
@@ -106,8 +124,13 @@ def _fold(build: CallInserter, product: fx.Node, weight: fx.Node, layout: Packed
     with build.graph.inserting_before(scaling.end):
         shift, source = scaling.shift, weight
         if scaling.scale is not None:
-            shape = [-1 if place == layout.channel_axis else 1 for place in range(weight.meta["val"].dim())]
-            source = build.call(_MUL, weight, build.call(_ATEN.reshape.default, scaling.scale, shape))
+            shape = [
+                -1 if place == layout.channel_axis else 1
+                for place in range(weight.meta["val"].dim())
+            ]
+            source = build.call(
+                _MUL, weight, build.call(_ATEN.reshape.default, scaling.scale, shape)
+            )
         if bias is not None:
             bias = build.call(CAST, bias, torch.float32)
             bias = bias if scaling.scale is None else build.call(_MUL, bias, scaling.scale)
@@ -115,7 +138,9 @@ def _fold(build: CallInserter, product: fx.Node, weight: fx.Node, layout: Packed
         if shift is not None:
             shift = build.call(_ATEN.expand.default, shift, [_channels(product)])
         packed = layout.spell(build.call, source)
-        fused = build.graph.call_function(product.target, (product.args[0], packed, shift, *product.args[3:]))
+        fused = build.graph.call_function(
+            product.target, (product.args[0], packed, shift, *product.args[3:])
+        )
         fused.meta = dict(product.meta)
         scaling.end.replace_all_uses_with(retraced(build.graph, product, start, fused))
     build.graph.eliminate_dead_code()

@@ -27,7 +27,9 @@ class _Product(NamedTuple):
     about: tuple[Any, ...]
 
 
-def pack(graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, Packed]:
+def pack(
+    graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Node, fx.Node]
+) -> dict[fx.Node, Packed]:
     """Replace matmuls and convolutions by their packed forms.
 
     Args:
@@ -53,7 +55,9 @@ def pack(graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Nod
 def _replace(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | None) -> None:
     with graph.inserting_before(product.call):
         packed_call = _written(graph, product, slot, bias)
-    transposes = [transpose for transpose in product.call.all_input_nodes if transpose.target in _TURNS]
+    transposes = [
+        transpose for transpose in product.call.all_input_nodes if transpose.target in _TURNS
+    ]
     product.call.replace_all_uses_with(packed_call)
     graph.erase_node(product.call)
     for transpose in transposes:
@@ -115,12 +119,20 @@ def _product(call: fx.Node, weight: fx.Node, is_transposed: bool) -> _Product | 
     return None
 
 
-def _linear(call: fx.Node, x: Any, bias: Any, weight: fx.Node, is_transposed: bool) -> _Product | None:
+def _linear(
+    call: fx.Node, x: Any, bias: Any, weight: fx.Node, is_transposed: bool
+) -> _Product | None:
     value = weight.meta["val"]
     features = value.shape[1]
-    if not _is_low(x, value.dtype) or not _is_low(call, value.dtype) or not _is_bias(bias, features, value.dtype):
+    if (
+        not _is_low(x, value.dtype)
+        or not _is_low(call, value.dtype)
+        or not _is_bias(bias, features, value.dtype)
+    ):
         return None
-    return _Product(call, x, bias, PackedMatrix(value.dtype, is_transposed=not is_transposed), (features,))
+    return _Product(
+        call, x, bias, PackedMatrix(value.dtype, is_transposed=not is_transposed), (features,)
+    )
 
 
 def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
@@ -128,16 +140,28 @@ def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
     x, _, bias, stride, padding, dilation, is_transposed, _, groups = args
     value = weight.meta["val"]
     size, result = tuple(x.meta["val"].shape), call.meta["val"]
-    if is_transposed or value.dim() not in _RANKS or not all(isinstance(length, int) for length in size):
+    if (
+        is_transposed
+        or value.dim() not in _RANKS
+        or not all(isinstance(length, int) for length in size)
+    ):
         return None
-    if not _is_low(x, value.dtype) or not _is_low(call, value.dtype) or not _is_bias(bias, value.shape[0], value.dtype):
+    if (
+        not _is_low(x, value.dtype)
+        or not _is_low(call, value.dtype)
+        or not _is_bias(bias, value.shape[0], value.dtype)
+    ):
         return None
     if any(len(sizes) != value.dim() - 2 for sizes in (stride, padding, dilation)):
         return None
     shape = tuple(value.shape)
     is_of_sequences = value.dim() == _SEQUENCE_RANK
     if is_of_sequences:
-        size, shape, result = (*size[:2], 1, *size[2:]), (*shape[:2], 1, *shape[2:]), result.unsqueeze(HEIGHT)
+        size, shape, result = (
+            (*size[:2], 1, *size[2:]),
+            (*shape[:2], 1, *shape[2:]),
+            result.unsqueeze(HEIGHT),
+        )
         stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
     layout = PackedFilter(
         dtype=value.dtype,

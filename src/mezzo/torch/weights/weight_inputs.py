@@ -51,7 +51,9 @@ class Edited:
         return None
 
 
-def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: torch.dtype, *, packs: bool) -> Edited:
+def with_candidates(
+    module: fx.GraphModule, inputs: Sequence[object], dtype: torch.dtype, *, packs: bool
+) -> Edited:
     """A copy of Dynamo's graph with additional inputs for each FP32 Parameter.
 
     `packs` means that weights may be passed in packed.
@@ -62,19 +64,26 @@ def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: tor
     for node in placeholders:
         copies[node]._dynamo_source = node._dynamo_source
     names = {place: name_of(module, node) for place, node in enumerate(placeholders)}
-    unsharded = [None if _is_sharded(node) else value for node, value in zip(placeholders, inputs, strict=True)]
+    unsharded = [
+        None if _is_sharded(node) else value
+        for node, value in zip(placeholders, inputs, strict=True)
+    ]
     candidates, fakes = _add_inputs(
         graph, placeholders[-1:] and copies[placeholders[-1]], unsharded, names, dtype, packs
     )
     graph.output(output)
     last = next(node for node in reversed(graph.nodes) if node.op == "output")
-    last.meta = dict(next(node for node in reversed(module.graph.nodes) if node.op == "output").meta)
+    last.meta = dict(
+        next(node for node in reversed(module.graph.nodes) if node.op == "output").meta
+    )
     result = fx.GraphModule(module, graph, type(module).__name__)
     result.meta = dict(module.meta)
     for name in ("_param_name_to_source", "_source_to_user_stacks"):
         if hasattr(module, name):
             setattr(result, name, getattr(module, name))
-    return Edited(module=result, inputs=(*inputs, *fakes), candidates=candidates, names=names, packs=packs)
+    return Edited(
+        module=result, inputs=(*inputs, *fakes), candidates=candidates, names=names, packs=packs
+    )
 
 
 def without_candidates(module: fx.GraphModule, inputs: Sequence[object]) -> Edited:
@@ -119,7 +128,11 @@ def _add_inputs(
             continue
         assert isinstance(weight, torch.Tensor), "a weight is a tensor"
         low = len(inputs) + len(fakes)
-        last = added(last, f"mezzo_low_{place}", _low_fake(mode, weight, dtype, last=_is_of_images(nodes[place])))
+        last = added(
+            last,
+            f"mezzo_low_{place}",
+            _low_fake(mode, weight, dtype, last=_is_of_images(nodes[place])),
+        )
         slot = None
         if packs and _may_be_packed(weight):
             slot = len(inputs) + len(fakes)
@@ -156,14 +169,20 @@ def _is_sharded(node: fx.Node) -> bool:
 
 def _is_of_images(weight: fx.Node) -> bool:
     """Whether only 2-D convolutions use a weight; Inductor runs them channels-last on CPUs."""
-    are_image_weights = [user.target in _CONVOLUTIONS and user.args[1:2] == (weight,) for user in weight.users]
+    are_image_weights = [
+        user.target in _CONVOLUTIONS and user.args[1:2] == (weight,) for user in weight.users
+    ]
     return bool(are_image_weights) and all(are_image_weights)
 
 
-def _low_fake(mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype, *, last: bool) -> torch.Tensor:
+def _low_fake(
+    mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype, *, last: bool
+) -> torch.Tensor:
     """The fake of a low-precision copy, channels-last if its users would convert to that."""
     with mode:
-        value = torch.empty_strided(tuple(weight.size()), tuple(weight.stride()), dtype=dtype, device=weight.device)
+        value = torch.empty_strided(
+            tuple(weight.size()), tuple(weight.stride()), dtype=dtype, device=weight.device
+        )
         is_channels_last = last and weight.device.type == "cpu" and torch.backends.mkldnn.enabled
         return value.contiguous(memory_format=torch.channels_last) if is_channels_last else value
 
@@ -186,7 +205,10 @@ def name_of(module: fx.GraphModule, node: fx.Node) -> str:
     parts = [quoted or plain for quoted, plain in _PART.findall(source_name)]
     if "_parameters" not in parts and "_buffers" not in parts:
         return node.name
-    return ".".join(part for part in parts[1:] if part not in ("_modules", "_parameters", "_buffers")) or node.name
+    return (
+        ".".join(part for part in parts[1:] if part not in ("_modules", "_parameters", "_buffers"))
+        or node.name
+    )
 
 
 def _attribute(module: torch.nn.Module, path: str) -> object:

@@ -70,17 +70,27 @@ class Shadow:
         except RuntimeError:  # an inference tensor or a fake: changes cannot be detected
             return self.recipe.make(weight)
         state = self.state
-        if state is not None and state.version == version and state.address == address and not state.storage.expired():
+        if (
+            state is not None
+            and state.version == version
+            and state.address == address
+            and not state.storage.expired()
+        ):
             return state.low
         storage = StorageWeakRef(weight.untyped_storage())
-        with torch.inference_mode(False), torch.no_grad():  # training may use a copy made in inference_mode
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):  # training may use a copy made in inference_mode
             low = self.recipe.make(weight)
         self.state = _State(version, address, storage, low, _sample_of(weight))
         return low
 
     def keep(self, weight: torch.Tensor, low: torch.Tensor) -> None:
         """Store a copy that an optimizer step wrote, without a sample, as each step replaces it."""
-        self.state = _State(weight._version, weight.data_ptr(), StorageWeakRef(weight.untyped_storage()), low)
+        self.state = _State(
+            weight._version, weight.data_ptr(), StorageWeakRef(weight.untyped_storage()), low
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -104,7 +114,9 @@ class Shadows:
             return shadow
         with self._lock:
             shadow = self._held.get(key)
-            if shadow is None or shadow.weight() is not weight:  # the id of a deleted weight was reused
+            if (
+                shadow is None or shadow.weight() is not weight
+            ):  # the id of a deleted weight was reused
                 shadow = self._held[key] = Shadow(weight, recipe)
                 weakref.finalize(weight, self._drop, key, weakref.ref(shadow)).atexit = False
             return shadow
@@ -120,9 +132,13 @@ class Shadows:
             if numbers is None or number in numbers:
                 shadow.forget()
 
-    def low_copies(self, weights: Sequence[torch.Tensor]) -> list[list[tuple[Shadow, torch.Tensor]]]:
+    def low_copies(
+        self, weights: Sequence[torch.Tensor]
+    ) -> list[list[tuple[Shadow, torch.Tensor]]]:
         """The unpacked copies of weights, current or not; packed copies are dropped."""
-        copies: dict[int, list[tuple[Shadow, torch.Tensor]]] = {id(weight): [] for weight in weights}
+        copies: dict[int, list[tuple[Shadow, torch.Tensor]]] = {
+            id(weight): [] for weight in weights
+        }
         for (number, recipe), shadow in list(self._held.items()):
             state = shadow.state
             if number in copies and state is not None and isinstance(recipe, LowCopy):
@@ -146,7 +162,9 @@ SHADOWS = Shadows()
 class Feed:
     """Appends copies of weights to a graph's arguments, and empty tensors for unused inputs."""
 
-    def __init__(self, copies: Sequence[tuple[int, int, WeightLayout]], added: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, copies: Sequence[tuple[int, int, WeightLayout]], added: int, dtype: torch.dtype
+    ) -> None:
         """`copies`: positions of a weight and its copy, and the layout; `added`: position count."""
         self._copies = tuple((number, *copy) for number, copy in enumerate(copies))
         self._nothing = [torch.empty(0, dtype=dtype)] * added
@@ -168,7 +186,11 @@ class Feed:
             state = shadow.state
             if state is not None:
                 version, address, storage, low, sample = state
-                if weight._version == version and weight.data_ptr() == address and not _expired(storage.cdata):
+                if (
+                    weight._version == version
+                    and weight.data_ptr() == address
+                    and not _expired(storage.cdata)
+                ):
                     all_args[place] = low
                     if sample is not None:
                         unchanged.append((number, sample, weight))
@@ -178,13 +200,18 @@ class Feed:
             self._find_unseen_writes(unchanged, all_args)
         return all_args
 
-    def _find_unseen_writes(self, unchanged: Sequence[tuple[int, _Sample, torch.Tensor]], all_args: list[Any]) -> None:
+    def _find_unseen_writes(
+        self, unchanged: Sequence[tuple[int, _Sample, torch.Tensor]], all_args: list[Any]
+    ) -> None:
         """Remake the copies of weights whose sample changed though their version did not."""
         with torch.no_grad():
             now = torch.cat([sample.now(weight) for _, sample, weight in unchanged])
         samples = [sample for _, sample, _ in unchanged]
         if len(samples) != len(self._sampled) or any(map(operator.is_not, samples, self._sampled)):
-            self._expected, self._sampled = torch.cat([sample.values for sample in samples]), samples
+            self._expected, self._sampled = (
+                torch.cat([sample.values for sample in samples]),
+                samples,
+            )
         if _same_bits(now, self._expected):
             return
         sizes = [sample.size[0] for sample in samples]
@@ -202,9 +229,13 @@ def _sample_of(weight: torch.Tensor) -> _Sample | None:
         return None
     with torch.no_grad():
         flat = torch.as_strided(weight, (weight.numel(),), (1,))
-        largest = max((int(flat.argmax()), int(flat.argmin())), key=lambda place: abs(float(flat[place])))
+        largest = max(
+            (int(flat.argmax()), int(flat.argmin())), key=lambda place: abs(float(flat[place]))
+        )
         step = max(1, flat.numel() // _SAMPLED)
-        while gcd(step, flat.numel()) > 1:  # coprime to the size, so that samples spread over rows and columns
+        while (
+            gcd(step, flat.numel()) > 1
+        ):  # coprime to the size, so that samples spread over rows and columns
             step += 1
         size = 1 + (flat.numel() - 1 - largest % step) // step
         sample = _Sample((size,), (step,), weight.storage_offset() + largest % step, torch.empty(0))
@@ -213,7 +244,9 @@ def _sample_of(weight: torch.Tensor) -> _Sample | None:
 
 def fills_memory(weight: torch.Tensor) -> bool:
     """Whether a tensor is nonempty and dense in memory."""
-    return weight.numel() > 0 and torch.empty_like(weight, device="meta").stride() == weight.stride()
+    return (
+        weight.numel() > 0 and torch.empty_like(weight, device="meta").stride() == weight.stride()
+    )
 
 
 def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

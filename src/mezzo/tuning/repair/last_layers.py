@@ -19,7 +19,9 @@ RULE = "last-layers"
 _SHARES = (16, 8, 4, 2)
 
 
-def without_last(decided: "Decided", options: Options, because: str) -> Iterator[tuple[tuple[str, ...], Options]]:
+def without_last(
+    decided: "Decided", options: Options, because: str
+) -> Iterator[tuple[tuple[str, ...], Options]]:
     """Yield the names of the last units, in graph order, and options that keep them in floats,
     fewest first; nothing if no unit is quantized. `because`: the fault that their quantization
     causes.
@@ -31,4 +33,7 @@ def without_last(decided: "Decided", options: Options, because: str) -> Iterator
     for count in sorted({-(-len(units) // share) for share in _SHARES if len(units) > 1}):
         last = units[-count:]
         returned = [(nodes[number].name, quantized) for unit in last for number in unit]
-        yield tuple(nodes[unit[0]].name for unit in last), without_format(options, returned, RULE, because)
+        yield (
+            tuple(nodes[unit[0]].name for unit in last),
+            without_format(options, returned, RULE, because),
+        )

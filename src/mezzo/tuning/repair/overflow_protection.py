@@ -81,17 +81,27 @@ def convert_on_data(
         attempt, judging = _decide_and_judge(model, options, dataset, ranges_file, memory)
     else:
         calibration_file = kept_beside(resume, "calibration")
-        model, options, scale_data, judging = _calibrated(model, options, dataset, request.calibrator, calibration_file)
-        ranges = measure_ranges(model, judging if scale_data is None else scale_data, resume=ranges_file)
+        model, options, scale_data, judging = _calibrated(
+            model, options, dataset, request.calibrator, calibration_file
+        )
+        ranges = measure_ranges(
+            model, judging if scale_data is None else scale_data, resume=ranges_file
+        )
         attempt = attempt_on(model, options, judging, ranges, scale_data, memory)
-        attempt = attempt.with_measured(shares_data=attempt.measured.shares_data or scale_data is None)
+        attempt = attempt.with_measured(
+            shares_data=attempt.measured.shares_data or scale_data is None
+        )
     if model is not source and options.fuse == "standard" and not attempt.decided.is_quantized:
         # Fusion copied folded weights, which pays only if they get smaller: without quantization
         # the model keeps its form.
         request = replace(request, fuse="none")
-        return convert_on_data(source, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite)
+        return convert_on_data(
+            source, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite
+        )
     attempt = _on_runtime(model, attempt, dataset, judging)
-    return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
+    return finish(
+        model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured
+    )
 
 
 def _decide_and_judge(
@@ -105,25 +115,38 @@ def _decide_and_judge(
         ranges = measure_ranges(model, dataset, resume=resume)
         return attempt_on(model, options, dataset, ranges, None, memory), dataset
     part, held_out = split(dataset, lambda batch: can_cut(model, batch))
-    attempt = attempt_on(model, options, part, measure_ranges(model, part, resume=resume), None, memory)
+    attempt = attempt_on(
+        model, options, part, measure_ranges(model, part, resume=resume), None, memory
+    )
     if held_out is None:
         note = f"{dataset.name} is too little to hold a part of it back: {_SHARED}"
         return attempt.with_measured(shares_data=True).with_notes(note), dataset
     low, decided = options.planning.low, attempt.comparison.verdict
     comparison = check(model, attempt.result, held_out, None, low)
     if _is_wrong(comparison):
-        note = f"{held_out.name} gave other answers than {part.name} ({comparison.verdict.because}): {_SHARED}"
+        note = (
+            f"{held_out.name} gave other answers than {part.name} ({comparison.verdict.because}):"
+            f" {_SHARED}"
+        )
         ranges = measure_ranges(model, dataset)
-        attempt = attempt_on(model, options, dataset, ranges, None, memory.within("all of the data"))
+        attempt = attempt_on(
+            model, options, dataset, ranges, None, memory.within("all of the data")
+        )
         return attempt.with_measured(shares_data=True).with_notes(note), dataset
     is_unsettled = decided.ruling is Ruling.UNKNOWN or _is_wrong(attempt.comparison)
     if is_unsettled or comparison.verdict.ruling is Ruling.UNDECIDED:
         because = decided.because if is_unsettled else comparison.verdict.because
         comparison = check(model, attempt.result, dataset, None, low)
         note = f"a part of {dataset.name} does not judge alone ({because}): {_SHARED}"
-        return attempt.with_measured(shares_data=True, comparison=comparison).with_notes(note), dataset
+        return (
+            attempt.with_measured(shares_data=True, comparison=comparison).with_notes(note),
+            dataset,
+        )
     note = f"{part.name} decided; {held_out.name} judged and decided nothing"
-    return attempt.with_measured(shares_data=False, comparison=comparison).with_notes(note), held_out
+    return (
+        attempt.with_measured(shares_data=False, comparison=comparison).with_notes(note),
+        held_out,
+    )
 
 
 def _calibrated(
@@ -151,10 +174,14 @@ class Attempt:
     options: Options
     has_biases: bool = False
 
-    def with_measured(self, *, shares_data: bool, comparison: Comparison | None = None) -> "Attempt":
+    def with_measured(
+        self, *, shares_data: bool, comparison: Comparison | None = None
+    ) -> "Attempt":
         """A copy. `shares_data`: the judging data also decided; `comparison`: a new check."""
         comparison = comparison or self.comparison
-        return replace(self, measured=replace(self.measured, comparison=comparison, shares_data=shares_data))
+        return replace(
+            self, measured=replace(self.measured, comparison=comparison, shares_data=shares_data)
+        )
 
     def with_notes(self, *notes: str) -> "Attempt":
         return replace(self, measured=replace(self.measured, notes=(*self.measured.notes, *notes)))
@@ -166,7 +193,12 @@ class Attempt:
 
 
 def attempt_on(
-    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, seen: "Dataset | None", memory: ScoreCache
+    model: "Model",
+    options: Options,
+    dataset: "Dataset",
+    ranges: Ranges,
+    seen: "Dataset | None",
+    memory: ScoreCache,
 ) -> Attempt:
     """Convert by measured ranges: with cleared nodes if the outputs hold, otherwise with full
     protection. `seen`: the data of scales, if other data judges; biases are corrected on it if
@@ -182,31 +214,53 @@ def attempt_on(
     return attempt
 
 
-def _with_last_in_floats(model: "Model", wrong: Attempt, dataset: "Dataset", ranges: Ranges) -> Attempt:
+def _with_last_in_floats(
+    model: "Model", wrong: Attempt, dataset: "Dataset", ranges: Ranges
+) -> Attempt:
     """The attempt with the fewest last quantized layers in floats that make the outputs right;
     unchanged if none do.
     """
     because = wrong.comparison.verdict.because
-    for names, options in without_last(wrong.decided, wrong.options, f"with it the answers are wrong: {because}"):
-        note = f"{len(names)} of the products nearest to the outputs went back to floats ({because}): {names[0]}"
-        attempt = _attempt(model, options, dataset, ranges, *wrong.measured.notes, note, known=wrong.comparison)
+    for names, options in without_last(
+        wrong.decided, wrong.options, f"with it the answers are wrong: {because}"
+    ):
+        note = (
+            f"{len(names)} of the products nearest to the outputs went back to floats ({because}):"
+            f" {names[0]}"
+        )
+        attempt = _attempt(
+            model, options, dataset, ranges, *wrong.measured.notes, note, known=wrong.comparison
+        )
         if not _is_wrong(attempt.comparison):
             return attempt
     return wrong
 
 
-def _with_biases(model: "Model", options: Options, attempt: Attempt, scale_data: Dataset, held_out: Dataset) -> Attempt:
+def _with_biases(
+    model: "Model", options: Options, attempt: Attempt, scale_data: Dataset, held_out: Dataset
+) -> Attempt:
     """The attempt with bias correction, if that lowers the error on held-out data."""
     better = correct_biases(model, options, (attempt.decided, attempt.result), scale_data, held_out)
     comparison = attempt.comparison
     if better.is_kept:
         comparison = check(model, better.result, held_out, None, options.planning.low, comparison)
     measured = replace(attempt.measured, comparison=comparison)
-    return replace(attempt, decided=better.decided, result=better.result, measured=measured, has_biases=better.is_kept)
+    return replace(
+        attempt,
+        decided=better.decided,
+        result=better.result,
+        measured=measured,
+        has_biases=better.is_kept,
+    )
 
 
 def _attempt(
-    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str, known: Comparison | None = None
+    model: "Model",
+    options: Options,
+    dataset: "Dataset",
+    ranges: Ranges,
+    *notes: str,
+    known: Comparison | None = None,
 ) -> Attempt:
     decided, result = convert_model(model, options, None)
     comparison = check(model, result, dataset, None, options.planning.low, known)
@@ -214,7 +268,9 @@ def _attempt(
     return Attempt(decided=decided, result=result, measured=measured, options=options)
 
 
-def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "Dataset") -> Attempt:
+def _on_runtime(
+    model: "Model", attempt: Attempt, dataset: "Dataset", judging: "Dataset"
+) -> Attempt:
     """The attempt checked on its target's runtime, and judged again if that changed it."""
     outputs = {output.name: output for output in attempt.comparison.outputs}
     first = PlannedResult(decided=attempt.decided, result=attempt.result, options=attempt.options)
@@ -223,10 +279,19 @@ def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "
         return attempt
     last, measured = checked.candidate, attempt.measured
     if last is not first:
-        comparison = check(model, last.result, judging, None, attempt.options.planning.low, attempt.comparison)
+        comparison = check(
+            model, last.result, judging, None, attempt.options.planning.low, attempt.comparison
+        )
         measured = replace(measured, comparison=comparison)
-    measured = replace(measured, runtime=checked.check, timing=checked.timing, notes=(*measured.notes, *checked.notes))
-    return replace(attempt, decided=last.decided, result=last.result, measured=measured, options=last.options)
+    measured = replace(
+        measured,
+        runtime=checked.check,
+        timing=checked.timing,
+        notes=(*measured.notes, *checked.notes),
+    )
+    return replace(
+        attempt, decided=last.decided, result=last.result, measured=measured, options=last.options
+    )
 
 
 def _protect(
@@ -248,7 +313,9 @@ def _protect(
     return attempt
 
 
-def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: ScoreCache) -> Attempt | None:
+def _lift(
+    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: ScoreCache
+) -> Attempt | None:
     """Convert with cleared nodes, and return nodes to FP32 by their error if the check fails its
     margin. None if no node is cleared, none of the results holds, or the data is inconclusive.
     """
@@ -269,7 +336,9 @@ def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, 
         return None
     protected = with_protection(model, options, ranges, HEADROOM)
     if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
-        attempt = _protect(model, options, dataset, ranges, memory, tuner.evaluator, attempt.comparison)
+        attempt = _protect(
+            model, options, dataset, ranges, memory, tuner.evaluator, attempt.comparison
+        )
         if not _is_wrong(attempt.comparison) and _is_cheaper(attempt.decided, returned.decided):
             return attempt
     return returned
@@ -277,15 +346,23 @@ def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, 
 
 def _is_cheaper(plan: "Decided", other: "Decided") -> bool:
     """Whether a plan costs less than another of the same model, errors aside."""
-    if plan.plan.fingerprint != other.plan.fingerprint:  # their opsets differ, so costs do not compare
+    if (
+        plan.plan.fingerprint != other.plan.fingerprint
+    ):  # their opsets differ, so costs do not compare
         return False
     problem = other.problem.without_penalties()
     return cost(problem, plan.levels) < cost(problem, other.levels)
 
 
-def _returning(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt, memory: ScoreCache) -> Tuner:
+def _returning(
+    model: "Model", options: Options, dataset: "Dataset", lifted: Attempt, memory: ScoreCache
+) -> Tuner:
     """A tuner that selects, on few samples, nodes to return to FP32."""
-    goal = Goal(max_error=lifted.comparison.verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
+    goal = Goal(
+        max_error=lifted.comparison.verdict.budget,
+        margin=_MARGIN_ON_FEW,
+        shares=shares_of(lifted.comparison),
+    )
     limits = SearchLimits(evaluations=_EVALUATIONS_ON_FEW)
     tuner = Tuner(model, options, goal, dataset, limits, memory.within("what was lifted"))
     few = few_samples(tuner.evaluator, next(iter(dataset)))
@@ -302,16 +379,18 @@ def _put_back(tuner: Tuner, dataset: "Dataset", lifted: Attempt) -> Attempt | No
         if not choosing.chosen.low_nodes:
             return None
         note = (
-            f"with all of that lifted the answers were off ({verdict.because}); nodes went back to FP32 by what their "
-            f"error costs: {choosing.stopped_by}"
+            f"with all of that lifted the answers were off ({verdict.because}); nodes went back to"
+            f" FP32 by what their error costs: {choosing.stopped_by}"
         )
         assert lifted.measured.ranges is not None, "what is lifted comes from ranges"
         returned = _attempt(
-            tuner.model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note,
-            known=lifted.comparison,
+            tuner.model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes,
+            note, known=lifted.comparison,
         )  # fmt: skip
         if _holds(returned.comparison):
-            measured = replace(returned.measured, sensitivity=choosing.sensitivity, shares_data=True)
+            measured = replace(
+                returned.measured, sensitivity=choosing.sensitivity, shares_data=True
+            )
             return replace(returned, measured=measured)
         slack *= 2.0
     return None
@@ -320,7 +399,9 @@ def _put_back(tuner: Tuner, dataset: "Dataset", lifted: Attempt) -> Attempt | No
 def _holds(comparison: Comparison) -> bool:
     """Whether the outputs hold the budget with the margin for cleared nodes."""
     verdict = comparison.verdict
-    return verdict.error.estimate * _MARGIN <= verdict.budget and not any(o.fault for o in comparison.outputs)
+    return verdict.error.estimate * _MARGIN <= verdict.budget and not any(
+        o.fault for o in comparison.outputs
+    )
 
 
 def _knows_prices(options: Options) -> bool:
@@ -359,21 +440,35 @@ def check(
 
 def _is_wrong(comparison: Comparison) -> bool:
     """Whether the outputs exceed the budget or have a fault; undecided ones do not count."""
-    return comparison.verdict.error.estimate > comparison.verdict.budget or any(o.fault for o in comparison.outputs)
+    return comparison.verdict.error.estimate > comparison.verdict.budget or any(
+        o.fault for o in comparison.outputs
+    )
 
 
 def _repair(
-    model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: ScoreCache, like: Evaluator | None
+    model: "Model",
+    options: Options,
+    dataset: "Dataset",
+    failed: Attempt,
+    memory: ScoreCache,
+    like: Evaluator | None,
 ) -> Attempt:
     """Return nodes to FP32, largest error first, until the check holds."""
     verdict = failed.comparison.verdict
     goal = Goal(max_error=verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
     limits = SearchLimits(evaluations=_EVALUATIONS)
-    choosing = Tuner(model, options, goal, dataset, limits, memory.within("repair"), like=like).choose()
+    choosing = Tuner(
+        model, options, goal, dataset, limits, memory.within("repair"), like=like
+    ).choose()
     note = (
-        f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "
-        f"costs: {choosing.stopped_by}"
+        f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by"
+        f" what their error costs: {choosing.stopped_by}"
     )
     assert failed.measured.ranges is not None, "protection comes from ranges"
-    repaired = _attempt(model, choosing.options, dataset, failed.measured.ranges, note, known=failed.comparison)
-    return replace(repaired, measured=replace(repaired.measured, sensitivity=choosing.sensitivity, shares_data=True))
+    repaired = _attempt(
+        model, choosing.options, dataset, failed.measured.ranges, note, known=failed.comparison
+    )
+    return replace(
+        repaired,
+        measured=replace(repaired.measured, sensitivity=choosing.sensitivity, shares_data=True),
+    )

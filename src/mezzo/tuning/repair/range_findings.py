@@ -35,7 +35,9 @@ def protect(
 
     Raises InputError: the data does not fit the model.
     """
-    ranges = measure_ranges(model, dataset, resume=resume, progress=model.progress, may_go_on=may_go_on)
+    ranges = measure_ranges(
+        model, dataset, resume=resume, progress=model.progress, may_go_on=may_go_on
+    )
     return with_protection(model, options, ranges, HEADROOM), ranges
 
 
@@ -45,7 +47,9 @@ def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: 
     graph, low = judged.problem.graph, FORMATS[options.planning.low]
     rows = rows_of(graph)
     harmless = saturated(StructureView(graph=graph, rows=tuple(rows), low=low))
-    findings = protections(graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys())
+    findings = protections(
+        graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys()
+    )
     return replace(options, planning=replace(options.planning, found=findings))
 
 
@@ -61,7 +65,9 @@ def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
     )
     judged = judge_model(model, options)[1]
     graph, low = judged.problem.graph, FORMATS[options.planning.low]
-    lifted = lifts(graph, rows_of(graph), low, ranges.values, ranges.data.samples, judged.limits.keys())
+    lifted = lifts(
+        graph, rows_of(graph), low, ranges.values, ranges.data.samples, judged.limits.keys()
+    )
     firm = tuple(finding for finding in options.planning.found if finding.lifting is Lifting.NEVER)
     return replace(options, planning=replace(options.planning, found=firm, lifted=lifted))
 
@@ -81,4 +87,6 @@ def count_lifted(model: "Model", options: Options, lifted: Options, ranges: Rang
 
 
 def _lifts_in(judged: Judged) -> Counter[str]:
-    return Counter(verdict.lift.rule for side in judged.sides for verdict in side if verdict.lift is not None)
+    return Counter(
+        verdict.lift.rule for side in judged.sides for verdict in side if verdict.lift is not None
+    )

@@ -29,7 +29,13 @@ from mezzo.numerics.statistics.speeds import Difference, judge_speed
 from mezzo.planner.options import Options
 from mezzo.report.layout.numbers import spell_count
 from mezzo.tuning.repair.float_fallback import without_format
-from mezzo.tuning.repair.runtime_runs import RuntimeRuns, Seen, find_runtime, is_slower, times_of_floats
+from mezzo.tuning.repair.runtime_runs import (
+    RuntimeRuns,
+    Seen,
+    find_runtime,
+    is_slower,
+    times_of_floats,
+)
 from mezzo.tuning.timing.final_benchmark import summarise_times
 
 if TYPE_CHECKING:
@@ -87,30 +93,44 @@ def check_on_runtime(
         return None
     target = first.options.planning.target
     if not first.options.is_checked:
-        return Checked(candidate=first, check=RuntimeCheck(target=target.name, why_not="--no-check"))
+        return Checked(
+            candidate=first, check=RuntimeCheck(target=target.name, why_not="--no-check")
+        )
     runtime = find_runtime(profiler, target)
     if runtime is None:
-        return Checked(candidate=first, check=RuntimeCheck(target=target.name, why_not="no runtime here"))
+        return Checked(
+            candidate=first, check=RuntimeCheck(target=target.name, why_not="no runtime here")
+        )
     try:
-        batches = first_batches(data if data is not None else open_model_data(model.given, "random"))
+        batches = first_batches(
+            data if data is not None else open_model_data(model.given, "random")
+        )
         if not batches:
             return Checked(
-                candidate=first, check=RuntimeCheck(target=target.name, runtime=runtime, why_not=NO_SAMPLE[0])
+                candidate=first,
+                check=RuntimeCheck(target=target.name, runtime=runtime, why_not=NO_SAMPLE[0]),
             )
         runs = RuntimeRuns(model, target, batches, held)
     except MezzoError as error:
-        return Checked(candidate=first, check=RuntimeCheck(target=target.name, runtime=runtime, why_not=str(error)))
+        return Checked(
+            candidate=first,
+            check=RuntimeCheck(target=target.name, runtime=runtime, why_not=str(error)),
+        )
     is_right = all(output.ruling is not Ruling.DIFFERENT for output in (held or {}).values())
     with closing(runs):
         return _Check(model=model, runtime=runtime, runs=runs, now=first).run(may_change, is_right)
 
 
-def measured_without_data(model: "Model", first: PlannedResult, *, may_change: bool) -> tuple[PlannedResult, Measured]:
+def measured_without_data(
+    model: "Model", first: PlannedResult, *, may_change: bool
+) -> tuple[PlannedResult, Measured]:
     """Check a result on its runtime with random data; returns the measurements too."""
     checked = check_on_runtime(model, first, None, None, may_change=may_change)
     if checked is None:
         return first, Measured()
-    return checked.candidate, Measured(runtime=checked.check, timing=checked.timing, notes=checked.notes)
+    return checked.candidate, Measured(
+        runtime=checked.check, timing=checked.timing, notes=checked.notes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +199,15 @@ class _Check:
                 return outcome
         return before[1]
 
-    def _find_culprit(self, candidate: PlannedResult, back: Sequence[_Part], until_s: float) -> _Part | None:
+    def _find_culprit(
+        self, candidate: PlannedResult, back: Sequence[_Part], until_s: float
+    ) -> _Part | None:
         """The first failing part, floats before quantized units, by bisection over prefixes; None
         if the fault is elsewhere, or time runs out.
         """
-        parts = [part for part in (*self._floats(candidate), *self._units(candidate)) if part not in back]
+        parts = [
+            part for part in (*self._floats(candidate), *self._units(candidate)) if part not in back
+        ]
 
         def fails(count: int) -> bool:
             remade = self._remade(candidate, [*back, *parts[count:]], "tried")
@@ -194,7 +218,10 @@ class _Check:
         right, wrong = 0, len(parts)
         while wrong - right > 1:
             if time.monotonic() > until_s:
-                self.notes.append(f"what {self.runtime} fails with was looked for {_LONGEST_SEARCH_S:.0f} s, in vain")
+                self.notes.append(
+                    f"what {self.runtime} fails with was looked for {_LONGEST_SEARCH_S:.0f} s, in"
+                    " vain"
+                )
                 return None
             middle = (right + wrong) // 2
             right, wrong = (right, middle) if fails(middle) else (middle, wrong)
@@ -218,7 +245,10 @@ class _Check:
                 and not dynamic_outcome.products.in_floats
             ):
                 self.now = other
-                self.notes.append(f"{self.runtime} computes {_count(names)} in floats: they find ranges at run time")
+                self.notes.append(
+                    f"{self.runtime} computes {_count(names)} in floats: they find ranges at run"
+                    " time"
+                )
                 return dynamic_outcome
         units = [unit for unit in self._units(candidate) if unit.nodes[0] in names]
         if not units:
@@ -237,7 +267,9 @@ class _Check:
         if quantized is None or planning.is_dynamic or not planning.target.finds_ranges(quantized):
             return None
         dynamic = (planning.dynamic or frozenset(candidate.decided.plan.dynamic)) | names
-        dynamic_result = _convert(self.model, replace(candidate.options, planning=replace(planning, dynamic=dynamic)))
+        dynamic_result = _convert(
+            self.model, replace(candidate.options, planning=replace(planning, dynamic=dynamic))
+        )
         return dynamic_result if names <= {*dynamic_result.decided.plan.dynamic} else None
 
     # -- speed
@@ -257,8 +289,13 @@ class _Check:
         if times is None or judge_speed(times) is not Difference.FASTER:
             return outcome
         self.now = late
-        ends = f"{times.estimate:.2f} times as fast as with ranges of data, {times.low:.2f} to {times.high:.2f}"
-        self.notes.append(f"{self.runtime}: {_count(names)} find ranges at run time, which makes the model {ends}")
+        ends = (
+            f"{times.estimate:.2f} times as fast as with ranges of data, {times.low:.2f} to"
+            f" {times.high:.2f}"
+        )
+        self.notes.append(
+            f"{self.runtime}: {_count(names)} find ranges at run time, which makes the model {ends}"
+        )
         return dynamic_outcome
 
     def _static_products(self) -> frozenset[str]:
@@ -267,12 +304,18 @@ class _Check:
         """
         planning, decided = self.now.options.planning, self.now.decided
         nodes, dtype = decided.reading.graph.nodes, planning.line.quantized_format
-        products = [unit for unit in decided.quantized_units if any(read.operand.is_weight for read in unit.reads)]
+        products = [
+            unit
+            for unit in decided.quantized_units
+            if any(read.operand.is_weight for read in unit.reads)
+        ]
         names = set[str]()
         for unit in products:
             node = nodes[unit.nodes[0]]
             assert dtype is not None, "units run quantized"
-            kernels = planning.target.quantized_kernels(dtype, *node.signature.operator, node.attributes)
+            kernels = planning.target.quantized_kernels(
+                dtype, *node.signature.operator, node.attributes
+            )
             if not unit.kernel.is_dynamic and any(kernel.is_dynamic for kernel in kernels):
                 names.add(node.name)
         return frozenset(names) if 2 * len(names) > len(products) else frozenset()
@@ -289,7 +332,10 @@ class _Check:
         timings = self.runs.time(whole.result, floats)
         if not (units and is_slower(timings)):
             return summarise_times(timings), outcome
-        than = f"{self.runtime} runs it in {units[0].dtype} slower than {'floats alone' if has_float else 'FP32'}"
+        than = (
+            f"{self.runtime} runs it in {units[0].dtype} slower than"
+            f" {'floats alone' if has_float else 'FP32'}"
+        )
         for count in (len(units) >> half for half in range(1, _HALVES + 1)):
             if not count:
                 break
@@ -307,7 +353,9 @@ class _Check:
 
     def _without(self, candidate: PlannedResult, units: Sequence[_Part]) -> PlannedResult:
         """The result with some units in floats, as they are slower."""
-        return self._remade(candidate, units, f"{self.runtime} is slower with it in {units[0].dtype}, measured here")
+        return self._remade(
+            candidate, units, f"{self.runtime} is slower with it in {units[0].dtype}, measured here"
+        )
 
     # -- plans
 
@@ -320,7 +368,9 @@ class _Check:
         problem = candidate.decided.problem
         units = candidate.decided.quantized_units
         gains = problem.gains[problem.line.quantized] if units else ()
-        return _parts(candidate, sorted(units, key=lambda unit: sum(int(gains[node]) for node in unit.nodes)))
+        return _parts(
+            candidate, sorted(units, key=lambda unit: sum(int(gains[node]) for node in unit.nodes))
+        )
 
     def _floats(self, candidate: PlannedResult) -> list[_Part]:
         """Nodes in a low float, one part per operator type: a runtime without a kernel for one node
@@ -334,7 +384,9 @@ class _Check:
                 names.setdefault(node.op, []).append(node.name)
         return [_Part(tuple(nodes), low) for nodes in names.values()]
 
-    def _remade(self, candidate: PlannedResult, back: Iterable[_Part], because: str) -> PlannedResult:
+    def _remade(
+        self, candidate: PlannedResult, back: Iterable[_Part], because: str
+    ) -> PlannedResult:
         """The result with some parts barred from their format, for a reason."""
         returned = [(name, part.dtype) for part in back for name in part.nodes]
         return _convert(self.model, without_format(candidate.options, returned, RULE, because))
@@ -347,13 +399,22 @@ class _Check:
         if products:
             texts.append(f"{_count(products)} went back to floats: {', '.join(products[:4])}")
         if floats:
-            texts.append(f"{spell_count(len(floats), 'node')} went back to FP32: {', '.join(floats[:4])}")
+            texts.append(
+                f"{spell_count(len(floats), 'node')} went back to FP32: {', '.join(floats[:4])}"
+            )
         self.notes.append("; ".join(texts))
 
 
 def _parts(candidate: PlannedResult, units: "Sequence[QuantizedUnit]") -> list[_Part]:
-    nodes, dtype = candidate.decided.reading.graph.nodes, candidate.options.planning.line.quantized_format
-    return [_Part(tuple(nodes[number].name for number in unit.nodes), dtype) for unit in units if dtype is not None]
+    nodes, dtype = (
+        candidate.decided.reading.graph.nodes,
+        candidate.options.planning.line.quantized_format,
+    )
+    return [
+        _Part(tuple(nodes[number].name for number in unit.nodes), dtype)
+        for unit in units
+        if dtype is not None
+    ]
 
 
 def _convert(model: "Model", options: Options) -> PlannedResult:

@@ -88,11 +88,17 @@ class RuntimeRuns:
     """
 
     def __init__(
-        self, model: "Model", target: "Target", batches: "Sequence[Batch]", held: Mapping[str, Deviation] | None
+        self,
+        model: "Model",
+        target: "Target",
+        batches: "Sequence[Batch]",
+        held: Mapping[str, Deviation] | None,
     ) -> None:
         """`held`: outputs of the emulated check, with budgets. Raises MezzoError: FP32 fails."""
         self._model, self._target, self._batch, self._held = model, target, batches[0], held
-        self._reference = Reference(model.given, feeds_of_sizes(batches, lab_of(model.given).inputs.slots))
+        self._reference = Reference(
+            model.given, feeds_of_sizes(batches, lab_of(model.given).inputs.slots)
+        )
         samples = sum(batch.samples for batch in batches)
         self._source = DataSource(self._batch.origin, len(batches), samples)
         self._open = ExitStack()
@@ -107,7 +113,12 @@ class RuntimeRuns:
             products = runner.kernels()
             candidate = placed.runnable(placed.original)
             comparison = compare_on_runtime(
-                self._reference, self._model.given, candidate, runner.answer, self._source, self._held
+                self._reference,
+                self._model.given,
+                candidate,
+                runner.answer,
+                self._source,
+                self._held,
             )
         except MezzoError as error:
             self.close()
@@ -125,7 +136,10 @@ class RuntimeRuns:
     def speed(self, result: "Artifact", other: "Artifact") -> Interval | None:
         """The speedup of a result over another; None if one of them fails to run."""
         with ExitStack() as others:
-            entrants = [self._entrant(_OTHER, self._place(other, others)), self._entrant_of(result, others)]
+            entrants = [
+                self._entrant(_OTHER, self._place(other, others)),
+                self._entrant_of(result, others),
+            ]
             return self._take_turns(entrants).files[1].speed
 
     def close(self) -> None:
@@ -138,27 +152,35 @@ class RuntimeRuns:
         profiler = lab_of(placed).profiler
         assert profiler is not None, "its runtime was found"
         loading = Loading(shows_kernels=True)
-        watch = self._open.enter_context(closing(profiler.stopwatch(self._target, self._batch.feeds, loading)))
+        watch = self._open.enter_context(
+            closing(profiler.stopwatch(self._target, self._batch.feeds, loading))
+        )
         runner = self._open.enter_context(closing(watch.start()))
         self._last = result, replace(self._entrant(_RESULT, placed), watch=_Kept(runner))
         return runner
 
     def _take_turns(self, entrants: "Sequence[Entrant]") -> "Timings":
         return time_side_by_side(
-            entrants, self._target, data=self._source, batch=None, notes=(), turning=_TURNING, loading=Loading(),
-            progress=self._model.progress,
+            entrants, self._target, data=self._source, batch=None, notes=(), turning=_TURNING,
+            loading=Loading(), progress=self._model.progress,
         )  # fmt: skip
 
     def _entrant_of(self, result: "Artifact", until: ExitStack) -> Entrant:
         """A result to time: already loaded if it was the last one seen."""
         last, loaded = self._last or (None, None)
-        return loaded if loaded is not None and last is result else self._entrant(_RESULT, self._place(result, until))
+        return (
+            loaded
+            if loaded is not None and last is result
+            else self._entrant(_RESULT, self._place(result, until))
+        )
 
     def _entrant(self, name: str, model: "Model") -> Entrant:
         return Entrant(name=name, model=model, feeds=self._batch.feeds)
 
     def _place(self, result: "Artifact", until: ExitStack) -> "Model":
-        folder = until.enter_context(TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()))
+        folder = until.enter_context(
+            TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder())
+        )
         return place_result(self._model, result, Path(folder))
 
 
@@ -170,9 +192,17 @@ def is_slower(timings: "Timings") -> bool:
     """
     base, result, *others = timings.files
     rival = others[0] if others else base
-    if result.times is None or rival.times is None or base.times is None or base.times.median_ns < _SHORTEST_NS:
+    if (
+        result.times is None
+        or rival.times is None
+        or base.times is None
+        or base.times.median_ns < _SHORTEST_NS
+    ):
         return False
-    return judge_speed(speed(rival.turns_ns, result.turns_ns, len(timings.files) - 1)) is Difference.SLOWER
+    return (
+        judge_speed(speed(rival.turns_ns, result.turns_ns, len(timings.files) - 1))
+        is Difference.SLOWER
+    )
 
 
 def times_of_floats(timings: "Timings") -> Timing:

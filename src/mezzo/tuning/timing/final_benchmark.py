@@ -63,7 +63,8 @@ def race(
     with TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()) as folder:
         placed = place_result(model, result, Path(folder))
         entrants = [
-            Entrant(name=name, model=each, feeds=batch.feeds) for name, each in ((BASE, model.given), (RESULT, placed))
+            Entrant(name=name, model=each, feeds=batch.feeds)
+            for name, each in ((BASE, model.given), (RESULT, placed))
         ]
         path = None if model.store is None else Path(folder, f"alone{_suffix(model)}")
         try:
@@ -74,8 +75,8 @@ def race(
             opened = open_source(alone.model if path is None else path, False, None)
             entrants.append(Entrant(name=ALONE, model=opened, feeds=batch.feeds))
         timings = time_side_by_side(
-            entrants, target, data=DataSource(batch.origin, 1, batch.samples), batch=None, notes=(), turning=USUAL,
-            loading=Loading(), progress=progress,
+            entrants, target, data=DataSource(batch.origin, 1, batch.samples), batch=None, notes=(),
+            turning=USUAL, loading=Loading(), progress=progress,
         )  # fmt: skip
     if alone is not None:
         notes.append(_tell_alone(timings.files[1], timings.files[2], alone))
@@ -109,7 +110,8 @@ def summarise_times(timings: Timings) -> Timing:
     ]
     turns = max(sum(map(len, file.turns_ns)) for file in timings.files)
     return Timing(
-        target=timings.target, runtime=timings.runtime, turns=turns, load=timings.load, models=tuple(models)
+        target=timings.target, runtime=timings.runtime, turns=turns, load=timings.load,
+        models=tuple(models)
     )  # fmt: skip
 
 
@@ -118,7 +120,10 @@ def _tell_alone(tuned: FileTimes, alone: FileTimes, converted: Converted) -> str
     error = _error_of(converted)
     errs = "" if error is None else f", which errs by {error:.2e} by its own check"
     if alone.fault is not None or tuned.fault is not None:
-        return f"what convert alone gives{errs}, cannot be compared in speed: {alone.fault or tuned.fault}"
+        return (
+            f"what convert alone gives{errs}, cannot be compared in speed:"
+            f" {alone.fault or tuned.fault}"
+        )
     speedup = speed(alone.turns_ns, tuned.turns_ns, 2)
     relation = {
         Difference.FASTER: "faster than",

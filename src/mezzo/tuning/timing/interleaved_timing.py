@@ -54,7 +54,11 @@ class _Course:
     """A timing run in progress."""
 
     def __init__(
-        self, watches: Sequence[Stopwatch], turning: Turning, progress: Progress | None, now: Callable[[], float]
+        self,
+        watches: Sequence[Stopwatch],
+        turning: Turning,
+        progress: Progress | None,
+        now: Callable[[], float],
     ) -> None:
         self._watches, self._turning, self._progress, self._now = watches, turning, progress, now
         self._begin_s = now()
@@ -83,16 +87,26 @@ class _Course:
             for number in running:
                 self.taken[number].turns_ns.append([])
             count = 0
-            while running and (rounds is None or count < rounds) and not (count and self._is_over(start + 1)):
+            while (
+                running
+                and (rounds is None or count < rounds)
+                and not (count and self._is_over(start + 1))
+            ):
                 began_s = self._now()
                 for number in order_of(list(running), self._rounds):
                     self._try(number, partial(self._turn, running[number], number))
-                running = {number: runner for number, runner in running.items() if self.taken[number].fault is None}
+                running = {
+                    number: runner
+                    for number, runner in running.items()
+                    if self.taken[number].fault is None
+                }
                 count, self._rounds = count + 1, self._rounds + 1
                 self._turned_s += self._now() - began_s
                 self._tell(_STAGE)
 
-    def _load(self, watch: Stopwatch, number: int, running: dict[int, Runner], open_: ExitStack) -> None:
+    def _load(
+        self, watch: Stopwatch, number: int, running: dict[int, Runner], open_: ExitStack
+    ) -> None:
         runner = open_.enter_context(closing(watch.start()))
         times = self.taken[number]
         if not times.calls:
@@ -118,7 +132,10 @@ class _Course:
             share = starts / self._turning.starts
             return self._rounds >= LEAST_ROUNDS * share and self._turned_s >= limit * share
         budget = self._turning.seconds
-        return budget is not None and self._now() - self._begin_s >= budget * starts / self._turning.starts
+        return (
+            budget is not None
+            and self._now() - self._begin_s >= budget * starts / self._turning.starts
+        )
 
     def _tell(self, stage: str) -> None:
         if self._progress is not None:

@@ -62,7 +62,10 @@ def time_side_by_side(
     before = find_load()
     with ExitStack() as open_:
         watches = [
-            each.watch or open_.enter_context(closing(_profiler(each.model).stopwatch(target, each.feeds, loading)))
+            each.watch
+            or open_.enter_context(
+                closing(_profiler(each.model).stopwatch(target, each.feeds, loading))
+            )
             for each in entrants
         ]
         results = take_turns(watches, turning, progress)
@@ -72,18 +75,24 @@ def time_side_by_side(
         if answers and len(entrants) > 1:
             rows = _with_answers(rows, entrants, watches, data, problems)
         if layers:
-            rows = [_with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)]
+            rows = [
+                _with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)
+            ]
     return Timings(
-        target=target.name, runtime=runtime, machine=find_machine(), cores=count_cores(), threads=loading.threads,
-        keeps_types=loading.keeps_types, data=data, batch=batch, pause_s=turning.pause_s,
-        load=None if before is None or after is None else (before, after), files=tuple(rows), notes=(*notes, *problems),
+        target=target.name, runtime=runtime, machine=find_machine(), cores=count_cores(),
+        threads=loading.threads, keeps_types=loading.keeps_types, data=data, batch=batch,
+        pause_s=turning.pause_s, load=None if before is None or after is None else (before, after),
+        files=tuple(rows), notes=(*notes, *problems),
     )  # fmt: skip
 
 
 def _profiler(model: Model) -> Profiler:
     profiler = lab_of(model).profiler
     if profiler is None:
-        raise InputError(f"{model.name} cannot be timed: front end {model.frontend.name!r} does not; leave it out")
+        raise InputError(
+            f"{model.name} cannot be timed: front end {model.frontend.name!r} does not; leave"
+            " it out"
+        )
     return profiler
 
 
@@ -102,7 +111,9 @@ def _row(entrant: Entrant, every: Sequence[Taken], number: int) -> FileTimes:
         times=None if own.fault is not None else spread_of(own.turns_ns),
         speed=speedup,
         difference=None if speedup is None else judge_speed(speedup),
-        inputs={name: _spell_feed(feed) for name, feed in entrant.feeds.items() if feed is not None},
+        inputs={
+            name: _spell_feed(feed) for name, feed in entrant.feeds.items() if feed is not None
+        },
     )
 
 
@@ -119,8 +130,8 @@ def _with_layers(row: FileTimes, watch: Stopwatch, progress: Progress | None) ->
 
 
 def _with_answers(
-    rows: Sequence[FileTimes], entrants: Sequence[Entrant], watches: Sequence[Stopwatch], data: DataSource,
-    problems: list[str],
+    rows: Sequence[FileTimes], entrants: Sequence[Entrant], watches: Sequence[Stopwatch],
+    data: DataSource, problems: list[str],
 ) -> list[FileTimes]:  # fmt: skip
     """The rows with comparisons of outputs, all run by the target; reasons for missing ones are
     added to `problems`.
@@ -149,7 +160,9 @@ def _with_answers(
     return compared
 
 
-def _answers_of(entrant: Entrant, watch: Stopwatch, reference: Reference, first: Model, data: DataSource) -> Comparison:
+def _answers_of(
+    entrant: Entrant, watch: Stopwatch, reference: Reference, first: Model, data: DataSource
+) -> Comparison:
     """Compare a file's outputs on the reference's feeds. Raises MezzoError: it fails."""
     candidate = entrant.model.runnable(entrant.model.original)
     with closing(watch.start()) as runner:

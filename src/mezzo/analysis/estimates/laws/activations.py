@@ -3,7 +3,15 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from mezzo.analysis.estimates.laws.law import LEAST_SHARE, Demand, Law, Laws, eased, passed, tolerated
+from mezzo.analysis.estimates.laws.law import (
+    LEAST_SHARE,
+    Demand,
+    Law,
+    Laws,
+    eased,
+    passed,
+    tolerated,
+)
 from mezzo.analysis.estimates.moments import (
     HARD,
     INTEGER,
@@ -76,7 +84,10 @@ def _curve(f: Curve, flags: int = 0) -> Law:
         y = sampled(f, x, flags)
         if flags & HARD and largest(x) > _SATURATED:  # both ends are reached
             bottom = 0.0 if flags & UNIT else -1.0
-            low, high = (bottom if x.low < -_SATURATED else y.low), (1.0 if x.high > _SATURATED else y.high)
+            low, high = (
+                (bottom if x.low < -_SATURATED else y.low),
+                (1.0 if x.high > _SATURATED else y.high),
+            )
             y = y._replace(low=low, high=high, flags=flags | (TOUCHING if flags & UNIT else 0))
         return y
 
@@ -127,7 +138,9 @@ def _kept(
     eased_demand = eased(demand, x, low, high)
     if node.id in site.gated:
         steep = share_where_steep(site, node, x, max(low, x.low), min(high, x.high))
-        eased_demand = Demand(eased_demand.absolute / max(steep, LEAST_SHARE**2), eased_demand.relative)
+        eased_demand = Demand(
+            eased_demand.absolute / max(steep, LEAST_SHARE**2), eased_demand.relative
+        )
     return (eased_demand, *[demand] * (len(xs) - 1))
 
 
@@ -142,7 +155,11 @@ def _bent_demands(
     below = 1.0 - above
     if node.op.lower() in _EXPONENTIAL:  # the mean of exp(2x) over negative x
         square = x.std**2
-        below = min(math.exp(min(2.0 * (x.mean + square), 300.0)) * share_between(x, -math.inf, -2.0 * square), below)
+        below = min(
+            math.exp(min(2.0 * (x.mean + square), 300.0))
+            * share_between(x, -math.inf, -2.0 * square),
+            below,
+        )
     steepness = math.sqrt(above + _leak(node, xs) ** 2 * below)
     return (Demand(demand.absolute / steepness, demand.relative), *[demand] * (len(xs) - 1))
 
@@ -154,7 +171,7 @@ def _kept_of_one(
     spread = [x for x in xs if x.std or x.flags & LOST]
     if len(spread) != 1:
         return passed(site, node, xs, y, demand)
-    (eased_demand, *_) = _kept(site, node, spread, y, demand)
+    eased_demand, *_ = _kept(site, node, spread, y, demand)
     return tuple(eased_demand if x is spread[0] else demand for x in xs)
 
 
@@ -241,7 +258,11 @@ def _between(x: Moments, least: float | None, most: float | None) -> Moments:
     low = x.low if least is None else max(x.low, least)
     high = x.high if most is None else min(x.high, most)
     rare = 0
-    if least is not None and 0.0 < least < 1e-3 and x.low <= max(least, 0.0) + (1e-2 if x.flags & UNIT else 0.0):
+    if (
+        least is not None
+        and 0.0 < least < 1e-3
+        and x.low <= max(least, 0.0) + (1e-2 if x.flags & UNIT else 0.0)
+    ):
         low = least  # an epsilon, which is assumed to apply to some inputs
         if x.flags & INTEGER:  # for counts, only when the count is zero
             rare = RARE
@@ -320,11 +341,16 @@ def step(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     # The fraction that is rounded off is uniform in [0, 1).
     cut, drift = _STEPS.get(node.op.lower(), (round, 0.0))
     low, high = float(cut(x.low)), float(cut(x.high))
-    return moments(x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
+    return moments(
+        x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE
+    )
 
 
 # Rounding function and mean shift by operator; all others round to nearest.
-_STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {"ceil": (math.ceil, 0.5), "floor": (math.floor, -0.5)}
+_STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {
+    "ceil": (math.ceil, 0.5),
+    "floor": (math.floor, -0.5),
+}
 
 
 def truth(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -341,7 +367,10 @@ def threshold_demands(
     spread = max((x.std for x in xs), default=0.0)
     own = [0.25 if x.flags & INTEGER else site.tolerance * spread for x in xs]
     if len(xs) == 2:
-        own = [max(error, _gap(site, x, node.inputs[1 - k])) for k, (x, error) in enumerate(zip(xs, own, strict=True))]
+        own = [
+            max(error, _gap(site, x, node.inputs[1 - k]))
+            for k, (x, error) in enumerate(zip(xs, own, strict=True))
+        ]
     return tuple(tolerated(x, error) for x, error in zip(xs, own, strict=True))
 
 

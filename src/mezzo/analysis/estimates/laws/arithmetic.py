@@ -53,7 +53,9 @@ def multiply(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
     if not b.std or not a.std:
-        data, factor, total = (a, b.mean, node.inputs[0]) if not b.std else (b, a.mean, node.inputs[1])
+        data, factor, total = (
+            (a, b.mean, node.inputs[0]) if not b.std else (b, a.mean, node.inputs[1])
+        )
         if site.chains and total is not None and node.outputs[0] is not None:
             note_scaled(site, total, node.outputs[0])
         return _by_constant(data, factor)
@@ -62,7 +64,9 @@ def multiply(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments
     size = size_a * size_b
     ends = a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high
     most = max(2.0 * largest(a) * size_b, 2.0 * largest(b) * size_a, 8.0 * size)
-    flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT | HARD) | (a.flags | b.flags) & (MASKED | TOUCHING)
+    flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT | HARD) | (a.flags | b.flags) & (
+        MASKED | TOUCHING
+    )
     if a.flags & _COUNT == _COUNT or b.flags & _COUNT == _COUNT:
         flags |= TOUCHING  # masked elements become zero
     std = math.sqrt(max(size * size - mean * mean, 0.0))
@@ -115,10 +119,21 @@ def divide(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     if not b.std:
         return _over_constant(site, node, a, b.mean) if b.mean else UNKNOWN
     by = site.reduced.get(site.origin[second])
-    if by is not None and by[1] == site.origin[first] and by[0] is Transfer.SUM and a.flags & POSITIVE:
+    if (
+        by is not None
+        and by[1] == site.origin[first]
+        and by[0] is Transfer.SUM
+        and a.flags & POSITIVE
+    ):
         mean = a.mean / b.mean if b.mean else 0.0
         spread = mean * a.std / a.mean if a.mean else 0.0
-        return moments(mean, min(spread, math.sqrt(mean * max(1.0 - mean, 0.0))), 0.0, 1.0, POSITIVE | UNIT | HARD)
+        return moments(
+            mean,
+            min(spread, math.sqrt(mean * max(1.0 - mean, 0.0))),
+            0.0,
+            1.0,
+            POSITIVE | UNIT | HARD,
+        )
     return _quotient(a, b)
 
 
@@ -133,7 +148,9 @@ def _cut_off(x: Moments) -> Moments:
     """Moments after integer division, which truncates towards zero."""
     drift = -0.5 if x.low >= 0.0 else 0.0
     low, high = float(math.trunc(x.low)), float(math.trunc(x.high))
-    return moments(x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
+    return moments(
+        x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE
+    )
 
 
 def _quotient(a: Moments, b: Moments) -> Moments:
@@ -223,11 +240,19 @@ def _power(x: Moments, exponent: float) -> Moments:
     if exponent == 1.0:
         return x
     if exponent == -1.0:
-        return _quotient(exactly(1.0, POSITIVE), x) if x.std else exactly(1.0 / x.mean) if x.mean else UNKNOWN
+        return (
+            _quotient(exactly(1.0, POSITIVE), x)
+            if x.std
+            else exactly(1.0 / x.mean)
+            if x.mean
+            else UNKNOWN
+        )
     is_whole = exponent == int(exponent) and abs(exponent) < 64
     if exponent > 0 and is_whole:
         flags = POSITIVE if int(exponent) % 2 == 0 or x.flags & POSITIVE else 0
-        return sampled(lambda t: max(min(t**exponent, 1e300), -1e300), x, flags | x.flags & (INTEGER | UNIT))
+        return sampled(
+            lambda t: max(min(t**exponent, 1e300), -1e300), x, flags | x.flags & (INTEGER | UNIT)
+        )
     # Roots and poles: the operand is assumed positive, as the model would give NaN in FP32 too.
     least = max(nearest_zero(x), 1e-30)
     if exponent > 0 and x.low <= 0.0 and x.flags & TOUCHING:
@@ -236,7 +261,11 @@ def _power(x: Moments, exponent: float) -> Moments:
     rare = x.flags & RARE if exponent > 0 else 0
     if exponent < 0 and x.flags & RARE:
         positive = positive._replace(low=max(least, min(_RARELY * rms(x), x.mean)))
-    return sampled(lambda t: math.exp(min(exponent * math.log(max(t, 1e-38)), 300.0)), positive, POSITIVE | rare)
+    return sampled(
+        lambda t: math.exp(min(exponent * math.log(max(t, 1e-38)), 300.0)),
+        positive,
+        POSITIVE | rare,
+    )
 
 
 def power(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -259,7 +288,9 @@ def _power_demands(
         return (_root_demand(x, p.mean, demand),)
     error = max(demand.relative, demand.absolute / (rms(y) or 1.0))
     rate = abs(math.log(x.mean)) if not x.std and x.mean > 0.0 else 1.0
-    base = share(x, error / (largest(p) or 1.0))  # the relative error of the base is multiplied by the exponent
+    base = share(
+        x, error / (largest(p) or 1.0)
+    )  # the relative error of the base is multiplied by the exponent
     return base, tolerated(p, error / (rate or 1.0))
 
 
@@ -295,8 +326,16 @@ def exponential(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Mome
     y = sampled(lambda t: math.exp(max(min(t, 300.0), -300.0)), x, POSITIVE)
     if x.std < _BROAD:
         return y
-    share = 1.0 / (x.high - x.low)  # only the top of a broad range matters, as for decay by distance
-    return moments(max(y.mean, share * y.high), max(y.std, math.sqrt(0.5 * share) * y.high), y.low, y.high, y.flags)
+    share = 1.0 / (
+        x.high - x.low
+    )  # only the top of a broad range matters, as for decay by distance
+    return moments(
+        max(y.mean, share * y.high),
+        max(y.std, math.sqrt(0.5 * share) * y.high),
+        y.low,
+        y.high,
+        y.flags,
+    )
 
 
 def _exponential_demands(

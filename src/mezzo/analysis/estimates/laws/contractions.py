@@ -34,7 +34,11 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
     std = math.sqrt(max(terms * (square_a * square_b - mean_a * mean_a * mean_b * mean_b), 0.0))
     low, high = mean - SIGMA * std, mean + SIGMA * std
     flags = a.flags & b.flags & INTEGER
-    if a.flags & b.flags & POSITIVE or (a.flags & POSITIVE and b.low >= 0.0) or (b.flags & POSITIVE and a.low >= 0.0):
+    if (
+        a.flags & b.flags & POSITIVE
+        or (a.flags & POSITIVE and b.low >= 0.0)
+        or (b.flags & POSITIVE and a.low >= 0.0)
+    ):
         flags |= POSITIVE
         low = low_of_sum(mean, std, terms, terms * max(a.low, 0.0) * max(b.low, 0.0))
     if is_same:  # a Gram matrix, whose diagonal has sums of squares
@@ -45,7 +49,12 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
 def contract(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.contracted(node)
     a, b = xs[0], xs[1]
-    if a.flags & CENTRED and b.mean and not is_convolution(node) and not node.attributes.get("transA"):
+    if (
+        a.flags & CENTRED
+        and b.mean
+        and not is_convolution(node)
+        and not node.attributes.get("transA")
+    ):
         b = shifted(b, -b.mean)  # a constant part of the weights cancels, as the input sums to zero
     y = _products(a, b, terms, is_same=site.is_moved(node))
     if a.mean and is_convolution(node):
@@ -59,12 +68,19 @@ def contract(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments
     return y
 
 
-def _filtered(site: EstimatedGraph, node: Node, x: Moments, kernel: Moments, y: Moments, terms: float) -> Moments:
+def _filtered(
+    site: EstimatedGraph, node: Node, x: Moments, kernel: Moments, y: Moments, terms: float
+) -> Moments:
     """Moments of a convolution given its kernel's gain on constant signals: zero if its weights sum
     to zero.
     """
     facts = site.constant(node.inputs[1])
-    if facts is None or facts.level_gain is None or is_transposed(node) or y.flags & (LOST | POSITIVE):
+    if (
+        facts is None
+        or facts.level_gain is None
+        or is_transposed(node)
+        or y.flags & (LOST | POSITIVE)
+    ):
         return y
     level = max(facts.level_gain**2 - (terms * kernel.mean) ** 2, 0.0)
     std = math.sqrt(terms * x.std**2 * (kernel.mean**2 + kernel.std**2) + x.mean**2 * level)
@@ -77,7 +93,9 @@ def _plus(y: Moments, bias: Moments) -> Moments:
     mean = y.mean + bias.mean
     high = mean + math.hypot(y.high - y.mean, bias.high - bias.mean)
     low = mean - math.hypot(y.mean - y.low, bias.mean - bias.low)
-    return moments(mean, math.hypot(y.std, bias.std), low, high, y.flags & bias.flags & (INTEGER | POSITIVE))
+    return moments(
+        mean, math.hypot(y.std, bias.std), low, high, y.flags & bias.flags & (INTEGER | POSITIVE)
+    )
 
 
 def _contract_demands(
@@ -99,7 +117,9 @@ def _factor_demands(
 ) -> tuple[Demand, Demand]:
     size_a, size_b, root = rms(xs[0]), rms(xs[1]), math.sqrt(terms)
     least = demand.relative if y.flags & POSITIVE else 0.0
-    return _factor_demand(error, size_b * root, size_a, least), _factor_demand(error, size_a * root, size_b, least)
+    return _factor_demand(error, size_b * root, size_a, least), _factor_demand(
+        error, size_a * root, size_b, least
+    )
 
 
 def _factor_demand(error: float, weight: float, size: float, least: float) -> Demand:
@@ -135,7 +155,9 @@ def _labels(site: EstimatedGraph, node: Node) -> tuple[float, list[str]] | None:
     left, arrow, right = equation.replace(" ", "").partition("->")
     operands = left.split(",")
     if not arrow:
-        right = "".join(sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1))
+        right = "".join(
+            sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1)
+        )
     sizes: dict[str, int | None] = {}
     for value, subscript in zip(node.inputs, operands, strict=False):
         shape = site.shape(value)
@@ -163,12 +185,16 @@ def _einsum_demands(
         demands = _factor_demands(xs, y, demand, error, terms)
         if site.is_same(node):  # the errors of both are the same
             return tuple(
-                Demand(factor_demand.absolute / 2.0, factor_demand.relative / 2.0) for factor_demand in demands
+                Demand(factor_demand.absolute / 2.0, factor_demand.relative / 2.0)
+                for factor_demand in demands
             )
         return demands
     sizes = [rms(x) for x in xs]
     whole = math.prod(sizes) * math.sqrt(terms)
-    return tuple(tolerated(x, error * size / whole if whole else math.inf) for x, size in zip(xs, sizes, strict=True))
+    return tuple(
+        tolerated(x, error * size / whole if whole else math.inf)
+        for x, size in zip(xs, sizes, strict=True)
+    )
 
 
 def attention(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:

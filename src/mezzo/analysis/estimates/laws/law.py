@@ -28,7 +28,9 @@ class Demand:
 
 Forward = Callable[[EstimatedGraph, Node, Sequence[Moments]], Moments]
 # Arguments: graph, node, estimates of operands and result, tolerance of the result.
-Backward = Callable[[EstimatedGraph, Node, Sequence[Moments], Moments, Demand], Sequence[Demand | None]]
+Backward = Callable[
+    [EstimatedGraph, Node, Sequence[Moments], Moments, Demand], Sequence[Demand | None]
+]
 
 
 @dataclass(frozen=True, slots=True)

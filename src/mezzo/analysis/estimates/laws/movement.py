@@ -58,7 +58,9 @@ def _joined_demands(
     size = rms(y)
     if not size or demand.absolute == math.inf:
         return (demand,) * len(xs)
-    return tuple(Demand(max(demand.absolute, demand.absolute / size * rms(x)), demand.relative) for x in xs)
+    return tuple(
+        Demand(max(demand.absolute, demand.absolute / size * rms(x)), demand.relative) for x in xs
+    )
 
 
 def is_mask(x: Moments) -> bool:
@@ -83,7 +85,9 @@ def selected(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments
     return hull([first, second])
 
 
-def _where_chosen(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> tuple[Moments, Moments]:
+def _where_chosen(
+    site: EstimatedGraph, node: Node, xs: Sequence[Moments]
+) -> tuple[Moments, Moments]:
     """The two branches of a Where, each restricted to where the condition selects it: x > c bounds
     x itself.
     """
@@ -93,11 +97,15 @@ def _where_chosen(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> tu
         return picked[0], picked[1]
     test = site.producer(site.origin[condition])
     transfer = site.transfer(test)
-    bound = site.number(site.operand(test, 1)) if transfer in (Transfer.ABOVE, Transfer.BELOW) else None
+    bound = (
+        site.number(site.operand(test, 1)) if transfer in (Transfer.ABOVE, Transfer.BELOW) else None
+    )
     if bound is None or test.inputs[0] is None:
         return picked[0], picked[1]
     tested = site.held[test.inputs[0]]
-    if not tested.flags & LOST and (tested.low > bound or tested.high < bound):  # one branch is never selected
+    if not tested.flags & LOST and (
+        tested.low > bound or tested.high < bound
+    ):  # one branch is never selected
         chosen = picked[0 if (transfer is Transfer.ABOVE) == (tested.low > bound) else 1]
         return chosen, chosen
     for k in range(2):
@@ -118,11 +126,15 @@ def _selected_demands(
     """Tolerances of a Where: a branch selected by a test of its own size is treated as clamped."""
     demands: list[Demand | None] = [demand] * len(xs)
     if len(xs) == 3 and demand.absolute < math.inf:
-        for k, (x, chosen) in enumerate(zip(xs[1:], _where_chosen(site, node, xs), strict=True), start=1):
+        for k, (x, chosen) in enumerate(
+            zip(xs[1:], _where_chosen(site, node, xs), strict=True), start=1
+        ):
             is_bounded = chosen.low > x.low or chosen.high < x.high
             if is_bounded and x.std and not (x.flags | chosen.flags) & LOST:
                 low = chosen.low if chosen.low > x.low else -math.inf
-                demands[k] = eased(demand, x, low, chosen.high if chosen.high < x.high else math.inf)
+                demands[k] = eased(
+                    demand, x, low, chosen.high if chosen.high < x.high else math.inf
+                )
     return demands
 
 
@@ -153,7 +165,9 @@ def index_into(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Momen
 def counted(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     """Range: from start to limit in steps."""
     if len(xs) < 3 or any(x.flags & LOST for x in xs[:3]):
-        return moments(OPEN_POSITIONS / 2, OPEN_POSITIONS / 3, 0.0, float(OPEN_POSITIONS), INTEGER | POSITIVE)
+        return moments(
+            OPEN_POSITIONS / 2, OPEN_POSITIONS / 3, 0.0, float(OPEN_POSITIONS), INTEGER | POSITIVE
+        )
     low, high = min(xs[0].low, xs[1].low), max(xs[0].high, xs[1].high)
     is_whole = all(x.flags & INTEGER or (not x.std and x.mean == int(x.mean)) for x in xs[:3])
     flags = (INTEGER if is_whole else 0) | (POSITIVE if low >= 0.0 else 0)
@@ -165,9 +179,13 @@ def filled(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     facts = None if result is None else site.graph.constants.get(result)
     if facts is not None and facts.values:
         number = facts.values[0]
-        return exactly(number, (POSITIVE if number >= 0.0 else 0) | (INTEGER if number.is_integer() else 0))
+        return exactly(
+            number, (POSITIVE if number >= 0.0 else 0) | (INTEGER if number.is_integer() else 0)
+        )
     if result is not None and site.graph.values[result].dtype not in FLOATING:
-        return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)  # integers are usually filled with 1, to be summed
+        return Moments(
+            1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE
+        )  # integers are usually filled with 1, to be summed
     return Moments(0.0, 0.0, 0.0, 0.0, INTEGER | POSITIVE)
 
 
@@ -180,7 +198,13 @@ def random(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     if "Uniform" in node.op or "high" in stated:
         ends = stated.get("low", 0.0), stated.get("high", 1.0)
         low, high = (end if isinstance(end, float) else math.nan for end in ends)
-        return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, POSITIVE if low >= 0.0 else 0)
+        return moments(
+            (low + high) / 2,
+            (high - low) / math.sqrt(12.0),
+            low,
+            high,
+            POSITIVE if low >= 0.0 else 0,
+        )
     if node.op.lower() == "bernoulli":
         return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
     scale, middle = stated.get("scale", 1.0), stated.get("mean", 0.0)

@@ -4,7 +4,17 @@ import math
 from collections.abc import Sequence
 
 from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, tolerated
-from mezzo.analysis.estimates.moments import LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, largest, moments, rms
+from mezzo.analysis.estimates.moments import (
+    LOST,
+    POSITIVE,
+    SIGMA,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    largest,
+    moments,
+    rms,
+)
 from mezzo.analysis.estimates.site import OPEN_LENGTH, EstimatedGraph
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
@@ -22,7 +32,9 @@ def softmax(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
 
 def _width(site: EstimatedGraph, node: Node) -> float:
     axis = node.attributes.get("axis", -1) if node.attributes else -1
-    return float(max(site.length(node.inputs[0], axis if isinstance(axis, int) else -1) or OPEN_LENGTH, 1))
+    return float(
+        max(site.length(node.inputs[0], axis if isinstance(axis, int) else -1) or OPEN_LENGTH, 1)
+    )
 
 
 def _softmax_demands(
@@ -73,7 +85,9 @@ def _epsilon(node: Node) -> float:
     return stated if isinstance(stated, float) else 1e-5
 
 
-def _norm_demands(xs: Sequence[Moments], node: Node, demand: Demand, spread: float) -> Sequence[Demand | None]:
+def _norm_demands(
+    xs: Sequence[Moments], node: Node, demand: Demand, spread: float
+) -> Sequence[Demand | None]:
     size = math.sqrt(spread * spread + _epsilon(node))
     gain = rms(_known(xs, 1, 1.0)) or 1.0
     demands: list[Demand | None] = [tolerated(xs[0], demand.absolute * size / gain)]
@@ -143,7 +157,12 @@ def is_overestimated(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) ->
     input than estimated.
     """
     facts = site.constant(node.inputs[4]) if len(node.inputs) > 4 else None
-    if facts is None or facts.rms is None or not 0.0 <= facts.minimum < facts.maximum or xs[0].flags & LOST:
+    if (
+        facts is None
+        or facts.rms is None
+        or not 0.0 <= facts.minimum < facts.maximum
+        or xs[0].flags & LOST
+    ):
         return False
     return rms(xs[0]) > _FAR * rms(gathered_input(xs))
 
@@ -152,7 +171,9 @@ def gathered_input(xs: Sequence[Moments]) -> Moments:
     """Moments of a batch normalization's input by its stored statistics."""
     mean, spread = xs[3], math.sqrt(max(xs[4].mean, 0.0))
     std = math.hypot(spread, mean.std)
-    return moments(mean.mean, std, min(mean.low, mean.mean) - SIGMA * spread, mean.high + SIGMA * spread)
+    return moments(
+        mean.mean, std, min(mean.low, mean.mean) - SIGMA * spread, mean.high + SIGMA * spread
+    )
 
 
 def believed_input(xs: Sequence[Moments]) -> Moments:
@@ -183,7 +204,11 @@ def _statistics_demands(
         return ()
     slope, _ = _slope(xs, node)
     error = demand.absolute / slope
-    return tolerated(xs[0], error), tolerated(xs[1], demand.absolute), tolerated(xs[2], demand.absolute)
+    return (
+        tolerated(xs[0], error),
+        tolerated(xs[1], demand.absolute),
+        tolerated(xs[2], demand.absolute),
+    )
 
 
 LAWS: Laws = {

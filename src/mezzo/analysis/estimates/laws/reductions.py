@@ -40,10 +40,15 @@ def summed(x: Moments, terms: float) -> Moments:
     if x.flags & POSITIVE:
         low = low_of_sum(mean, std, terms, terms * x.low)
         if x.flags & TOUCHING and mean < 2.0 * std:  # few terms, which may all be zero
-            return moments(mean, std, 0.0, min(high, terms * x.high), POSITIVE | TOUCHING | x.flags & INTEGER)
+            return moments(
+                mean, std, 0.0, min(high, terms * x.high), POSITIVE | TOUCHING | x.flags & INTEGER
+            )
     if x.flags & UNIT and x.flags & INTEGER:  # a count, at most the number of terms
         return moments(mean, std, 0.0, terms, POSITIVE | INTEGER)
-    low, high = max(low, terms * x.low), min(max(high, x.high), terms * x.high) if terms > 1 else x.high
+    low, high = (
+        max(low, terms * x.low),
+        min(max(high, x.high), terms * x.high) if terms > 1 else x.high,
+    )
     return moments(mean, std, min(low, mean), max(high, mean), x.flags & (INTEGER | POSITIVE))
 
 
@@ -84,7 +89,9 @@ def sum_of_squares(x: Moments, terms: float) -> Moments:
     expected = terms * (m + s)
     std = math.sqrt(terms * (2.0 * s * s + 4.0 * m * s))
     high = min(expected + SIGMA * std, terms * largest(x) ** 2)
-    return moments(expected, std, low_of_sum(expected, std, terms, 0.0), max(high, expected), POSITIVE)
+    return moments(
+        expected, std, low_of_sum(expected, std, terms, 0.0), max(high, expected), POSITIVE
+    )
 
 
 def squares(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -159,9 +166,13 @@ def extreme(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     flags = x.flags & (INTEGER | POSITIVE | UNIT | MASKED)
     middle, std = x.mean + sign * reach * x.std, x.std / (1.0 + reach)
     low, high = x.low, x.high
-    if reach > 1.0 and not x.flags & (INTEGER | TOUCHING):  # the maximum of many elements is not small
+    if reach > 1.0 and not x.flags & (
+        INTEGER | TOUCHING
+    ):  # the maximum of many elements is not small
         width = SINGULAR_SIGMA * std
-        low, high = (max(low, middle - width), high) if sign > 0.0 else (low, min(high, middle + width))
+        low, high = (
+            (max(low, middle - width), high) if sign > 0.0 else (low, min(high, middle + width))
+        )
     return moments(middle, std, low, high, flags)
 
 
@@ -177,7 +188,11 @@ def product(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
         high = math.inf
     low = 0.0 if x.flags & POSITIVE else -high
     size = min(max(rms(x), 1e-30) ** min(terms, 1e3), high) if high < math.inf else high
-    return UNKNOWN if high == math.inf else moments(0.0, size, low, high, x.flags & (POSITIVE | UNIT | INTEGER))
+    return (
+        UNKNOWN
+        if high == math.inf
+        else moments(0.0, size, low, high, x.flags & (POSITIVE | UNIT | INTEGER))
+    )
 
 
 def _product_of_positive(x: Moments, terms: float) -> Moments:
@@ -197,7 +212,9 @@ def _product_demands(
     site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     size = rms(y)
-    relative = max(demand.relative, demand.absolute / size if size else 0.0) / math.sqrt(site.terms(node))
+    relative = max(demand.relative, demand.absolute / size if size else 0.0) / math.sqrt(
+        site.terms(node)
+    )
     return (Demand(relative * rms(xs[0]), relative),)
 
 
@@ -214,7 +231,9 @@ def _log_sum_demands(
 ) -> Sequence[Demand | None]:
     inside = summed(xs[0], site.terms(node))
     error = (
-        demand.absolute * (nearest_zero(inside) if is_singular(inside) else rms(inside)) / math.sqrt(site.terms(node))
+        demand.absolute
+        * (nearest_zero(inside) if is_singular(inside) else rms(inside))
+        / math.sqrt(site.terms(node))
     )
     return (Demand(error, max(demand.absolute, error / (rms(xs[0]) or 1.0))),)
 
@@ -233,7 +252,9 @@ def _logit_demands(
     """Each operand has the weight of its softmax: equal operands average out, a dominant one does
     not.
     """
-    share = math.sqrt(min(math.exp(min(xs[0].std ** 2, _BROADEST)) / max(site.terms(node), 1.0), 1.0))
+    share = math.sqrt(
+        min(math.exp(min(xs[0].std ** 2, _BROADEST)) / max(site.terms(node), 1.0), 1.0)
+    )
     return (tolerated(xs[0], demand.absolute / share),)
 
 
@@ -249,7 +270,13 @@ def running_sum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Mome
     whole = summed(x, terms)
     low, high = min(x.low, whole.low), max(x.high, whole.high)
     flags = x.flags & (INTEGER | POSITIVE)
-    return moments(whole.mean / 2, math.hypot(whole.mean / 4, whole.std), 0.0 if flags & POSITIVE else low, high, flags)
+    return moments(
+        whole.mean / 2,
+        math.hypot(whole.mean / 4, whole.std),
+        0.0 if flags & POSITIVE else low,
+        high,
+        flags,
+    )
 
 
 def _axis_length(site: EstimatedGraph, node: Node) -> float:

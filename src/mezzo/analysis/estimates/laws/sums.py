@@ -149,7 +149,9 @@ def _sum(a: Moments, b: Moments) -> Moments:
             y = shifted(a, mean_b)
             return flagged(y, y.flags | MASKED) if flags_b & MASKED else y
         rare = 0 if flags_a & TOUCHING else RARE
-        return moments(mean, std_a, mean_b, high_a + mean_b, flags | rare | flags_a & (UNIT | POSITIVE))
+        return moments(
+            mean, std_a, mean_b, high_a + mean_b, flags | rare | flags_a & (UNIT | POSITIVE)
+        )
     if not std_a:
         return _sum(b, a)
     std = math.sqrt(std_a * std_a + std_b * std_b)
@@ -185,11 +187,21 @@ def _less(site: EstimatedGraph, first: int, second: int) -> Moments:
     by = site.reduced.get(site.origin[second])
     if by is not None and by[1] == site.origin[first]:
         if by[0] is Transfer.EXTREME:
-            return moments(a.mean - b.mean, a.std, a.low - a.high, a.high - b.mean if b.mean < a.mean else 0.0)
+            return moments(
+                a.mean - b.mean, a.std, a.low - a.high, a.high - b.mean if b.mean < a.mean else 0.0
+            )
         if by[0] is Transfer.MEAN:
-            return moments(0.0, a.std, a.low - a.mean, a.high - a.mean, CENTRED if _is_of_rows(site, second) else 0)
+            return moments(
+                0.0,
+                a.std,
+                a.low - a.mean,
+                a.high - a.mean,
+                CENTRED if _is_of_rows(site, second) else 0,
+            )
     negated = site.producer(site.kept[second])
-    blended = _blend(site, first, *negated.inputs) if site.transfer(negated) is Transfer.NEGATE else None
+    blended = (
+        _blend(site, first, *negated.inputs) if site.transfer(negated) is Transfer.NEGATE else None
+    )
     if blended is not None:
         return blended
     step = site.step_of_running_sum(first, second)
@@ -218,7 +230,9 @@ def _difference(site: EstimatedGraph, first: int, second: int, y: Moments) -> Mo
     if size is None or (left is not None and left.std <= size):
         return left or y
     mean = min(max(y.mean, -size), size)
-    return moments(mean, size, max(y.low, mean - SIGMA * size), min(y.high, mean + SIGMA * size), y.flags)
+    return moments(
+        mean, size, max(y.low, mean - SIGMA * size), min(y.high, mean + SIGMA * size), y.flags
+    )
 
 
 def _sum_demands(

@@ -26,7 +26,9 @@ def note_gates(site: EstimatedGraph, node: Node) -> None:
                 site.gated[number] = value
 
 
-def share_where_steep(site: EstimatedGraph, node: Node, x: Moments, low: float, high: float) -> float:
+def share_where_steep(
+    site: EstimatedGraph, node: Node, x: Moments, low: float, high: float
+) -> float:
     """Size of the gated value where the operand x is between two ends, relative to its usual
     size.
     """
@@ -36,7 +38,9 @@ def share_where_steep(site: EstimatedGraph, node: Node, x: Moments, low: float, 
     value = site.held[gated]
     slope = value.std / x.std
     ends = [value.mean + slope * (end - x.mean) for end in (low, high)]
-    inside = math.sqrt((ends[0] ** 2 + ends[0] * ends[1] + ends[1] ** 2) / 3.0)  # of a uniform distribution
+    inside = math.sqrt(
+        (ends[0] ** 2 + ends[0] * ends[1] + ends[1] ** 2) / 3.0
+    )  # of a uniform distribution
     size = rms(value)
     return min(inside / size, 1.0) if size else 1.0
 
@@ -53,7 +57,9 @@ def _saturating(site: EstimatedGraph, gate: int, source: int) -> list[int]:
             steep.append(node.id)
         elif transfer not in _PASSING:
             return []
-        moving = [operand for operand in node.inputs if operand is not None and site.held[operand].std]
+        moving = [
+            operand for operand in node.inputs if operand is not None and site.held[operand].std
+        ]
         if len(moving) != 1:
             return []
         value = moving[0]
@@ -66,7 +72,11 @@ def _unscaled(site: EstimatedGraph, value: int) -> int:
         value = site.kept[value]
         if site.made_by[value] not in _SCALING:
             break
-        moving = [operand for operand in site.producer(value).inputs if operand is not None and site.held[operand].std]
+        moving = [
+            operand
+            for operand in site.producer(value).inputs
+            if operand is not None and site.held[operand].std
+        ]
         if len(moving) != 1:
             break
         value = moving[0]
@@ -75,7 +85,20 @@ def _unscaled(site: EstimatedGraph, value: int) -> int:
 
 _SCALING = frozenset({Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.NEGATE})
 _SATURATING = frozenset(
-    {Transfer.SIGMOID, Transfer.HARD_SIGMOID, Transfer.TANH, Transfer.ERROR_FUNCTION, Transfer.CLIP, Transfer.MINIMUM,
-     Transfer.MAXIMUM}
-)  # fmt: skip
-_PASSING = _SCALING | {Transfer.ADD, Transfer.SUBTRACT, Transfer.KEEP, Transfer.RELU, Transfer.SOFTPLUS}
+    {
+        Transfer.SIGMOID,
+        Transfer.HARD_SIGMOID,
+        Transfer.TANH,
+        Transfer.ERROR_FUNCTION,
+        Transfer.CLIP,
+        Transfer.MINIMUM,
+        Transfer.MAXIMUM,
+    }
+)
+_PASSING = _SCALING | {
+    Transfer.ADD,
+    Transfer.SUBTRACT,
+    Transfer.KEEP,
+    Transfer.RELU,
+    Transfer.SOFTPLUS,
+}

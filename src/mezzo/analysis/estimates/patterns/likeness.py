@@ -45,7 +45,11 @@ class _Walk:
             return 0.0
         self.pairs += 1
         left, right = site.producer(site.kept[first]), site.producer(site.kept[second])
-        if self.pairs > _MOST_PAIRS or site.held[first].flags & LOST or site.held[second].flags & LOST:
+        if (
+            self.pairs > _MOST_PAIRS
+            or site.held[first].flags & LOST
+            or site.held[second].flags & LOST
+        ):
             return None
         if left is not right and _is_alike(site, left, right):
             difference = self._made_alike(left, right)
@@ -105,11 +109,39 @@ _KEEPING = frozenset(
      Transfer.LOG_SOFTMAX, Transfer.LOG_SUM_EXP, Transfer.EXTREME}
 )  # fmt: skip
 _SMOOTH = _KEEPING | frozenset(
-    {Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.RECIPROCAL, Transfer.SQUARE_ROOT, Transfer.POWER,
-     Transfer.SQUARE, Transfer.RECIPROCAL_ROOT,
-     Transfer.EXPONENTIAL, Transfer.LOGARITHM, Transfer.ABSOLUTE, Transfer.SUM, Transfer.MEAN, Transfer.POOL,
-     Transfer.CONTRACT, Transfer.EINSUM, Transfer.SOFTMAX, Transfer.RELU, Transfer.BENT, Transfer.GELU, Transfer.SILU,
-     Transfer.SIGMOID, Transfer.HARD_SIGMOID, Transfer.SOFTPLUS, Transfer.ERROR_FUNCTION, Transfer.TANH, Transfer.SINE,
-     Transfer.COSINE, Transfer.CLIP, Transfer.MAXIMUM, Transfer.MINIMUM, Transfer.STANDARDIZE, Transfer.NORMALIZE_SIZE,
-     Transfer.GIVEN_STATISTICS}
-)  # fmt: skip
+    {
+        Transfer.MULTIPLY,
+        Transfer.DIVIDE,
+        Transfer.RECIPROCAL,
+        Transfer.SQUARE_ROOT,
+        Transfer.POWER,
+        Transfer.SQUARE,
+        Transfer.RECIPROCAL_ROOT,
+        Transfer.EXPONENTIAL,
+        Transfer.LOGARITHM,
+        Transfer.ABSOLUTE,
+        Transfer.SUM,
+        Transfer.MEAN,
+        Transfer.POOL,
+        Transfer.CONTRACT,
+        Transfer.EINSUM,
+        Transfer.SOFTMAX,
+        Transfer.RELU,
+        Transfer.BENT,
+        Transfer.GELU,
+        Transfer.SILU,
+        Transfer.SIGMOID,
+        Transfer.HARD_SIGMOID,
+        Transfer.SOFTPLUS,
+        Transfer.ERROR_FUNCTION,
+        Transfer.TANH,
+        Transfer.SINE,
+        Transfer.COSINE,
+        Transfer.CLIP,
+        Transfer.MAXIMUM,
+        Transfer.MINIMUM,
+        Transfer.STANDARDIZE,
+        Transfer.NORMALIZE_SIZE,
+        Transfer.GIVEN_STATISTICS,
+    }
+)

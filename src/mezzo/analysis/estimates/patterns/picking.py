@@ -27,7 +27,9 @@ def is_only_picked(site: EstimatedGraph, inside: Collection[int], last: int) -> 
         elif not _picks(site, node):
             fresh.add(value)
         else:
-            operands = {v for v in node.inputs if v is not None and site.graph.values[v].dtype in FLOATING}
+            operands = {
+                v for v in node.inputs if v is not None and site.graph.values[v].dtype in FLOATING
+            }
             queue += operands - visited
             visited |= operands
         if len(visited) > _MOST:
@@ -42,11 +44,21 @@ def _picks(site: EstimatedGraph, node: Node) -> bool:
     row = site.rows[node.id] if node.kind is Kind.OP else None
     if row is None or row.transfer not in _PICKING:
         return False
-    return row.keeps_values or (row.transfer is Transfer.JOIN and node.attributes.get("reduction", "none") == "none")
+    return row.keeps_values or (
+        row.transfer is Transfer.JOIN and node.attributes.get("reduction", "none") == "none"
+    )
 
 
 _PICKING = frozenset(
-    {Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.SELECT, Transfer.MAXIMUM, Transfer.MINIMUM, Transfer.EXTREME}
+    {
+        Transfer.KEEP,
+        Transfer.MOVE,
+        Transfer.JOIN,
+        Transfer.SELECT,
+        Transfer.MAXIMUM,
+        Transfer.MINIMUM,
+        Transfer.EXTREME,
+    }
 )
 
 

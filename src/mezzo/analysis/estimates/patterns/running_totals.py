@@ -43,4 +43,6 @@ def shared(site: EstimatedGraph, node: Node, demand: Demand) -> Demand:
     """The share of the tolerance at the end of a chain that each step may use."""
     result = node.outputs[0]
     length = 0.0 if result is None or result in site.continued else site.chains.get(result, 0.0)
-    return demand if length <= _SHORT else Demand(demand.absolute / length, demand.relative / length)
+    return (
+        demand if length <= _SHORT else Demand(demand.absolute / length, demand.relative / length)
+    )

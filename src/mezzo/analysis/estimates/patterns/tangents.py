@@ -22,21 +22,33 @@ _ROUNDED = 1e-9
 Tangent = Mapping[int, float]  # derivative by source value
 
 
-def cancelled(site: EstimatedGraph, first: int, second: int, sign: float, y: Moments) -> Moments | None:
+def cancelled(
+    site: EstimatedGraph, first: int, second: int, sign: float, y: Moments
+) -> Moments | None:
     """The estimate of a sum of two values, the second times `sign`, if they cancel to first order;
     else None. `y` is the estimate for independent terms.
     """
-    if y.flags & LOST or not (site.made_by[first] in _FOLLOWING or site.made_by[second] in _FOLLOWING):
+    if y.flags & LOST or not (
+        site.made_by[first] in _FOLLOWING or site.made_by[second] in _FOLLOWING
+    ):
         return None
     left, right = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
     if left.keys().isdisjoint(right):
         return None
-    joint = {symbol: left.get(symbol, 0.0) + sign * right.get(symbol, 0.0) for symbol in left.keys() | right.keys()}
-    rest = sum(max(site.held[v].std ** 2 - _variance(site, t), 0.0) for v, t in ((first, left), (second, right)))
+    joint = {
+        symbol: left.get(symbol, 0.0) + sign * right.get(symbol, 0.0)
+        for symbol in left.keys() | right.keys()
+    }
+    rest = sum(
+        max(site.held[v].std ** 2 - _variance(site, t), 0.0)
+        for v, t in ((first, left), (second, right))
+    )
     std = math.sqrt(_variance(site, joint) + rest)
     if std > _CANCELS * y.std:
         return None
-    return moments(y.mean, std, max(y.mean - SIGMA * std, y.low), min(y.mean + SIGMA * std, y.high), y.flags)
+    return moments(
+        y.mean, std, max(y.mean - SIGMA * std, y.low), min(y.mean + SIGMA * std, y.high), y.flags
+    )
 
 
 def distance(site: EstimatedGraph, first: int, second: int) -> float | None:
@@ -46,7 +58,10 @@ def distance(site: EstimatedGraph, first: int, second: int) -> float | None:
     left, right = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
     if not left.keys() & right.keys():
         return None
-    joint = {symbol: left.get(symbol, 0.0) - right.get(symbol, 0.0) for symbol in left.keys() | right.keys()}
+    joint = {
+        symbol: left.get(symbol, 0.0) - right.get(symbol, 0.0)
+        for symbol in left.keys() | right.keys()
+    }
     a, b = site.held[first], site.held[second]
     rest = sum(max(x.std**2 - _variance(site, t), 0.0) for x, t in ((a, left), (b, right)))
     return math.sqrt(_variance(site, joint) + rest + (a.mean - b.mean) ** 2)
@@ -57,7 +72,9 @@ def is_complement(site: EstimatedGraph, first: int, second: int) -> bool:
     if abs(site.held[first].mean + site.held[second].mean - 1.0) > _ROUNDED:
         return False
     left, right = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
-    return left.keys() == right.keys() and all(abs(left[symbol] + right[symbol]) < _ROUNDED for symbol in left)
+    return left.keys() == right.keys() and all(
+        abs(left[symbol] + right[symbol]) < _ROUNDED for symbol in left
+    )
 
 
 def _variance(site: EstimatedGraph, tangent: Tangent) -> float:
@@ -90,14 +107,22 @@ def _tangent(site: EstimatedGraph, value: int, depth: int) -> Tangent:
     return derived
 
 
-def _derived(site: EstimatedGraph, operands: Sequence[int], transfer: Transfer, depth: int) -> Tangent | None:
+def _derived(
+    site: EstimatedGraph, operands: Sequence[int], transfer: Transfer, depth: int
+) -> Tangent | None:
     """Derivatives of a result by the chain rule; None for unsupported pairs of varying operands."""
     estimates = site.held
     moving = [value for value in operands if estimates[value].std]
-    if len(moving) == 1 and (len(operands) == 1 or transfer is not Transfer.POWER or moving[0] == operands[0]):
+    if len(moving) == 1 and (
+        len(operands) == 1 or transfer is not Transfer.POWER or moving[0] == operands[0]
+    ):
         fixed = next((estimates[value].mean for value in operands if not estimates[value].std), 1.0)
-        factor = _factor(transfer, estimates[moving[0]].mean, fixed, is_second=moving[0] != operands[0])
-        return {symbol: slope * factor for symbol, slope in _tangent(site, moving[0], depth).items()}
+        factor = _factor(
+            transfer, estimates[moving[0]].mean, fixed, is_second=moving[0] != operands[0]
+        )
+        return {
+            symbol: slope * factor for symbol, slope in _tangent(site, moving[0], depth).items()
+        }
     if len(moving) != 2 or transfer in (Transfer.POWER, Transfer.DIVIDE):
         return None
     weights = 1.0, -1.0 if transfer is Transfer.SUBTRACT else 1.0
@@ -121,11 +146,25 @@ def _factor(transfer: Transfer, at: float, fixed: float, *, is_second: bool) -> 
     if transfer is Transfer.NEGATE or (transfer is Transfer.SUBTRACT and is_second):
         return -1.0
     if transfer is Transfer.POWER:
-        return fixed * math.copysign(abs(at) ** (fixed - 1.0), at if fixed == 2.0 else 1.0) if at else 0.0
+        return (
+            fixed * math.copysign(abs(at) ** (fixed - 1.0), at if fixed == 2.0 else 1.0)
+            if at
+            else 0.0
+        )
     return 1.0
 
 
 _FOLLOWING = frozenset(
-    {Transfer.ADD, Transfer.SUBTRACT, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.NEGATE, Transfer.POWER,
-     Transfer.ABSOLUTE, Transfer.KEEP, Transfer.STEP, Transfer.CAST}
-)  # fmt: skip
+    {
+        Transfer.ADD,
+        Transfer.SUBTRACT,
+        Transfer.MULTIPLY,
+        Transfer.DIVIDE,
+        Transfer.NEGATE,
+        Transfer.POWER,
+        Transfer.ABSOLUTE,
+        Transfer.KEEP,
+        Transfer.STEP,
+        Transfer.CAST,
+    }
+)

@@ -76,7 +76,14 @@ def _adds_channels(view: FusionView, node: Node) -> bool:
 def _kernels(order: int, match: Match, name: str, asks: Constraint) -> tuple[FusedKernel, ...]:
     source = _EXTENDED.format(name)
     return tuple(
-        FusedKernel(target=target, order=order, make=shape(match), source=source, since=_SINCE, constraint=constraint)
+        FusedKernel(
+            target=target,
+            order=order,
+            make=shape(match),
+            source=source,
+            since=_SINCE,
+            constraint=constraint,
+        )
         for target, constraint in zip(_TARGETS, (Constraint(), asks), strict=True)
     )
 
@@ -91,7 +98,9 @@ PATTERNS = (
         name="gelu",
         summary="GELU written out, with erf or with tanh",
         kernels=(
-            *_kernels(41, _composite("gelu-erf", "gelu-tanh", must_be_usual=True), "Gelu, FastGelu", _F16),
+            *_kernels(
+                41, _composite("gelu-erf", "gelu-tanh", must_be_usual=True), "Gelu, FastGelu", _F16
+            ),
             FusedKernel(
                 target="tensorrt",
                 order=40,

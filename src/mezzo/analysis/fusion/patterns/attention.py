@@ -22,7 +22,11 @@ Shape: TypeAlias = tuple[int | None, ...]
 
 def _attention(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches attention around a softmax along the last axis."""
-    if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
+    if (
+        view.function(seed) is not Function.SOFTMAX
+        or not view.is_float(seed)
+        or not _is_along_last(view, seed)
+    ):
         return None
     nodes = [seed]
     scores: Node | None = seed
@@ -32,9 +36,16 @@ def _attention(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | Non
             break
         nodes.append(scores)
     output_matmul = view.sole_reader(seed)
-    if scores is None or view.op(scores) != "MatMul" or output_matmul is None or not free(output_matmul.id):
+    if (
+        scores is None
+        or view.op(scores) != "MatMul"
+        or output_matmul is None
+        or not free(output_matmul.id)
+    ):
         return None
-    if view.op(output_matmul) != "MatMul" or not view.same(output_matmul.inputs[0], seed.outputs[0]):
+    if view.op(output_matmul) != "MatMul" or not view.same(
+        output_matmul.inputs[0], seed.outputs[0]
+    ):
         return None
     if any(view.is_constant(value) for value in (*scores.inputs, *output_matmul.inputs)):
         return None
@@ -104,7 +115,11 @@ def _alone(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
 
 def _masked_softmax(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches a softmax and the addition before it, for shapes that fit BiasSoftmax."""
-    if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
+    if (
+        view.function(seed) is not Function.SOFTMAX
+        or not view.is_float(seed)
+        or not _is_along_last(view, seed)
+    ):
         return None
     mask_add = view.maker(seed, 0)
     if mask_add is None or view.function(mask_add) is not Function.ADD or not free(mask_add.id):
@@ -122,7 +137,10 @@ def _repeats_in_one_piece(left: Shape | None, right: Shape | None) -> bool:
     (1, 1, rows, columns) is, one of (batch, 1, rows, columns) is not.
     """
     return any(
-        small is not None and large is not None and len(small) == len(large) and _is_tail(small, large)
+        small is not None
+        and large is not None
+        and len(small) == len(large)
+        and _is_tail(small, large)
         for small, large in ((left, right), (right, left))
     )
 
@@ -142,7 +160,10 @@ PATTERNS = (
                 target="openvino-cpu",
                 order=5,
                 make=shape(_with_transposes),
-                source="runtime graphs: one Subgraph from Transpose and MatMul over Softmax to MatMul and Transpose",
+                source=(
+                    "runtime graphs: one Subgraph from Transpose and MatMul over Softmax to MatMul"
+                    " and Transpose"
+                ),
                 since="OpenVINO 2026.4.1",
                 constraint=Constraint(formats=_BF16, exact=_SOFTMAX),
             ),
@@ -178,7 +199,10 @@ PATTERNS = (
                 target="openvino-cpu",
                 order=47,
                 make=shape(_alone),
-                source="measured: what FP32 between Casts gives, bit for bit, for rows of 17 to 1500 numbers",
+                source=(
+                    "measured: what FP32 between Casts gives, bit for bit, for rows of 17 to 1500"
+                    " numbers"
+                ),
                 since="OpenVINO 2026.4.1",
                 constraint=Constraint(formats=_BF16, exact=_SOFTMAX),
                 least=1,

@@ -22,7 +22,9 @@ _TENSORRT = "TensorRT 10.15"
 _BLOCK = 8  # smallest channel block of ONNX Runtime's NCHWc kernels
 # A Cast between its nodes prevents the fusion. INT8 kernels can write floats, but a Cast to FP32
 # after a BF16 kernel is a separate kernel.
-_BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
+_BF16 = Constraint(
+    formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8})
+)
 _HALVES = Constraint(formats=HALF_FORMATS)
 
 
@@ -42,7 +44,11 @@ def _moves_channels(view: FusionView, node: Node, last: Node) -> bool:
         return True
     value = last.outputs[0]
     sizes = None if value is None else view.graph.shapes.get(value)
-    return sizes is not None and moves_by_constant(view, node, last) and is_along(view, node, len(sizes) - 1)
+    return (
+        sizes is not None
+        and moves_by_constant(view, node, last)
+        and is_along(view, node, len(sizes) - 1)
+    )
 
 
 def _adds_in_blocks(view: FusionView, node: Node, last: Node) -> bool:
@@ -63,7 +69,10 @@ _OPENVINO_SIMPLE = Stage(activations=activations.OPENVINO, test=_moves_channels,
 PATTERNS = (
     Pattern(
         name="convolution",
-        summary="a convolution, BatchNormalization or scale and shift, activation, residual sum, activation",
+        summary=(
+            "a convolution, BatchNormalization or scale and shift, activation, residual sum,"
+            " activation"
+        ),
         kernels=(
             FusedKernel(
                 target="onnxruntime-cpu",
@@ -73,14 +82,20 @@ PATTERNS = (
                     (_FOLD, Stage(test=_adds_in_blocks), Stage(activations=_ORT_AFTER_SUM)),
                     seeds=_is_conv,
                 ),
-                source="optimized graphs at levels EXTENDED (FusedConv) and ALL (nchwc.Conv with a sum)",
+                source=(
+                    "optimized graphs at levels EXTENDED (FusedConv) and ALL (nchwc.Conv with a"
+                    " sum)"
+                ),
                 since=_ORT,
             ),
             FusedKernel(
                 target="onnxruntime-cuda",
                 order=20,
                 make=chain((_FOLD,), seeds=_is_conv),
-                source="optimized graphs at level EXTENDED: scales and shifts in the weights; no activation, no sum",
+                source=(
+                    "optimized graphs at level EXTENDED: scales and shifts in the weights; no"
+                    " activation, no sum"
+                ),
                 since=_ORT,
                 constraint=_HALVES,
             ),
@@ -103,7 +118,10 @@ PATTERNS = (
                     (_FOLD, _RESIDUAL, Stage(activations=_TENSORRT_ACTIVATIONS)),
                     seeds=_is_conv,
                 ),
-                source="documentation, Layer Fusion Catalog (Convolution and activation, scale, element-wise sum)",
+                source=(
+                    "documentation, Layer Fusion Catalog (Convolution and activation, scale,"
+                    " element-wise sum)"
+                ),
                 since=_TENSORRT,
                 constraint=_HALVES,
             ),

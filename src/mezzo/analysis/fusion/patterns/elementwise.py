@@ -10,8 +10,35 @@ _BF16 = frozenset({DType.BFLOAT16})
 # Operators that OpenVINO compiles into a Subgraph, with the Casts around it, if shapes are static;
 # otherwise each Cast is a kernel.
 _GENERATED = frozenset(
-    {"Abs", "Add", "Ceil", "Celu", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSwish", "LeakyRelu"}
-    | {"Max", "Mean", "Min", "Mod", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid"}
+    {
+        "Abs",
+        "Add",
+        "Ceil",
+        "Celu",
+        "Clip",
+        "Div",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "HardSwish",
+        "LeakyRelu",
+    }
+    | {
+        "Max",
+        "Mean",
+        "Min",
+        "Mod",
+        "Mul",
+        "Neg",
+        "PRelu",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Sigmoid",
+    }
     | {"Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu"}
 )
 _RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
@@ -30,8 +57,12 @@ def _is_generated(view: FusionView, node: Node) -> bool:
         return True
     if view.op(node) not in _GENERATED or not view.is_float(node):
         return False
-    shapes = [view.graph.shapes.get(value) for value in (*node.inputs, *node.outputs) if value is not None]
-    is_known = view.has_fixed_inputs and all(shape is not None and None not in shape for shape in shapes)
+    shapes = [
+        view.graph.shapes.get(value) for value in (*node.inputs, *node.outputs) if value is not None
+    ]
+    is_known = view.has_fixed_inputs and all(
+        shape is not None and None not in shape for shape in shapes
+    )
     return is_known and not _moves_up(view, node)
 
 
@@ -40,7 +71,11 @@ def _moves_up(view: FusionView, node: Node) -> bool:
     separate kernel.
     """
     varying = [operand for operand, value in enumerate(node.inputs) if not view.is_constant(value)]
-    makers = {view.op(maker) for maker in (view.maker(node, operand) for operand in varying) if maker is not None}
+    makers = {
+        view.op(maker)
+        for maker in (view.maker(node, operand) for operand in varying)
+        if maker is not None
+    }
     return "Transpose" in makers or (len(varying) == 1 and not makers.isdisjoint(_RESHAPING))
 
 
@@ -55,7 +90,9 @@ PATTERNS = (
                 make=tree(_is_generated),
                 source="runtime graphs: a Subgraph of Cast, operators and Cast, in FP32",
                 since="OpenVINO 2026.4.1",
-                constraint=Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16),
+                constraint=Constraint(
+                    inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16
+                ),
                 starts_at_end=True,
                 least=1,
             ),

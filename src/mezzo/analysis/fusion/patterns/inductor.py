@@ -14,23 +14,59 @@ _DIALECTS = frozenset({"aten", "prims"})
 _COMPUTED = frozenset({Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION})
 # Views, which do not copy: a conversion after one is done by the kernel before it.
 _VIEWS = frozenset(
-    {"alias", "as_strided", "detach", "diagonal", "expand", "expand_as", "flatten", "lift", "narrow", "permute"}
-    | {"reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind"}
-    | {"unflatten", "unfold", "unsafe_view", "_unsafe_view", "unsqueeze", "view", "view_as", "view_copy"}
-)  # fmt: skip
+    {
+        "alias",
+        "as_strided",
+        "detach",
+        "diagonal",
+        "expand",
+        "expand_as",
+        "flatten",
+        "lift",
+        "narrow",
+        "permute",
+    }
+    | {
+        "reshape",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "t",
+        "transpose",
+        "unbind",
+    }
+    | {
+        "unflatten",
+        "unfold",
+        "unsafe_view",
+        "_unsafe_view",
+        "unsqueeze",
+        "view",
+        "view_as",
+        "view_copy",
+    }
+)
 # Exact in low precision; torch.autocast computes them, and sums, in the widest precision of their
 # inputs.
 _EXACT = frozenset({Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.RELU})
 _FOLLOWING = _EXACT | {Transfer.ADD}
 # Batch norms with their own statistics, and their backward: the output has the input's type.
 _BATCH_NORMS = frozenset(
-    {"_native_batch_norm_legit_functional", "_native_batch_norm_legit.no_stats", "native_batch_norm_backward"}
+    {
+        "_native_batch_norm_legit_functional",
+        "_native_batch_norm_legit.no_stats",
+        "native_batch_norm_backward",
+    }
 )
 _GRADIENTS = frozenset(
     {"elu_backward", "gelu_backward", "hardswish_backward", "leaky_relu_backward", "mish_backward"}
     | {"sigmoid_backward", "silu_backward", "tanh_backward", "threshold_backward"}
 )  # fmt: skip
-_CONSTRAINT = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, reads_free=HALF_FORMATS, writes_free=HALF_FORMATS)
+_CONSTRAINT = Constraint(
+    inside=Inside.FLOAT32, formats=HALF_FORMATS, reads_free=HALF_FORMATS, writes_free=HALF_FORMATS
+)
 
 
 def _is_generated(view: FusionView, node: Node) -> bool:
@@ -71,11 +107,15 @@ def _stored_low(view: FusionView) -> frozenset[int]:
             continue
         if row.cost is Cost.REDUCTION:
             ends.add(node.id)
-        elif row.transfer is Transfer.ADD or (row.transfer in _EXACT and sums.issuperset(_tensors(view, node))):
+        elif row.transfer is Transfer.ADD or (
+            row.transfer in _EXACT and sums.issuperset(_tensors(view, node))
+        ):
             sums.add(result)
             if len(view.graph.uses[result]) > 1:
                 ends.add(node.id)
-        elif (row.transfer is Transfer.RELU or node.op in _GRADIENTS) and _count_readers(view, result) > 1:
+        elif (row.transfer is Transfer.RELU or node.op in _GRADIENTS) and _count_readers(
+            view, result
+        ) > 1:
             ends.add(node.id)
     return frozenset(ends)
 
@@ -100,8 +140,12 @@ def _low_in_autocast(view: FusionView) -> frozenset[int]:
         if node.kind is not Kind.OP or row is None or not view.is_float(node):
             continue
         are_low = [value in low for value in _tensors(view, node)]
-        is_following = (row.transfer in _FOLLOWING or node.op in _GRADIENTS) and bool(are_low) and all(are_low)
-        is_scaling = (row.transfer is Transfer.GIVEN_STATISTICS or node.op in _BATCH_NORMS) and any(are_low)
+        is_following = (
+            (row.transfer in _FOLLOWING or node.op in _GRADIENTS) and bool(are_low) and all(are_low)
+        )
+        is_scaling = (row.transfer is Transfer.GIVEN_STATISTICS or node.op in _BATCH_NORMS) and any(
+            are_low
+        )
         if row.cost in HEAVY or is_following or is_scaling:
             low.update(value for value in node.outputs if value is not None)
     return frozenset(low)
@@ -123,7 +167,10 @@ PATTERNS = (
                 target=target,
                 order=90,
                 make=tree(_is_generated),
-                source="torch._inductor: low operands of pointwise work and reductions are widened as they are loaded",
+                source=(
+                    "torch._inductor: low operands of pointwise work and reductions are widened as"
+                    " they are loaded"
+                ),
                 since="PyTorch 2.13",
                 constraint=_CONSTRAINT,
                 starts_at_end=True,

@@ -21,7 +21,9 @@ _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _TENSORRT = "TensorRT 10.15"
 # As for convolutions: a Cast inside prevents the fusion; a Cast after a BF16 kernel is separate.
-_BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
+_BF16 = Constraint(
+    formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8})
+)
 _HALVES = Constraint(formats=HALF_FORMATS)
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _ROUNDS = 2  # maximum number of consecutive scales
@@ -85,7 +87,12 @@ def _gemm(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         return None
     activation = view.sole_reader(bias_add)
     left = view.shape(seed, 0)
-    if activation is None or left is None or len(left) != 2 or view.op(activation) not in _ORT_ACTIVATIONS:
+    if (
+        activation is None
+        or left is None
+        or len(left) != 2
+        or view.op(activation) not in _ORT_ACTIVATIONS
+    ):
         return [seed, bias_add]
     return [seed, bias_add, activation] if free(activation.id) else [seed, bias_add]
 
@@ -101,7 +108,11 @@ def _scaled(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         reader, place = seed, operand
         for _ in range(_ROUNDS + 1):
             producer = view.maker(reader, place)
-            if producer is None or not free(producer.id) or view.sole_reader(producer) is not reader:
+            if (
+                producer is None
+                or not free(producer.id)
+                or view.sole_reader(producer) is not reader
+            ):
                 break
             scaled = _scaled_operand(view, producer)
             if scaled is None and not _swaps_last_axes(view, producer):
@@ -124,7 +135,9 @@ def _scaled_operand(view: FusionView, node: Node) -> int | None:
         return None
     if view.number(node, 1) is not None:
         return 0
-    return 1 if view.function(node) is Function.MULTIPLY and view.number(node, 0) is not None else None
+    return (
+        1 if view.function(node) is Function.MULTIPLY and view.number(node, 0) is not None else None
+    )
 
 
 def _swaps_last_axes(view: FusionView, node: Node) -> bool:
@@ -137,7 +150,9 @@ _BIAS = Stage(test=_adds_bias)
 _ORT_ACTIVATIONS = frozenset(
     {"Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh"}
 )
-_TENSORRT_ACTIVATIONS = frozenset({"Gelu", "Relu", "Sigmoid", "Tanh", "gelu-erf", "gelu-tanh", "silu"})
+_TENSORRT_ACTIVATIONS = frozenset(
+    {"Gelu", "Relu", "Sigmoid", "Tanh", "gelu-erf", "gelu-tanh", "silu"}
+)
 _FUSED_MATMUL = "optimized graphs at level EXTENDED (FusedMatMul)"
 
 PATTERNS = (
@@ -175,7 +190,9 @@ PATTERNS = (
                 target="tensorrt",
                 order=30,
                 make=chain((_BIAS, Stage(activations=_TENSORRT_ACTIVATIONS)), seeds=_is_product),
-                source="documentation, Layer Fusion Catalog (PointWise fusion into matrix products)",
+                source=(
+                    "documentation, Layer Fusion Catalog (PointWise fusion into matrix products)"
+                ),
                 since=_TENSORRT,
                 constraint=_HALVES,
             ),
@@ -198,7 +215,14 @@ PATTERNS = (
         name="matmul-scale",
         summary="a matrix product with one number that scales it, and transposed operands",
         kernels=tuple(
-            FusedKernel(target=target, order=60, make=shape(_scaled), source=source, since=_ORT, constraint=constraint)
+            FusedKernel(
+                target=target,
+                order=60,
+                make=shape(_scaled),
+                source=source,
+                since=_ORT,
+                constraint=constraint,
+            )
             for target, source, constraint in (
                 ("onnxruntime-cpu", _FUSED_MATMUL, Constraint()),
                 ("onnxruntime-cuda", "kernel FusedMatMul in docs/OperatorKernels.md", _HALVES),

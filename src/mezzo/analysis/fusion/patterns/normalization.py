@@ -52,7 +52,9 @@ def _norm_of(view: FusionView, root: Node, free: Free, *, by_division: bool = Tr
     epsilon_add = view.maker(root, 0)
     if epsilon_add is None or view.function(epsilon_add) is not Function.ADD:
         return None
-    mean_square = next((m for m in (view.maker(epsilon_add, 0), view.maker(epsilon_add, 1)) if m is not None), None)
+    mean_square = next(
+        (m for m in (view.maker(epsilon_add, 0), view.maker(epsilon_add, 1)) if m is not None), None
+    )
     if mean_square is None or view.function(mean_square) is not Function.MEAN:
         return None
     squared = view.maker(mean_square, 0)
@@ -69,14 +71,18 @@ def _norm_of(view: FusionView, root: Node, free: Free, *, by_division: bool = Tr
     end = _quotient(view, root, base, nodes)
     if end is None:
         return None
-    if by_division and any(view.function(node) in (Function.RECIPROCAL, Function.RSQRT) for node in nodes):
+    if by_division and any(
+        view.function(node) in (Function.RECIPROCAL, Function.RSQRT) for node in nodes
+    ):
         return None
     end = _affine(view, end, nodes, free, takes_shift=is_centred)
     value = centred.inputs[0] if is_centred else base
     members = {node.id for node in nodes}
     if value is None or any(not free(node.id) for node in nodes) or len(members) != len(nodes):
         return None
-    if any(view.escapes(node, members | _handing_on(view, node)) for node in nodes if node is not end):
+    if any(
+        view.escapes(node, members | _handing_on(view, node)) for node in nodes if node is not end
+    ):
         return None
     return Norm(tuple(nodes), view.origin(value), end, is_centred)
 
@@ -109,7 +115,11 @@ def _is_centred(view: FusionView, node: Node, free: Free) -> bool:
     if view.function(node) is not Function.SUBTRACT or not free(node.id):
         return False
     mean = view.maker(node, 1)
-    return mean is not None and view.function(mean) is Function.MEAN and view.same(mean.inputs[0], node.inputs[0])
+    return (
+        mean is not None
+        and view.function(mean) is Function.MEAN
+        and view.same(mean.inputs[0], node.inputs[0])
+    )
 
 
 def _quotient(view: FusionView, root: Node, base: int, nodes: list[Node]) -> Node | None:
@@ -135,7 +145,9 @@ def _quotient(view: FusionView, root: Node, base: int, nodes: list[Node]) -> Nod
     return None
 
 
-def _affine(view: FusionView, end: Node, nodes: list[Node], free: Free, *, takes_shift: bool) -> Node:
+def _affine(
+    view: FusionView, end: Node, nodes: list[Node], free: Free, *, takes_shift: bool
+) -> Node:
     """The last node of a constant scale and shift after a norm; the norm's own end without one."""
     for function in (Function.MULTIPLY, Function.ADD) if takes_shift else (Function.MULTIPLY,):
         reader = view.sole_reader(end)
@@ -153,9 +165,9 @@ def _written_out(*, is_centred: bool, needs_scale: bool, by_division: bool) -> M
         norm = _norm_of(view, seed, free, by_division=by_division)
         if norm is None or norm.is_centred is not is_centred:
             return None
-        is_scaled = view.function(norm.end) is (Function.ADD if is_centred else Function.MULTIPLY) and any(
-            view.is_constant(value) for value in norm.end.inputs
-        )
+        is_scaled = view.function(norm.end) is (
+            Function.ADD if is_centred else Function.MULTIPLY
+        ) and any(view.is_constant(value) for value in norm.end.inputs)
         return norm.nodes if is_scaled or not needs_scale else None
 
     return match
@@ -180,7 +192,10 @@ def _by_l2(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         last = view.maker(last, 0)
     if last is not None and view.op(last) in _BOUNDS:
         nodes.append(last)
-        last = next((maker for maker in (view.maker(last, 0), view.maker(last, 1)) if maker is not None), None)
+        last = next(
+            (maker for maker in (view.maker(last, 0), view.maker(last, 1)) if maker is not None),
+            None,
+        )
     if last is None or view.op(last) != "ReduceL2" or not view.same(last.inputs[0], seed.inputs[0]):
         return None
     nodes.append(last)
@@ -200,7 +215,9 @@ def _operator_with_sum(view: FusionView, seed: Node, free: Free) -> Sequence[Nod
     if view.op(seed) != "LayerNormalization" or not view.is_float(seed):
         return None
     is_last = seed.attributes.get("axis", -1) in (-1, _RANK_OF_SKIP - 1)
-    if not is_last or any(view.graph.uses[value] for value in seed.outputs[1:] if value is not None):
+    if not is_last or any(
+        view.graph.uses[value] for value in seed.outputs[1:] if value is not None
+    ):
         return None
     return _joined_by_sum(view, (seed,), seed.inputs[0], free)
 
@@ -212,7 +229,9 @@ def _written_out_with_sum(view: FusionView, seed: Node, free: Free) -> Sequence[
     return _joined_by_sum(view, norm.nodes, norm.value, free)
 
 
-def _joined_by_sum(view: FusionView, nodes: tuple[Node, ...], value: int | None, free: Free) -> Sequence[Node] | None:
+def _joined_by_sum(
+    view: FusionView, nodes: tuple[Node, ...], value: int | None, free: Free
+) -> Sequence[Node] | None:
     """A norm and the addition before it, if the sum has no other readers: otherwise ONNX Runtime's
     CPU provider does not fuse them.
     """
@@ -220,7 +239,11 @@ def _joined_by_sum(view: FusionView, nodes: tuple[Node, ...], value: int | None,
         return None
     seed = nodes[0]
     residual_add = view.graph.nodes[view.graph.values[view.origin(value)].producer]
-    if residual_add.scope != seed.scope or not free(residual_add.id) or not _adds_rows(view, residual_add):
+    if (
+        residual_add.scope != seed.scope
+        or not free(residual_add.id)
+        or not _adds_rows(view, residual_add)
+    ):
         return None
     inside = {node.id for node in nodes}
     if any(reader.id not in inside for reader, _ in view.readers(view.origin(value))):
@@ -238,7 +261,9 @@ def _adds_rows(view: FusionView, node: Node) -> bool:
     if left is None or right is None or not len(left) == len(right) == _RANK_OF_SKIP:
         return False
     is_known = view.has_fixed_inputs or None not in (*left, *right)
-    return is_known and all(a is None or b is None or a == b for a, b in zip(left, right, strict=True))
+    return is_known and all(
+        a is None or b is None or a == b for a, b in zip(left, right, strict=True)
+    )
 
 
 def _kernel(
@@ -279,7 +304,9 @@ PATTERNS = (
         name="skip-layer-norm",
         summary="the sum of two activations and the LayerNormalization of it",
         kernels=(
-            _kernel("onnxruntime-cpu", 43, _with_sum, _EXTENDED.format("SkipLayerNormalization"), _ORT),
+            _kernel(
+                "onnxruntime-cpu", 43, _with_sum, _EXTENDED.format("SkipLayerNormalization"), _ORT
+            ),
             _kernel(
                 "onnxruntime-cuda",
                 42,
@@ -289,7 +316,11 @@ PATTERNS = (
                 asks=_SUM_OF_ONE_TYPE,
             ),
             _kernel(
-                "onnxruntime-cuda", 43, _written_out_with_sum, _DOCUMENT.format("Skip Layer Normalization fusion"), _ORT
+                "onnxruntime-cuda",
+                43,
+                _written_out_with_sum,
+                _DOCUMENT.format("Skip Layer Normalization fusion"),
+                _ORT,
             ),
         ),
     ),
@@ -297,7 +328,9 @@ PATTERNS = (
         name="layer-norm",
         summary="LayerNormalization written out",
         kernels=(
-            _kernel("onnxruntime-cpu", 44, _LAYER_NORM, _EXTENDED.format("LayerNormalization"), _ORT),
+            _kernel(
+                "onnxruntime-cpu", 44, _LAYER_NORM, _EXTENDED.format("LayerNormalization"), _ORT
+            ),
             _kernel(
                 "onnxruntime-cuda",
                 44,
@@ -320,8 +353,20 @@ PATTERNS = (
         name="rms-norm",
         summary="RMSNorm written out",
         kernels=(
-            _kernel("onnxruntime-cpu", 45, _RMS_NORM, _EXTENDED.format("SimplifiedLayerNormalization"), _ORT),
-            _kernel("onnxruntime-cuda", 45, _RMS_NORM, _DOCUMENT.format("Simplified Layer Normalization fusion"), _ORT),
+            _kernel(
+                "onnxruntime-cpu",
+                45,
+                _RMS_NORM,
+                _EXTENDED.format("SimplifiedLayerNormalization"),
+                _ORT,
+            ),
+            _kernel(
+                "onnxruntime-cuda",
+                45,
+                _RMS_NORM,
+                _DOCUMENT.format("Simplified Layer Normalization fusion"),
+                _ORT,
+            ),
             _kernel(
                 "openvino-cpu",
                 11,
@@ -335,7 +380,11 @@ PATTERNS = (
     Pattern(
         name="l2-norm",
         summary="a value divided by its L2 norm",
-        kernels=(_kernel("openvino-cpu", 12, _by_l2, _MVN.format("NormalizeL2"), _OPENVINO, asks=_MVN_ASKS),),
+        kernels=(
+            _kernel(
+                "openvino-cpu", 12, _by_l2, _MVN.format("NormalizeL2"), _OPENVINO, asks=_MVN_ASKS
+            ),
+        ),
     ),
     Pattern(
         name="norm",

@@ -26,7 +26,9 @@ def _rotary(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         if half is None:
             continue
         inner = [straight, rotated, *half]
-        if all(free(node.id) for node in inner) and all(view.sole_reader(node) is not None for node in inner[:4]):
+        if all(free(node.id) for node in inner) and all(
+            view.sole_reader(node) is not None for node in inner[:4]
+        ):
             return [seed, *inner]
     return None
 
@@ -43,9 +45,16 @@ def _turned(view: FusionView, straight: Node, rotated: Node) -> list[Node] | Non
             continue
         negative, first = view.maker(joined, 0), view.maker(joined, 1)
         second = None if negative is None or view.op(negative) != "Neg" else view.maker(negative, 0)
-        if negative is None or first is None or second is None or not {view.op(first), view.op(second)} <= _PARTS:
+        if (
+            negative is None
+            or first is None
+            or second is None
+            or not {view.op(first), view.op(second)} <= _PARTS
+        ):
             continue
-        if view.same(first.inputs[0], second.inputs[0]) and any(view.same(v, first.inputs[0]) for v in straight.inputs):
+        if view.same(first.inputs[0], second.inputs[0]) and any(
+            view.same(v, first.inputs[0]) for v in straight.inputs
+        ):
             return [joined, negative, *({first.id: first, second.id: second}.values())]
     return None
 
@@ -59,7 +68,10 @@ PATTERNS = (
                 target="openvino-cpu",
                 order=6,
                 make=shape(_rotary),
-                source="runtime graphs: RoPE in place of Slice, Neg, Concat, Mul, Add; a Cast inside leaves them all",
+                source=(
+                    "runtime graphs: RoPE in place of Slice, Neg, Concat, Mul, Add; a Cast inside"
+                    " leaves them all"
+                ),
                 since="OpenVINO 2026.4.1",
                 constraint=Constraint(formats=frozenset({DType.BFLOAT16})),
             ),

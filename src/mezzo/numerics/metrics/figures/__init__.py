@@ -37,5 +37,8 @@ class Figure:
 @cache
 def figures() -> tuple[Figure, ...]:
     """All metrics of this folder, by name."""
-    modules = (importlib.import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__))
+    modules = (
+        importlib.import_module(f"{__name__}.{file.name}")
+        for file in pkgutil.iter_modules(__path__)
+    )
     return tuple(sorted((module.FIGURE for module in modules), key=lambda figure: figure.name))

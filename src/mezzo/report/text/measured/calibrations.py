@@ -13,7 +13,13 @@ from mezzo.common.sizes import format_size
 from mezzo.numerics.measures import Interval, Ruling
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.layout.names import clean, join_some
-from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_number, spell_share
+from mezzo.report.layout.numbers import (
+    spell_count,
+    spell_data,
+    spell_error,
+    spell_number,
+    spell_share,
+)
 from mezzo.report.records.documents import Document, document
 from mezzo.report.records.sections import describe_data, describe_versions, number
 
@@ -28,25 +34,40 @@ _SHORTEST_S = 1e-3
 
 def calibrations_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of the document of `quantize-report`."""
-    text = files("mezzo.report.records").joinpath("quantize-report.schema.json").read_text(encoding="utf-8")
+    text = (
+        files("mezzo.report.records")
+        .joinpath("quantize-report.schema.json")
+        .read_text(encoding="utf-8")
+    )
     schema: dict[str, Any] = json.loads(text)
     return schema
 
 
 def report_calibrations(layout: Layout, model: str, found: "Calibrations") -> list[RenderableType]:
     """The result of each calibrator for a model, and the limits of the evaluation."""
-    parts: list[RenderableType] = [heading(f"{clean(model)} to {found.to} for {found.target}, by each calibrator")]
+    parts: list[RenderableType] = [
+        heading(f"{clean(model)} to {found.to} for {found.target}, by each calibrator")
+    ]
     parts += [indented(f"judged on {clean(spell_data(found.judged))}; values collected once, in "
                        f"{_spell_seconds(found.collecting_s)}")]  # fmt: skip
-    parts += [indented(clean(note), style="" if found.is_unseen else "yellow") for note in found.notes]
+    parts += [
+        indented(clean(note), style="" if found.is_unseen else "yellow") for note in found.notes
+    ]
     parts += [blank(), _report_table(layout, found)]
     parts += [
         indented(f"{clean(row.calibrator)}: {row.verdict.ruling.value}: {row.verdict.because}",
                  style=_STYLES[row.verdict.ruling])
         for row in found.rows if row.verdict.ruling is not Ruling.SAME
     ]  # fmt: skip
-    captions = ["in int8: products with weights or of two values that run on integers, of all", *tell_chance(found)]
-    captions += [] if any(row.quantized for row in found.rows) else ["none does here: 'mezzo explain' says of each why"]
+    captions = [
+        "in int8: products with weights or of two values that run on integers, of all",
+        *tell_chance(found),
+    ]
+    captions += (
+        []
+        if any(row.quantized for row in found.rows)
+        else ["none does here: 'mezzo explain' says of each why"]
+    )
     return [*parts, blank(), *(indented(line, style="dim") for line in captions)]
 
 
@@ -57,16 +78,29 @@ def tell_chance(found: "Calibrations") -> list[str]:
         scores = [(row, score) for row in found.rows for score in row.scores if score.name == name]
         unsure = [clean(row.calibrator) for row, score in scores if score.drop.low <= 0]
         if unsure:
-            resolution = f" (one is {100 / found.judged.samples:.2g} points)" if scores[0][1].is_share else ""
-            subject = "no drop can" if len(unsure) == len(scores) else f"the drop of {join_some(unsure, _NAMED)} cannot"
-            line = f"on {spell_count(found.judged.samples, 'sample')}{resolution} {subject} be told from chance"
+            resolution = (
+                f" (one is {100 / found.judged.samples:.2g} points)"
+                if scores[0][1].is_share
+                else ""
+            )
+            subject = (
+                "no drop can"
+                if len(unsure) == len(scores)
+                else f"the drop of {join_some(unsure, _NAMED)} cannot"
+            )
+            line = (
+                f"on {spell_count(found.judged.samples, 'sample')}{resolution} {subject} be told"
+                " from chance"
+            )
             metrics_by_line.setdefault(line, []).append(clean(name))
     return [f"{' and '.join(names)}: {line}" for line, names in metrics_by_line.items()]
 
 
 def spell_row(row: "CalibratorRow") -> str:
     """One calibrator in a line: "error 0.0109, top-1 98.5 %, 17 of 21 products on integers"."""
-    scores = [f"{clean(score.name)} {_spell_score(score.value, score.is_share)}" for score in row.scores]
+    scores = [
+        f"{clean(score.name)} {_spell_score(score.value, score.is_share)}" for score in row.scores
+    ]
     numbers = ", ".join([f"error {spell_error(row.verdict.error.estimate)}", *scores])
     return f"{numbers}, {row.quantized} of {row.products} products on integers"
 
@@ -85,42 +119,54 @@ def describe_calibrations(model: str, found: "Calibrations", machine: Machine) -
             "is_unseen": found.is_unseen,
             "collecting_s": number(found.collecting_s),
             "reference": {
-                "scores": {name: number(value) for name, value in found.scores}, "size_bytes": found.size_bytes
+                "scores": {name: number(value) for name, value in found.scores},
+                "size_bytes": found.size_bytes,
             },
             "calibrators": [_describe_row(row) for row in found.rows],
             "best": None if found.best is None else found.best.calibrator,
             "memory": None,
             "notes": list(found.notes),
         },
-    )  # fmt: skip
+    )
 
 
 def _report_table(layout: Layout, calibrations: "Calibrations") -> RenderableType:
     """The table of calibrators. Without a metric it has the top-1 agreement with FP32."""
-    has_agreement = not calibrations.scores and any(row.agreement is not None for row in calibrations.rows)
+    has_agreement = not calibrations.scores and any(
+        row.agreement is not None for row in calibrations.rows
+    )
     headers = [title for name, _ in calibrations.scores for title in (clean(name), "drop")]
     headers += ["as FP32"] if has_agreement else []
     right = [*headers, "error", "size", "in int8", "chosen in"]
     table = layout.make_table("calibrator", *right, right=right, fixed=("calibrator",))
     are_shares = all(score.is_share for row in calibrations.rows for score in row.scores)
-    scores = [cell for _, value in calibrations.scores for cell in (_spell_score(value, are_shares), "-")]
+    scores = [
+        cell for _, value in calibrations.scores for cell in (_spell_score(value, are_shares), "-")
+    ]
     blanks = ["-"] if has_agreement else []
     table.add_row(_REFERENCE, *scores, *blanks, "-", format_size(calibrations.size_bytes), "-", "-")
     for row in calibrations.rows:
         verdict = row.verdict
         error = Text(spell_error(verdict.error.estimate), style=_STYLES.get(verdict.ruling, ""))
         cells = [cell for score in row.scores for cell in _spell_score_cells(score)]
-        cells += [] if not has_agreement else ["-" if row.agreement is None else spell_share(row.agreement.estimate)]
+        cells += (
+            []
+            if not has_agreement
+            else ["-" if row.agreement is None else spell_share(row.agreement.estimate)]
+        )
         table.add_row(
-            Text(layout.spell_name(row.calibrator), style="cyan"), *cells, error, format_size(row.size_bytes),
-            f"{row.quantized} of {row.products}", _spell_seconds(row.choosing_s),
+            Text(layout.spell_name(row.calibrator), style="cyan"), *cells, error,
+            format_size(row.size_bytes), f"{row.quantized} of {row.products}",
+            _spell_seconds(row.choosing_s),
         )  # fmt: skip
     return table
 
 
 def _spell_score_cells(score: "MetricScore") -> Sequence[str]:
     drop = score.drop.estimate + 0.0  # no negative zero
-    return _spell_score(score.value, score.is_share), f"{100 * drop:.2f}" if score.is_share else spell_number(drop)
+    return _spell_score(score.value, score.is_share), (
+        f"{100 * drop:.2f}" if score.is_share else spell_number(drop)
+    )
 
 
 def _spell_score(value: float, is_share: bool) -> str:
@@ -139,7 +185,11 @@ def _describe_row(row: "CalibratorRow") -> Document:
         "calibrator": row.calibrator,
         "summary": row.summary,
         "scores": [
-            {"name": score.name, "value": number(score.value), "drop": _describe_interval(score.drop)}
+            {
+                "name": score.name,
+                "value": number(score.value),
+                "drop": _describe_interval(score.drop),
+            }
             for score in row.scores
         ],
         "ruling": verdict.ruling.value,
@@ -156,6 +206,6 @@ def _describe_row(row: "CalibratorRow") -> Document:
 
 def _describe_interval(interval: Interval) -> Document:
     return {
-        "estimate": number(interval.estimate), "low": number(interval.low), "high": number(interval.high),
-        "confidence": interval.confidence,
+        "estimate": number(interval.estimate), "low": number(interval.low),
+        "high": number(interval.high), "confidence": interval.confidence,
     }  # fmt: skip

@@ -38,7 +38,9 @@ _RUNS = {
 }
 
 
-def report_comparison(layout: Layout, reference: str, model: str, comparison: "Comparison") -> list[RenderableType]:
+def report_comparison(
+    layout: Layout, reference: str, model: str, comparison: "Comparison"
+) -> list[RenderableType]:
     """The verdict of a comparison, with outputs, metric and layers."""
     how = f"{spell_data(comparison.data)}; {_RUNS.get(comparison.run, comparison.run)}"
     parts: list[RenderableType] = [
@@ -61,17 +63,28 @@ def report_verdict(comparison: "Comparison") -> list[RenderableType]:
     is_faulty = any(output.fault for output in comparison.outputs)
     measured = ""
     if not is_faulty and math.isfinite(verdict.error.estimate):
-        measured = f"{100 * verdict.error.confidence:g} % interval {spell_interval(verdict.error)}; "
+        measured = (
+            f"{100 * verdict.error.confidence:g} % interval {spell_interval(verdict.error)}; "
+        )
     limits = (
-        f"budget {spell_error(verdict.budget)}, {verdict.budget_source}; noise of FP32 {spell_error(verdict.noise)}"
+        f"budget {spell_error(verdict.budget)}, {verdict.budget_source}; noise of FP32"
+        f" {spell_error(verdict.noise)}"
     )
     if math.isnan(verdict.error.estimate) and not is_faulty:
-        suffix = "; the figures below are of what is finite, and judge nothing" if comparison.outputs else ""
+        suffix = (
+            "; the figures below are of what is finite, and judge nothing"
+            if comparison.outputs
+            else ""
+        )
         limits = f"no output could be judged{suffix}"
     return [
         Text.assemble((word, style), f": {clean(verdict.because)}"),
         indented(clean(measured + limits), style="dim"),
-        *(report_unknown(verdict.unknown) if len(verdict.unknown) > 1 or word != "cannot tell" else ()),
+        *(
+            report_unknown(verdict.unknown)
+            if len(verdict.unknown) > 1 or word != "cannot tell"
+            else ()
+        ),
     ]
 
 
@@ -79,11 +92,17 @@ def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableT
     """Errors of the outputs, and faults that no error measures."""
     outputs = comparison.outputs
     if not outputs:
-        return [Text("no output computes floats" if comparison.data.samples else "no output was computed")]
+        return [
+            Text(
+                "no output computes floats" if comparison.data.samples else "no output was computed"
+            )
+        ]
     has_classes = any(output.top1 is not None for output in outputs)
     percent = f"{100 * outputs[0].relative_l2.confidence:g} % interval"
     numbers = ("relative L2", percent, *_titles())
-    table = layout.make_table("output", *numbers, *(("top-1",) if has_classes else ()), right=(*numbers, "top-1"))
+    table = layout.make_table(
+        "output", *numbers, *(("top-1",) if has_classes else ()), right=(*numbers, "top-1")
+    )
     for output in outputs:
         classes = "" if output.top1 is None else spell_share(output.top1.estimate)
         cells = _spell_figures(output)
@@ -96,12 +115,18 @@ def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableT
         if k is not None and share is not None
     ]
     more += [
-        f"{clean(output.name)}: sample {output.worst_at} differs most, by {spell_error(output.worst)}"
+        f"{clean(output.name)}: sample {output.worst_at} differs most, by"
+        f" {spell_error(output.worst)}"
         for output in outputs
         if output.worst and output.samples > 1
     ]
     more += [f"{clean(output.name)}: {clean(output.worry)}" for output in outputs if output.worry]
-    return [table, *(indented(line) for line in more), *_report_faults(outputs), *_report_budgets(outputs)]
+    return [
+        table,
+        *(indented(line) for line in more),
+        *_report_faults(outputs),
+        *_report_budgets(outputs),
+    ]
 
 
 def _report_budgets(outputs: "Sequence[Deviation]") -> list[RenderableType]:
@@ -130,7 +155,11 @@ def _report_metric(metric: "MetricResult | None") -> list[RenderableType]:
     if metric is None:
         return []
     values = f"{metric.reference:.6g} -> {metric.candidate:.6g}"
-    change = f"{abs(metric.drop):.3g} {'worse' if metric.drop > 0 else 'better'}" if metric.drop else "no change"
+    change = (
+        f"{abs(metric.drop):.3g} {'worse' if metric.drop > 0 else 'better'}"
+        if metric.drop
+        else "no change"
+    )
     return [blank(), Text.assemble((clean(metric.name), "bold"), f": {values}, {change}")]
 
 
@@ -145,20 +174,43 @@ def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableT
     table = layout.make_table("layer", *numbers, right=numbers)
     for layer in worst:
         table.add_row(_spell_name(layout, layer), *_spell_figures(layer))
-    title = f"the worst {len(worst)} of {spell_count(len(layers), 'layer')}" if len(worst) < len(layers) else "layers"
-    parts: list[RenderableType] = [blank(), heading(f"{title}, the worst first"), table, *_report_faults(worst)]
+    title = (
+        f"the worst {len(worst)} of {spell_count(len(layers), 'layer')}"
+        if len(worst) < len(layers)
+        else "layers"
+    )
+    parts: list[RenderableType] = [
+        blank(),
+        heading(f"{title}, the worst first"),
+        table,
+        *_report_faults(worst),
+    ]
     if begins is not None:
         before = spell_count(layers.index(begins), "layer")
-        why = clean(begins.fault) if begins.fault else f"error {spell_error(begins.relative_l2.estimate)}"
-        sentence = f"the error begins at {clean(begins.name)}: {why}; the {before} before it keep the budget"
-        parts += [blank(), Text(sentence if before[0] != "0" else f"the error begins at {clean(begins.name)}: {why}")]
+        why = (
+            clean(begins.fault)
+            if begins.fault
+            else f"error {spell_error(begins.relative_l2.estimate)}"
+        )
+        sentence = (
+            f"the error begins at {clean(begins.name)}: {why}; the {before} before it keep the"
+            " budget"
+        )
+        parts += [
+            blank(),
+            Text(
+                sentence if before[0] != "0" else f"the error begins at {clean(begins.name)}: {why}"
+            ),
+        ]
     return parts
 
 
 def bounds_errors(comparison: "Comparison") -> bool:
     """Whether a verdict is on output errors, and not on the drop of a metric."""
     # Compared as text, in which NaN equals NaN.
-    return any(str(output.relative_l2) == str(comparison.verdict.error) for output in comparison.outputs)
+    return any(
+        str(output.relative_l2) == str(comparison.verdict.error) for output in comparison.outputs
+    )
 
 
 def where_error_begins(comparison: "Comparison") -> "Deviation | None":
@@ -170,7 +222,9 @@ def where_error_begins(comparison: "Comparison") -> "Deviation | None":
 
 def find_beginning(layers: "Sequence[Deviation]", budget: float) -> "Deviation | None":
     """The first layer in graph order that has a fault or an error past the budget."""
-    return next((layer for layer in layers if layer.fault or not layer.relative_l2.estimate <= budget), None)
+    return next(
+        (layer for layer in layers if layer.fault or not layer.relative_l2.estimate <= budget), None
+    )
 
 
 def _badness(layer: "Deviation") -> tuple[bool, float]:
@@ -179,7 +233,9 @@ def _badness(layer: "Deviation") -> tuple[bool, float]:
 
 
 def _spell_name(layout: Layout, deviation: "Deviation") -> Text:
-    return Text(layout.spell_name(deviation.name, _LONGEST_NAME), style="red" if deviation.fault else "cyan")
+    return Text(
+        layout.spell_name(deviation.name, _LONGEST_NAME), style="red" if deviation.fault else "cyan"
+    )
 
 
 def _titled() -> "tuple[Figure, ...]":
@@ -190,7 +246,12 @@ def _titled() -> "tuple[Figure, ...]":
 
 def _titles() -> tuple[str, ...]:
     """The columns of a table after the error."""
-    return ("cosine", "SQNR dB", "ulp", *(figure.title for figure in _titled() if figure.title is not None))
+    return (
+        "cosine",
+        "SQNR dB",
+        "ulp",
+        *(figure.title for figure in _titled() if figure.title is not None),
+    )
 
 
 def _spell_figures(deviation: "Deviation") -> list[str]:

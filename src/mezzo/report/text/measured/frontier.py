@@ -56,38 +56,60 @@ def report_frontier(
     prediction: "Prediction | None" = None,
 ) -> list[RenderableType]:
     """The table of plans, the cheapest first."""
-    finite = sorted((p for p in points if math.isfinite(p.cost)), key=lambda p: (p.cost, -p.predicted_error))
+    finite = sorted(
+        (p for p in points if math.isfinite(p.cost)), key=lambda p: (p.cost, -p.predicted_error)
+    )
     if not finite:
         return []
     scale = scale_of(finite, costs)
     high = None if scale is None else scale.high
     unit = "cost" if costs is None else clean(costs.unit)
     table = layout.make_table(
-        "", f"cost{'' if high is None else ' to FP32'}", unit, "low nodes", "predicted", "measured",
-        right=(f"cost{'' if high is None else ' to FP32'}", unit, "low nodes", "predicted", "measured"),
-    )  # fmt: skip
+        "",
+        f"cost{'' if high is None else ' to FP32'}",
+        unit,
+        "low nodes",
+        "predicted",
+        "measured",
+        right=(
+            f"cost{'' if high is None else ' to FP32'}",
+            unit,
+            "low nodes",
+            "predicted",
+            "measured",
+        ),
+    )
     for point in _thin(finite):
         relation = f"{point.cost:.4g}" if high is None else f"{point.cost / high:.3f}"
         table.add_row(
-            Text("chosen" if point.is_chosen else "", style="bold green"), relation, _spell_cost(point.cost, costs),
-            str(point.low_nodes), spell_error(point.predicted_error),
+            Text("chosen" if point.is_chosen else "", style="bold green"), relation,
+            _spell_cost(point.cost, costs), str(point.low_nodes),
+            spell_error(point.predicted_error),
             "" if point.error is None else spell_error(point.error),
         )  # fmt: skip
     captions = [] if costs is None else [f"costs: {clean(costs.source)}"]
     captions.append(spell_prediction(prediction))
     if scale is not None and not scale.is_whole:
-        captions.insert(0, "cost: what FP32 nodes forgo and what casts take; all low with free casts costs nothing")
+        captions.insert(
+            0,
+            "cost: what FP32 nodes forgo and what casts take; all low with free casts costs"
+            " nothing",
+        )
     return [table, *(indented(line, style="dim") for line in captions)]
 
 
 def spell_prediction(prediction: "Prediction | None") -> str:
     """A sentence on the accuracy of predicted errors."""
-    caption = "each plan is the cheapest for one price of predicted error; that error is an estimate"
+    caption = (
+        "each plan is the cheapest for one price of predicted error; that error is an estimate"
+    )
     if prediction is None:
         return caption
     count = prediction.points
     spread = f"{prediction.low:.2g} to {prediction.high:.2g} times its prediction"
-    sample = "the one plan that was measured" if count == 1 else f"the {count} plans that were measured"
+    sample = (
+        "the one plan that was measured" if count == 1 else f"the {count} plans that were measured"
+    )
     return f"{caption}, fitted to {sample}" + (f", whose errors are {spread}" if count > 1 else "")
 
 

@@ -17,24 +17,40 @@ Layers = Sequence[LayerTime]
 _UNKNOWN = "not told"
 
 
-def report_layers(layout: Layout, files: Sequence[tuple[str, Layers]], top: int) -> list[RenderableType]:
+def report_layers(
+    layout: Layout, files: Sequence[tuple[str, Layers]], top: int
+) -> list[RenderableType]:
     """Layers of several files: shares of types side by side, then each file's layers."""
-    parts: list[RenderableType] = [blank(), heading("share of the time by type, as the runtime tells it")]
-    dtypes = sort_dtypes(layer.dtype for _, layers in files for layer in layers if layer.dtype is not None)
+    parts: list[RenderableType] = [
+        blank(),
+        heading("share of the time by type, as the runtime tells it"),
+    ]
+    dtypes = sort_dtypes(
+        layer.dtype for _, layers in files for layer in layers if layer.dtype is not None
+    )
     has_unknown = any(layer.dtype is None for _, layers in files for layer in layers)
     words = [*map(str, dtypes), *([_UNKNOWN] if has_unknown else []), "conversions", "kernels"]
     table = layout.make_table("file", *words, right=words)
     for name, layers in files:
         shares = shares_of(layers)
-        row = [_spell(shares.get(dtype, 0.0)) for dtype in (*dtypes, *([None] if has_unknown else []))]
-        table.add_row(layout.spell_name(name), *row, _spell(share_of_conversions(layers)), str(len(layers)))
+        row = [
+            _spell(shares.get(dtype, 0.0)) for dtype in (*dtypes, *([None] if has_unknown else []))
+        ]
+        table.add_row(
+            layout.spell_name(name), *row, _spell(share_of_conversions(layers)), str(len(layers))
+        )
     parts.append(table)
     for name, layers in files:
         parts += [blank(), heading(f"{clean(name)}: {spell_count(len(layers), 'kernel')}, by kind"),
                   _report_kinds(layout, layers, top), blank(), heading("the longest"),
                   _report_longest(layout, layers, top)]  # fmt: skip
         if len(layers) > top:
-            parts.append(indented(f"and {len(layers) - top} more; --json lists them, --top N shows more", style="dim"))
+            parts.append(
+                indented(
+                    f"and {len(layers) - top} more; --json lists them, --top N shows more",
+                    style="dim",
+                )
+            )
     return parts
 
 
@@ -43,14 +59,20 @@ def shares_of(layers: Layers) -> dict[DType | None, float]:
     total_ns = sum(layer.time_ns for layer in layers)
     shares: dict[DType | None, float] = {}
     for layer in layers:
-        shares[layer.dtype] = shares.get(layer.dtype, 0.0) + (layer.time_ns / total_ns if total_ns else 0.0)
+        shares[layer.dtype] = shares.get(layer.dtype, 0.0) + (
+            layer.time_ns / total_ns if total_ns else 0.0
+        )
     return shares
 
 
 def share_of_conversions(layers: Layers) -> float:
     """The share of the time in layers that only convert a type or a layout."""
     total_ns = sum(layer.time_ns for layer in layers)
-    return sum(layer.time_ns for layer in layers if layer.is_conversion) / total_ns if total_ns else 0.0
+    return (
+        sum(layer.time_ns for layer in layers if layer.is_conversion) / total_ns
+        if total_ns
+        else 0.0
+    )
 
 
 def describe_layers(layers: Layers) -> Document:
@@ -81,12 +103,19 @@ def _report_kinds(layout: Layout, layers: Layers, top: int) -> RenderableType:
     for layer in layers:
         kinds.setdefault((layer.op, layer.dtype), []).append(layer)
     times = {kind: sum(layer.time_ns for layer in members) for kind, members in kinds.items()}
-    table = layout.make_table("kind", "type", "kernels", "ms", "share", right=("kernels", "ms", "share"))
+    table = layout.make_table(
+        "kind", "type", "kernels", "ms", "share", right=("kernels", "ms", "share")
+    )
     for kind in sorted(kinds, key=lambda kind: -times[kind])[:top]:
         op, dtype = kind
         share = _spell(times[kind] / total_ns if total_ns else 0.0)
-        table.add_row(Text(clean(op) or _UNKNOWN, style="cyan"), _spell_dtype(dtype), str(len(kinds[kind])),
-                      _spell_ms(times[kind]), share)  # fmt: skip
+        table.add_row(
+            Text(clean(op) or _UNKNOWN, style="cyan"),
+            _spell_dtype(dtype),
+            str(len(kinds[kind])),
+            _spell_ms(times[kind]),
+            share,
+        )
     return table
 
 
@@ -95,8 +124,13 @@ def _report_longest(layout: Layout, layers: Layers, top: int) -> RenderableType:
     table = layout.make_table("kernel", "kind", "type", "ms", "share", right=("ms", "share"))
     for layer in sorted(layers, key=lambda layer: -layer.time_ns)[:top]:
         share = _spell(layer.time_ns / total_ns if total_ns else 0.0)
-        table.add_row(layout.spell_name(layer.name), Text(clean(layer.op), style="cyan"), _spell_dtype(layer.dtype),
-                      _spell_ms(layer.time_ns), share)  # fmt: skip
+        table.add_row(
+            layout.spell_name(layer.name),
+            Text(clean(layer.op), style="cyan"),
+            _spell_dtype(layer.dtype),
+            _spell_ms(layer.time_ns),
+            share,
+        )
     return table
 
 
@@ -109,4 +143,6 @@ def _spell_ms(time_ns: float) -> str:
 
 
 def _spell(share: float) -> str:
-    return "-" if share == 0 else spell_share(round(share, 6))  # rounding: a sum of shares may be 1 - eps
+    return (
+        "-" if share == 0 else spell_share(round(share, 6))
+    )  # rounding: a sum of shares may be 1 - eps

@@ -10,14 +10,23 @@ from rich.text import Text
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
 from mezzo.report.layout.names import clean
-from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_number, spell_share
+from mezzo.report.layout.numbers import (
+    spell_count,
+    spell_data,
+    spell_error,
+    spell_number,
+    spell_share,
+)
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import FormatRange, Ranges, ValueRange
 
 # Largest finite number, and the smallest magnitude that overflows. Source: OCP FP8 1.0.
 _SMALL_FORMATS = {
-    DType.FLOAT8E4M3FN: (448.0, math.nextafter(464.0, math.inf)),  # 464 itself rounds to even, which is 448
+    DType.FLOAT8E4M3FN: (
+        448.0,
+        math.nextafter(464.0, math.inf),
+    ),  # 464 itself rounds to even, which is 448
     DType.FLOAT8E5M2: (57344.0, 61440.0),
 }
 # Values within this factor of the limit are reported, as other data may exceed it.
@@ -25,10 +34,13 @@ _NEAR = 4.0
 _LONGEST_NAME = 24
 
 
-def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, limit: int) -> list[RenderableType]:
+def report_ranges(
+    layout: Layout, model: str, ranges: "Ranges", format: DType, limit: int
+) -> list[RenderableType]:
     """A format's effect on a model's values, the worst first, `limit` values per section."""
     beyond = sorted(
-        (v for v in ranges.values if _is_beyond(v, format)), key=lambda v: (_share(v, format).beyond, v.largest)
+        (v for v in ranges.values if _is_beyond(v, format)),
+        key=lambda v: (_share(v, format).beyond, v.largest),
     )
     near = sorted((v for v in ranges.values if _is_near(v, format)), key=lambda v: v.largest)
     vanishing = sorted(
@@ -38,7 +50,10 @@ def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, l
     limits = _limits(format)
     top = "" if limits is None else f", up to {spell_number(limits[0])}"
     about = f"{spell_count(len(ranges.values), 'value')} on {spell_data(ranges.data)}"
-    parts: list[RenderableType] = [heading(f"ranges of {clean(model)}"), Text(clean(about), style="dim")]
+    parts: list[RenderableType] = [
+        heading(f"ranges of {clean(model)}"),
+        Text(clean(about), style="dim"),
+    ]
     sections: tuple[tuple[Sequence[ValueRange], str, Callable[..., RenderableType]], ...] = (
         (beyond[::-1], f"pass {format}'s range{top}", _table_of_large),
         (near[::-1], f"come within a factor {_NEAR:g} of {format}'s limit", _table_of_large),
@@ -47,16 +62,24 @@ def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, l
     for values, description, table in sections:
         if values:
             suffix = f", {limit} shown" if len(values) > limit else ""
-            title = f"{spell_count(len(values), 'value')} {_agree(description, len(values))}{suffix}"
+            title = (
+                f"{spell_count(len(values), 'value')} {_agree(description, len(values))}{suffix}"
+            )
             parts += [blank(), heading(title), table(layout, values[:limit], format)]
     if ranges.unknown:
         parts += [blank(), *report_unknown(ranges.unknown)]
     elif ranges.values and not (beyond or near or vanishing):
         has_odd = any(value.has_nan or value.has_infinity for value in ranges.values)
         subject = "every finite number" if has_odd else "every value"
-        parts += [blank(), Text(f"{subject} fits {format}: none passes its range, comes near it or vanishes")]
+        parts += [
+            blank(),
+            Text(f"{subject} fits {format}: none passes its range, comes near it or vanishes"),
+        ]
         top_value = max(ranges.values, key=lambda value: value.largest)
-        summary = f"the largest magnitude is {spell_number(top_value.largest)}, of {clean(top_value.value)}"
+        summary = (
+            f"the largest magnitude is {spell_number(top_value.largest)}, of"
+            f" {clean(top_value.value)}"
+        )
         parts.append(indented(f"{summary} in {clean(top_value.largest_at)}", style="dim"))
     return [*parts, *_report_odd(ranges.values, limit), *_report_skipped(ranges.skipped, limit)]
 
@@ -68,19 +91,24 @@ def _agree(phrase: str, number: int) -> str:
     return f"{singular[verb] if number == 1 else verb} {rest}"
 
 
-def _table_of_large(layout: Layout, values: "Sequence[ValueRange]", format: DType) -> RenderableType:
+def _table_of_large(
+    layout: Layout, values: "Sequence[ValueRange]", format: DType
+) -> RenderableType:
     numbers = ("minimum", "maximum", "beyond")
     table = layout.make_table("value", "made by", *numbers, "largest in", right=numbers)
     for value in values:
         table.add_row(
             Text(layout.spell_name(value.value, _LONGEST_NAME), style="cyan"),
             layout.spell_name(_maker(value), _LONGEST_NAME), spell_number(value.minimum),
-            spell_number(value.maximum), spell_share(_share(value, format).beyond), clean(value.largest_at),
+            spell_number(value.maximum), spell_share(_share(value, format).beyond),
+            clean(value.largest_at),
         )  # fmt: skip
     return table
 
 
-def _table_of_small(layout: Layout, values: "Sequence[ValueRange]", format: DType) -> RenderableType:
+def _table_of_small(
+    layout: Layout, values: "Sequence[ValueRange]", format: DType
+) -> RenderableType:
     numbers = ("mean", "to zero", "below normal", "rounding")
     table = layout.make_table("value", "made by", *numbers, right=numbers)
     for value in values:
@@ -88,7 +116,8 @@ def _table_of_small(layout: Layout, values: "Sequence[ValueRange]", format: DTyp
         table.add_row(
             Text(layout.spell_name(value.value, _LONGEST_NAME), style="cyan"),
             layout.spell_name(_maker(value), _LONGEST_NAME), spell_number(value.mean_absolute),
-            spell_share(share.vanishing), spell_share(share.below_normal), spell_error(share.rounding),
+            spell_share(share.vanishing), spell_share(share.below_normal),
+            spell_error(share.rounding),
         )  # fmt: skip
     return table
 
@@ -111,7 +140,9 @@ def _report_odd(values: "Sequence[ValueRange]", limit: int) -> list[RenderableTy
     for value in not_finite[:limit]:
         kinds = " and ".join(["NaN"] * value.has_nan + ["infinities"] * value.has_infinity)
         parts.append(indented(f"{clean(value.value)} ({_maker(value)}): {kinds}"))
-    return parts + ([indented(f"and {len(not_finite) - limit} more")] if len(not_finite) > limit else [])
+    return parts + (
+        [indented(f"and {len(not_finite) - limit} more")] if len(not_finite) > limit else []
+    )
 
 
 def _report_skipped(skipped: Sequence[str], limit: int) -> list[RenderableType]:
@@ -146,7 +177,9 @@ def _is_beyond(value: "ValueRange", format: DType) -> bool:
 
 def _is_near(value: "ValueRange", format: DType) -> bool:
     limits = _limits(format)
-    return limits is not None and not _is_beyond(value, format) and value.largest * _NEAR >= limits[0]
+    return (
+        limits is not None and not _is_beyond(value, format) and value.largest * _NEAR >= limits[0]
+    )
 
 
 def _vanishes(value: "ValueRange", format: DType) -> bool:

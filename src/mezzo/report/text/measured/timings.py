@@ -39,25 +39,45 @@ def bench_schema() -> dict[str, Any]:
 
 def report_timings(layout: Layout, timings: "Timings", top: int) -> list[RenderableType]:
     """Times side by side, and the layers of profiled files."""
-    parts: list[RenderableType] = [*_report_setting(timings), blank(), _report_table(layout, timings.files)]
-    parts += [
-        indented(f"{clean(file.name)}: {file.fault}", style="red") for file in timings.files if file.fault is not None
+    parts: list[RenderableType] = [
+        *_report_setting(timings),
+        blank(),
+        _report_table(layout, timings.files),
     ]
-    parts += [indented(line, style="red") for file in timings.files if (line := _tell_wrong(file, timings))]
+    parts += [
+        indented(f"{clean(file.name)}: {file.fault}", style="red")
+        for file in timings.files
+        if file.fault is not None
+    ]
+    parts += [
+        indented(line, style="red")
+        for file in timings.files
+        if (line := _tell_wrong(file, timings))
+    ]
     if timings.files[0].times is None and len(timings.files) > 1:
-        parts.append(indented("the reference does not run, so nothing is compared with it", style="yellow"))
+        parts.append(
+            indented("the reference does not run, so nothing is compared with it", style="yellow")
+        )
     profiled = [(file.name, file.layers) for file in timings.files if file.layers]
     return [*parts, *(report_layers(layout, profiled, top) if profiled else [])]
 
 
-def report_profiles(layout: Layout, profiles: "Sequence[RuntimeProfile]", top: int) -> list[RenderableType]:
+def report_profiles(
+    layout: Layout, profiles: "Sequence[RuntimeProfile]", top: int
+) -> list[RenderableType]:
     """Imported profiles of runtimes."""
     parts: list[RenderableType] = []
     for profile in profiles:
         total_ms = sum(layer.time_ns for layer in profile.layers) / 1e6
-        summary = f"{profile.tool}, {spell_count(profile.runs, 'run')}, {total_ms:.3f} ms in kernels per run"
+        summary = (
+            f"{profile.tool}, {spell_count(profile.runs, 'run')}, {total_ms:.3f} ms in kernels"
+            " per run"
+        )
         parts.append(heading(f"{clean(profile.name)}: {summary}"))
-    return [*parts, *report_layers(layout, [(profile.name, profile.layers) for profile in profiles], top)]
+    return [
+        *parts,
+        *report_layers(layout, [(profile.name, profile.layers) for profile in profiles], top),
+    ]
 
 
 def spell_file(file: "FileTimes") -> str:
@@ -85,7 +105,11 @@ def describe_timings(timings: "Timings") -> Document:
             "data": describe_data(timings.data),
             "batch": timings.batch,
             "pause_s": timings.pause_s,
-            "load": None if timings.load is None else {"before": timings.load[0], "after": timings.load[1]},
+            "load": (
+                None
+                if timings.load is None
+                else {"before": timings.load[0], "after": timings.load[1]}
+            ),
             "files": [_describe_file(file) for file in timings.files],
             "notes": list(timings.notes),
         },
@@ -96,11 +120,17 @@ def describe_profiles(profiles: "Sequence[RuntimeProfile]") -> Document:
     """Profiles in the same document as times, with null for what was not measured."""
     unknown = ("target", "runtime", "cores", "threads", "types", "data", "batch", "pause_s", "load")
     rows = [
-        {**_untimed(profile.name), "runs": profile.runs, "tool": profile.tool, **describe_layers(profile.layers)}
+        {
+            **_untimed(profile.name),
+            "runs": profile.runs,
+            "tool": profile.tool,
+            **describe_layers(profile.layers),
+        }
         for profile in profiles
     ]
     return document(
-        "bench", {"versions": describe_versions(None), **dict.fromkeys(unknown), "files": rows, "notes": []}
+        "bench",
+        {"versions": describe_versions(None), **dict.fromkeys(unknown), "files": rows, "notes": []},
     )
 
 
@@ -112,17 +142,24 @@ def _report_setting(timings: "Timings") -> list[RenderableType]:
     if timings.load is not None:
         load = f"; load {timings.load[0]:.1f} before and {timings.load[1]:.1f} after"
     lines = [
-        f"on {_spell_machine(timings.machine)}; {spell_count(timings.cores, 'core')}, threads: {threads}{load}",
+        (
+            f"on {_spell_machine(timings.machine)}; {spell_count(timings.cores, 'core')}, threads:"
+            f" {threads}{load}"
+        ),
         f"fed {clean(timings.data.name)}: {_spell_inputs(timings.files)}",
         _spell_care(timings),
         *timings.notes,
     ]
     parts: list[RenderableType] = [
-        heading(f"{timings.target}: {timings.runtime}, {types}"), *(indented(line) for line in lines)
+        heading(f"{timings.target}: {timings.runtime}, {types}"),
+        *(indented(line) for line in lines)
     ]  # fmt: skip
     if timings.load is not None and timings.load[0] > _BUSY * timings.cores:
-        busy = f"others were at work here: load {timings.load[0]:.1f} on {spell_count(timings.cores, 'core')}; on a " \
-               "quiet machine times are shorter and differences clearer"  # fmt: skip
+        busy = (
+            f"others were at work here: load {timings.load[0]:.1f} on"
+            f" {spell_count(timings.cores, 'core')}; on a quiet machine times are shorter and"
+            " differences clearer"
+        )
         parts.append(indented(busy, style="yellow"))
     return parts
 
@@ -130,12 +167,18 @@ def _report_setting(timings: "Timings") -> list[RenderableType]:
 def _spell_machine(machine: Machine) -> str:
     if machine.features is None:
         return f"{machine.architecture}, whose instruction sets the system does not tell"
-    return f"{machine.architecture} with {', '.join(machine.features) or 'no instruction set for low types'}"
+    return (
+        f"{machine.architecture} with"
+        f" {', '.join(machine.features) or 'no instruction set for low types'}"
+    )
 
 
 def _spell_inputs(rows: "Sequence[FileTimes]") -> str:
     """The first file's inputs; the others' are the same, or a note says so."""
-    return ", ".join(f"{clean(name)} {kind}" for name, kind in rows[0].inputs.items()) or "it has no inputs"
+    return (
+        ", ".join(f"{clean(name)} {kind}" for name, kind in rows[0].inputs.items())
+        or "it has no inputs"
+    )
 
 
 def _spell_care(timings: "Timings") -> str:
@@ -144,8 +187,8 @@ def _spell_care(timings: "Timings") -> str:
         return "nothing ran"
     turns = sum(map(len, file.turns_ns))
     return (
-        f"{spell_count(turns, 'turn')} each, loaded {spell_count(len(file.turns_ns), 'time')}; before each turn a rest "
-        f"of {timings.pause_s * 1e3:.0f} ms and a call that is not timed"
+        f"{spell_count(turns, 'turn')} each, loaded {spell_count(len(file.turns_ns), 'time')};"
+        f" before each turn a rest of {timings.pause_s * 1e3:.0f} ms and a call that is not timed"
     )
 
 
@@ -154,7 +197,10 @@ def _tell_wrong(file: "FileTimes", timings: "Timings") -> str | None:
     if file.answers is None or not file.answers.is_wrong:
         return None
     reason = clean(file.answers.verdict.because)
-    return f"{clean(file.name)}: other answers than {clean(timings.files[0].name)} on {timings.runtime}: {reason}"
+    return (
+        f"{clean(file.name)}: other answers than {clean(timings.files[0].name)} on"
+        f" {timings.runtime}: {reason}"
+    )
 
 
 def _spell_answers(file: "FileTimes") -> str:
@@ -166,8 +212,8 @@ def _report_table(layout: Layout, rows: "Sequence[FileTimes]") -> RenderableType
     table = layout.make_table("file", *right, "", right=right)
     for row in rows:
         table.add_row(
-            layout.spell_name(row.name), format_size(row.size_bytes), _spell_answers(row), *_spell_times(row.times),
-            *_spell_speed(row.speed), _spell_difference(row),
+            layout.spell_name(row.name), format_size(row.size_bytes), _spell_answers(row),
+            *_spell_times(row.times), *_spell_speed(row.speed), _spell_difference(row),
         )  # fmt: skip
     return table
 
@@ -203,12 +249,27 @@ def _spell_difference(row: "FileTimes") -> Text:
         return Text("does not run", style="red")
     if row.is_reference:
         return Text("reference")
-    return Text("") if row.difference is None else Text(row.difference.value, style=_STYLES[row.difference])
+    return (
+        Text("")
+        if row.difference is None
+        else Text(row.difference.value, style=_STYLES[row.difference])
+    )
 
 
 def _untimed(name: str) -> Document:
     """The row of a file without times."""
-    absent = ("size_bytes", "is_reference", "fault", "calls", "times", "speed", "difference", "answers", "runs", "tool")
+    absent = (
+        "size_bytes",
+        "is_reference",
+        "fault",
+        "calls",
+        "times",
+        "speed",
+        "difference",
+        "answers",
+        "runs",
+        "tool",
+    )
     return {"name": name, **dict.fromkeys(absent), "turns_ns": [], "inputs": {}}
 
 
@@ -233,20 +294,20 @@ def _describe_file(file: "FileTimes") -> Document:
 def _describe_answers(answers: "Comparison") -> Document:
     verdict = answers.verdict
     return {
-        "is_wrong": answers.is_wrong, "error": number(verdict.error.estimate), "budget": number(verdict.budget),
-        "because": verdict.because,
+        "is_wrong": answers.is_wrong, "error": number(verdict.error.estimate),
+        "budget": number(verdict.budget), "because": verdict.because,
     }  # fmt: skip
 
 
 def _describe_spread(times: Spread) -> Mapping[str, object]:
     return {
-        "median_ns": number(times.median_ns), "least_ns": number(times.least_ns), "low_ns": number(times.low_ns),
-        "high_ns": number(times.high_ns),
+        "median_ns": number(times.median_ns), "least_ns": number(times.least_ns),
+        "low_ns": number(times.low_ns), "high_ns": number(times.high_ns),
     }  # fmt: skip
 
 
 def _describe_interval(interval: Interval) -> Mapping[str, object]:
     return {
-        "estimate": number(interval.estimate), "low": number(interval.low), "high": number(interval.high),
-        "confidence": interval.confidence,
+        "estimate": number(interval.estimate), "low": number(interval.low),
+        "high": number(interval.high), "confidence": interval.confidence,
     }  # fmt: skip

@@ -12,11 +12,23 @@ from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_time
 from mezzo.report.records.account import SummaryLike
 from mezzo.report.text.conversion import report_counts, report_high_nodes, settings_line
-from mezzo.report.text.measured.comparison import bounds_errors, report_notes, report_outputs, report_verdict
+from mezzo.report.text.measured.comparison import (
+    bounds_errors,
+    report_notes,
+    report_outputs,
+    report_verdict,
+)
 from mezzo.report.text.measured.frontier import report_frontier, scale_of
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import FrontierPoint, Measured, MetricResult, SearchRecord, Timing, UnitError
+    from mezzo.numerics.measures import (
+        FrontierPoint,
+        Measured,
+        MetricResult,
+        SearchRecord,
+        Timing,
+        UnitError,
+    )
 
 # Largest relative cost of a plan that is suggested as cheaper than the chosen one.
 _CLEARLY_CHEAPER = 0.95
@@ -26,7 +38,10 @@ def report_tuning(
     layout: Layout, source: str, result: str, plan: Plan, summary: SummaryLike, measured: "Measured"
 ) -> list[RenderableType]:
     """The result of a search, without next steps."""
-    parts: list[RenderableType] = [heading(f"{clean(source)} -> {clean(result)}"), settings_line(plan)]
+    parts: list[RenderableType] = [
+        heading(f"{clean(source)} -> {clean(result)}"),
+        settings_line(plan),
+    ]
     if measured.data is not None:
         parts.append(Text(clean(f"tuned on {spell_data(measured.data)}"), style="dim"))
     if measured.search is not None:
@@ -40,12 +55,26 @@ def report_tuning(
         parts += [blank(), heading("the frontier between cost and error"), *frontier]
     if measured.comparison is not None:
         outputs = report_outputs(layout, measured.comparison)
-        parts += [blank(), heading("the check"), *report_verdict(measured.comparison), blank(), *outputs]
+        parts += [
+            blank(),
+            heading("the check"),
+            *report_verdict(measured.comparison),
+            blank(),
+            *outputs,
+        ]
     parts += report_high_nodes(layout, plan)
-    notes = [*summary.notes, *measured.notes, *(() if measured.comparison is None else measured.comparison.notes)]
+    notes = [
+        *summary.notes,
+        *measured.notes,
+        *(() if measured.comparison is None else measured.comparison.notes),
+    ]
     parts += report_notes(tuple(dict.fromkeys(notes)))
     advice = [] if measured.search is None else _advise(measured.search, measured)
-    return [*parts, *([blank(), heading("what would help")] if advice else []), *(indented(line) for line in advice)]
+    return [
+        *parts,
+        *([blank(), heading("what would help")] if advice else []),
+        *(indented(line) for line in advice),
+    ]
 
 
 def _metric_of(measured: "Measured") -> "MetricResult | None":
@@ -58,12 +87,18 @@ def report_outcome(measured: "Measured") -> list[RenderableType]:
     """Whether the result is within the budget, and the reason why the search stopped."""
     search = measured.search
     assert search is not None, "asked for a search"
-    word, style = ("inside the budget", "bold green") if search.is_within_budget else ("over the budget", "bold red")
+    word, style = (
+        ("inside the budget", "bold green")
+        if search.is_within_budget
+        else ("over the budget", "bold red")
+    )
     if search.unknown and not is_wrong(measured):
         word, style = "cannot tell", "bold yellow"
     held_out_error, metric = search.held_out_error, _metric_of(measured)
     if metric is None:
-        summary = f": error {spell_error(search.error)} where {spell_error(search.budget)} is allowed"
+        summary = (
+            f": error {spell_error(search.error)} where {spell_error(search.budget)} is allowed"
+        )
         data_note = (
             ", all data was used to tune"
             if held_out_error is None
@@ -72,16 +107,23 @@ def report_outcome(measured: "Measured") -> list[RenderableType]:
     else:
         allowed = f"{metric.drop:.3g} where {spell_error(search.budget)} is allowed"
         summary = f": {clean(metric.name)} drops by {allowed}"
-        data_note = ", on the data it was tuned on" if held_out_error is None else ", on data it never saw"
-    lines = [Text.assemble((word, style), summary, data_note), indented(f"stopped by: {clean(search.stopped_by)}")]
+        data_note = (
+            ", on the data it was tuned on" if held_out_error is None else ", on data it never saw"
+        )
+    lines = [
+        Text.assemble((word, style), summary, data_note),
+        indented(f"stopped by: {clean(search.stopped_by)}"),
+    ]
     return [*lines, *report_unknown(search.unknown)]
 
 
 def is_wrong(measured: "Measured") -> bool:
     """Whether an output is known to exceed its budget."""
     comparison = measured.comparison
-    return comparison is not None and any(output.ruling is not None and output.ruling.value == "different"
-                                     for output in comparison.outputs)  # fmt: skip
+    return comparison is not None and any(
+        output.ruling is not None and output.ruling.value == "different"
+        for output in comparison.outputs
+    )
 
 
 def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
@@ -90,16 +132,23 @@ def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
     assert search is not None, "asked for a search"
     table = layout.make_table("search", "", fixed=("search",))
     partial = f", {search.partial_evaluations} on a part" if search.partial_evaluations else ""
-    table.add_row("evaluations", f"{search.evaluations} on all data{partial}, {search.checks} of the result")
+    table.add_row(
+        "evaluations", f"{search.evaluations} on all data{partial}, {search.checks} of the result"
+    )
     table.add_row("time", spell_time(search.time_s))
     if search.margin != 1:
         aim = spell_error(search.budget / search.margin) if search.margin > 0 else "nothing"
-        table.add_row("margin", f"aimed at {aim}, the budget / {search.margin:.3g}, for data it never saw")
+        table.add_row(
+            "margin", f"aimed at {aim}, the budget / {search.margin:.3g}, for data it never saw"
+        )
     chosen, scale = _chosen_point(measured), scale_of(measured.frontier, measured.costs)
     if chosen is not None and scale is not None:
         table.add_row("cost", scale.spell(chosen.cost))
     if search.costliest is not None:
-        table.add_row("costliest", f"{clean(search.costliest)}{_spell_unit(_find_unit(measured, search.costliest))}")
+        table.add_row(
+            "costliest",
+            f"{clean(search.costliest)}{_spell_unit(_find_unit(measured, search.costliest))}",
+        )
     return table
 
 
@@ -110,10 +159,21 @@ def _report_timing(layout: Layout, timing: "Timing") -> list[RenderableType]:
     for model in timing.models:
         times = [_spell_ms(time_ns) for time_ns in (model.median_ns, model.least_ns)]
         speed = model.speed
-        ends = ("", "") if speed is None else (f"{speed.estimate:.2f}x", f"{speed.low:.2f} .. {speed.high:.2f}")
+        ends = (
+            ("", "")
+            if speed is None
+            else (f"{speed.estimate:.2f}x", f"{speed.low:.2f} .. {speed.high:.2f}")
+        )
         table.add_row(model.name, *times, *ends)
-    load = "" if timing.load is None else f"; load {timing.load[0]:.1f} before and {timing.load[1]:.1f} after"
-    care = f"in {spell_count(timing.turns, 'turn')} each on {timing.runtime}{load}, as mezzo bench times files"
+    load = (
+        ""
+        if timing.load is None
+        else f"; load {timing.load[0]:.1f} before and {timing.load[1]:.1f} after"
+    )
+    care = (
+        f"in {spell_count(timing.turns, 'turn')} each on {timing.runtime}{load}, as mezzo bench"
+        " times files"
+    )
     return [table, blank(), indented(clean(care), style="dim")]
 
 
@@ -136,7 +196,10 @@ def _spell_unit(unit: "UnitError | None") -> str:
     nodes = f"{spell_count(len(unit.nodes), 'node')}, " if len(unit.nodes) > 1 else ""
     if unit.is_measured:
         return f" ({nodes}error {spell_error(unit.error)} when it alone runs low)"
-    return f" ({nodes}error {spell_error(unit.error)}, its share of what {unit.together} cost together)"
+    return (
+        f" ({nodes}error {spell_error(unit.error)}, its share of what {unit.together} cost"
+        " together)"
+    )
 
 
 def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
@@ -150,11 +213,16 @@ def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
         if math.isfinite(reached) and reached > search.budget:
             advice.append(f"a budget of {_round_up(reached)} would be kept by this plan")
         if search.costliest is not None:
-            advice.append(f"most of the error comes from {clean(search.costliest)}: --exclude keeps it in FP32")
+            advice.append(
+                f"most of the error comes from {clean(search.costliest)}: --exclude keeps it in"
+                " FP32"
+            )
     elif metric is None:
         cheaper = _cheaper_point(measured, search)
         if cheaper is not None:
-            advice.append(f"a budget of {_round_up(cheaper[0])} would lower the cost to {cheaper[1]}")
+            advice.append(
+                f"a budget of {_round_up(cheaper[0])} would lower the cost to {cheaper[1]}"
+            )
     if search.held_out_error is None:
         advice.append("more data would leave a part that tuning never sees, to check the result on")
     return advice
@@ -166,12 +234,14 @@ def _cheaper_point(measured: "Measured", search: "SearchRecord") -> tuple[float,
     if scale is None or chosen is None:
         return None
     points = [
-        (point.predicted_error if point.error is None else point.error, point.cost) for point in measured.frontier
+        (point.predicted_error if point.error is None else point.error, point.cost)
+        for point in measured.frontier
     ]
     candidates = [
         (error * search.margin, cost)
         for error, cost in points
-        if cost < _CLEARLY_CHEAPER * chosen.cost and search.budget < error * search.margin < math.inf
+        if cost < _CLEARLY_CHEAPER * chosen.cost
+        and search.budget < error * search.margin < math.inf
     ]
     if not candidates:
         return None

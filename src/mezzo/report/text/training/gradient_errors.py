@@ -23,7 +23,9 @@ _SHORTEST_NAME = 24
 _FIGURES = 60
 
 
-def report_gradient_errors(layout: Layout, found: "GradientErrors", width: int) -> list[RenderableType]:
+def report_gradient_errors(
+    layout: Layout, found: "GradientErrors", width: int
+) -> list[RenderableType]:
     """The weights with the largest gradient errors, in model order, and totals."""
     weights = worst_weights(found)
     batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
@@ -33,27 +35,37 @@ def report_gradient_errors(layout: Layout, found: "GradientErrors", width: int) 
     for weight in weights:
         name = shorten_path(clean(weight.name), max(width - _FIGURES, _SHORTEST_NAME))
         table.add_row(name, *spell_weight(weight, found))
-    parts: list[RenderableType] = [heading(f"gradients over {batches}, relative L2 error"), Text(tell_all(found))]
+    parts: list[RenderableType] = [
+        heading(f"gradients over {batches}, relative L2 error"),
+        Text(tell_all(found)),
+    ]
     parts += [blank(), heading(title), table, *(Text(line) for line in tell_ranges(found.ranges))]
     return [*parts, *(Text(f"note: {clean(note)}") for note in found.notes)]
 
 
 def worst_weights(found: "GradientErrors") -> "Sequence[GradientError]":
     """The weights with the largest errors, in model order."""
-    positions = sorted(range(len(found.weights)), key=lambda position: -found.weights[position].error)[:MOST_WEIGHTS]
+    positions = sorted(
+        range(len(found.weights)), key=lambda position: -found.weights[position].error
+    )[:MOST_WEIGHTS]
     return [found.weights[position] for position in sorted(positions)]
 
 
 def spell_weight(weight: "GradientError", found: "GradientErrors") -> tuple[str, ...]:
     """The cells of `TITLES` for a weight."""
-    weight_range = next(candidate for candidate in found.ranges.weights if candidate.name == weight.name)
+    weight_range = next(
+        candidate for candidate in found.ranges.weights if candidate.name == weight.name
+    )
     errors = spell_error(weight.error), spell_error(weight.beside_fp32), spell_error(weight.eager)
     return *errors, f"{weight_range.largest:.1e}", spell_share(weight_range.below_smallest)
 
 
 def tell_all(found: "GradientErrors") -> str:
     """The error of all gradients together."""
-    return f"all together {spell_error(found.error)} from FP64; {spell_error(found.eager)} is FP32's own"
+    return (
+        f"all together {spell_error(found.error)} from FP64; {spell_error(found.eager)} is"
+        " FP32's own"
+    )
 
 
 def describe_gradient_errors(found: "GradientErrors") -> Document:

@@ -23,7 +23,9 @@ _FIGURES = 70
 _ODD = "not finite in FP64 itself, which no scale mends"
 
 
-def report_gradient_ranges(layout: Layout, ranges: "GradientRanges", width: int) -> list[RenderableType]:
+def report_gradient_ranges(
+    layout: Layout, ranges: "GradientRanges", width: int
+) -> list[RenderableType]:
     """The gradients with the largest losses, activations before weights, and the loss scale."""
     gradients = worst_gradients(ranges)
     title = spell_count(len(ranges.every), "gradient")
@@ -40,9 +42,9 @@ def report_gradient_ranges(layout: Layout, ranges: "GradientRanges", width: int)
 def worst_gradients(ranges: "GradientRanges") -> "Sequence[GradientRange]":
     """The gradients with the largest losses at the loss scale, in their order."""
     gradients = ranges.every
-    positions = sorted(range(len(gradients)), key=lambda position: gradients[position].badness(), reverse=True)[
-        :MOST_GRADIENTS
-    ]
+    positions = sorted(
+        range(len(gradients)), key=lambda position: gradients[position].badness(), reverse=True
+    )[:MOST_GRADIENTS]
     return [gradients[position] for position in sorted(positions)]
 
 
@@ -64,7 +66,9 @@ def spell_gradient(one: "GradientRange", ranges: "GradientRanges") -> tuple[str,
 
 def tell_about(ranges: "GradientRanges") -> str:
     """The data, format and loss scale of the measurement."""
-    batches = spell_count(ranges.batches, "batch") if ranges.batches == 1 else f"{ranges.batches} batches"
+    batches = (
+        spell_count(ranges.batches, "batch") if ranges.batches == 1 else f"{ranges.batches} batches"
+    )
     return f"gradients over {batches} in {ranges.dtype}, the loss times {spell_scale(ranges.scale)}"
 
 
@@ -73,7 +77,10 @@ def tell_ranges(ranges: "GradientRanges") -> list[str]:
     lines = [*_lost(ranges), *tell_scale(ranges)]
     not_finite = [gradient for gradient in ranges.every if not gradient.is_finite]
     if not_finite:
-        lines.append(f"{spell_count(len(not_finite), 'gradient')}, {name_of_gradient(not_finite[0])} first: {_ODD}")
+        lines.append(
+            f"{spell_count(len(not_finite), 'gradient')}, {name_of_gradient(not_finite[0])} first:"
+            f" {_ODD}"
+        )
     return [*lines, *(f"note: {clean(note)}" for note in ranges.notes)]
 
 
@@ -84,14 +91,16 @@ def _lost(ranges: "GradientRanges") -> list[str]:
     if smaller:
         worst = max(smaller, key=lambda gradient: gradient.below_smallest)
         lines.append(
-            f"{spell_count(len(smaller), 'gradient')} {'has' if len(smaller) == 1 else 'have'} numbers that "
-            f"{ranges.dtype} has none for: {spell_share(worst.below_smallest)} of {name_of_gradient(worst)}"
+            f"{spell_count(len(smaller), 'gradient')} {'has' if len(smaller) == 1 else 'have'}"
+            f" numbers that {ranges.dtype} has none for: {spell_share(worst.below_smallest)} of"
+            f" {name_of_gradient(worst)}"
         )
     if larger:
         worst = max(larger, key=lambda gradient: gradient.beyond)
         lines.append(
-            f"{spell_count(len(larger), 'gradient')} {'overflows' if len(larger) == 1 else 'overflow'}: "
-            f"{spell_share(worst.beyond)} of {name_of_gradient(worst)}"
+            f"{spell_count(len(larger), 'gradient')}"
+            f" {'overflows' if len(larger) == 1 else 'overflow'}: {spell_share(worst.beyond)} of"
+            f" {name_of_gradient(worst)}"
         )
     return lines
 
@@ -103,12 +112,21 @@ def tell_scale(ranges: "GradientRanges") -> list[str]:
         return [f"{dtype} keeps them with the loss times {spell_scale(ranges.scale)}"]
     advice = f"scale the loss by {spell_scale(ranges.proposed)} (torch.amp.GradScaler)"
     if least <= most:
-        return [advice, f"2^{least} to 2^{most} keep all but 0.1 % of each, with room for twice the largest"]
-    hard = max(ranges.every, key=lambda gradient: -math.inf if (power := gradient.keeps_from(dtype)) is None else power)
+        return [
+            advice,
+            f"2^{least} to 2^{most} keep all but 0.1 % of each, with room for twice the largest",
+        ]
+    hard = max(
+        ranges.every,
+        key=lambda gradient: -math.inf if (power := gradient.keeps_from(dtype)) is None else power,
+    )
     large = max(ranges.every, key=lambda gradient: gradient.largest)
     return [
         f"{advice}, and keep {name_of_gradient(hard)} in FP32",
-        f"{dtype} keeps that from 2^{least} on alone, and {name_of_gradient(large)} has no room above 2^{most}",
+        (
+            f"{dtype} keeps that from 2^{least} on alone, and {name_of_gradient(large)} has no room"
+            f" above 2^{most}"
+        ),
     ]
 
 

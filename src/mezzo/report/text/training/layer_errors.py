@@ -31,7 +31,11 @@ def report_layer_errors(layout: Layout, found: "LayerErrors", width: int) -> lis
     Names are shortened to fit `width`.
     """
     batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
-    parts: list[RenderableType] = [heading(f"relative L2 error over {batches}"), Text(HOW, style="dim"), blank()]
+    parts: list[RenderableType] = [
+        heading(f"relative L2 error over {batches}"),
+        Text(HOW, style="dim"),
+        blank(),
+    ]
     table = layout.make_table("output", *ERRORS, right=ERRORS)
     for output in found.outputs:
         table.add_row(shorten(clean(output.name), _SHORTEST_NAME), *spell_errors(output))
@@ -45,14 +49,25 @@ def _layers(layout: Layout, errors: "LayerErrors", width: int) -> list[Renderabl
     layers = worst_layers(errors)
     kind = "operator" if errors.is_by_operator else "module"
     count = spell_count(len(errors.layers), kind)
-    title = f"{count}, as they ran" if len(layers) == len(errors.layers) else f"the worst {len(layers)} of {count}"
+    title = (
+        f"{count}, as they ran"
+        if len(layers) == len(errors.layers)
+        else f"the worst {len(layers)} of {count}"
+    )
     has_lines = width >= _WIDE and any(layer.line is not None for layer in layers)
     lines = ("line",) if has_lines else ()
-    table = layout.make_table(kind, "runs in", *ERRORS, *lines, right=ERRORS, fixed=("runs in", *lines))
+    table = layout.make_table(
+        kind, "runs in", *ERRORS, *lines, right=ERRORS, fixed=("runs in", *lines)
+    )
     room = max(width - (_LINED if has_lines else _FIGURES), _SHORTEST_NAME)
     for layer in layers:
         line = [spell_line(layer.line)] if has_lines else []
-        table.add_row(shorten_path(name_of(layer, errors), room), spell_precisions(layer), *spell_errors(layer), *line)
+        table.add_row(
+            shorten_path(name_of(layer, errors), room),
+            spell_precisions(layer),
+            *spell_errors(layer),
+            *line,
+        )
     return [heading(title), table, *[Text(line) for line in tell_where(errors)]]
 
 
@@ -63,7 +78,9 @@ def worst_layers(found: "LayerErrors") -> "Sequence[LayerError]":
         for previous, layer in zip((None, *found.layers), found.layers, strict=False)
         if previous is None or (previous.error, previous.eager) != (layer.error, layer.eager)
     ]
-    positions = sorted(range(len(layers)), key=lambda position: -layers[position].error)[:MOST_LAYERS]
+    positions = sorted(range(len(layers)), key=lambda position: -layers[position].error)[
+        :MOST_LAYERS
+    ]
     return [layers[position] for position in sorted(positions)]
 
 

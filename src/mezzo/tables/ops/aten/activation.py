@@ -2,7 +2,10 @@
 
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
-SOURCE = "PyTorch 2.13 documentation, torch.nn.functional; softplus and mish take log1p(exp(x)) below a threshold alone"
+SOURCE = (
+    "PyTorch 2.13 documentation, torch.nn.functional; softplus and mish take log1p(exp(x)) below a"
+    " threshold alone"
+)
 
 FACTS: tuple[OpFacts, ...] = (
     # The two are one operator, before and after autograd has looked at it.
@@ -13,8 +16,21 @@ FACTS: tuple[OpFacts, ...] = (
     # It halves an axis: one half gates the other.
     facts("glu", Cost.POINTWISE, like="SwiGLU"),
     # It jumps at its threshold, and softshrink does not.
-    facts("hardshrink", Cost.POINTWISE, Risk.STEP, like="Shrink", numbers=("lambd",), transfer=Transfer.BENT),
-    facts("hardsigmoid", Cost.POINTWISE, like="HardSigmoid", is_bounded=True, transfer=Transfer.HARD_SIGMOID),
+    facts(
+        "hardshrink",
+        Cost.POINTWISE,
+        Risk.STEP,
+        like="Shrink",
+        numbers=("lambd",),
+        transfer=Transfer.BENT,
+    ),
+    facts(
+        "hardsigmoid",
+        Cost.POINTWISE,
+        like="HardSigmoid",
+        is_bounded=True,
+        transfer=Transfer.HARD_SIGMOID,
+    ),
     facts("hardswish", Cost.POINTWISE, like="HardSwish", transfer=Transfer.SILU),
     # Its bounds are numbers of its own, and those of relu6 are 0 and 6.
     facts(
@@ -29,7 +45,9 @@ FACTS: tuple[OpFacts, ...] = (
         ),
         transfer=Transfer.CLIP,
     ),
-    facts("leaky_relu", Cost.POINTWISE, like="LeakyRelu", numbers=("alpha",), transfer=Transfer.BENT),
+    facts(
+        "leaky_relu", Cost.POINTWISE, like="LeakyRelu", numbers=("alpha",), transfer=Transfer.BENT
+    ),
     facts("log_sigmoid", Cost.POINTWISE, like="Softplus"),
     facts("log_sigmoid_forward", Cost.POINTWISE, like="Softplus"),
     facts("mish", Cost.POINTWISE, like="Mish", transfer=Transfer.SILU),
@@ -70,6 +88,13 @@ FACTS: tuple[OpFacts, ...] = (
         is_bounded=True,
         transfer=Transfer.SIGMOID,
     ),
-    facts("tanh", Cost.POINTWISE, like="Tanh", function=Function.SATURATE, is_bounded=True, transfer=Transfer.TANH),
+    facts(
+        "tanh",
+        Cost.POINTWISE,
+        like="Tanh",
+        function=Function.SATURATE,
+        is_bounded=True,
+        transfer=Transfer.TANH,
+    ),
     facts("threshold", Cost.POINTWISE, Risk.STEP, like="ThresholdedRelu", numbers=("value",)),
 )

@@ -8,14 +8,32 @@ from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 SOURCE = "PyTorch 2.13 tools/autograd/derivatives.yaml and torch/_decomp/decompositions.py"
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("_adaptive_avg_pool2d_backward", Cost.MOVEMENT, like="GlobalAveragePool", transfer=Transfer.MOVE),
-    facts("_adaptive_avg_pool3d_backward", Cost.MOVEMENT, like="GlobalAveragePool", transfer=Transfer.MOVE),
+    facts(
+        "_adaptive_avg_pool2d_backward",
+        Cost.MOVEMENT,
+        like="GlobalAveragePool",
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "_adaptive_avg_pool3d_backward",
+        Cost.MOVEMENT,
+        like="GlobalAveragePool",
+        transfer=Transfer.MOVE,
+    ),
     facts("_cdist_backward", Cost.REDUCTION, Risk.SUM, Risk.RECIPROCAL, like="ReduceL2"),
     facts("_embedding_bag_backward", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
     facts("_embedding_bag_dense_backward", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
     facts("_embedding_bag_per_sample_weights_backward", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
-    facts("_fused_rms_norm_backward", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, Risk.SUM, like="RMSNormalization"),
-    facts("_log_softmax_backward_data", Cost.NORMALIZATION, Risk.SOFTMAX, Risk.SUM, like="LogSoftmax"),
+    facts(
+        "_fused_rms_norm_backward",
+        Cost.NORMALIZATION,
+        Risk.SUM_OF_SQUARES,
+        Risk.SUM,
+        like="RMSNormalization",
+    ),
+    facts(
+        "_log_softmax_backward_data", Cost.NORMALIZATION, Risk.SOFTMAX, Risk.SUM, like="LogSoftmax"
+    ),
     facts("_masked_softmax_backward", Cost.NORMALIZATION, Risk.SUM, like="Softmax"),
     facts("_pdist_backward", Cost.REDUCTION, Risk.SUM, Risk.RECIPROCAL, like="ReduceL2"),
     facts("_prelu_kernel_backward", Cost.POINTWISE, like="PRelu"),
@@ -23,9 +41,15 @@ FACTS: tuple[OpFacts, ...] = (
     facts("_softmax_backward_data", Cost.NORMALIZATION, Risk.SUM, like="Softmax"),
     facts("_upsample_bicubic2d_aa_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
     facts("_upsample_bilinear2d_aa_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("_upsample_nearest_exact1d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("_upsample_nearest_exact2d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("_upsample_nearest_exact3d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
+    facts(
+        "_upsample_nearest_exact1d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE
+    ),
+    facts(
+        "_upsample_nearest_exact2d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE
+    ),
+    facts(
+        "_upsample_nearest_exact3d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE
+    ),
     facts(
         "_weight_norm_differentiable_backward",
         Cost.NORMALIZATION,
@@ -33,15 +57,35 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.SUM,
         like="LpNormalization",
     ),
-    facts("_weight_norm_interface_backward", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, Risk.SUM, like="LpNormalization"),
+    facts(
+        "_weight_norm_interface_backward",
+        Cost.NORMALIZATION,
+        Risk.SUM_OF_SQUARES,
+        Risk.SUM,
+        like="LpNormalization",
+    ),
     # Windows that overlap are added; a number lies in no more windows than a window has numbers.
     facts("adaptive_max_pool2d_backward", Cost.MOVEMENT, like="MaxPool", transfer=Transfer.MOVE),
     facts("adaptive_max_pool3d_backward", Cost.MOVEMENT, like="MaxPool", transfer=Transfer.MOVE),
     facts("avg_pool2d_backward", Cost.MOVEMENT, like="AveragePool", transfer=Transfer.MOVE),
     facts("avg_pool3d_backward", Cost.MOVEMENT, like="AveragePool", transfer=Transfer.MOVE),
-    facts("batch_norm_backward", Cost.NORMALIZATION, Risk.STATISTICS, Risk.SUM, like="BatchNormalization"),
-    facts("cudnn_batch_norm_backward", Cost.NORMALIZATION, Risk.STATISTICS, Risk.SUM, like="BatchNormalization"),
-    facts("diagonal_backward", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "batch_norm_backward",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        Risk.SUM,
+        like="BatchNormalization",
+    ),
+    facts(
+        "cudnn_batch_norm_backward",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        Risk.SUM,
+        like="BatchNormalization",
+    ),
+    facts(
+        "diagonal_backward", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE
+    ),
     facts("elu_backward", Cost.POINTWISE, like="Elu"),
     facts("embedding_backward", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
     facts("embedding_dense_backward", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
@@ -59,15 +103,49 @@ FACTS: tuple[OpFacts, ...] = (
     facts("leaky_relu_backward", Cost.POINTWISE, like="LeakyRelu"),
     facts("log_sigmoid_backward", Cost.POINTWISE, like="Softplus"),
     facts("logit_backward", Cost.POINTWISE, Risk.RECIPROCAL, Risk.STEEP, like="Log"),
-    facts("masked_scatter_backward", Cost.MOVEMENT, like="Compress", keeps_values=True, transfer=Transfer.MOVE),
-    facts("max_pool2d_with_indices_backward", Cost.MOVEMENT, like="MaxPool", transfer=Transfer.MOVE),
-    facts("max_pool3d_with_indices_backward", Cost.MOVEMENT, like="MaxPool", transfer=Transfer.MOVE),
-    facts("miopen_batch_norm_backward", Cost.NORMALIZATION, Risk.STATISTICS, Risk.SUM, like="BatchNormalization"),
+    facts(
+        "masked_scatter_backward",
+        Cost.MOVEMENT,
+        like="Compress",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "max_pool2d_with_indices_backward", Cost.MOVEMENT, like="MaxPool", transfer=Transfer.MOVE
+    ),
+    facts(
+        "max_pool3d_with_indices_backward", Cost.MOVEMENT, like="MaxPool", transfer=Transfer.MOVE
+    ),
+    facts(
+        "miopen_batch_norm_backward",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        Risk.SUM,
+        like="BatchNormalization",
+    ),
     facts("mish_backward", Cost.POINTWISE, like="Mish"),
-    facts("native_batch_norm_backward", Cost.NORMALIZATION, Risk.STATISTICS, Risk.SUM, like="BatchNormalization"),
+    facts(
+        "native_batch_norm_backward",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        Risk.SUM,
+        like="BatchNormalization",
+    ),
     facts("native_dropout_backward", Cost.POINTWISE, like="Dropout", numbers=("scale",)),
-    facts("native_group_norm_backward", Cost.NORMALIZATION, Risk.STATISTICS, Risk.SUM, like="GroupNormalization"),
-    facts("native_layer_norm_backward", Cost.NORMALIZATION, Risk.STATISTICS, Risk.SUM, like="LayerNormalization"),
+    facts(
+        "native_group_norm_backward",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        Risk.SUM,
+        like="GroupNormalization",
+    ),
+    facts(
+        "native_layer_norm_backward",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        Risk.SUM,
+        like="LayerNormalization",
+    ),
     facts("reflection_pad1d_backward", Cost.MOVEMENT, like="Pad", transfer=Transfer.MOVE),
     facts("reflection_pad2d_backward", Cost.MOVEMENT, like="Pad", transfer=Transfer.MOVE),
     facts("reflection_pad3d_backward", Cost.MOVEMENT, like="Pad", transfer=Transfer.MOVE),
@@ -75,7 +153,9 @@ FACTS: tuple[OpFacts, ...] = (
     facts("replication_pad2d_backward", Cost.MOVEMENT, like="Pad", transfer=Transfer.MOVE),
     facts("replication_pad3d_backward", Cost.MOVEMENT, like="Pad", transfer=Transfer.MOVE),
     facts("rrelu_with_noise_backward", Cost.POINTWISE, like="LeakyRelu"),
-    facts("select_backward", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "select_backward", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE
+    ),
     # One and a square taken off it: bounded factors of the gradient.
     facts("sigmoid_backward", Cost.POINTWISE, like="Sigmoid"),
     facts("silu_backward", Cost.POINTWISE, like="Swish"),

@@ -3,8 +3,8 @@
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
-    "PyTorch 2.13 documentation, torch; a rounded operand can cross the threshold, and one that overflows becomes"
-    " infinite"
+    "PyTorch 2.13 documentation, torch; a rounded operand can cross the threshold, and one that"
+    " overflows becomes infinite"
 )
 
 FACTS: tuple[OpFacts, ...] = (
@@ -13,14 +13,29 @@ FACTS: tuple[OpFacts, ...] = (
     facts("__or__", Cost.POINTWISE, like="BitwiseOr"),
     facts("__rshift__", Cost.POINTWISE, like="BitShift"),
     facts("__xor__", Cost.POINTWISE, like="BitwiseXor"),
-    facts("_unique2", Cost.OTHER, Risk.STEP, like="Unique", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "_unique2", Cost.OTHER, Risk.STEP, like="Unique", keeps_values=True, transfer=Transfer.MOVE
+    ),
     facts("all", Cost.REDUCTION, like="And", is_bounded=True, transfer=Transfer.TRUTH),
-    facts("allclose", Cost.POINTWISE, Risk.STEP, like="Equal", is_bounded=True, transfer=Transfer.TRUTH),
+    facts(
+        "allclose",
+        Cost.POINTWISE,
+        Risk.STEP,
+        like="Equal",
+        is_bounded=True,
+        transfer=Transfer.TRUTH,
+    ),
     facts("any", Cost.REDUCTION, like="Or", is_bounded=True, transfer=Transfer.TRUTH),
-    facts("argmax", Cost.REDUCTION, Risk.STEP, like="ArgMax", is_bounded=True, transfer=Transfer.INDEX),
-    facts("argmin", Cost.REDUCTION, Risk.STEP, like="ArgMin", is_bounded=True, transfer=Transfer.INDEX),
+    facts(
+        "argmax", Cost.REDUCTION, Risk.STEP, like="ArgMax", is_bounded=True, transfer=Transfer.INDEX
+    ),
+    facts(
+        "argmin", Cost.REDUCTION, Risk.STEP, like="ArgMin", is_bounded=True, transfer=Transfer.INDEX
+    ),
     # Indices of all places: the order that a sort brings them to.
-    facts("argsort", Cost.REDUCTION, Risk.STEP, like="TopK", is_bounded=True, transfer=Transfer.INDEX),
+    facts(
+        "argsort", Cost.REDUCTION, Risk.STEP, like="TopK", is_bounded=True, transfer=Transfer.INDEX
+    ),
     facts("bitwise_and", Cost.POINTWISE, like="BitwiseAnd"),
     facts("bitwise_left_shift", Cost.POINTWISE, like="BitShift"),
     facts("bitwise_not", Cost.POINTWISE, like="BitwiseNot"),
@@ -31,8 +46,22 @@ FACTS: tuple[OpFacts, ...] = (
     facts("bucketize", Cost.POINTWISE, Risk.STEP, like="Less", is_bounded=True),
     facts("count_nonzero", Cost.REDUCTION, Risk.STEP, like="NonZero"),
     # The values are the input's own; which of them, and their indices, may flip.
-    facts("cummax", Cost.REDUCTION, Risk.STEP, like="ReduceMax", keeps_values=True, transfer=Transfer.MOVE),
-    facts("cummin", Cost.REDUCTION, Risk.STEP, like="ReduceMin", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "cummax",
+        Cost.REDUCTION,
+        Risk.STEP,
+        like="ReduceMax",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "cummin",
+        Cost.REDUCTION,
+        Risk.STEP,
+        like="ReduceMin",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
     facts(
         "eq",
         Cost.POINTWISE,
@@ -42,7 +71,9 @@ FACTS: tuple[OpFacts, ...] = (
         is_bounded=True,
         transfer=Transfer.TRUTH,
     ),
-    facts("equal", Cost.POINTWISE, Risk.STEP, like="Equal", is_bounded=True, transfer=Transfer.TRUTH),
+    facts(
+        "equal", Cost.POINTWISE, Risk.STEP, like="Equal", is_bounded=True, transfer=Transfer.TRUTH
+    ),
     facts(
         "ge",
         Cost.POINTWISE,
@@ -81,15 +112,54 @@ FACTS: tuple[OpFacts, ...] = (
     ),
     facts("heaviside", Cost.POINTWISE, Risk.STEP, like="Greater"),
     facts("histc", Cost.REDUCTION, Risk.STEP, like="ReduceSum"),
-    facts("isclose", Cost.POINTWISE, Risk.STEP, like="Equal", is_bounded=True, transfer=Transfer.TRUTH),
-    facts("isfinite", Cost.POINTWISE, Risk.OVERFLOW, like="IsInf", is_bounded=True, transfer=Transfer.FINITE),
-    facts("isin", Cost.POINTWISE, Risk.STEP, like="Equal", is_bounded=True, transfer=Transfer.TRUTH),
-    facts("isinf", Cost.POINTWISE, Risk.OVERFLOW, like="IsInf", is_bounded=True, transfer=Transfer.FINITE),
+    facts(
+        "isclose", Cost.POINTWISE, Risk.STEP, like="Equal", is_bounded=True, transfer=Transfer.TRUTH
+    ),
+    facts(
+        "isfinite",
+        Cost.POINTWISE,
+        Risk.OVERFLOW,
+        like="IsInf",
+        is_bounded=True,
+        transfer=Transfer.FINITE,
+    ),
+    facts(
+        "isin", Cost.POINTWISE, Risk.STEP, like="Equal", is_bounded=True, transfer=Transfer.TRUTH
+    ),
+    facts(
+        "isinf",
+        Cost.POINTWISE,
+        Risk.OVERFLOW,
+        like="IsInf",
+        is_bounded=True,
+        transfer=Transfer.FINITE,
+    ),
     # Overflow changes finite to infinite, but never creates or removes NaN.
     facts("isnan", Cost.POINTWISE, like="IsNaN", is_bounded=True, transfer=Transfer.FINITE),
-    facts("isneginf", Cost.POINTWISE, Risk.OVERFLOW, like="IsInf", is_bounded=True, transfer=Transfer.FINITE),
-    facts("isposinf", Cost.POINTWISE, Risk.OVERFLOW, like="IsInf", is_bounded=True, transfer=Transfer.FINITE),
-    facts("kthvalue", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "isneginf",
+        Cost.POINTWISE,
+        Risk.OVERFLOW,
+        like="IsInf",
+        is_bounded=True,
+        transfer=Transfer.FINITE,
+    ),
+    facts(
+        "isposinf",
+        Cost.POINTWISE,
+        Risk.OVERFLOW,
+        like="IsInf",
+        is_bounded=True,
+        transfer=Transfer.FINITE,
+    ),
+    facts(
+        "kthvalue",
+        Cost.REDUCTION,
+        Risk.STEP,
+        like="TopK",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
     facts(
         "le",
         Cost.POINTWISE,
@@ -130,10 +200,23 @@ FACTS: tuple[OpFacts, ...] = (
         is_bounded=True,
         transfer=Transfer.BELOW,
     ),
-    facts("median", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE),
-    facts("mode", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE),
-    facts("msort", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE),
-    facts("nanmedian", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "median", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE
+    ),
+    facts(
+        "mode", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE
+    ),
+    facts(
+        "msort", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE
+    ),
+    facts(
+        "nanmedian",
+        Cost.REDUCTION,
+        Risk.STEP,
+        like="TopK",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
     facts(
         "ne",
         Cost.POINTWISE,
@@ -143,8 +226,17 @@ FACTS: tuple[OpFacts, ...] = (
         is_bounded=True,
         transfer=Transfer.TRUTH,
     ),
-    facts("nonzero", Cost.OTHER, Risk.STEP, like="NonZero", is_bounded=True, transfer=Transfer.INDEX),
-    facts("nonzero_numpy", Cost.OTHER, Risk.STEP, like="NonZero", is_bounded=True, transfer=Transfer.INDEX),
+    facts(
+        "nonzero", Cost.OTHER, Risk.STEP, like="NonZero", is_bounded=True, transfer=Transfer.INDEX
+    ),
+    facts(
+        "nonzero_numpy",
+        Cost.OTHER,
+        Risk.STEP,
+        like="NonZero",
+        is_bounded=True,
+        transfer=Transfer.INDEX,
+    ),
     facts(
         "not_equal",
         Cost.POINTWISE,
@@ -155,12 +247,46 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.TRUTH,
     ),
     facts("searchsorted", Cost.POINTWISE, Risk.STEP, like="Less", is_bounded=True),
-    facts("signbit", Cost.POINTWISE, Risk.STEP, like="Less", is_bounded=True, transfer=Transfer.TRUTH),
-    facts("sort", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE),
-    facts("topk", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE),
-    facts("unique_consecutive", Cost.OTHER, Risk.STEP, like="Unique", keeps_values=True, transfer=Transfer.MOVE),
-    facts("unique_dim", Cost.OTHER, Risk.STEP, like="Unique", keeps_values=True, transfer=Transfer.MOVE),
-    facts("unique_dim_consecutive", Cost.OTHER, Risk.STEP, like="Unique", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "signbit", Cost.POINTWISE, Risk.STEP, like="Less", is_bounded=True, transfer=Transfer.TRUTH
+    ),
+    facts(
+        "sort", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE
+    ),
+    facts(
+        "topk", Cost.REDUCTION, Risk.STEP, like="TopK", keeps_values=True, transfer=Transfer.MOVE
+    ),
+    facts(
+        "unique_consecutive",
+        Cost.OTHER,
+        Risk.STEP,
+        like="Unique",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "unique_dim",
+        Cost.OTHER,
+        Risk.STEP,
+        like="Unique",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "unique_dim_consecutive",
+        Cost.OTHER,
+        Risk.STEP,
+        like="Unique",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
     # With a condition alone it gives the places where that holds.
-    facts("where.default", Cost.OTHER, Risk.STEP, like="NonZero", is_bounded=True, transfer=Transfer.INDEX),
+    facts(
+        "where.default",
+        Cost.OTHER,
+        Risk.STEP,
+        like="NonZero",
+        is_bounded=True,
+        transfer=Transfer.INDEX,
+    ),
 )

@@ -3,8 +3,8 @@
 from mezzo.tables.facts import Cost, Function, OpFacts, Transfer, facts
 
 SOURCE = (
-    "PyTorch 2.13 documentation, torch, BLAS and LAPACK operations; accumulation in FP32 for FP16 and BF16 "
-    "operands: NVIDIA PTX ISA 8.5 (mma, wgmma) and Intel AMX (TDPBF16PS, TDPFP16PS)"
+    "PyTorch 2.13 documentation, torch, BLAS and LAPACK operations; accumulation in FP32 for FP16"
+    " and BF16 operands: NVIDIA PTX ISA 8.5 (mma, wgmma) and Intel AMX (TDPBF16PS, TDPFP16PS)"
 )
 
 FACTS: tuple[OpFacts, ...] = (
@@ -91,19 +91,34 @@ FACTS: tuple[OpFacts, ...] = (
     facts("cudnn_convolution", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
     facts("cudnn_convolution_add_relu", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
     facts("cudnn_convolution_relu", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("cudnn_convolution_transpose", Cost.LINEAR, like="ConvTranspose", transfer=Transfer.CONTRACT),
+    facts(
+        "cudnn_convolution_transpose", Cost.LINEAR, like="ConvTranspose", transfer=Transfer.CONTRACT
+    ),
     facts("dot", Cost.LINEAR, like="Gemm"),
     facts("einsum", Cost.LINEAR, like="Einsum", transfer=Transfer.EINSUM),
     facts("ger", Cost.POINTWISE, like="Mul"),
     facts("inner", Cost.LINEAR, like="Gemm"),
-    facts("linalg_matmul", Cost.LINEAR, like="MatMul", function=Function.MATMUL, transfer=Transfer.CONTRACT),
+    facts(
+        "linalg_matmul",
+        Cost.LINEAR,
+        like="MatMul",
+        function=Function.MATMUL,
+        transfer=Transfer.CONTRACT,
+    ),
     facts("linalg_multi_dot", Cost.LINEAR, like="MatMul"),
     facts("linalg_vecdot", Cost.LINEAR, like="Gemm"),
     facts("linear", Cost.LINEAR, like="Gemm", transfer=Transfer.CONTRACT),
     facts("linear_backward", Cost.LINEAR, like="Gemm"),
-    facts("matmul", Cost.LINEAR, like="MatMul", function=Function.MATMUL, transfer=Transfer.CONTRACT),
+    facts(
+        "matmul", Cost.LINEAR, like="MatMul", function=Function.MATMUL, transfer=Transfer.CONTRACT
+    ),
     facts("miopen_convolution", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("miopen_convolution_transpose", Cost.LINEAR, like="ConvTranspose", transfer=Transfer.CONTRACT),
+    facts(
+        "miopen_convolution_transpose",
+        Cost.LINEAR,
+        like="ConvTranspose",
+        transfer=Transfer.CONTRACT,
+    ),
     facts("mkldnn_convolution", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
     facts("mkldnn_linear_backward", Cost.LINEAR, like="Gemm"),
     facts("mm", Cost.LINEAR, like="Gemm", function=Function.MATMUL, transfer=Transfer.CONTRACT),

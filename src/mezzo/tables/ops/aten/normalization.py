@@ -6,8 +6,9 @@
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
-    "PyTorch 2.13 documentation, torch.nn.functional; statistics by the two-pass formula: Ba et al. 2016 "
-    "(arXiv:1607.06450), Zhang and Sennrich 2019 (arXiv:1910.07467); Ioffe and Szegedy 2015 (arXiv:1502.03167)"
+    "PyTorch 2.13 documentation, torch.nn.functional; statistics by the two-pass formula: Ba et al."
+    " 2016 (arXiv:1607.06450), Zhang and Sennrich 2019 (arXiv:1910.07467); Ioffe and Szegedy 2015"
+    " (arXiv:1502.03167)"
 )
 
 FACTS: tuple[OpFacts, ...] = (
@@ -21,7 +22,12 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.STANDARDIZE,
     ),
     # In inference its statistics are operands, so it is a multiplication and an addition.
-    facts("_batch_norm_no_update", Cost.NORMALIZATION, like="BatchNormalization", transfer=Transfer.GIVEN_STATISTICS),
+    facts(
+        "_batch_norm_no_update",
+        Cost.NORMALIZATION,
+        like="BatchNormalization",
+        transfer=Transfer.GIVEN_STATISTICS,
+    ),
     facts(
         "_batch_norm_with_update_functional",
         Cost.NORMALIZATION,
@@ -87,11 +93,34 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.SOFTMAX,
     ),
     # A direction of unit size times a size that is an operand.
-    facts("_weight_norm", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, like="LpNormalization", is_bounded=True),
-    facts("_weight_norm_interface", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, like="LpNormalization", is_bounded=True),
-    facts("batch_norm", Cost.NORMALIZATION, like="BatchNormalization", transfer=Transfer.GIVEN_STATISTICS),
+    facts(
+        "_weight_norm",
+        Cost.NORMALIZATION,
+        Risk.SUM_OF_SQUARES,
+        like="LpNormalization",
+        is_bounded=True,
+    ),
+    facts(
+        "_weight_norm_interface",
+        Cost.NORMALIZATION,
+        Risk.SUM_OF_SQUARES,
+        like="LpNormalization",
+        is_bounded=True,
+    ),
+    facts(
+        "batch_norm",
+        Cost.NORMALIZATION,
+        like="BatchNormalization",
+        transfer=Transfer.GIVEN_STATISTICS,
+    ),
     facts("batch_norm_stats", Cost.REDUCTION, Risk.STATISTICS, like="BatchNormalization"),
-    facts("cosine_similarity", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, like="LpNormalization", is_bounded=True),
+    facts(
+        "cosine_similarity",
+        Cost.NORMALIZATION,
+        Risk.SUM_OF_SQUARES,
+        like="LpNormalization",
+        is_bounded=True,
+    ),
     facts(
         "cudnn_batch_norm",
         Cost.NORMALIZATION,

@@ -10,11 +10,20 @@ FACTS: tuple[OpFacts, ...] = (
     facts("_sample_dirichlet", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("_standard_gamma", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("alpha_dropout", Cost.MOVEMENT, Risk.RANDOM, like="Dropout", transfer=Transfer.MOVE),
-    facts("bernoulli", Cost.GENERATOR, Risk.RANDOM, like="Bernoulli", is_bounded=True, transfer=Transfer.RANDOM),
+    facts(
+        "bernoulli",
+        Cost.GENERATOR,
+        Risk.RANDOM,
+        like="Bernoulli",
+        is_bounded=True,
+        transfer=Transfer.RANDOM,
+    ),
     facts("binomial", Cost.GENERATOR, Risk.RANDOM, like="Bernoulli"),
     facts("cauchy", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("exponential", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
-    facts("feature_alpha_dropout", Cost.MOVEMENT, Risk.RANDOM, like="Dropout", transfer=Transfer.MOVE),
+    facts(
+        "feature_alpha_dropout", Cost.MOVEMENT, Risk.RANDOM, like="Dropout", transfer=Transfer.MOVE
+    ),
     facts("fractional_max_pool2d", Cost.REDUCTION, Risk.RANDOM, like="MaxPool"),
     facts("fractional_max_pool3d", Cost.REDUCTION, Risk.RANDOM, like="MaxPool"),
     facts("geometric", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
@@ -22,14 +31,24 @@ FACTS: tuple[OpFacts, ...] = (
     facts("multinomial", Cost.GENERATOR, Risk.RANDOM, like="Multinomial", is_bounded=True),
     facts("native_dropout", Cost.MOVEMENT, Risk.RANDOM, like="Dropout", transfer=Transfer.MOVE),
     facts("normal", Cost.GENERATOR, Risk.RANDOM, like="RandomNormal", transfer=Transfer.RANDOM),
-    facts("normal_functional", Cost.GENERATOR, Risk.RANDOM, like="RandomNormal", transfer=Transfer.RANDOM),
+    facts(
+        "normal_functional",
+        Cost.GENERATOR,
+        Risk.RANDOM,
+        like="RandomNormal",
+        transfer=Transfer.RANDOM,
+    ),
     facts("poisson", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("rand", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform", transfer=Transfer.RANDOM),
-    facts("rand_like", Cost.GENERATOR, Risk.RANDOM, like="RandomUniformLike", transfer=Transfer.RANDOM),
+    facts(
+        "rand_like", Cost.GENERATOR, Risk.RANDOM, like="RandomUniformLike", transfer=Transfer.RANDOM
+    ),
     facts("randint", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("randint_like", Cost.GENERATOR, Risk.RANDOM, like="RandomUniformLike"),
     facts("randn", Cost.GENERATOR, Risk.RANDOM, like="RandomNormal", transfer=Transfer.RANDOM),
-    facts("randn_like", Cost.GENERATOR, Risk.RANDOM, like="RandomNormalLike", transfer=Transfer.RANDOM),
+    facts(
+        "randn_like", Cost.GENERATOR, Risk.RANDOM, like="RandomNormalLike", transfer=Transfer.RANDOM
+    ),
     facts("random", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("randperm", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("uniform", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform", transfer=Transfer.RANDOM),

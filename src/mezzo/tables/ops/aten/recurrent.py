@@ -20,7 +20,9 @@ FACTS: tuple[OpFacts, ...] = (
     facts("lstm_cell", Cost.RECURRENT, Risk.RECURSION, like="LSTM"),
     facts("miopen_rnn", Cost.RECURRENT, Risk.RECURSION, like="LSTM", transfer=Transfer.RECURRENT),
     facts("miopen_rnn_backward", Cost.RECURRENT, Risk.RECURSION, like="LSTM"),
-    facts("mkldnn_rnn_layer", Cost.RECURRENT, Risk.RECURSION, like="LSTM", transfer=Transfer.RECURRENT),
+    facts(
+        "mkldnn_rnn_layer", Cost.RECURRENT, Risk.RECURSION, like="LSTM", transfer=Transfer.RECURRENT
+    ),
     facts("mkldnn_rnn_layer_backward", Cost.RECURRENT, Risk.RECURSION, like="LSTM"),
     facts("rnn_relu", Cost.RECURRENT, Risk.RECURSION, like="RNN", transfer=Transfer.RECURRENT),
     facts("rnn_relu_cell", Cost.RECURRENT, Risk.RECURSION, like="RNN"),

@@ -3,9 +3,9 @@
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
-    "PyTorch 2.13 documentation, torch, reduction operations, and torch.nn.functional, pooling; error and growth "
-    "of sums and products of n terms: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., "
-    "chapters 3 and 4"
+    "PyTorch 2.13 documentation, torch, reduction operations, and torch.nn.functional, pooling;"
+    " error and growth of sums and products of n terms: N. J. Higham, Accuracy and Stability of"
+    " Numerical Algorithms, 2nd ed., chapters 3 and 4"
 )
 
 FACTS: tuple[OpFacts, ...] = (
@@ -22,11 +22,34 @@ FACTS: tuple[OpFacts, ...] = (
     facts("adaptive_avg_pool1d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
     facts("adaptive_avg_pool2d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
     facts("adaptive_avg_pool3d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
-    facts("adaptive_max_pool1d", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
-    facts("adaptive_max_pool2d", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
-    facts("adaptive_max_pool3d", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
     facts(
-        "amax", Cost.REDUCTION, like="ReduceMax", function=Function.MAX, keeps_values=True, transfer=Transfer.EXTREME
+        "adaptive_max_pool1d",
+        Cost.REDUCTION,
+        like="MaxPool",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "adaptive_max_pool2d",
+        Cost.REDUCTION,
+        like="MaxPool",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "adaptive_max_pool3d",
+        Cost.REDUCTION,
+        like="MaxPool",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "amax",
+        Cost.REDUCTION,
+        like="ReduceMax",
+        function=Function.MAX,
+        keeps_values=True,
+        transfer=Transfer.EXTREME,
     ),
     facts("amin", Cost.REDUCTION, like="ReduceMin", keeps_values=True, transfer=Transfer.EXTREME),
     facts("aminmax", Cost.REDUCTION, like="ReduceMax", keeps_values=True, transfer=Transfer.MOVE),
@@ -39,7 +62,9 @@ FACTS: tuple[OpFacts, ...] = (
     facts("cdist", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2"),
     facts("corrcoef", Cost.LINEAR, Risk.STATISTICS),
     facts("cov", Cost.LINEAR, Risk.STATISTICS),
-    facts("cumprod", Cost.REDUCTION, Risk.PRODUCT, like="CumProd", transfer=Transfer.RUNNING_PRODUCT),
+    facts(
+        "cumprod", Cost.REDUCTION, Risk.PRODUCT, like="CumProd", transfer=Transfer.RUNNING_PRODUCT
+    ),
     # Besides long sums it makes positions: the cumulative sum of a mask.
     facts(
         "cumsum",
@@ -74,7 +99,14 @@ FACTS: tuple[OpFacts, ...] = (
         like="ReduceLogSumExp",
         transfer=Transfer.LOG_SUM_EXP,
     ),
-    facts("max", Cost.REDUCTION, like="ReduceMax", function=Function.MAX, keeps_values=True, transfer=Transfer.EXTREME),
+    facts(
+        "max",
+        Cost.REDUCTION,
+        like="ReduceMax",
+        function=Function.MAX,
+        keeps_values=True,
+        transfer=Transfer.EXTREME,
+    ),
     # The values are the input's own; their indices may flip.
     facts(
         "max.dim",
@@ -86,22 +118,74 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.EXTREME,
     ),
     facts("max_pool1d", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
-    facts("max_pool1d_with_indices", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "max_pool1d_with_indices",
+        Cost.REDUCTION,
+        like="MaxPool",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
     facts("max_pool2d", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
-    facts("max_pool2d_with_indices", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "max_pool2d_with_indices",
+        Cost.REDUCTION,
+        like="MaxPool",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
     facts("max_pool3d", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
-    facts("max_pool3d_with_indices", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "max_pool3d_with_indices",
+        Cost.REDUCTION,
+        like="MaxPool",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
     # Its other places are zeros, as a pad's would be.
-    facts("max_unpool2d", Cost.MOVEMENT, like="MaxUnpool", keeps_values=True, transfer=Transfer.MOVE),
-    facts("max_unpool3d", Cost.MOVEMENT, like="MaxUnpool", keeps_values=True, transfer=Transfer.MOVE),
-    facts("mean", Cost.REDUCTION, like="ReduceMean", function=Function.MEAN, transfer=Transfer.MEAN),
+    facts(
+        "max_unpool2d", Cost.MOVEMENT, like="MaxUnpool", keeps_values=True, transfer=Transfer.MOVE
+    ),
+    facts(
+        "max_unpool3d", Cost.MOVEMENT, like="MaxUnpool", keeps_values=True, transfer=Transfer.MOVE
+    ),
+    facts(
+        "mean", Cost.REDUCTION, like="ReduceMean", function=Function.MEAN, transfer=Transfer.MEAN
+    ),
     facts("min", Cost.REDUCTION, like="ReduceMin", keeps_values=True, transfer=Transfer.EXTREME),
-    facts("min.dim", Cost.REDUCTION, Risk.STEP, like="ReduceMin", keeps_values=True, transfer=Transfer.EXTREME),
-    facts("mkldnn_max_pool2d", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
-    facts("mkldnn_max_pool3d", Cost.REDUCTION, like="MaxPool", keeps_values=True, transfer=Transfer.MOVE),
-    facts("nanmean", Cost.REDUCTION, like="ReduceMean", function=Function.MEAN, transfer=Transfer.MEAN),
+    facts(
+        "min.dim",
+        Cost.REDUCTION,
+        Risk.STEP,
+        like="ReduceMin",
+        keeps_values=True,
+        transfer=Transfer.EXTREME,
+    ),
+    facts(
+        "mkldnn_max_pool2d",
+        Cost.REDUCTION,
+        like="MaxPool",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "mkldnn_max_pool3d",
+        Cost.REDUCTION,
+        like="MaxPool",
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+    ),
+    facts(
+        "nanmean", Cost.REDUCTION, like="ReduceMean", function=Function.MEAN, transfer=Transfer.MEAN
+    ),
     facts("nanquantile", Cost.REDUCTION, Risk.STEP, like="TopK"),
-    facts("nansum", Cost.REDUCTION, Risk.SUM, like="ReduceSum", function=Function.SUM, transfer=Transfer.SUM),
+    facts(
+        "nansum",
+        Cost.REDUCTION,
+        Risk.SUM,
+        like="ReduceSum",
+        function=Function.SUM,
+        transfer=Transfer.SUM,
+    ),
     facts(
         "norm",
         Cost.REDUCTION,
@@ -124,9 +208,28 @@ FACTS: tuple[OpFacts, ...] = (
         like="ReduceLogSumExp",
         transfer=Transfer.LOG_SUM_EXP,
     ),
-    facts("std", Cost.REDUCTION, Risk.STATISTICS, Risk.SUM_OF_SQUARES, like="MeanVarianceNormalization"),
-    facts("std_mean", Cost.REDUCTION, Risk.STATISTICS, Risk.SUM_OF_SQUARES, like="MeanVarianceNormalization"),
-    facts("sum", Cost.REDUCTION, Risk.SUM, like="ReduceSum", function=Function.SUM, transfer=Transfer.SUM),
+    facts(
+        "std",
+        Cost.REDUCTION,
+        Risk.STATISTICS,
+        Risk.SUM_OF_SQUARES,
+        like="MeanVarianceNormalization",
+    ),
+    facts(
+        "std_mean",
+        Cost.REDUCTION,
+        Risk.STATISTICS,
+        Risk.SUM_OF_SQUARES,
+        like="MeanVarianceNormalization",
+    ),
+    facts(
+        "sum",
+        Cost.REDUCTION,
+        Risk.SUM,
+        like="ReduceSum",
+        function=Function.SUM,
+        transfer=Transfer.SUM,
+    ),
     facts("trace", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
     facts("trapezoid", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
     facts("trapz", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),

@@ -11,6 +11,8 @@ FACTS: tuple[OpFacts, ...] = (
     facts("sym_is_contiguous", Cost.GENERATOR, like="Shape", is_bounded=True),
     facts("sym_numel", Cost.GENERATOR, like="Size", is_bounded=True, transfer=Transfer.SHAPE),
     facts("sym_size", Cost.GENERATOR, like="Shape", is_bounded=True, transfer=Transfer.SHAPE),
-    facts("sym_storage_offset", Cost.GENERATOR, like="Shape", is_bounded=True, transfer=Transfer.SHAPE),
+    facts(
+        "sym_storage_offset", Cost.GENERATOR, like="Shape", is_bounded=True, transfer=Transfer.SHAPE
+    ),
     facts("sym_stride", Cost.GENERATOR, like="Shape", is_bounded=True, transfer=Transfer.SHAPE),
 )

@@ -3,8 +3,8 @@
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
-    "PyTorch 2.13 documentation, torch.fft and torch.stft; growth of transforms: Parseval's theorem, a transform "
-    "of n samples is up to n times the largest one"
+    "PyTorch 2.13 documentation, torch.fft and torch.stft; growth of transforms: Parseval's"
+    " theorem, a transform of n samples is up to n times the largest one"
 )
 
 FACTS: tuple[OpFacts, ...] = (

@@ -2,7 +2,10 @@
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 
-SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft; resolution of coordinates: IEEE 754-2019, section 3"
+SOURCE = (
+    "ONNX Runtime 1.31 operator schemas, domain com.microsoft; resolution of coordinates: IEEE"
+    " 754-2019, section 3"
+)
 
 FACTS: tuple[OpFacts, ...] = (
     # The boxes share the type of the data.

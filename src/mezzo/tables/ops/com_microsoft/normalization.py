@@ -16,7 +16,13 @@ FACTS: tuple[OpFacts, ...] = (
     facts("EngramGate", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
     facts("GatedRMSNorm", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
     # An optional SiLU follows; it keeps the bound.
-    facts("GroupNorm", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE),
+    facts(
+        "GroupNorm",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        is_bounded=True,
+        transfer=Transfer.STANDARDIZE,
+    ),
     facts("HyperConnectionLowRankMix", Cost.LINEAR, Risk.SUM_OF_SQUARES),
     facts("RMSNormRotary", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
     facts("SkipGroupNorm", Cost.NORMALIZATION, Risk.STATISTICS),

@@ -36,7 +36,9 @@ FACTS: tuple[OpFacts, ...] = (
     # Integers only.
     facts("NhwcMaxPool", Cost.QUANTIZE, Risk.QUANTIZED, keeps_values=True),
     facts("QAttention", Cost.QUANTIZE, Risk.QUANTIZED),
-    facts("QEmbedLayerNormalization", Cost.QUANTIZE, Risk.QUANTIZED, Risk.STATISTICS, is_bounded=True),
+    facts(
+        "QEmbedLayerNormalization", Cost.QUANTIZE, Risk.QUANTIZED, Risk.STATISTICS, is_bounded=True
+    ),
     facts("QGemm", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("QLinearAdd", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("QLinearAveragePool", Cost.QUANTIZE, Risk.QUANTIZED),
@@ -52,7 +54,13 @@ FACTS: tuple[OpFacts, ...] = (
     facts("QMoE", Cost.LINEAR, Risk.STEP),
     facts("QOrderedAttention", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("QOrderedGelu", Cost.QUANTIZE, Risk.QUANTIZED),
-    facts("QOrderedLayerNormalization", Cost.QUANTIZE, Risk.QUANTIZED, Risk.STATISTICS, is_bounded=True),
+    facts(
+        "QOrderedLayerNormalization",
+        Cost.QUANTIZE,
+        Risk.QUANTIZED,
+        Risk.STATISTICS,
+        is_bounded=True,
+    ),
     facts("QOrderedLongformerAttention", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("QOrderedMatMul", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("QuantizeBFP", Cost.QUANTIZE, Risk.QUANTIZED),

@@ -2,7 +2,9 @@
 
 from mezzo.tables.facts import Cost, OpFacts, Transfer, facts
 
-SOURCE = "PyTorch 2.13 torch/_higher_order_ops/flex_attention.py; Dong et al. 2024 (arXiv:2412.05496)"
+SOURCE = (
+    "PyTorch 2.13 torch/_higher_order_ops/flex_attention.py; Dong et al. 2024 (arXiv:2412.05496)"
+)
 
 FACTS: tuple[OpFacts, ...] = (
     facts("flex_attention", Cost.ATTENTION, like="Attention", transfer=Transfer.ATTENTION),

@@ -2,7 +2,10 @@
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 
-SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28; resolution of coordinates: IEEE 754-2019, section 3"
+SOURCE = (
+    "ONNX 1.23 operator documentation, opsets 1 to 28; resolution of coordinates: IEEE 754-2019,"
+    " section 3"
+)
 
 FACTS: tuple[OpFacts, ...] = (
     facts("AffineGrid", Cost.GENERATOR, Risk.POSITION),

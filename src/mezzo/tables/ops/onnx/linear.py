@@ -3,8 +3,8 @@
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
-    "ONNX 1.23 operator documentation, opsets 1 to 28; accumulation in FP32 for FP16 and BF16 operands: NVIDIA PTX ISA "
-    "8.5 (mma, wgmma) and Intel AMX (TDPBF16PS, TDPFP16PS)"
+    "ONNX 1.23 operator documentation, opsets 1 to 28; accumulation in FP32 for FP16 and BF16"
+    " operands: NVIDIA PTX ISA 8.5 (mma, wgmma) and Intel AMX (TDPBF16PS, TDPFP16PS)"
 )
 
 FACTS: tuple[OpFacts, ...] = (

@@ -15,13 +15,25 @@ FACTS: tuple[OpFacts, ...] = (
     facts("Concat", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.JOIN),
     facts("DepthToSpace", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
     # The identity in inference; in training it also scales by 1 / (1 - ratio).
-    facts("Dropout", Cost.MOVEMENT, function=Function.IDENTITY, keeps_values=True, transfer=Transfer.KEEP),
+    facts(
+        "Dropout",
+        Cost.MOVEMENT,
+        function=Function.IDENTITY,
+        keeps_values=True,
+        transfer=Transfer.KEEP,
+    ),
     facts("Expand", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.KEEP),
     facts("Flatten", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.KEEP),
     facts("Gather", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
     facts("GatherElements", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
     facts("GatherND", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
-    facts("Identity", Cost.MOVEMENT, function=Function.IDENTITY, keeps_values=True, transfer=Transfer.KEEP),
+    facts(
+        "Identity",
+        Cost.MOVEMENT,
+        function=Function.IDENTITY,
+        keeps_values=True,
+        transfer=Transfer.KEEP,
+    ),
     # Its other places are zeros, as a pad's would be.
     facts("MaxUnpool", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
     facts("Pad", Cost.MOVEMENT, keeps_values=True, numbers=("value",), transfer=Transfer.MOVE),
@@ -39,5 +51,11 @@ FACTS: tuple[OpFacts, ...] = (
     facts("Transpose", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
     facts("Trilu", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
     facts("Unsqueeze", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.KEEP),
-    facts("Where", Cost.MOVEMENT, function=Function.SELECT, keeps_values=True, transfer=Transfer.SELECT),
+    facts(
+        "Where",
+        Cost.MOVEMENT,
+        function=Function.SELECT,
+        keeps_values=True,
+        transfer=Transfer.SELECT,
+    ),
 )

@@ -6,18 +6,37 @@
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
-    "ONNX 1.23 operator documentation and function bodies, opsets 1 to 28; statistics by the two-pass formula: "
-    "Ba et al. 2016 (arXiv:1607.06450), Zhang and Sennrich 2019 (arXiv:1910.07467)"
+    "ONNX 1.23 operator documentation and function bodies, opsets 1 to 28; statistics by the"
+    " two-pass formula: Ba et al. 2016 (arXiv:1607.06450), Zhang and Sennrich 2019"
+    " (arXiv:1910.07467)"
 )
 
 FACTS: tuple[OpFacts, ...] = (
     # In inference its statistics are operands, so it is a multiplication and an addition.
     facts("BatchNormalization", Cost.NORMALIZATION, transfer=Transfer.GIVEN_STATISTICS),
-    facts("GroupNormalization", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE),
-    facts("InstanceNormalization", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE),
+    facts(
+        "GroupNormalization",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        is_bounded=True,
+        transfer=Transfer.STANDARDIZE,
+    ),
+    facts(
+        "InstanceNormalization",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        is_bounded=True,
+        transfer=Transfer.STANDARDIZE,
+    ),
     # Bounded only where the attribute beta is at least 0.5.
     facts("LRN", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
-    facts("LayerNormalization", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE),
+    facts(
+        "LayerNormalization",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        is_bounded=True,
+        transfer=Transfer.STANDARDIZE,
+    ),
     # Its results go to minus infinity with the differences between the inputs.
     facts(
         "LogSoftmax",
@@ -28,13 +47,25 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.LOG_SOFTMAX,
     ),
     facts(
-        "LpNormalization", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, is_bounded=True, transfer=Transfer.NORMALIZE_SIZE
+        "LpNormalization",
+        Cost.NORMALIZATION,
+        Risk.SUM_OF_SQUARES,
+        is_bounded=True,
+        transfer=Transfer.NORMALIZE_SIZE,
     ),
     facts(
-        "MeanVarianceNormalization", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE
+        "MeanVarianceNormalization",
+        Cost.NORMALIZATION,
+        Risk.STATISTICS,
+        is_bounded=True,
+        transfer=Transfer.STANDARDIZE,
     ),
     facts(
-        "RMSNormalization", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, is_bounded=True, transfer=Transfer.NORMALIZE_SIZE
+        "RMSNormalization",
+        Cost.NORMALIZATION,
+        Risk.SUM_OF_SQUARES,
+        is_bounded=True,
+        transfer=Transfer.NORMALIZE_SIZE,
     ),
     facts(
         "Softmax",

@@ -6,8 +6,8 @@ Division has no risk of its own: calibration shows whether the divisor comes nea
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
-    "ONNX 1.23 operator documentation, opsets 1 to 28; risks from each function's derivative, growth and poles: "
-    "NIST Digital Library of Mathematical Functions, chapter 4"
+    "ONNX 1.23 operator documentation, opsets 1 to 28; risks from each function's derivative,"
+    " growth and poles: NIST Digital Library of Mathematical Functions, chapter 4"
 )
 
 FACTS: tuple[OpFacts, ...] = (
@@ -23,23 +23,61 @@ FACTS: tuple[OpFacts, ...] = (
     facts("Cast", Cost.POINTWISE, function=Function.CAST, transfer=Transfer.CAST),
     facts("CastLike", Cost.POINTWISE, function=Function.CAST, transfer=Transfer.CAST),
     facts("Ceil", Cost.POINTWISE, Risk.STEP, function=Function.FLOOR, transfer=Transfer.STEP),
-    facts("Clip", Cost.POINTWISE, function=Function.CLIP, numbers=("max", "min"), transfer=Transfer.CLIP),
+    facts(
+        "Clip",
+        Cost.POINTWISE,
+        function=Function.CLIP,
+        numbers=("max", "min"),
+        transfer=Transfer.CLIP,
+    ),
     facts("Cos", Cost.POINTWISE, Risk.PERIODIC, is_bounded=True, transfer=Transfer.COSINE),
     facts("Cosh", Cost.POINTWISE, Risk.EXPONENTIAL),
     facts("Div", Cost.POINTWISE, function=Function.DIVIDE, transfer=Transfer.DIVIDE),
-    facts("Erf", Cost.POINTWISE, function=Function.SATURATE, is_bounded=True, transfer=Transfer.ERROR_FUNCTION),
-    facts("Exp", Cost.POINTWISE, Risk.EXPONENTIAL, function=Function.EXP, transfer=Transfer.EXPONENTIAL),
+    facts(
+        "Erf",
+        Cost.POINTWISE,
+        function=Function.SATURATE,
+        is_bounded=True,
+        transfer=Transfer.ERROR_FUNCTION,
+    ),
+    facts(
+        "Exp",
+        Cost.POINTWISE,
+        Risk.EXPONENTIAL,
+        function=Function.EXP,
+        transfer=Transfer.EXPONENTIAL,
+    ),
     facts("Floor", Cost.POINTWISE, Risk.STEP, function=Function.FLOOR, transfer=Transfer.STEP),
-    facts("Log", Cost.POINTWISE, Risk.RECIPROCAL, function=Function.LOG, transfer=Transfer.LOGARITHM),
-    facts("Max", Cost.POINTWISE, function=Function.MAXIMUM, keeps_values=True, transfer=Transfer.MAXIMUM),
+    facts(
+        "Log", Cost.POINTWISE, Risk.RECIPROCAL, function=Function.LOG, transfer=Transfer.LOGARITHM
+    ),
+    facts(
+        "Max",
+        Cost.POINTWISE,
+        function=Function.MAXIMUM,
+        keeps_values=True,
+        transfer=Transfer.MAXIMUM,
+    ),
     # Mean and Sum of several tensors, element by element; their count is small and fixed.
     facts("Mean", Cost.POINTWISE, transfer=Transfer.AVERAGE),
-    facts("Min", Cost.POINTWISE, function=Function.MINIMUM, keeps_values=True, transfer=Transfer.MINIMUM),
+    facts(
+        "Min",
+        Cost.POINTWISE,
+        function=Function.MINIMUM,
+        keeps_values=True,
+        transfer=Transfer.MINIMUM,
+    ),
     facts("Mod", Cost.POINTWISE, Risk.STEP),
     facts("Mul", Cost.POINTWISE, function=Function.MULTIPLY, transfer=Transfer.MULTIPLY),
     facts("Neg", Cost.POINTWISE, function=Function.NEGATE, transfer=Transfer.NEGATE),
     facts("Pow", Cost.POINTWISE, Risk.POWER, function=Function.POWER, transfer=Transfer.POWER),
-    facts("Reciprocal", Cost.POINTWISE, Risk.RECIPROCAL, function=Function.RECIPROCAL, transfer=Transfer.RECIPROCAL),
+    facts(
+        "Reciprocal",
+        Cost.POINTWISE,
+        Risk.RECIPROCAL,
+        function=Function.RECIPROCAL,
+        transfer=Transfer.RECIPROCAL,
+    ),
     # A rotation by angles whose sines and cosines are given: it keeps the norm of each pair.
     facts("RotaryEmbedding", Cost.POINTWISE, transfer=Transfer.MOVE),
     facts("Round", Cost.POINTWISE, Risk.STEP, function=Function.FLOOR, transfer=Transfer.STEP),

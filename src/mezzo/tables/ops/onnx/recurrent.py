@@ -2,7 +2,10 @@
 
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 
-SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28; the activations are attributes and need not be bounded"
+SOURCE = (
+    "ONNX 1.23 operator documentation, opsets 1 to 28; the activations are attributes and need not"
+    " be bounded"
+)
 
 FACTS: tuple[OpFacts, ...] = (
     facts("GRU", Cost.RECURRENT, Risk.RECURSION, transfer=Transfer.RECURRENT),

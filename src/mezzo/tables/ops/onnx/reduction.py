@@ -3,8 +3,9 @@
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
-    "ONNX 1.23 operator documentation, opsets 1 to 28; error and growth of sums and products of n terms: N. J. Higham, "
-    "Accuracy and Stability of Numerical Algorithms, 2nd ed., chapters 3 and 4"
+    "ONNX 1.23 operator documentation, opsets 1 to 28; error and growth of sums and products of n"
+    " terms: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., chapters 3"
+    " and 4"
 )
 
 FACTS: tuple[OpFacts, ...] = (
@@ -27,10 +28,28 @@ FACTS: tuple[OpFacts, ...] = (
     facts("LpPool", Cost.REDUCTION, Risk.SUM_OF_SQUARES, transfer=Transfer.L2_NORM),
     facts("MaxPool", Cost.REDUCTION, keeps_values=True, transfer=Transfer.MOVE),
     facts("ReduceL1", Cost.REDUCTION, Risk.SUM, transfer=Transfer.L1_NORM),
-    facts("ReduceL2", Cost.REDUCTION, Risk.SUM_OF_SQUARES, function=Function.L2_NORM, transfer=Transfer.L2_NORM),
+    facts(
+        "ReduceL2",
+        Cost.REDUCTION,
+        Risk.SUM_OF_SQUARES,
+        function=Function.L2_NORM,
+        transfer=Transfer.L2_NORM,
+    ),
     facts("ReduceLogSum", Cost.REDUCTION, Risk.SUM, Risk.RECIPROCAL, transfer=Transfer.LOG_SUM),
-    facts("ReduceLogSumExp", Cost.REDUCTION, Risk.SOFTMAX, Risk.RECIPROCAL, transfer=Transfer.LOG_SUM_EXP),
-    facts("ReduceMax", Cost.REDUCTION, function=Function.MAX, keeps_values=True, transfer=Transfer.EXTREME),
+    facts(
+        "ReduceLogSumExp",
+        Cost.REDUCTION,
+        Risk.SOFTMAX,
+        Risk.RECIPROCAL,
+        transfer=Transfer.LOG_SUM_EXP,
+    ),
+    facts(
+        "ReduceMax",
+        Cost.REDUCTION,
+        function=Function.MAX,
+        keeps_values=True,
+        transfer=Transfer.EXTREME,
+    ),
     facts("ReduceMean", Cost.REDUCTION, function=Function.MEAN, transfer=Transfer.MEAN),
     facts("ReduceMin", Cost.REDUCTION, keeps_values=True, transfer=Transfer.EXTREME),
     facts("ReduceProd", Cost.REDUCTION, Risk.PRODUCT, transfer=Transfer.PRODUCT),

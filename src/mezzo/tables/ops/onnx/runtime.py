@@ -7,8 +7,8 @@ end in _TRT; the others were experimental in ONNX until 1.5.
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
-    "ONNX Runtime 1.32 operator schemas of the default domain; ONNX 1.4 documentation of the experimental operators; "
-    "TensorRT 10 open source plug-ins"
+    "ONNX Runtime 1.32 operator schemas of the default domain; ONNX 1.4 documentation of the"
+    " experimental operators; TensorRT 10 open source plug-ins"
 )
 
 FACTS: tuple[OpFacts, ...] = (
@@ -21,14 +21,34 @@ FACTS: tuple[OpFacts, ...] = (
     facts("GRUUnit", Cost.RECURRENT, Risk.RECURSION),
     facts("GivenTensorFill", Cost.GENERATOR),
     facts("ImageScaler", Cost.POINTWISE),
-    facts("MemcpyFromHost", Cost.MOVEMENT, function=Function.IDENTITY, keeps_values=True, transfer=Transfer.KEEP),
-    facts("MemcpyToHost", Cost.MOVEMENT, function=Function.IDENTITY, keeps_values=True, transfer=Transfer.KEEP),
+    facts(
+        "MemcpyFromHost",
+        Cost.MOVEMENT,
+        function=Function.IDENTITY,
+        keeps_values=True,
+        transfer=Transfer.KEEP,
+    ),
+    facts(
+        "MemcpyToHost",
+        Cost.MOVEMENT,
+        function=Function.IDENTITY,
+        keeps_values=True,
+        transfer=Transfer.KEEP,
+    ),
     facts("MultilevelCropAndResize_TRT", Cost.MOVEMENT, Risk.POSITION),
-    facts("ParametricSoftplus", Cost.POINTWISE, numbers=("alpha", "beta"), transfer=Transfer.SOFTPLUS),
+    facts(
+        "ParametricSoftplus", Cost.POINTWISE, numbers=("alpha", "beta"), transfer=Transfer.SOFTPLUS
+    ),
     facts("PyramidROIAlign_TRT", Cost.MOVEMENT, Risk.POSITION),
     # Not Function.MULTIPLY: its factor is an attribute.
     facts("Scale", Cost.POINTWISE, numbers=("scale",)),
-    facts("ScaledTanh", Cost.POINTWISE, is_bounded=True, numbers=("alpha", "beta"), transfer=Transfer.TANH),
+    facts(
+        "ScaledTanh",
+        Cost.POINTWISE,
+        is_bounded=True,
+        numbers=("alpha", "beta"),
+        transfer=Transfer.TANH,
+    ),
     facts(
         "SimplifiedLayerNormalization",
         Cost.NORMALIZATION,

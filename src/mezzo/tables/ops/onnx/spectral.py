@@ -3,8 +3,8 @@
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk, facts
 
 SOURCE = (
-    "ONNX 1.23 operator documentation, opsets 17 to 28; growth of transforms: Parseval's theorem, a transform of n "
-    "samples is up to n times the largest one"
+    "ONNX 1.23 operator documentation, opsets 17 to 28; growth of transforms: Parseval's theorem, a"
+    " transform of n samples is up to n times the largest one"
 )
 
 FACTS: tuple[OpFacts, ...] = (

@@ -6,10 +6,14 @@ SOURCE = "PyTorch 2.13 torch/_prims/__init__.py and torch/_inductor/inductor_pri
 
 FACTS: tuple[OpFacts, ...] = (
     facts("abs", Cost.POINTWISE, like="Abs", function=Function.ABS, transfer=Transfer.ABSOLUTE),
-    facts("acos", Cost.POINTWISE, Risk.STEEP, like="Acos", is_bounded=True, transfer=Transfer.STEEP),
+    facts(
+        "acos", Cost.POINTWISE, Risk.STEEP, like="Acos", is_bounded=True, transfer=Transfer.STEEP
+    ),
     facts("acosh", Cost.POINTWISE, Risk.STEEP, like="Acosh", transfer=Transfer.STEEP),
     facts("add", Cost.POINTWISE, like="Add", function=Function.ADD, transfer=Transfer.ADD),
-    facts("asin", Cost.POINTWISE, Risk.STEEP, like="Asin", is_bounded=True, transfer=Transfer.STEEP),
+    facts(
+        "asin", Cost.POINTWISE, Risk.STEEP, like="Asin", is_bounded=True, transfer=Transfer.STEEP
+    ),
     facts("asinh", Cost.POINTWISE, like="Asinh"),
     facts("atan", Cost.POINTWISE, like="Atan", is_bounded=True, transfer=Transfer.TANH),
     facts("atan2", Cost.POINTWISE, Risk.STEP, like="Atan", is_bounded=True),
@@ -25,11 +29,26 @@ FACTS: tuple[OpFacts, ...] = (
     facts("bitwise_or", Cost.POINTWISE, like="BitwiseOr"),
     facts("bitwise_xor", Cost.POINTWISE, like="BitwiseXor"),
     facts("cbrt", Cost.POINTWISE, like="Pow"),
-    facts("ceil", Cost.POINTWISE, Risk.STEP, like="Ceil", function=Function.FLOOR, transfer=Transfer.STEP),
+    facts(
+        "ceil",
+        Cost.POINTWISE,
+        Risk.STEP,
+        like="Ceil",
+        function=Function.FLOOR,
+        transfer=Transfer.STEP,
+    ),
     facts("conj", Cost.POINTWISE, like="Identity"),
     facts("conj_physical", Cost.POINTWISE, like="Identity"),
-    facts("convert_element_type", Cost.POINTWISE, like="Cast", function=Function.CAST, transfer=Transfer.CAST),
-    facts("cos", Cost.POINTWISE, Risk.PERIODIC, like="Cos", is_bounded=True, transfer=Transfer.COSINE),
+    facts(
+        "convert_element_type",
+        Cost.POINTWISE,
+        like="Cast",
+        function=Function.CAST,
+        transfer=Transfer.CAST,
+    ),
+    facts(
+        "cos", Cost.POINTWISE, Risk.PERIODIC, like="Cos", is_bounded=True, transfer=Transfer.COSINE
+    ),
     facts("cosh", Cost.POINTWISE, Risk.EXPONENTIAL, like="Cosh"),
     facts("digamma", Cost.POINTWISE, Risk.RECIPROCAL),
     facts("div", Cost.POINTWISE, like="Div", function=Function.DIVIDE, transfer=Transfer.DIVIDE),
@@ -43,20 +62,53 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.TRUTH,
     ),
     facts(
-        "erf", Cost.POINTWISE, like="Erf", function=Function.SATURATE, is_bounded=True, transfer=Transfer.ERROR_FUNCTION
+        "erf",
+        Cost.POINTWISE,
+        like="Erf",
+        function=Function.SATURATE,
+        is_bounded=True,
+        transfer=Transfer.ERROR_FUNCTION,
     ),
     facts("erf_inv", Cost.POINTWISE, Risk.STEEP, transfer=Transfer.STEEP),
     facts("erfc", Cost.POINTWISE, like="Erf", is_bounded=True),
     facts("erfcx", Cost.POINTWISE, Risk.EXPONENTIAL),
-    facts("exp", Cost.POINTWISE, Risk.EXPONENTIAL, like="Exp", function=Function.EXP, transfer=Transfer.EXPONENTIAL),
+    facts(
+        "exp",
+        Cost.POINTWISE,
+        Risk.EXPONENTIAL,
+        like="Exp",
+        function=Function.EXP,
+        transfer=Transfer.EXPONENTIAL,
+    ),
     facts("exp2", Cost.POINTWISE, Risk.EXPONENTIAL, like="Exp", function=Function.EXP),
     facts("expm1", Cost.POINTWISE, Risk.EXPONENTIAL, like="Exp"),
-    facts("floor", Cost.POINTWISE, Risk.STEP, like="Floor", function=Function.FLOOR, transfer=Transfer.STEP),
+    facts(
+        "floor",
+        Cost.POINTWISE,
+        Risk.STEP,
+        like="Floor",
+        function=Function.FLOOR,
+        transfer=Transfer.STEP,
+    ),
     # A product and a sum that round once. Inductor writes the affine part of norms and optimizers
     # with it.
     facts("fma", Cost.POINTWISE, like="Mul"),
-    facts("fmax", Cost.POINTWISE, like="Max", function=Function.MAXIMUM, keeps_values=True, transfer=Transfer.MAXIMUM),
-    facts("fmin", Cost.POINTWISE, like="Min", function=Function.MINIMUM, keeps_values=True, transfer=Transfer.MINIMUM),
+    facts(
+        "fmax",
+        Cost.POINTWISE,
+        like="Max",
+        function=Function.MAXIMUM,
+        keeps_values=True,
+        transfer=Transfer.MAXIMUM,
+    ),
+    facts(
+        "fmin",
+        Cost.POINTWISE,
+        like="Min",
+        function=Function.MINIMUM,
+        keeps_values=True,
+        transfer=Transfer.MINIMUM,
+    ),
     facts("fmod", Cost.POINTWISE, Risk.STEP, like="Mod"),
     facts("frexp", Cost.POINTWISE, Risk.STEP, like="BitCast"),
     facts(
@@ -82,7 +134,14 @@ FACTS: tuple[OpFacts, ...] = (
     facts("igammac", Cost.POINTWISE, is_bounded=True),
     # The scale of a block, as a power of two.
     facts("inductor_cvt_e8m0_rceil", Cost.POINTWISE, Risk.BITS, like="BitCast"),
-    facts("isfinite", Cost.POINTWISE, Risk.OVERFLOW, like="IsInf", is_bounded=True, transfer=Transfer.FINITE),
+    facts(
+        "isfinite",
+        Cost.POINTWISE,
+        Risk.OVERFLOW,
+        like="IsInf",
+        is_bounded=True,
+        transfer=Transfer.FINITE,
+    ),
     facts(
         "le",
         Cost.POINTWISE,
@@ -93,10 +152,31 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.BELOW,
     ),
     facts("lgamma", Cost.POINTWISE, Risk.RECIPROCAL),
-    facts("log", Cost.POINTWISE, Risk.RECIPROCAL, like="Log", function=Function.LOG, transfer=Transfer.LOGARITHM),
-    facts("log10", Cost.POINTWISE, Risk.RECIPROCAL, like="Log", function=Function.LOG, transfer=Transfer.LOGARITHM),
+    facts(
+        "log",
+        Cost.POINTWISE,
+        Risk.RECIPROCAL,
+        like="Log",
+        function=Function.LOG,
+        transfer=Transfer.LOGARITHM,
+    ),
+    facts(
+        "log10",
+        Cost.POINTWISE,
+        Risk.RECIPROCAL,
+        like="Log",
+        function=Function.LOG,
+        transfer=Transfer.LOGARITHM,
+    ),
     facts("log1p", Cost.POINTWISE, Risk.RECIPROCAL, like="Log"),
-    facts("log2", Cost.POINTWISE, Risk.RECIPROCAL, like="Log", function=Function.LOG, transfer=Transfer.LOGARITHM),
+    facts(
+        "log2",
+        Cost.POINTWISE,
+        Risk.RECIPROCAL,
+        like="Log",
+        function=Function.LOG,
+        transfer=Transfer.LOGARITHM,
+    ),
     facts(
         "lt",
         Cost.POINTWISE,
@@ -107,12 +187,24 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.BELOW,
     ),
     facts(
-        "maximum", Cost.POINTWISE, like="Max", function=Function.MAXIMUM, keeps_values=True, transfer=Transfer.MAXIMUM
+        "maximum",
+        Cost.POINTWISE,
+        like="Max",
+        function=Function.MAXIMUM,
+        keeps_values=True,
+        transfer=Transfer.MAXIMUM,
     ),
     facts(
-        "minimum", Cost.POINTWISE, like="Min", function=Function.MINIMUM, keeps_values=True, transfer=Transfer.MINIMUM
+        "minimum",
+        Cost.POINTWISE,
+        like="Min",
+        function=Function.MINIMUM,
+        keeps_values=True,
+        transfer=Transfer.MINIMUM,
     ),
-    facts("mul", Cost.POINTWISE, like="Mul", function=Function.MULTIPLY, transfer=Transfer.MULTIPLY),
+    facts(
+        "mul", Cost.POINTWISE, like="Mul", function=Function.MULTIPLY, transfer=Transfer.MULTIPLY
+    ),
     facts("ndtri", Cost.POINTWISE, Risk.STEEP, transfer=Transfer.STEEP),
     facts(
         "ne",
@@ -125,7 +217,14 @@ FACTS: tuple[OpFacts, ...] = (
     ),
     facts("neg", Cost.POINTWISE, like="Neg", function=Function.NEGATE, transfer=Transfer.NEGATE),
     facts("nextafter", Cost.POINTWISE, Risk.BITS, like="BitCast"),
-    facts("pow", Cost.POINTWISE, Risk.POWER, like="Pow", function=Function.POWER, transfer=Transfer.POWER),
+    facts(
+        "pow",
+        Cost.POINTWISE,
+        Risk.POWER,
+        like="Pow",
+        function=Function.POWER,
+        transfer=Transfer.POWER,
+    ),
     facts(
         "reciprocal",
         Cost.POINTWISE,
@@ -135,7 +234,14 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.RECIPROCAL,
     ),
     facts("remainder", Cost.POINTWISE, Risk.STEP, like="Mod"),
-    facts("round", Cost.POINTWISE, Risk.STEP, like="Round", function=Function.FLOOR, transfer=Transfer.STEP),
+    facts(
+        "round",
+        Cost.POINTWISE,
+        Risk.STEP,
+        like="Round",
+        function=Function.FLOOR,
+        transfer=Transfer.STEP,
+    ),
     facts(
         "rsqrt",
         Cost.POINTWISE,
@@ -145,14 +251,36 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.RECIPROCAL_ROOT,
     ),
     facts("sign", Cost.POINTWISE, Risk.STEP, like="Sign", is_bounded=True, transfer=Transfer.SIGN),
-    facts("signbit", Cost.POINTWISE, Risk.STEP, like="Less", is_bounded=True, transfer=Transfer.TRUTH),
-    facts("sin", Cost.POINTWISE, Risk.PERIODIC, like="Sin", is_bounded=True, transfer=Transfer.SINE),
+    facts(
+        "signbit", Cost.POINTWISE, Risk.STEP, like="Less", is_bounded=True, transfer=Transfer.TRUTH
+    ),
+    facts(
+        "sin", Cost.POINTWISE, Risk.PERIODIC, like="Sin", is_bounded=True, transfer=Transfer.SINE
+    ),
     facts("sinh", Cost.POINTWISE, Risk.EXPONENTIAL, like="Sinh"),
     facts("spherical_bessel_j0", Cost.POINTWISE, is_bounded=True),
-    facts("sqrt", Cost.POINTWISE, like="Sqrt", function=Function.SQRT, transfer=Transfer.SQUARE_ROOT),
-    facts("sub", Cost.POINTWISE, like="Sub", function=Function.SUBTRACT, transfer=Transfer.SUBTRACT),
+    facts(
+        "sqrt", Cost.POINTWISE, like="Sqrt", function=Function.SQRT, transfer=Transfer.SQUARE_ROOT
+    ),
+    facts(
+        "sub", Cost.POINTWISE, like="Sub", function=Function.SUBTRACT, transfer=Transfer.SUBTRACT
+    ),
     facts("tan", Cost.POINTWISE, Risk.PERIODIC, Risk.STEEP, like="Tan", transfer=Transfer.STEEP),
-    facts("tanh", Cost.POINTWISE, like="Tanh", function=Function.SATURATE, is_bounded=True, transfer=Transfer.TANH),
-    facts("trunc", Cost.POINTWISE, Risk.STEP, like="Floor", function=Function.FLOOR, transfer=Transfer.STEP),
+    facts(
+        "tanh",
+        Cost.POINTWISE,
+        like="Tanh",
+        function=Function.SATURATE,
+        is_bounded=True,
+        transfer=Transfer.TANH,
+    ),
+    facts(
+        "trunc",
+        Cost.POINTWISE,
+        Risk.STEP,
+        like="Floor",
+        function=Function.FLOOR,
+        transfer=Transfer.STEP,
+    ),
     facts("zeta", Cost.POINTWISE, Risk.RECIPROCAL),
 )

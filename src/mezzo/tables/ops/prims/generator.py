@@ -15,10 +15,23 @@ FACTS: tuple[OpFacts, ...] = (
     facts("inductor_rand_eager_offsets", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("inductor_randint", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     # Uniform or normal, as an attribute says.
-    facts("inductor_random", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform", transfer=Transfer.RANDOM),
+    facts(
+        "inductor_random",
+        Cost.GENERATOR,
+        Risk.RANDOM,
+        like="RandomUniform",
+        transfer=Transfer.RANDOM,
+    ),
     facts("inductor_seed", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("inductor_seeds", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
-    facts("iota", Cost.GENERATOR, Risk.POSITION, like="Range", function=Function.RANGE, transfer=Transfer.RANGE),
+    facts(
+        "iota",
+        Cost.GENERATOR,
+        Risk.POSITION,
+        like="Range",
+        function=Function.RANGE,
+        transfer=Transfer.RANGE,
+    ),
     facts("normal", Cost.GENERATOR, Risk.RANDOM, like="RandomNormal", transfer=Transfer.RANDOM),
     facts("scalar_tensor", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
 )

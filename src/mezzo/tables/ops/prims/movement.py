@@ -8,15 +8,32 @@ FACTS: tuple[OpFacts, ...] = (
     # Places within windows become places within the input: integers only.
     facts("_low_memory_max_pool_offsets_to_indices", Cost.MOVEMENT, like="MaxPool"),
     facts("as_strided", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE),
-    facts("as_strided_scatter", Cost.MOVEMENT, like="ScatterElements", keeps_values=True, transfer=Transfer.JOIN),
-    facts("broadcast_in_dim", Cost.MOVEMENT, like="Expand", keeps_values=True, transfer=Transfer.KEEP),
+    facts(
+        "as_strided_scatter",
+        Cost.MOVEMENT,
+        like="ScatterElements",
+        keeps_values=True,
+        transfer=Transfer.JOIN,
+    ),
+    facts(
+        "broadcast_in_dim", Cost.MOVEMENT, like="Expand", keeps_values=True, transfer=Transfer.KEEP
+    ),
     facts("cat", Cost.MOVEMENT, like="Concat", keeps_values=True, transfer=Transfer.JOIN),
     facts(
-        "clone", Cost.MOVEMENT, like="Identity", function=Function.IDENTITY, keeps_values=True, transfer=Transfer.KEEP
+        "clone",
+        Cost.MOVEMENT,
+        like="Identity",
+        function=Function.IDENTITY,
+        keeps_values=True,
+        transfer=Transfer.KEEP,
     ),
     facts("collapse", Cost.MOVEMENT, like="Reshape", keeps_values=True, transfer=Transfer.KEEP),
-    facts("collapse_view", Cost.MOVEMENT, like="Reshape", keeps_values=True, transfer=Transfer.KEEP),
-    facts("copy_strided", Cost.MOVEMENT, like="Identity", keeps_values=True, transfer=Transfer.KEEP),
+    facts(
+        "collapse_view", Cost.MOVEMENT, like="Reshape", keeps_values=True, transfer=Transfer.KEEP
+    ),
+    facts(
+        "copy_strided", Cost.MOVEMENT, like="Identity", keeps_values=True, transfer=Transfer.KEEP
+    ),
     facts(
         "device_put",
         Cost.MOVEMENT,
@@ -41,7 +58,19 @@ FACTS: tuple[OpFacts, ...] = (
     facts("squeeze", Cost.MOVEMENT, like="Squeeze", keeps_values=True, transfer=Transfer.KEEP),
     facts("transpose", Cost.MOVEMENT, like="Transpose", keeps_values=True, transfer=Transfer.MOVE),
     facts(
-        "view_of", Cost.MOVEMENT, like="Identity", function=Function.IDENTITY, keeps_values=True, transfer=Transfer.KEEP
+        "view_of",
+        Cost.MOVEMENT,
+        like="Identity",
+        function=Function.IDENTITY,
+        keeps_values=True,
+        transfer=Transfer.KEEP,
     ),
-    facts("where", Cost.MOVEMENT, like="Where", function=Function.SELECT, keeps_values=True, transfer=Transfer.SELECT),
+    facts(
+        "where",
+        Cost.MOVEMENT,
+        like="Where",
+        function=Function.SELECT,
+        keeps_values=True,
+        transfer=Transfer.SELECT,
+    ),
 )

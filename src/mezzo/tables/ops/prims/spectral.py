@@ -3,8 +3,8 @@
 from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = (
-    "PyTorch 2.13 torch/_prims/__init__.py; growth of transforms: Parseval's theorem, a transform of n samples is"
-    " up to n times the largest one"
+    "PyTorch 2.13 torch/_prims/__init__.py; growth of transforms: Parseval's theorem, a transform"
+    " of n samples is up to n times the largest one"
 )
 
 FACTS: tuple[OpFacts, ...] = (

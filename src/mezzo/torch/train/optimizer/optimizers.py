@@ -11,7 +11,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from mezzo.torch.train.hidden_gradients import has_format_of_its_own, narrow_gradients, widen_gradients
+from mezzo.torch.train.hidden_gradients import (
+    has_format_of_its_own,
+    narrow_gradients,
+    widen_gradients,
+)
 from mezzo.torch.train.optimizer.updates import COMPILED
 from mezzo.torch.weights.weights import SHADOWS
 
@@ -39,7 +43,11 @@ def _before_step(
     if not callable(closure):
         return None
     wrapped = _widened_behind(optimizer, closure)
-    return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
+    return (
+        ((args[0], wrapped, *args[2:]), kwargs)
+        if len(args) > 1
+        else (args, {**kwargs, "closure": wrapped})
+    )
 
 
 def _widen(optimizer: Optimizer) -> bool:

@@ -57,7 +57,11 @@ class StepTensors:
         """The same structure with other tensors."""
         fields = [getattr(self, name) for name in _FIELDS]
         return StepTensors(
-            **dict(zip(_FIELDS, pytree.tree_unflatten(flat, pytree.tree_structure(fields)), strict=True))
+            **dict(
+                zip(
+                    _FIELDS, pytree.tree_unflatten(flat, pytree.tree_structure(fields)), strict=True
+                )
+            )
         )
 
 
@@ -136,7 +140,11 @@ def _step(steps: Steps, inputs: StepTensors, *, is_foreach: bool) -> None:
         weight.grad = gradient.to(weight.dtype)
         inner = optimizer.state[weight] = {**constants, **state}
         for name, scalar in state.items():
-            if scalar.dim() == 0 and scalar.is_floating_point() and (weight.dim() > 0 or name == _STEP):
+            if (
+                scalar.dim() == 0
+                and scalar.is_floating_point()
+                and (weight.dim() > 0 or name == _STEP)
+            ):
                 inner[name] = scalar.double()
                 numbers.append((scalar, inner, name))
     before = _places(optimizer)
@@ -153,7 +161,10 @@ def _step(steps: Steps, inputs: StepTensors, *, is_foreach: bool) -> None:
 
 def _places(optimizer: Any) -> list[tuple[object, int]]:
     """The identities of an optimizer's attributes and state entries."""
-    entries = [*vars(optimizer).items(), *(pair for inner in optimizer.state.values() for pair in inner.items())]
+    entries = [
+        *vars(optimizer).items(),
+        *(pair for inner in optimizer.state.values() for pair in inner.items()),
+    ]
     return [(name, id(value)) for name, value in entries]
 
 
@@ -194,7 +205,9 @@ def _split(graph: fx.GraphModule) -> fx.GraphModule:
             _is_number(operand) and parts.get(operand, _NUMBERS) == _NUMBERS
             for operand in (node, *node.all_input_nodes)
         )
-        parts[node] = (_ENDS if node.target is _ATEN.copy_.default else _NUMBERS) if is_number else _ELEMENTS
+        parts[node] = (
+            (_ENDS if node.target is _ATEN.copy_.default else _NUMBERS) if is_number else _ELEMENTS
+        )
     return split_module(graph, graph, parts.__getitem__)
 
 
@@ -210,7 +223,9 @@ def _compiled(part: fx.GraphModule, args: Sequence[torch.Tensor]) -> Callable[..
     """
     sizes = FakeTensorMode(static_shapes=True, shape_env=ShapeEnv())
     with tracing(TracingContext(sizes)):
-        compiled = compile_fx(part, [sizes.from_tensor(tensor, static_shapes=True) for tensor in args])
+        compiled = compile_fx(
+            part, [sizes.from_tensor(tensor, static_shapes=True) for tensor in args]
+        )
     return cast("Callable[..., Any]", compiled)
 
 

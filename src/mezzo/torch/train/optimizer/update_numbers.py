@@ -39,14 +39,23 @@ class AsNumbers(TorchFunctionMode):
         self._signs = signs
 
     def __torch_function__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         named = dict(kwargs or {})
         name = getattr(func, "__name__", "").strip("_")
         sign = self._signs.get(id(args[0])) if args else None
         if sign is not None:
             compare = _COMPARED.get(name)
-            if compare is not None and len(args) == 2 and type(args[1]) in (int, float) and args[1] == 0:
+            if (
+                compare is not None
+                and len(args) == 2
+                and type(args[1]) in (int, float)
+                and args[1] == 0
+            ):
                 return compare(sign, 0)
             if name == "bool":
                 return sign != 0

@@ -26,7 +26,10 @@ class OptimizerOptions:
     def read(self) -> None:
         """Read the current options."""
         names = self.optimizer.defaults
-        self._groups = [{name: group[name] for name in names if name in group} for group in self.optimizer.param_groups]
+        self._groups = [
+            {name: group[name] for name in names if name in group}
+            for group in self.optimizer.param_groups
+        ]
         self._leaves, self._spec = pytree.tree_flatten(self._groups)
         paths, _ = pytree.tree_flatten_with_path(self._groups)
         self._names = [path[1].key for path, _ in paths]
@@ -35,7 +38,9 @@ class OptimizerOptions:
 
     def key(self) -> Hashable:
         """All constant options, and the signs of the inputs."""
-        fixed = tuple(None if index in self._moving else option for index, option in enumerate(self._leaves))
+        fixed = tuple(
+            None if index in self._moving else option for index, option in enumerate(self._leaves)
+        )
         return fixed, self._moving, tuple(self.signs().items())
 
     def signs(self) -> Mapping[int, int]:
@@ -43,13 +48,18 @@ class OptimizerOptions:
         optimizers do not test them, and they may start at 0.
         """
         numbers = {
-            place: float(self._leaves[at]) for place, at in enumerate(sorted(self._moving)) if at not in self._rates
+            place: float(self._leaves[at])
+            for place, at in enumerate(sorted(self._moving))
+            if at not in self._rates
         }
         return {place: (number > 0) - (number < 0) for place, number in numbers.items()}
 
     def rates(self) -> list[torch.Tensor]:
         """The inputs as FP64 tensors."""
-        return [torch.as_tensor(self._leaves[index], dtype=torch.float64) for index in sorted(self._moving)]
+        return [
+            torch.as_tensor(self._leaves[index], dtype=torch.float64)
+            for index in sorted(self._moving)
+        ]
 
     def filled(self, rates: Sequence[torch.Tensor]) -> Sequence[Mapping[str, Any]]:
         """The options of each group, with inputs replaced by `rates`."""
@@ -66,7 +76,11 @@ class OptimizerOptions:
         old, new = self._compiled, self._leaves
         self._compiled = list(new)
         floats = {at for at, option in enumerate(new) if isinstance(option, float)}
-        changed = {at for at in floats if at < len(old) and old[at] != new[at] and isinstance(old[at], float)}
+        changed = {
+            at
+            for at in floats
+            if at < len(old) and old[at] != new[at] and isinstance(old[at], float)
+        }
         tensors = {at for at, option in enumerate(new) if isinstance(option, torch.Tensor)}
         momenta = {at for at in floats if self._names[at] in _MOMENTA}
         default = (self._moving | momenta | tensors) - self._fixed

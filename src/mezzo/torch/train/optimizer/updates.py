@@ -84,12 +84,19 @@ def _made_again(make: Callable[..., Optimizer], args: tuple[Any, ...]) -> Optimi
 def _check_kind(optimizer: Optimizer) -> None:
     name = type(optimizer).__name__
     if not isinstance(optimizer, Optimizer):
-        raise InputError(f"{name} is no torch.optim.Optimizer; give the optimizer itself, before others wrap it")
+        raise InputError(
+            f"{name} is no torch.optim.Optimizer; give the optimizer itself, before others wrap it"
+        )
     closure = inspect.signature(inspect.unwrap(type(optimizer).step)).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
-        raise InputError(f"steps of {name} call their closure themselves, which cannot be compiled; use it as it is")
+        raise InputError(
+            f"steps of {name} call their closure themselves, which cannot be compiled; use it as"
+            " it is"
+        )
     if any(group.get("differentiable") for group in optimizer.param_groups):
-        raise InputError(f"gradients pass through steps of {name} (differentiable=True), compiled ones have none")
+        raise InputError(
+            f"gradients pass through steps of {name} (differentiable=True), compiled ones have none"
+        )
 
 
 def check_masters(inputs: Sequence[object], names: Mapping[int, str]) -> None:
@@ -98,13 +105,17 @@ def check_masters(inputs: Sequence[object], names: Mapping[int, str]) -> None:
     Raises InputError: a weight has lower precision, in which it would be updated.
     """
     for position, weight in enumerate(inputs):
-        if not isinstance(weight, torch.nn.Parameter) or not weight.requires_grad or not weight.is_floating_point():
+        if (
+            not isinstance(weight, torch.nn.Parameter)
+            or not weight.requires_grad
+            or not weight.is_floating_point()
+        ):
             continue
         if weight.dtype.itemsize < torch.float32.itemsize:
             raise InputError(
-                f"option 'weight_update' is 'fp32', and weight {names[position]!r} is "
-                f"{str(weight.dtype).removeprefix('torch.')}; the module's own weights are the masters: keep them FP32 "
-                "(model.float())"
+                f"option 'weight_update' is 'fp32', and weight {names[position]!r} is"
+                f" {str(weight.dtype).removeprefix('torch.')}; the module's own weights are the"
+                " masters: keep them FP32 (model.float())"
             )
 
 
@@ -123,7 +134,8 @@ class _Update:
 
     def run(self) -> None:
         groups = [
-            [weight for weight in group["params"] if weight.grad is not None] for group in self.optimizer.param_groups
+            [weight for weight in group["params"] if weight.grad is not None]
+            for group in self.optimizer.param_groups
         ]
         weights = [weight for group in groups for weight in group]
         state = self.optimizer.state
@@ -134,7 +146,9 @@ class _Update:
             self._started.update({weight: state.get(weight) for weight in weights})
             SHADOWS.refresh(weights)
 
-    def _run(self, groups: Sequence[Sequence[torch.Tensor]], weights: Sequence[torch.Tensor]) -> bool:
+    def _run(
+        self, groups: Sequence[Sequence[torch.Tensor]], weights: Sequence[torch.Tensor]
+    ) -> bool:
         """Step these weights with a compiled update; returns False if compilation fails."""
         shadows = SHADOWS.low_copies(weights)
         states = [self.optimizer.state.get(weight, {}) for weight in weights]
@@ -143,7 +157,8 @@ class _Update:
             weights=[weight.detach() for weight in weights],
             gradients=[_gradient(weight) for weight in weights],
             states=[
-                {name: value for name, value in state.items() if isinstance(value, torch.Tensor)} for state in states
+                {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+                for state in states
             ],
             lows=[[low for _, low in copies] for copies in shadows],
             rates=self._options.rates(),
@@ -164,12 +179,21 @@ class _Update:
         """The cache key of an update: options, dtypes, shapes and strides."""
         lows = (low for copies in inputs.lows for low in copies)
         formats = [
-            (tensor.dtype, tensor.size(), tensor.stride()) for tensor in (*inputs.weights, *inputs.gradients, *lows)
+            (tensor.dtype, tensor.size(), tensor.stride())
+            for tensor in (*inputs.weights, *inputs.gradients, *lows)
         ]
-        return self._options.key(), tuple(formats), tuple(map(tuple, inputs.states)), tuple(map(len, inputs.lows))
+        return (
+            self._options.key(),
+            tuple(formats),
+            tuple(map(tuple, inputs.states)),
+            tuple(map(len, inputs.lows)),
+        )
 
     def _compile(
-        self, groups: Sequence[Sequence[torch.Tensor]], states: Sequence[Mapping[str, Any]], inputs: StepTensors
+        self,
+        groups: Sequence[Sequence[torch.Tensor]],
+        states: Sequence[Mapping[str, Any]],
+        inputs: StepTensors,
     ) -> Callable[[StepTensors], None] | None:
         """Compile an update; None if that fails, which also disables compilation from then on."""
         fault = f"its options, other than the learning rate, changed {_MOST} times"
@@ -195,7 +219,9 @@ class _Update:
                 fault = spell_raised(error, _LONGEST_FAULT)
         self._is_plain = True
         name = type(self.optimizer).__name__
-        warnings.warn(f"steps of {name} are PyTorch's own from here on, not compiled: {fault}", stacklevel=7)
+        warnings.warn(
+            f"steps of {name} are PyTorch's own from here on, not compiled: {fault}", stacklevel=7
+        )
         return None
 
 

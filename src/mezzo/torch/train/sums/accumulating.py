@@ -28,7 +28,9 @@ _Write = Callable[[CallInserter, fx.Node, int], Mapping[fx.Node, fx.Node] | None
 
 def tile_for(controls: Controls, low: torch.dtype, device: str) -> int | None:
     """The tile size for sums; None if the device's own kernels accumulate as requested."""
-    if controls.accumulate is None or (controls.accumulate == "fp32" and sums_are_wide(low, device)):
+    if controls.accumulate is None or (
+        controls.accumulate == "fp32" and sums_are_wide(low, device)
+    ):
         return None
     return _WHOLE if controls.accumulate == "fp32" else controls.tile or 1
 
@@ -50,16 +52,26 @@ def sum_in_tiles(owner: fx.GraphModule, low: torch.dtype, tile: int) -> tuple[st
     regions that keep their types. Returns the names of operators that cannot be emulated.
     """
     unsupported: dict[str, None] = {}
-    exempt = {marked.node for marked in marks_in(owner) if marked.mark is not None and marked.mark.dtype is None}
+    exempt = {
+        marked.node
+        for marked in marks_in(owner)
+        if marked.mark is not None and marked.mark.dtype is None
+    }
     for node in {marked.node: None for marked in marks_in(owner)}:
         if node.op != "call_function" or node in exempt or not _is_low_product(node, low):
             continue
         write = _WRITERS.get(node.target)
         with node.graph.inserting_before(node):
-            replacements = None if write is None else write(CallInserter(node.graph, node), node, tile)
+            replacements = (
+                None if write is None else write(CallInserter(node.graph, node), node, tile)
+            )
         if replacements is None:
             unsupported[
-                packet_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+                (
+                    packet_of(node.target)
+                    if isinstance(node.target, torch._ops.OpOverload)
+                    else str(node.target)
+                )
             ] = None
             continue
         for old, new in replacements.items():
@@ -74,7 +86,9 @@ def _is_low_product(node: fx.Node, low: torch.dtype) -> bool:
     row = facts_of(*dialect_and_op(node.target, facts_of))
     operands = (tensor_of(operand) for operand in node.all_input_nodes)
     return (
-        row is not None and row.cost in HEAVY and any(tensor is not None and tensor.dtype is low for tensor in operands)
+        row is not None
+        and row.cost in HEAVY
+        and any(tensor is not None and tensor.dtype is low for tensor in operands)
     )
 
 
@@ -92,7 +106,9 @@ def _write_sum(build: CallInserter, node: fx.Node, tile: int) -> Mapping[fx.Node
     return {node: build.call(_ATEN.add.Tensor, product, addend)}
 
 
-def _write_convolution(build: CallInserter, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
+def _write_convolution(
+    build: CallInserter, node: fx.Node, tile: int
+) -> Mapping[fx.Node, fx.Node] | None:
     x, weight, bias, stride, padding, dilation, is_transposed, _, groups = node.args
     if is_transposed or node.meta["val"].dim() not in _DIMENSIONS:
         return None
@@ -104,7 +120,9 @@ def _write_convolution(build: CallInserter, node: fx.Node, tile: int) -> Mapping
     return {node: result}
 
 
-def _write_backward(build: CallInserter, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node] | None:
+def _write_backward(
+    build: CallInserter, node: fx.Node, tile: int
+) -> Mapping[fx.Node, fx.Node] | None:
     gradient, x, weight, _, stride, padding, dilation, is_transposed, _, groups, _ = node.args
     if is_transposed or len(_sizes(stride)) + 2 not in _DIMENSIONS:
         return None

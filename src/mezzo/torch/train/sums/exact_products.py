@@ -18,12 +18,16 @@ _ATEN: Any = torch.ops.aten
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
 _LIBRARY.define("wide_product(Tensor one, Tensor other) -> Tensor")
 _SIZES = (
-    "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, "
-    "bool last"
+    "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[]"
+    " output_padding, SymInt groups, bool last"
 )
 _LIBRARY.define(f"wide_convolution(Tensor x, Tensor weight, Tensor? bias, {_SIZES}) -> Tensor")
-_LIBRARY.define(f"wide_convolution_input(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor")
-_LIBRARY.define(f"wide_convolution_weight(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor")
+_LIBRARY.define(
+    f"wide_convolution_input(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor"
+)
+_LIBRARY.define(
+    f"wide_convolution_weight(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor"
+)
 PRODUCT: Any = torch.ops.mezzo.wide_product.default
 CONVOLUTION: Any = torch.ops.mezzo.wide_convolution.default
 CONVOLUTION_INPUT: Any = torch.ops.mezzo.wide_convolution_input.default
@@ -44,7 +48,9 @@ def _fake_product(one: Any, other: Any) -> Any:
 @torch.library.impl(_LIBRARY, "wide_convolution", "CompositeExplicitAutograd")
 def _convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
     *sizes, last = about
-    result = _ATEN.convolution(x.float(), weight.float(), None if bias is None else bias.float(), *sizes)
+    result = _ATEN.convolution(
+        x.float(), weight.float(), None if bias is None else bias.float(), *sizes
+    )
     return laid_out(result, last=last)
 
 
@@ -54,7 +60,9 @@ def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *sizes, last = about
     like = torch.empty_like(x, dtype=torch.float32)  # its values are not read
     mask = [True, False, False]
-    result, *_ = _ATEN.convolution_backward(gradient.float(), like, weight.float(), None, *sizes, mask)
+    result, *_ = _ATEN.convolution_backward(
+        gradient.float(), like, weight.float(), None, *sizes, mask
+    )
     return laid_out(result, last=last)
 
 

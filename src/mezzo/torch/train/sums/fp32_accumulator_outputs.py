@@ -26,7 +26,12 @@ from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.train.controls import Controls
 from mezzo.torch.train.rematerialization import is_product, is_view, readers
-from mezzo.torch.train.sums.exact_products import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, PRODUCT
+from mezzo.torch.train.sums.exact_products import (
+    CONVOLUTION,
+    CONVOLUTION_INPUT,
+    CONVOLUTION_WEIGHT,
+    PRODUCT,
+)
 
 _ATEN: Any = torch.ops.aten
 _NATIVE = {_ATEN.mm: _ATEN.mm.dtype, _ATEN.bmm: _ATEN.bmm.dtype}
@@ -41,9 +46,18 @@ class Way(Enum):
     """How an operator produces FP32 outputs, with the text for reports."""
 
     NATIVE = "hands on its FP32 sums: out_dtype of PyTorch's products, which holds in a test here"
-    EMULATED = "hands on its FP32 sums: an FP32 product of rounded operands, as out_dtype fails in a test here"
-    CONVOLVED = "hands on its FP32 sums: an FP32 convolution of rounded operands, as convolutions have no out_dtype"
-    ROUNDED = "is rounded before it is FP32, as nothing here hands on its sums; accumulate='fp32' emulates it"
+    EMULATED = (
+        "hands on its FP32 sums: an FP32 product of rounded operands, as out_dtype fails in a test"
+        " here"
+    )
+    CONVOLVED = (
+        "hands on its FP32 sums: an FP32 convolution of rounded operands, as convolutions have no"
+        " out_dtype"
+    )
+    ROUNDED = (
+        "is rounded before it is FP32, as nothing here hands on its sums; accumulate='fp32'"
+        " emulates it"
+    )
     LEFT = "is rounded before it is FP32, as products of its kind offer nothing else"
 
 
@@ -81,7 +95,9 @@ def hands_on_sums(low: torch.dtype, device: str) -> bool:
         return all(result.dtype is torch.float32 and float(result) == _TERMS for result in results)
 
 
-def hand_on_sums(planned: RewrittenGraph, low: torch.dtype, way: Way, controls: Controls) -> tuple[HandedOn, ...]:
+def hand_on_sums(
+    planned: RewrittenGraph, low: torch.dtype, way: Way, controls: Controls
+) -> tuple[HandedOn, ...]:
     """Make operators with planned FP32 outputs produce them, in the rewritten graph.
 
     Convolutions and their gradients are emulated if FP32 accumulation is requested. Low-precision
@@ -102,12 +118,22 @@ def hand_on_sums(planned: RewrittenGraph, low: torch.dtype, way: Way, controls: 
     return tuple(handed)
 
 
-def _handing_on(planned: RewrittenGraph, low: torch.dtype) -> Iterator[tuple[str, fx.Node, Sequence[fx.Node]]]:
+def _handing_on(
+    planned: RewrittenGraph, low: torch.dtype
+) -> Iterator[tuple[str, fx.Node, Sequence[fx.Node]]]:
     """Low-precision operators with planned FP32 outputs: name, call, outputs used in FP32."""
     for node, call in planned.calls():
-        if node.precision.output is not HIGH or node.precision.compute is HIGH or not is_product(call):
+        if (
+            node.precision.output is not HIGH
+            or node.precision.compute is HIGH
+            or not is_product(call)
+        ):
             continue
-        results = [result for result in _results(call) if result.meta["val"].dtype is low and _is_read_wide(result)]
+        results = [
+            result
+            for result in _results(call)
+            if result.meta["val"].dtype is low and _is_read_wide(result)
+        ]
         if results:
             yield node.name, call, results
 
@@ -137,11 +163,15 @@ def _written(build: CallInserter, call: fx.Node, result: fx.Node, way: Way) -> f
     if packet in _NATIVE:
         return _product(build, packet, call.args, way)
     addend, *operands = call.args
-    sums = _scaled(build, _product(build, _OF_SUM[packet], operands, way), call.kwargs.get("alpha", 1))
+    sums = _scaled(
+        build, _product(build, _OF_SUM[packet], operands, way), call.kwargs.get("alpha", 1)
+    )
     beta = call.kwargs.get("beta", 1)
     if beta == 0:  # the addend is ignored even if it is infinite or NaN
         return sums
-    return build.call(_ATEN.add.Tensor, sums, _scaled(build, build.call(CAST, addend, torch.float32), beta))
+    return build.call(
+        _ATEN.add.Tensor, sums, _scaled(build, build.call(CAST, addend, torch.float32), beta)
+    )
 
 
 def _gradient(build: CallInserter, call: fx.Node, result: fx.Node) -> fx.Node:
@@ -164,7 +194,9 @@ def _compute_rest(call: fx.Node) -> None:
         return
     needed = {user.args[1] for user in call.users}
     call.args = (*call.args[:-1], [place in needed for place in range(_BIAS + 1)])
-    call.meta["val"] = tuple(gradient if place in needed else None for place, gradient in enumerate(call.meta["val"]))
+    call.meta["val"] = tuple(
+        gradient if place in needed else None for place, gradient in enumerate(call.meta["val"])
+    )
 
 
 def _scaled(build: CallInserter, value: fx.Node, scale: Any) -> fx.Node:
@@ -200,7 +232,9 @@ def _widen_readers(value: fx.Node, wide: fx.Node) -> None:
             user.graph.erase_node(user)
         elif is_view(user) and user.args[0] is value and _is_read_wide(user):
             with user.graph.inserting_before(user):
-                view = CallInserter(user.graph, user).call(user.target, wide, *user.args[1:], **user.kwargs)
+                view = CallInserter(user.graph, user).call(
+                    user.target, wide, *user.args[1:], **user.kwargs
+                )
             _widen_readers(user, view)
             if not user.users:
                 user.graph.erase_node(user)

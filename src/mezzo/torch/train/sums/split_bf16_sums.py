@@ -32,7 +32,9 @@ def sums_in_two_passes(dtype: torch.dtype) -> bool:
     if dtype is not torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     with _disable_current_modes(), without_python_dispatcher(), torch.no_grad():
-        return all(_holds(torch.ones(rows, _TERMS, dtype=dtype), columns) for rows, columns in _SIZES)
+        return all(
+            _holds(torch.ones(rows, _TERMS, dtype=dtype), columns) for rows, columns in _SIZES
+        )
 
 
 def _holds(ones: Any, columns: int) -> bool:

@@ -21,8 +21,12 @@ _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
 _SIZES = "int[] stride, int[] padding, int[] dilation, int groups, bool last, int tile"
 _LIBRARY.define("tiled_product(Tensor one, Tensor other, int tile) -> Tensor")
 _LIBRARY.define(f"tiled_convolution(Tensor x, Tensor weight, {_SIZES}) -> Tensor")
-_LIBRARY.define(f"tiled_convolution_input(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor")
-_LIBRARY.define(f"tiled_convolution_weight(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor")
+_LIBRARY.define(
+    f"tiled_convolution_input(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor"
+)
+_LIBRARY.define(
+    f"tiled_convolution_weight(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor"
+)
 PRODUCT: Any = torch.ops.mezzo.tiled_product.default
 CONVOLUTION: Any = torch.ops.mezzo.tiled_convolution.default
 CONVOLUTION_INPUT: Any = torch.ops.mezzo.tiled_convolution_input.default
@@ -53,7 +57,11 @@ def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     flat = weight.reshape(1, groups, weight.shape[0] // groups, -1)
     grouped = gradient.reshape(x.shape[0], groups, flat.shape[2], -1)
     terms = _product(flat.transpose(2, 3), grouped, tile).float().flatten(1, 2)
-    size = {"kernel_size": _two(weight.shape[2:]), "stride": _two(stride), "dilation": _two(dilation)}
+    size = {
+        "kernel_size": _two(weight.shape[2:]),
+        "stride": _two(stride),
+        "dilation": _two(dilation),
+    }
     images = (1, *x.shape[2:])[-2:]
     result = functional.fold(terms, images, padding=_two(padding, 0), **size)
     return laid_out(result.to(x.dtype).reshape(x.shape), last=last)
@@ -68,10 +76,14 @@ def _convolution_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
         terms.permute(1, 2, 0, 3).flatten(2) for terms in (grouped, columns)
     )  # [groups, terms, images * positions]
     grad_matrix, columns_matrix = matrices
-    return laid_out(_product(grad_matrix, columns_matrix.transpose(1, 2), tile).reshape(weight.shape), last=last)
+    return laid_out(
+        _product(grad_matrix, columns_matrix.transpose(1, 2), tile).reshape(weight.shape), last=last
+    )
 
 
-def _columns(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *_: Any) -> Any:
+def _columns(
+    x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *_: Any
+) -> Any:
     """The terms of each output position, by group; sequences are images with one row."""
     images = x if x.dim() == 4 else x.unsqueeze(2)
     size = {"stride": _two(stride), "padding": _two(padding, 0), "dilation": _two(dilation)}
@@ -84,9 +96,14 @@ def _two(sizes: Any, rest: int = 1) -> tuple[int, int]:
     return (rest, *sizes)[-2:]
 
 
-def _made_size(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, *_: Any) -> tuple[int, ...]:
+def _made_size(
+    x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, *_: Any
+) -> tuple[int, ...]:
     sizes = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
-    places = [(length + 2 * pad - spacing * (taps - 1) - 1) // step + 1 for length, taps, step, pad, spacing in sizes]
+    places = [
+        (length + 2 * pad - spacing * (taps - 1) - 1) // step + 1
+        for length, taps, step, pad, spacing in sizes
+    ]
     return (x.shape[0], weight.shape[0], *places)
 
 
