@@ -84,3 +84,14 @@ def test_what_data_holds_beside_is_left_out_and_what_a_file_lacks_is_told_with_i
     onnx.save(onnx.parser.parse_model(TEXT.replace("x", "z").replace("FIRST", "N").replace("OTHER", "4")), odd)
     with pytest.raises(InputError, match=r"odd\.onnx.*found nothing for 'z'"):
         feed_all([first, open_source(odd, False, None)], DATA, None)
+
+
+def test_batches_without_a_sample_are_passed_over(tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["" : 21]> g (float[N,4] x) => (float[N,4] y) { y = Neg(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "neg.onnx")
+    opened = open_source(tmp_path / "neg.onnx", False, None)
+    empty, full = {"x": DATA["x"][:0]}, {"x": DATA["x"]}
+    (fed,), _, _ = feed_all([opened], [empty, full], 2)
+    assert fed["x"].tolist() == DATA["x"][:2].tolist()
+    with pytest.raises(InputError, match="holds no sample; give at least one"):
+        feed_all([opened], [empty, empty], 2)

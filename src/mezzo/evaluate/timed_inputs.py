@@ -68,9 +68,9 @@ def _feed(model: Model, data: Data, size: int) -> tuple[Feeds, DataSource]:
     inputs of other models.
     """
     dataset = open_model_data(model, data, others=True)
-    batch = next(iter(dataset))
-    if not batch.samples:
-        raise InputError(f"{batch.origin}: holds no sample; give at least one")
+    batch = next((batch for batch in dataset if batch.samples), None)
+    if batch is None:
+        raise InputError(f"{dataset.name}: holds no sample; give at least one")
     axis = batch_axis(lab_of(model).inputs.slots)
     feeds = {
         name: cut_rows(feed, size) if name in axis else feed for name, feed in batch.feeds.items()

@@ -365,7 +365,7 @@ def _returning(
     )
     limits = SearchLimits(evaluations=_EVALUATIONS_ON_FEW)
     tuner = Tuner(model, options, goal, dataset, limits, memory.within("what was lifted"))
-    few = few_samples(tuner.evaluator, next(iter(dataset)))
+    few = few_samples(tuner.evaluator, next(batch for batch in dataset if batch.samples))
     tuner.data = Dataset(few.origin, lambda: iter([few]), dataset.seed)
     return tuner
 
