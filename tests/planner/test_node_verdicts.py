@@ -229,6 +229,10 @@ def test_region_that_cannot_run_low_is_told_and_one_that_is_low_is_left() -> Non
     assert notes_of(judged) == ("node 'p' cannot run in f16 here, so it stays f32",)
     found = side_of(judged.problem).choices
     assert (found[2], found[5]) == (Choice.LOW, Choice.HIGH)
+    illegal = changed(toy_dialect.read(TEXT), "e", legal=frozenset({HIGH}))  # the policy denies it, too
+    judged = judge(illegal, planning(fixed_regions=(("e", F16),)))
+    assert notes_of(judged) == ("node 'e' cannot run in f16 here, so it stays f32",)
+    assert told(judged, illegal)["e"].rule != "fix-region"
     denied = judge(toy_dialect.read(TEXT), planning(fixed_regions=(("e", F16),)))
     assert (side_of(denied.problem).choices[4], denied.verdicts()[4].rule) == (Choice.LOW, "fix-region")
     assert notes_of(denied) == ()

@@ -44,8 +44,10 @@ def fix_regions(
             if choices[number] not in (Choice.FREE, Choice.HIGH):
                 continue
             node, is_asked = graph.nodes[number], dtype is low
-            is_refused = node.kind is Kind.OP and refusal_of(node, planning, low) is not None
-            is_unavailable = is_refused or verdicts[number].category is not Category.DENY
+            is_impossible = node.kind is Kind.OP and (
+                low not in node.signature.legal or refusal_of(node, planning, low) is not None
+            )
+            is_unavailable = is_impossible or verdicts[number].category is not Category.DENY
             if is_asked and choices[number] is Choice.HIGH and is_unavailable:
                 notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
                 continue
