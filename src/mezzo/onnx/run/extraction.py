@@ -176,6 +176,7 @@ def _reads(node: onnx.NodeProto) -> Iterator[str]:
 
 def _captured(body: onnx.GraphProto) -> Iterator[str]:
     defined = {port.name for port in body.input} | {tensor.name for tensor in body.initializer}
+    defined |= {sparse.values.name for sparse in body.sparse_initializer}
     defined |= {name for node in body.node for name in node.output}
     for node in body.node:
         yield from (name for name in _reads(node) if name not in defined)
