@@ -17,9 +17,9 @@ from mezzo.contracts.options.request import Request
 
 _OPTIONS = Path(__file__).resolve().parents[1] / "src" / "mezzo" / "contracts" / "options"
 _HEAD = '''\
-"""The options of a request as type checkers and editors read them: keywords of the verbs, None as good as left out.
+"""Typed keywords of the public verbs, one for each option of a request; None is the default.
 
-Written by tools/option_keywords.py from the fields of `Request`: change those, then run the script.
+Written by tools/option_keywords.py from the fields of `Request`: change those, then run it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""The options of a request as type checkers and editors read them: keywords of the verbs, None as good as left out.
+"""Typed keywords of the public verbs, one for each option of a request; None is the default.
 
-Written by tools/option_keywords.py from the fields of `Request`: change those, then run the script.
+Written by tools/option_keywords.py from the fields of `Request`: change those, then run it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,3 @@
-"""Looks at what is installed and at the machine. Everything that could break breaks in a child process."""
+"""Looks at what is installed and at the machine. Everything that could break breaks in a child
+process.
+"""

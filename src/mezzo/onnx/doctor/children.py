@@ -25,7 +25,9 @@ class Answer:
 
 
 def ask(
-    questions: Sequence[Question], progress: Callable[[str, int, int], None], patience_s: float = _PATIENCE_S
+    questions: Sequence[Question],
+    progress: Callable[[str, int, int], None],
+    patience_s: float = _PATIENCE_S,
 ) -> dict[Question, Answer]:
     """Ask each question in a process of its own."""
     answers: dict[Question, Answer] = {}
@@ -68,7 +70,11 @@ def _ask_one(question: Question, patience_s: float) -> Answer:
 def _spell_exit(code: int) -> str:
     """How a process ended that gave no answer."""
     try:
-        return f"crashed with {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return (
+            f"crashed with {signal.Signals(-code).name}"
+            if code < 0
+            else f"ended with exit code {code}"
+        )
     except ValueError:
         return f"crashed with signal {-code}"
 

@@ -29,7 +29,9 @@ def runnable(targets: Mapping[str, Target]) -> dict[str, Target]:
 
 
 def examine(targets: Mapping[str, Target], progress: Callable[[str, int, int], None]) -> Diagnosis:
-    """Examine the packages, this machine, and what can be checked for each target. Takes a few seconds."""
+    """Examine the packages, this machine, and what can be checked for each target. Takes a few
+    seconds.
+    """
     questions = list(_make_questions(runnable(targets)))
     answers = ask(questions, progress)
     base = tuple(_find(package, answers, is_base=True) for package in packages.BASE)
@@ -83,11 +85,18 @@ def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool
     if answer.error is not None:
         state, remedy = State.BROKEN, packages.spell_reinstall(package.name)
     elif wanted is not None and not packages.is_within(version, wanted):
-        state, reason, remedy = State.UNSUPPORTED, f"version {version}; mezzo needs {wanted}", command
+        state, reason, remedy = (
+            State.UNSUPPORTED,
+            f"version {version}; mezzo needs {wanted}",
+            command,
+        )
     if len(installed) > 1:
         both = " and ".join(name for name, _ in installed)
         reason = f"{both} share one folder: what was installed last is at work"
-        remedy = f"pip uninstall {' '.join(name for name, _ in installed)}, then install the one you want"
+        remedy = (
+            f"pip uninstall {' '.join(name for name, _ in installed)}, then install the one you"
+            " want"
+        )
     spelled = version if name == package.name else f"{version} ({name})"
     return FoundPackage(
         name=package.name,
@@ -105,7 +114,13 @@ def _check_roundings(answers: Mapping[Question, Answer]) -> Iterator[Check]:
     for formats, name in _ROUNDINGS:
         answer = answers.get(("rounding", formats), Answer(error="onnxruntime is not installed"))
         remedy = None if answer.error is None else packages.spell_install("onnxruntime")
-        yield Check(name=name, can=answer.error is None, purpose=_EMULATED, reason=answer.error, remedy=remedy)
+        yield Check(
+            name=name,
+            can=answer.error is None,
+            purpose=_EMULATED,
+            reason=answer.error,
+            remedy=remedy,
+        )
 
 
 def _check_targets(
@@ -147,7 +162,10 @@ def _find_sign(runtime: Runtime, found: Mapping[str, FoundPackage]) -> str | Non
         return None
     if runtime.provider is not None and runtime.provider not in package.details:
         return None
-    return f"{runtime.provider or f'{package.name} {package.version}'} is here; load the result with it"
+    return (
+        f"{runtime.provider or f'{package.name} {package.version}'} is here; load the result"
+        " with it"
+    )
 
 
 def _faults(base: Sequence[FoundPackage], emulation: Check) -> Iterator[tuple[str, str]]:

@@ -17,9 +17,11 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPackage:
-    """One package. `wanted` is what mezzo's metadata demands, `details` what it finds on this machine.
+    """One package. `wanted` is what mezzo's metadata demands, `details` what it finds on this
+    machine.
 
-    `reason`: why it does not work. `remedy`: the command to give, or what to mind; None where there is nothing to do.
+    `reason`: why it does not work. `remedy`: the command to give, or what to mind; None where there
+    is nothing to do.
     """
 
     name: str
@@ -45,7 +47,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The whole installation. `memory_bytes` are what this process may use in all, and what of it is free."""
+    """The whole installation. `memory_bytes` are what this process may use in all, and what of it
+    is free.
+    """
 
     python: str
     executable: str

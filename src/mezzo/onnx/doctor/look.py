@@ -1,6 +1,8 @@
-"""The child process: imports one package or makes one check, and writes what it found to stdout as JSON.
+"""The child process: imports one package or makes one check, and writes what it found to stdout as
+JSON.
 
-Nothing is imported before it is asked for: a library that crashes takes this process with it, and nothing else.
+Nothing is imported before it is asked for: a library that crashes takes this process with it, and
+nothing else.
 """
 
 import importlib
@@ -16,7 +18,9 @@ from mezzo.onnx.run.runtime_libraries import load_onnxruntime, load_openvino
 from mezzo.plugins.discovery import target
 
 # Adds two numbers: what a runtime has to be able to do before it is worth asking anything.
-_MODEL = """<ir_version: 8, opset_import: ["": 13]> g (float[2] x) => (float[2] y) { y = Add(x, x) }"""
+_MODEL = (
+    """<ir_version: 8, opset_import: ["": 13]> g (float[2] x) => (float[2] y) { y = Add(x, x) }"""
+)
 
 
 def main(subject: str, word: str) -> None:
@@ -56,7 +60,9 @@ def _ask_target(name: str) -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
         path = Path(folder, "model.onnx")
         onnx.save(onnx.parser.parse_model(_MODEL), path)
-        load_whole(runtime.driver, runtime.provider, path, {"x": np.ones(2, np.float32)}, Path(folder)).call()
+        load_whole(
+            runtime.driver, runtime.provider, path, {"x": np.ones(2, np.float32)}, Path(folder)
+        ).call()
     return {}
 
 

@@ -1,4 +1,6 @@
-"""Apply a plan's edits to the ModelProto that a Graph was read from. Decides nothing: every change is an edit's."""
+"""Apply a plan's edits to the ModelProto that a Graph was read from. Decides nothing: every change
+is an edit's.
+"""
 
 from collections.abc import Sequence
 
@@ -35,7 +37,9 @@ def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs) -
     applier.finish()
 
 
-_LIKE = frozenset(op for (_, op), row in SPECIAL.items() if row.any_inputs and row.dtype_attribute is not None)
+_LIKE = frozenset(
+    op for (_, op), row in SPECIAL.items() if row.any_inputs and row.dtype_attribute is not None
+)
 # The output has the operands' dtype when no attribute says otherwise.
 _FOLLOWING = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
@@ -46,7 +50,9 @@ class _Applier:
         self.forms = Forms(graph, handles)
         self.names = self.forms.names
         self.casts: dict[DType, onnx.NodeProto] = {}  # a Cast to each dtype, to be copied
-        self.names_only: set[Form] = set()  # made by Casts that stay for their name, though they change nothing
+        self.names_only: set[Form] = (
+            set()
+        )  # made by Casts that stay for their name, though they change nothing
         self.added: dict[int, list[Form]] = {}  # casts that were put in, by scope
         self.placement = Placement(graph, handles)
         self.quantizing = QuantizedForms(graph, handles, self.forms, self.placement, blobs)
@@ -55,9 +61,11 @@ class _Applier:
     # -- edits -------------------------------------------------------------------------------------
 
     def carry_out(self, edits: Sequence[Edit]) -> None:
-        # `type(edit) is` instead of `match`: a model has tens of thousands of edits, most of them of one kind.
+        # `type(edit) is` instead of `match`: a model has tens of thousands of edits, most of them
+        # of one kind.
         graph = self.graph
-        # What is stored is read before it is rounded, and what takes over stands before what is made of it.
+        # What is stored is read before it is rounded, and what takes over stands before what is
+        # made of it.
         first, last = self.quantizing.in_turns(edits)
         self.quantizing.quantize(first)
         self.dynamic.store(edit for edit in edits if isinstance(edit, RunDynamic))
@@ -92,7 +100,9 @@ class _Applier:
         elif proto is not None and producer.kind is Kind.OP and producer.op in TYPED_BY_ATTRIBUTE:
             self._set_dtype_attribute(producer, proto, dtype, limit)
 
-    def _own_tensor(self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto) -> onnx.TensorProto:
+    def _own_tensor(
+        self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto
+    ) -> onnx.TensorProto:
         """The tensor itself; a Constant that holds plain numbers gets a tensor in their place."""
         if proto is None:
             return tensor
@@ -100,11 +110,15 @@ class _Applier:
         if held.name in ("value", "sparse_value") and not held.ref_attr_name:
             return tensor
         del proto.attribute[:]
-        made: onnx.TensorProto = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t
+        made: onnx.TensorProto = proto.attribute.add(
+            name="value", type=onnx.AttributeProto.TENSOR
+        ).t
         made.CopyFrom(tensor)
         return made
 
-    def _set_dtype_attribute(self, node: Node, proto: onnx.NodeProto, dtype: DType, limit: float | None) -> None:
+    def _set_dtype_attribute(
+        self, node: Node, proto: onnx.NodeProto, dtype: DType, limit: float | None
+    ) -> None:
         row = SPECIAL.get((canonical(proto.domain), proto.op_type))
         if row is None or row.dtype_attribute is None or row.fixed_outputs:
             return
@@ -112,7 +126,9 @@ class _Applier:
         if row.dtype_attribute == "value":  # ConstantOfShape
             if attribute is None:
                 attribute = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
-                attribute.t.CopyFrom(onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [0.0]))
+                attribute.t.CopyFrom(
+                    onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [0.0])
+                )
             self.blobs.retarget(attribute.t, dtype, limit)
         elif attribute is not None or node.op not in _FOLLOWING:
             set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
@@ -128,13 +144,17 @@ class _Applier:
         cast.input.append(self.forms.native_name(value))
         cast.output.append(name)
         cast.name = self._node_name(value, name)
-        readers = (use for use in self.graph.uses[value] if self.forms.rewired.get(use) == (value, dtype))
+        readers = (
+            use for use in self.graph.uses[value] if self.forms.rewired.get(use) == (value, dtype)
+        )
         copy_origin(cast, served(self.handles, producer, readers))
         self.added.setdefault(self.graph.values[value].scope, []).append((value, dtype))
         self.placement.add(self.graph.values[value].scope, self.placement.behind(value), cast)
 
     def _node_name(self, value: int, name: str) -> str:
-        return self.names.fresh_node(self.forms.container(value), f"{name}_cast" if not name.endswith("cast") else name)
+        return self.names.fresh_node(
+            self.forms.container(value), f"{name}_cast" if not name.endswith("cast") else name
+        )
 
     def add_copy(self, value: int, dtype: DType, limit: float | None) -> None:
         name = self.forms.name_of((value, dtype))
@@ -183,7 +203,9 @@ class _Applier:
         """A body hands out only what it makes: a captured value passes through an Identity."""
         scope = next(s for s, owner in enumerate(self.handles.owners) if owner is place.owner)
         made = self.names.fresh(self.handles.containers[scope], f"{name}_inside")
-        identity = onnx.NodeProto(op_type="Identity", input=[name], output=[made], name=self._node_name(value, made))
+        identity = onnx.NodeProto(
+            op_type="Identity", input=[name], output=[made], name=self._node_name(value, made)
+        )
         self.placement.add(scope, None, identity)
         return made
 
@@ -226,12 +248,18 @@ class _Applier:
                 retype_proto(self.handles.model.graph.output[place.position].type, shown)
             if self.forms.name_of(form) == public:
                 continue
-            if self.forms.by_form.get(form) == public:  # a Cast that changes nothing, and only keeps the name
+            if (
+                self.forms.by_form.get(form) == public
+            ):  # a Cast that changes nothing, and only keeps the name
                 self.names_only.add(form)
                 continue
             title = self.names.fresh_node(self.forms.container(form[0]), f"{public}_identity")
-            node = onnx.NodeProto(op_type="Identity", input=[self.forms.name_of(form)], output=[public], name=title)
-            self.placement.add(self.graph.nodes[number].scope, self.graph.values[form[0]].producer, node)
+            node = onnx.NodeProto(
+                op_type="Identity", input=[self.forms.name_of(form)], output=[public], name=title
+            )
+            self.placement.add(
+                self.graph.nodes[number].scope, self.graph.values[form[0]].producer, node
+            )
 
     def _rename_natives(self) -> None:
         if len(self.graph.scopes) > 1:
@@ -244,30 +272,46 @@ class _Applier:
                 proto = self.placement.control_proto(number, self.graph.values[value].name)
             if proto is None:
                 raise InputError(
-                    f"{self.graph.values[value].name!r} is an input or a weight and an output as well, so both have "
-                    "one dtype; ask the same of both"
+                    f"{self.graph.values[value].name!r} is an input or a weight and an output as"
+                    " well, so both have one dtype; ask the same of both"
                 )
             name_node(proto, producer.name if producer.kind is Kind.OP else title_of(proto))
             for index, output in enumerate(proto.output):
                 if output == self.graph.values[value].name:
                     proto.output[index] = name
             for use in self.graph.uses[value]:
-                if use not in self.forms.rewired and self.graph.nodes[use.node].kind is not Kind.OUTPUT:
+                if (
+                    use not in self.forms.rewired
+                    and self.graph.nodes[use.node].kind is not Kind.OUTPUT
+                ):
                     self._write_use(use, name)
 
     def _drop_casts(self) -> set[int]:
-        """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the value itself."""
+        """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the
+        value itself.
+        """
         if not self.handles.casts:
             return set()
-        kept = {form for form in self.forms.wanted if form[1] is not self.forms.native_dtype(form[0])} | self.names_only
+        kept = {
+            form for form in self.forms.wanted if form[1] is not self.forms.native_dtype(form[0])
+        } | self.names_only
         absorbed = {
             node.id
             for node in self.graph.nodes
-            if node.kind is Kind.CAST and node.outputs[0] is not None and self._is_passed_by(node.outputs[0])
+            if node.kind is Kind.CAST
+            and node.outputs[0] is not None
+            and self._is_passed_by(node.outputs[0])
         }
-        by_proto = {id(proto): number for number, proto in enumerate(self.handles.protos) if proto is not None}
+        by_proto = {
+            id(proto): number
+            for number, proto in enumerate(self.handles.protos)
+            if proto is not None
+        }
         # Copies of one function share their names, so a name means something in its container only.
-        originals = {(id(self.forms.container(form[0])), name): form for form, name in self.handles.forms.items()}
+        originals = {
+            (id(self.forms.container(form[0])), name): form
+            for form, name in self.handles.forms.items()
+        }
         dropped: set[int] = set()
         for scope, proto in self.handles.casts:
             number = by_proto.get(id(proto))
@@ -279,7 +323,8 @@ class _Applier:
             if form is not None:
                 proto.output[0] = self.forms.cast_name(form)
                 proto.input[0] = self.forms.native_name(form[0])
-                # Nothing is left to cast, but the name is a graph output's. A Cast to FP32 stays: it decides nothing.
+                # Nothing is left to cast, but the name is a graph output's. A Cast to FP32 stays:
+                # it decides nothing.
                 if form[1] is self.forms.native_dtype(form[0]) and form[1] is not HIGH:
                     proto.op_type = "Identity"
                     del proto.attribute[:]
@@ -296,7 +341,9 @@ class _Applier:
         return all(form is not None and form[0] != value for form in forms)
 
     def _write_explicit_dtypes(self) -> None:
-        """EyeLike and its kin take their operand's dtype unless told: tell them, where operand and result part ways."""
+        """EyeLike and its kin take their operand's dtype unless told: tell them, where operand and
+        result part ways.
+        """
         columns = self.graph.columns
         is_like = np.array([signature.op in _LIKE for signature in columns.signatures], bool)
         for number in np.flatnonzero(is_like[columns.node_signature]).tolist():
@@ -320,12 +367,18 @@ class _Applier:
             dtype = self.forms.native_dtype(value)
             assert dtype is not None, "only typed values are edited"
             name = self.graph.values[value].name
-            changed.setdefault(self.graph.values[value].scope, {})[name] = (self.forms.native_name(value), dtype)
+            changed.setdefault(self.graph.values[value].scope, {})[name] = (
+                self.forms.native_name(value),
+                dtype,
+            )
         for scope, names in changed.items():
             retype_infos(self.handles.owners[scope], names)
         for scope, casts in self.added.items():
             state_casts(
                 self.handles.owners[scope],
-                [(self.forms.native_name(value), self.forms.name_of((value, dtype)), dtype) for value, dtype in casts],
+                [
+                    (self.forms.native_name(value), self.forms.name_of((value, dtype)), dtype)
+                    for value, dtype in casts
+                ],
             )
         self.quantizing.state_infos()

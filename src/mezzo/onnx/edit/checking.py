@@ -1,7 +1,8 @@
 """What the ONNX checker has against a model, and how strictly a model's results can be held to it.
 
-The full check infers shapes and compares them with what the model declares. Models that every runtime runs fail it:
-their declared shapes are stale, or inference itself is wrong. A result is held to as much as its source passes.
+The full check infers shapes and compares them with what the model declares. Models that every
+runtime runs fail it: their declared shapes are stale, or inference itself is wrong. A result is
+held to as much as its source passes.
 """
 
 import enum
@@ -21,7 +22,12 @@ from mezzo.onnx.schema.custom_operators import has_custom_operators, with_privat
 from mezzo.onnx.schema.shapes import all_nodes, can_infer
 
 _LONGEST_FAULT = 200
-_FAILURES = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError)
+_FAILURES = (
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+    ValueError,
+    RuntimeError,
+)
 
 
 class Strictness(enum.Enum):
@@ -34,8 +40,8 @@ class Strictness(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OnnxValidity:
-    """What a model as it came passes, and what the full check has against it. `strictness` is None for a model that is
-    not valid.
+    """What a model as it came passes, and what the full check has against it. `strictness` is None
+    for a model that is not valid.
     """
 
     strictness: Strictness | None
@@ -47,17 +53,22 @@ class OnnxValidity:
 
     @property
     def note(self) -> str | None:
-        """What the user should hear of a model that the full check faults, and that is converted all the same."""
+        """What the user should hear of a model that the full check faults, and that is converted
+        all the same.
+        """
         if self.strictness is None or self.strictness is Strictness.FULL or self.fault is None:
             return None
-        fault = self.fault if len(self.fault) <= _LONGEST_FAULT else f"{self.fault[:_LONGEST_FAULT]}..."
+        fault = (
+            self.fault if len(self.fault) <= _LONGEST_FAULT else f"{self.fault[:_LONGEST_FAULT]}..."
+        )
         held = f"the result was held to {self.strictness.value}"
         return f"ONNX's full check faults the model as it came ({fault}); {held}"
 
 
 def stand(source: ModelSource, *, may_crash: bool) -> OnnxValidity:
-    """Find out how much of the full check a model passes as it came. The plain check alone is enough where ONNX
-    Runtime loads the model, or where custom operators or sparse weights are in it, which the inference does not know.
+    """Find out how much of the full check a model passes as it came. The plain check alone is
+    enough where ONNX Runtime loads the model, or where custom operators or sparse weights are in
+    it, which the inference does not know.
     """
     model, blobs = source.model, source.blobs
     fault = find_fault(model, blobs, Strictness.FULL, may_crash=may_crash)
@@ -67,22 +78,30 @@ def stand(source: ModelSource, *, may_crash: bool) -> OnnxValidity:
         return OnnxValidity(None, fault)
     if find_fault(model, blobs, Strictness.UNDECLARED, may_crash=may_crash) is None:
         return OnnxValidity(Strictness.UNDECLARED, fault)
-    is_beyond = has_custom_operators(model) or ("sparse_tensor" in fault and _has_sparse_weights(model.graph))
+    is_beyond = has_custom_operators(model) or (
+        "sparse_tensor" in fault and _has_sparse_weights(model.graph)
+    )
     if is_beyond or _loads(source):
         return OnnxValidity(Strictness.PLAIN, fault)
     return OnnxValidity(None, fault)
 
 
-def find_fault(model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, may_crash: bool) -> str | None:
-    """What the ONNX checker has against a model; None if nothing. Where inference could crash the process it is left
-    out. An operator that ONNX does not define is no fault: a runtime may.
+def find_fault(
+    model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, may_crash: bool
+) -> str | None:
+    """What the ONNX checker has against a model; None if nothing. Where inference could crash the
+    process it is left out. An operator that ONNX does not define is no fault: a runtime may.
     """
     fault = _find_fault(model, blobs, strictness, may_crash=may_crash)
     private = None if fault is None else with_private_domain(model)
-    return fault if private is None else _find_fault(private, blobs, strictness, may_crash=may_crash)
+    return (
+        fault if private is None else _find_fault(private, blobs, strictness, may_crash=may_crash)
+    )
 
 
-def _find_fault(model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, may_crash: bool) -> str | None:
+def _find_fault(
+    model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, may_crash: bool
+) -> str | None:
     if may_crash and not can_infer(model):
         strictness = Strictness.PLAIN
     is_full = strictness is Strictness.FULL
@@ -102,13 +121,15 @@ def _find_fault(model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *,
 
 
 def _infer_strictly(model: onnx.ModelProto) -> None:
-    """What the full check does beside the plain one. Payloads left out are external data, which it does not read."""
+    """What the full check does beside the plain one. Payloads left out are external data, which it
+    does not read.
+    """
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
 
 
 def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy that has what the checker wants of every model, and no runtime: a graph's name, types and shapes of its
-    ports, which say nothing where the model has none.
+    """A copy that has what the checker wants of every model, and no runtime: a graph's name, types
+    and shapes of its ports, which say nothing where the model has none.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

@@ -1,5 +1,6 @@
-"""Weights of products that were computed from smaller constants, such as INT8 numbers, a Cast and scales: a result that
-stores one in floats holds what it was computed from in its place, so no file is larger for what was folded.
+"""Weights of products that were computed from smaller constants, such as INT8 numbers, a Cast and
+scales: a result that stores one in floats holds what it was computed from in its place, so no file
+is larger for what was folded.
 """
 
 import onnx
@@ -17,9 +18,13 @@ from mezzo.onnx.schema.types import TO_ONNX
 
 
 class ComputedWeights:
-    """Puts computations in place of weights that are stored in floats, in a model that edits were applied to."""
+    """Puts computations in place of weights that are stored in floats, in a model that edits were
+    applied to.
+    """
 
-    def __init__(self, handles: Handles, names: UsedNames, placement: Placement, blobs: Blobs) -> None:
+    def __init__(
+        self, handles: Handles, names: UsedNames, placement: Placement, blobs: Blobs
+    ) -> None:
         self._handles, self._names, self._placement, self._blobs = handles, names, placement, blobs
         self._held: dict[tuple[int, bytes], str] = {}  # by scope and tensor
 
@@ -36,18 +41,30 @@ class ComputedWeights:
                     self._write(scope, owner, tensor, held)
 
     def _computation_of(self, stored: Stored | None) -> Computation | None:
-        if stored is None or stored.dtype not in FLOATING or stored.quantized or stored.through or stored.limit:
+        if (
+            stored is None
+            or stored.dtype not in FLOATING
+            or stored.quantized
+            or stored.through
+            or stored.limit
+        ):
             return None
         blob = self._blobs.blobs[stored.blob]
         return blob.computation if blob.factors is None else None
 
-    def _write(self, scope: int, owner: onnx.GraphProto, tensor: TensorProto, computation: Computation) -> None:
+    def _write(
+        self, scope: int, owner: onnx.GraphProto, tensor: TensorProto, computation: Computation
+    ) -> None:
         container, result = self._handles.containers[scope], computation.result
         nodes = [copy_of(node) for node in computation.nodes]
         if tensor.data_type != TO_ONNX[HIGH]:
             result = self._names.fresh(container, f"{tensor.name}_computed")
-            nodes.append(helper.make_node("Cast", [computation.result], [result], to=tensor.data_type))
-        names = {held.name: self._hold(scope, owner, held) for held in computation.tensors} | {result: tensor.name}
+            nodes.append(
+                helper.make_node("Cast", [computation.result], [result], to=tensor.data_type)
+            )
+        names = {held.name: self._hold(scope, owner, held) for held in computation.tensors} | {
+            result: tensor.name
+        }
         for node in nodes:
             for made in filter(None, node.output):
                 if made not in names:

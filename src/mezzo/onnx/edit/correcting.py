@@ -1,4 +1,6 @@
-"""Constants of a model changed as was decided on data: slices multiplied, or added to. Decides nothing."""
+"""Constants of a model changed as was decided on data: slices multiplied, or added to. Decides
+nothing.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,8 +19,8 @@ from mezzo.onnx.protos.rounding import Array
 
 
 def correct(source: ModelSource, corrections: Sequence[Correction]) -> ModelSource:
-    """The model with its constants changed; the source is not. Large ones that are multiplied alone are multiplied as
-    they are streamed.
+    """The model with its constants changed; the source is not. Large ones that are multiplied alone
+    are multiplied as they are streamed.
 
     Raises InputError: a constant is none of the main graph's in FP32, or its shape does not fit.
     """
@@ -42,14 +44,16 @@ def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]
 def _change(blobs: Blobs, held: dict[str, onnx.TensorProto], one: Correction) -> None:
     where, tensor = f"the plan corrects {one.value!r}", held.get(one.value)
     if tensor is None or tensor.data_type != onnx.TensorProto.FLOAT:
-        raise InputError(f"{where}, which is no FP32 constant of the model's main graph; take the correction out")
+        raise InputError(
+            f"{where}, which is no FP32 constant of the model's main graph; take the correction out"
+        )
     shape = tuple(tensor.dims)
     sizes = {len(numbers) for numbers in (one.factors, one.added) if numbers}
     if not 0 <= one.axis < len(shape) or sizes != {shape[one.axis]}:
         found = " and ".join(map(str, sorted(sizes)))
         raise InputError(
-            f"{where} with {found} numbers along axis {one.axis}, and its shape is {'x'.join(map(str, shape))}; give "
-            "one for each slice, or take the correction out"
+            f"{where} with {found} numbers along axis {one.axis}, and its shape is"
+            f" {'x'.join(map(str, shape))}; give one for each slice, or take the correction out"
         )
     run = math.prod(shape[one.axis + 1 :])
     stored = blobs.stored(tensor)
@@ -63,9 +67,13 @@ def _change(blobs: Blobs, held: dict[str, onnx.TensorProto], one: Correction) ->
         numbers = Factors(np.array(one.factors), run).scale(numbers)
     if one.added:
         with np.errstate(over="ignore"):
-            numbers = (numbers + spread(np.array(one.added), run, 0, numbers.size)).astype(np.float32)
+            numbers = (numbers + spread(np.array(one.added), run, 0, numbers.size)).astype(
+                np.float32
+            )
     if not np.isfinite(numbers).all():
-        raise InputError(f"{where}, and FP32 does not hold what comes of it; take the correction out")
+        raise InputError(
+            f"{where}, and FP32 does not hold what comes of it; take the correction out"
+        )
     clear_payload(tensor)
     tensor.raw_data = numbers.astype("<f4").tobytes()
 
@@ -74,5 +82,7 @@ def _joined(first: Factors | None, then: Factors, elements: int) -> Factors:
     """Both factors of each element as one."""
     if first is None:
         return then
-    numbers: Array = spread(first.numbers, first.run, 0, elements) * spread(then.numbers, then.run, 0, elements)
+    numbers: Array = spread(first.numbers, first.run, 0, elements) * spread(
+        then.numbers, then.run, 0, elements
+    )
     return Factors(numbers, 1)

@@ -1,4 +1,6 @@
-"""Put products of integers, which find the range of their data as they run, in place of products of floats."""
+"""Put products of integers, which find the range of their data as they run, in place of products of
+floats.
+"""
 
 from collections.abc import Iterable
 
@@ -7,7 +9,13 @@ from onnx import helper
 
 from mezzo.contracts.plans import RunDynamic
 from mezzo.ir.graph import Graph
-from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT, HeldWeight, QuantizedInputs, lstm_nodes, product_nodes
+from mezzo.onnx.edit.dynamic_products import (
+    RUNTIME_DIALECT,
+    HeldWeight,
+    QuantizedInputs,
+    lstm_nodes,
+    product_nodes,
+)
 from mezzo.onnx.edit.forms import Forms
 from mezzo.onnx.edit.placement import Placement
 from mezzo.onnx.edit.quantizing import QuantizedForms
@@ -23,7 +31,12 @@ class Dynamic:
     """Makes them, each with the data of all who read the same floats in one body."""
 
     def __init__(
-        self, graph: Graph, handles: Handles, forms: Forms, placement: Placement, quantizing: QuantizedForms
+        self,
+        graph: Graph,
+        handles: Handles,
+        forms: Forms,
+        placement: Placement,
+        quantizing: QuantizedForms,
     ) -> None:
         self._graph, self._handles, self._forms = graph, handles, forms
         self._placement, self._quantizing = placement, quantizing
@@ -85,13 +98,16 @@ class Dynamic:
         )
 
     def _quantized(self, edit: RunDynamic, proto: onnx.NodeProto) -> _Data:
-        """The integers of what a product reads, made before the first of those who read them in its body."""
+        """The integers of what a product reads, made before the first of those who read them in its
+        body.
+        """
         source = proto.input[edit.product.data]
         key = self._graph.nodes[edit.node].scope, source
         if key not in self._data:
             container = self._handles.containers[key[0]]
             made = [
-                self._forms.names.fresh(container, f"{source}_{word}") for word in ("quantized", "scale", "zero_point")
+                self._forms.names.fresh(container, f"{source}_{word}")
+                for word in ("quantized", "scale", "zero_point")
             ]
             self._add(edit.node, helper.make_node("DynamicQuantizeLinear", [source], made), proto)
             self._data[key] = made[0], made[1], made[2]

@@ -1,8 +1,9 @@
-"""A product of floats as a file spells one that finds the range of its data as it runs: DynamicQuantizeLinear, a
-product of integers, and the way back to floats by the scales of both. ONNX has none for an LSTM: that becomes ONNX
-Runtime's DynamicQuantizeLSTM.
+"""A product of floats as a file spells one that finds the range of its data as it runs:
+DynamicQuantizeLinear, a product of integers, and the way back to floats by the scales of both. ONNX
+has none for an LSTM: that becomes ONNX Runtime's DynamicQuantizeLSTM.
 
-The order of operands is what ONNX Runtime's fusions ask for: the scale of the data times that of the weight.
+The order of operands is what ONNX Runtime's fusions ask for: the scale of the data times that of
+the weight.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +25,9 @@ RUNTIME_DIALECT = ("com.microsoft", 1)
 
 
 class HeldWeight(NamedTuple):
-    """A weight as integers, by name, with its scales: how they are held, and the operand that it is."""
+    """A weight as integers, by name, with its scales: how they are held, and the operand that it
+    is.
+    """
 
     operand: int
     integers: str
@@ -34,8 +37,9 @@ class HeldWeight(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedInputs:
-    """Names of the integers that a product reads: of data with its scale and zero point, and of a weight with its
-    scales. `is_turned`: the product reads its weight turned around, which one of integers does not.
+    """Names of the integers that a product reads: of data with its scale and zero point, and of a
+    weight with its scales. `is_turned`: the product reads its weight turned around, which one of
+    integers does not.
     """
 
     data: str
@@ -74,16 +78,22 @@ def lstm_nodes(
 ) -> list[onnx.NodeProto]:
     """The nodes in place of an LSTM, which gives its results last. `fresh` is as above.
 
-    Weights [directions, 4 hidden, inputs] are read as [directions, inputs, 4 hidden]; scales and zero points are
-    [directions], or [directions, 4 hidden] where each gate of each state has its own.
+    Weights [directions, 4 hidden, inputs] are read as [directions, inputs, 4 hidden]; scales and
+    zero points are [directions], or [directions, 4 hidden] where each gate of each state has its
+    own.
     """
     nodes = list[onnx.NodeProto]()
     attributes = [attribute for attribute in lstm.attribute if attribute.name != "layout"]
-    is_double = any(attribute.name == "direction" and attribute.s == b"bidirectional" for attribute in attributes)
+    is_double = any(
+        attribute.name == "direction" and attribute.s == b"bidirectional"
+        for attribute in attributes
+    )
     inputs = [*lstm.input, *[""] * (_LSTM_OPERANDS - len(lstm.input))]
 
     def constant(word: str, numbers: "np.ndarray") -> str:
-        nodes.append(helper.make_node("Constant", [], [fresh(word)], value=numpy_helper.from_array(numbers)))
+        nodes.append(
+            helper.make_node("Constant", [], [fresh(word)], value=numpy_helper.from_array(numbers))
+        )
         name: str = nodes[-1].output[0]
         return name
 

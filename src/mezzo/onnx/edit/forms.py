@@ -1,4 +1,6 @@
-"""The forms of values: what each is called in each dtype that it is had in, and who keeps a graph output's name."""
+"""The forms of values: what each is called in each dtype that it is had in, and who keeps a graph
+output's name.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -26,8 +28,12 @@ class Forms:
         self.by_form: dict[Form, str] = dict(handles.forms)
         self.wanted: set[Form] = set()  # forms that some Rewire reads
         self.rewired: dict[Use, Form] = {}
-        self.public: dict[int, tuple[str, Form]] = {}  # by OUTPUT node: the name it must keep, the form it shows
-        self.taken_over: dict[int, str] = {}  # values whose base form is dequantized: what the raw one is called
+        self.public: dict[
+            int, tuple[str, Form]
+        ] = {}  # by OUTPUT node: the name it must keep, the form it shows
+        self.taken_over: dict[
+            int, str
+        ] = {}  # values whose base form is dequantized: what the raw one is called
 
     def container(self, value: int) -> Container:
         return self.handles.containers[self.graph.values[value].scope]
@@ -50,21 +56,31 @@ class Forms:
         return self.by_form[value, dtype]
 
     def made_name(self, form: Form) -> str:
-        """What the maker of a form calls it: its name, but where a dequantized one has taken that over."""
+        """What the maker of a form calls it: its name, but where a dequantized one has taken that
+        over.
+        """
         value, dtype = form
         if value not in self.taken_over or dtype is not HIGH:
             return self.name_of(form)
         if not self.taken_over[value]:
-            self.taken_over[value] = self.names.fresh(self.container(value), f"{self.graph.values[value].name}_float")
+            self.taken_over[value] = self.names.fresh(
+                self.container(value), f"{self.graph.values[value].name}_float"
+            )
         return self.taken_over[value]
 
     def lacking(self, edits: Iterable[Quantize]) -> list[Form]:
         """The base forms that are to be quantized and that nothing makes so far."""
         forms = [(edit.value, HIGH) for edit in edits]
-        return [form for form in forms if self.native_dtype(form[0]) is not HIGH and form not in self.by_form]
+        return [
+            form
+            for form in forms
+            if self.native_dtype(form[0]) is not HIGH and form not in self.by_form
+        ]
 
     def cast_name(self, form: Form) -> str:
-        """What a Cast of the model that makes a form calls it: one that changes nothing has a name of its own."""
+        """What a Cast of the model that makes a form calls it: one that changes nothing has a name
+        of its own.
+        """
         return self.by_form[form] if form[1] is self.native_dtype(form[0]) else self.made_name(form)
 
     def _settled(self, form: Form) -> Form:
@@ -77,7 +93,11 @@ class Forms:
         quantized = [edit for edit in edits if type(edit) is Quantize]
         self.taken_over = {edit.value: "" for edit in quantized if edit.takes_over}
         self.wanted = {(edit.value, HIGH) for edit in quantized}
-        self.rewired |= {edit.reader: (edit.value, edit.how.format) for edit in quantized if edit.reader is not None}
+        self.rewired |= {
+            edit.reader: (edit.value, edit.how.format)
+            for edit in quantized
+            if edit.reader is not None
+        }
         for edit in edits:
             if type(edit) is RunDynamic:
                 for operand in edit.product.weight_operands:
@@ -95,7 +115,9 @@ class Forms:
                 self._settle_output(node, node.inputs[0])
 
     def _settle_output(self, node: Node, value: int) -> None:
-        """A graph output keeps its name: whatever it shows takes that name, and who had it gives way."""
+        """A graph output keeps its name: whatever it shows takes that name, and who had it gives
+        way.
+        """
         held = self.native_dtype(value)
         if held is None:
             return
@@ -107,9 +129,11 @@ class Forms:
         is_native = dtype is self.native_dtype(shown)
         if not is_native:
             if self.graph.values[shown].name == public:
-                self.renamed[shown] = self.names.fresh(self.container(shown), f"{public}_{self.native_dtype(shown)}")
-            # A Cast the model came with takes the name too, if no output bears its own and all its readers are rewired:
-            # those of a cast that is a node read a value of its own.
+                self.renamed[shown] = self.names.fresh(
+                    self.container(shown), f"{public}_{self.native_dtype(shown)}"
+                )
+            # A Cast the model came with takes the name too, if no output bears its own and all its
+            # readers are rewired: those of a cast that is a node read a value of its own.
             is_node = self.graph.forms.get((shown, dtype)) is not None
             if not is_node and self.by_form.get((shown, dtype)) not in self._output_names:
                 self.by_form[shown, dtype] = public
@@ -127,7 +151,9 @@ class Forms:
         return {info.name for info in self.handles.model.graph.output}
 
     def _free_name(self, public: str) -> None:
-        """An existing Cast that made this output in another dtype keeps working under another name."""
+        """Rename what an existing Cast of another dtype produces under this output's name."""
         for form, name in list(self.by_form.items()):
             if name == public and form[1] is not self.native_dtype(form[0]):
-                self.by_form[form] = self.names.fresh(self.container(form[0]), f"{public}_{form[1]}")
+                self.by_form[form] = self.names.fresh(
+                    self.container(form[0]), f"{public}_{form[1]}"
+                )

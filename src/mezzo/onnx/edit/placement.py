@@ -1,4 +1,4 @@
-"""Where new nodes stand: right after what they read, in the scope of the value they are a form of."""
+"""Placement of new nodes: after what they read, in the scope of the value that they convert."""
 
 from functools import cached_property
 
@@ -42,7 +42,9 @@ class Placement:
             self._handles.made.append((scope, node))
 
     def add_before(self, scope: int, reader: int, node: onnx.NodeProto) -> None:
-        """Note a node for a scope, right before an operator of the planner's; several stand as they are noted."""
+        """Note a node for a scope, right before an operator of the planner's; several stand as they
+        are noted.
+        """
         self._leading.setdefault(scope, []).append((reader, node))
         if node.op_type in _TOLD:
             self._handles.made.append((scope, node))
@@ -55,7 +57,9 @@ class Placement:
         return None if is_handed_in else producer.id
 
     def place(self, dropped: set[int]) -> None:
-        """Put new nodes after what they read and take dropped ones out. In place: handles to the others stay good."""
+        """Put new nodes after what they read and take dropped ones out. In place: handles to the
+        others stay good.
+        """
         scopes = {*self._added, *self._leading} | {
             scope for scope, proto in self._handles.casts if id(proto) in dropped
         }
@@ -82,25 +86,35 @@ class Placement:
                 del nodes[-len(here) :]
 
     def _anchor(self, producer: int, scope: int) -> int | None:
-        """Id of the proto after which a form of the producer's value can stand; None: at the start of the scope."""
+        """Id of the proto after which a form of the producer's value can stand; None: at the start
+        of the scope.
+        """
         proto = self._handles.protos[producer]
         if proto is not None:
             return id(proto)
         node = self._graph.nodes[producer]
         if node.kind is Kind.TIE:
             for value in node.outputs:
-                if value is not None and self._graph.values[value].scope == scope and scope == node.scope:
+                if (
+                    value is not None
+                    and self._graph.values[value].scope == scope
+                    and scope == node.scope
+                ):
                     return id(self.control_proto(producer, self._graph.values[value].name))
         return None
 
     def sort(self) -> None:
-        """Put every node after what it reads, where an edit has made an earlier node read a later one."""
+        """Put every node after what it reads, where an edit has made an earlier node read a later
+        one.
+        """
         for scope, owner in enumerate(self._handles.owners):
             if self._graph.scopes[scope].owner is None or isinstance(owner, onnx.FunctionProto):
                 sort_nodes(owner)
 
     def control_proto(self, tie: int, name: str) -> onnx.NodeProto:
-        """The control node or call whose output, named `name` in the model that came in, a tie stands for."""
+        """The control node or call whose output, named `name` in the model that came in, a tie
+        stands for.
+        """
         return self.control_protos[self._graph.nodes[tie].scope, name]
 
     @cached_property

@@ -1,6 +1,8 @@
-"""Put QuantizeLinear and DequantizeLinear where a plan's edits ask for quantized forms, and weights into integers.
+"""Put QuantizeLinear and DequantizeLinear where a plan's edits ask for quantized forms, and weights
+into integers.
 
-What is quantized stays typed FP32: runtimes find the pair around an operator and run all of it on integers.
+What is quantized stays typed FP32: runtimes find the pair around an operator and run all of it on
+integers.
 """
 
 from collections import Counter
@@ -34,18 +36,28 @@ _APART_FROM_INPUTS = 4
 
 
 class QuantizedForms:
-    """Makes the quantized forms of values. What it puts in is placed with all else that an application adds."""
+    """Makes the quantized forms of values. What it puts in is placed with all else that an
+    application adds.
+    """
 
-    def __init__(self, graph: Graph, handles: Handles, forms: Forms, placement: Placement, blobs: Blobs) -> None:
+    def __init__(
+        self, graph: Graph, handles: Handles, forms: Forms, placement: Placement, blobs: Blobs
+    ) -> None:
         self.graph, self.handles, self.forms = graph, handles, forms
         self.placement, self.blobs = placement, blobs
         self.stored: list[int] = []  # sources that have become integers
         self._held: dict[tuple[int, Quantization], tuple[str, str]] = {}
-        self._alike: dict[int, list[tuple[str, str, DType]]] = {}  # by scope: results of the same shape as an operand
-        self._shaped: dict[int, list[tuple[str, Sequence[int]]]] = {}  # by scope: what weights are dequantized to
+        self._alike: dict[
+            int, list[tuple[str, str, DType]]
+        ] = {}  # by scope: results of the same shape as an operand
+        self._shaped: dict[
+            int, list[tuple[str, Sequence[int]]]
+        ] = {}  # by scope: what weights are dequantized to
 
     def in_turns(self, edits: Sequence[Edit]) -> tuple[list[Quantize], list[Quantize]]:
-        """The quantized forms that are made before all other edits, and those that are made behind casts they read."""
+        """The quantized forms that are made before all other edits, and those that are made behind
+        casts they read.
+        """
         first: list[Quantize] = []
         last: list[Quantize] = []
         for edit in edits:
@@ -65,7 +77,10 @@ class QuantizedForms:
     def is_stored(self, value: int) -> bool:
         """Whether a value is a constant that can be held as integers: a dense one."""
         graph, handles = self.graph, self.handles
-        return constant_of(graph, handles, value) is not None and sparse_of(graph, handles, value) is None
+        return (
+            constant_of(graph, handles, value) is not None
+            and sparse_of(graph, handles, value) is None
+        )
 
     def _compute(self, edit: Quantize) -> None:
         """Quantize what is computed, behind whoever makes its base form."""
@@ -73,7 +88,8 @@ class QuantizedForms:
         value = self.graph.values[number]
         if how.dtype is DType.INT32:
             raise ContractError(
-                f"value {value.name!r} cannot be quantized: {how.dtype} holds constants alone; take i8 or u8"
+                f"value {value.name!r} cannot be quantized: {how.dtype} holds constants alone; take"
+                " i8 or u8"
             )
         shape = self.graph.shapes.get(number) if self._names[value.name] == 1 else None
         if shape is not None or how.axis is None:
@@ -86,7 +102,10 @@ class QuantizedForms:
         self._add(number, "DequantizeLinear", [quantized, *parameters], result, how.axis)
         native = self.forms.native_name(number)
         alike = self._alike.setdefault(value.scope, [])
-        alike += [(native, name, dtype) for name, dtype in ((base, HIGH), (quantized, how.dtype), (result, HIGH))]
+        alike += [
+            (native, name, dtype)
+            for name, dtype in ((base, HIGH), (quantized, how.dtype), (result, HIGH))
+        ]
 
     def _store(self, edit: Quantize) -> None:
         """Hold a constant as integers, and dequantize them."""
@@ -102,11 +121,15 @@ class QuantizedForms:
             assert proto is not None, "who adds up a constant is an operator"
             proto.input[edit.reader.operand] = result
         self._add(number, "DequantizeLinear", operands, result, how.axis)
-        self._shaped.setdefault(value.scope, []).append((result, tuple(self.handles.tensors[number].dims)))
+        self._shaped.setdefault(value.scope, []).append(
+            (result, tuple(self.handles.tensors[number].dims))
+        )
         self.stored.append(number)
 
     def hold_integers(self, number: int, how: Quantization) -> tuple[str, str]:
-        """Hold a constant as integers for who reads them as they are. Returns their name, and that of their scales."""
+        """Hold a constant as integers for who reads them as they are. Returns their name, and that
+        of their scales.
+        """
         if (number, how) in self._held:
             return self._held[number, how]
         if self.is_stored(number):
@@ -117,7 +140,11 @@ class QuantizedForms:
             scales, zeros = self._parameters(number, how)
             integers = self._fresh(number, "quantized")
             self._add(
-                number, "QuantizeLinear", [self.forms.made_name((number, HIGH)), scales, zeros], integers, how.axis
+                number,
+                "QuantizeLinear",
+                [self.forms.made_name((number, HIGH)), scales, zeros],
+                integers,
+                how.axis,
             )
         self._held[number, how] = integers, scales
         return integers, scales
@@ -139,14 +166,22 @@ class QuantizedForms:
         if has_zeros and how.dtype is not DType.INT32:
             held.append(("zero_point", zeros))
         shape = () if how.axis is None else (-1,)
-        return [self._hold(number, word, numpy_helper.from_array(array.reshape(shape))) for word, array in held]
+        return [
+            self._hold(number, word, numpy_helper.from_array(array.reshape(shape)))
+            for word, array in held
+        ]
 
     def _hold(self, number: int, word: str, tensor: onnx.TensorProto) -> str:
-        """Put a constant beside a value: a weight where weights may stand, else a Constant. Returns its name."""
+        """Put a constant beside a value: a weight where weights may stand, else a Constant. Returns
+        its name.
+        """
         tensor.name = self._fresh(number, word)
         scope = self.graph.values[number].scope
         owner = self.handles.owners[scope]
-        if isinstance(owner, onnx.GraphProto) and self.handles.model.ir_version >= _APART_FROM_INPUTS:
+        if (
+            isinstance(owner, onnx.GraphProto)
+            and self.handles.model.ir_version >= _APART_FROM_INPUTS
+        ):
             owner.initializer.append(tensor)
         else:
             node = onnx.NodeProto(op_type="Constant", output=[tensor.name])
@@ -155,7 +190,9 @@ class QuantizedForms:
             self.placement.add(scope, self.placement.behind(number), node)
         return tensor.name
 
-    def _add(self, number: int, op: str, operands: Sequence[str], result: str, axis: int | None) -> None:
+    def _add(
+        self, number: int, op: str, operands: Sequence[str], result: str, axis: int | None
+    ) -> None:
         value = self.graph.values[number]
         verb = "quantize" if op == "QuantizeLinear" else "dequantize"
         name = self.forms.names.fresh_node(self.forms.container(number), f"{value.name}_{verb}")
@@ -170,7 +207,9 @@ class QuantizedForms:
         return (use for use in self.graph.uses[number] if self.forms.rewired.get(use) in forms)
 
     def _fresh(self, number: int, word: str) -> str:
-        return self.forms.names.fresh(self.forms.container(number), f"{self.graph.values[number].name}_{word}")
+        return self.forms.names.fresh(
+            self.forms.container(number), f"{self.graph.values[number].name}_{word}"
+        )
 
     @cached_property
     def _names(self) -> Counter[str]:
@@ -192,8 +231,8 @@ class QuantizedForms:
             proto.output[list(proto.output).index(self.forms.native_name(number))] = raw
 
     def drop_floats(self, dropped: set[int]) -> set[int]:
-        """Take out the floats of constants that nobody reads any more. `dropped` are Casts that go, by id of their
-        proto; returned are Constants.
+        """Take out the floats of constants that nobody reads any more. `dropped` are Casts that go,
+        by id of their proto; returned are Constants.
         """
         unread = [number for number in self.stored if not self._is_read(number, dropped)]
         weights: dict[int, set[str]] = {}
@@ -211,14 +250,19 @@ class QuantizedForms:
             owner = self.handles.owners[scope]
             assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
             _remove(owner.initializer, names)
-            _remove(owner.input, names if self.handles.model.ir_version < _APART_FROM_INPUTS else ())
+            _remove(
+                owner.input, names if self.handles.model.ir_version < _APART_FROM_INPUTS else ()
+            )
         return nodes
 
     def _is_read(self, number: int, dropped: set[int]) -> bool:
         if number in self.forms.taken_over:
             return False
         native = number, self.forms.native_dtype(number)
-        if any(form[0] == number and form != native for form in self.forms.wanted & self.handles.forms.keys()):
+        if any(
+            form[0] == number and form != native
+            for form in self.forms.wanted & self.handles.forms.keys()
+        ):
             return True
         protos = self.handles.protos
         uses = (use for use in self.graph.uses[number] if id(protos[use.node]) not in dropped)

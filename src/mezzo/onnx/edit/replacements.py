@@ -14,8 +14,11 @@ from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.infos import state_own
 
 
-def write_replacements(reading: OnnxReading, replacements: Sequence[Replacement], blobs: Blobs) -> onnx.ModelProto:
-    """The model that was read, with the operators in it; each stands where the last of its nodes stood.
+def write_replacements(
+    reading: OnnxReading, replacements: Sequence[Replacement], blobs: Blobs
+) -> onnx.ModelProto:
+    """The model that was read, with the operators in it; each stands where the last of its nodes
+    stood.
 
     What stands in a function is left as it is. The reading is spent.
     """
@@ -46,7 +49,9 @@ class _Writer:
             self._ledger.leave(*self._proto(number).input)
         self._ledger.reads.update(node.input)
         scope = self._graph.nodes[replacement.nodes[-1]].scope
-        self._gone.setdefault(scope, set()).update(id(self._proto(number)) for number in replacement.nodes[:-1])
+        self._gone.setdefault(scope, set()).update(
+            id(self._proto(number)) for number in replacement.nodes[:-1]
+        )
         self._state(replacement, last.output[0])
         last.CopyFrom(node)
 

@@ -1,7 +1,8 @@
-"""Marks what crosses a border: values that ties carry into bodies and calls and out of them, and graph interfaces.
+"""Insert Identity nodes where values enter or leave subgraphs and functions.
 
-A tie is no operator, so a model has no node to round at. Where a tie hands a value on, an Identity that bears the tie's
-id is put: behind a control node or call for its results, at the head of a body or function for its formal inputs.
+A tie (ir/nodes.py: values that share one dtype) has no node in the ONNX model at which to round.
+Each inserted Identity carries the tie's id in its metadata: after a control-flow node or call for
+its outputs, at the start of a subgraph or function for its inputs.
 """
 
 import onnx
@@ -16,48 +17,52 @@ _Owner = onnx.GraphProto | onnx.FunctionProto
 
 
 def mark_borders(reading: OnnxReading, prefix: str) -> None:
-    """Put the Identities of all ties into the reading's model. `prefix` starts no name of the model."""
+    """Insert one Identity per tied value, in place. No name in the model starts with `prefix`."""
     graph, handles = reading.graph, reading.handles
-    formals: dict[int, list[tuple[int, str]]] = {}  # by scope: the tie and the formal's name
-    results: dict[int, dict[str, int]] = {}  # by scope: the tie of each result
+    formals: dict[int, list[tuple[int, str]]] = {}  # by scope: tie id and input name
+    results: dict[int, dict[str, int]] = {}  # by scope: output name to tie id
     for node in graph.nodes:
         if node.kind is not Kind.TIE or node.signature.dtype is not HIGH:
             continue
         for number in node.outputs:
-            if number is None or not graph.values[number].is_castable or not graph.values[number].name:
+            if (
+                number is None
+                or not graph.values[number].is_castable
+                or not graph.values[number].name
+            ):
                 continue
             value = graph.values[number]
             if value.scope == node.scope:
                 results.setdefault(value.scope, {})[value.name] = node.id
             else:
                 formals.setdefault(value.scope, []).append((node.id, value.name))
-    made = 0
+    counter = 0
     for scope, owner in enumerate(handles.owners):
         if isinstance(owner, onnx.FunctionProto) and not _knows_identity(owner):
             continue
         heads = []
         for tie, name in formals.get(scope, ()):
-            made += 1
-            _rename_formal(owner, name, f"{prefix}{made}")
-            heads.append(_identity(f"{prefix}{made}", name, tie))
-        wanted = results.get(scope, {})
+            counter += 1
+            _rename_formal(owner, name, f"{prefix}{counter}")
+            heads.append(_identity(f"{prefix}{counter}", name, tie))
+        pending = results.get(scope, {})
         position = 0
-        while position < len(owner.node) and wanted:
+        while position < len(owner.node) and pending:
             proto = owner.node[position]
             position += 1
             for index, name in enumerate(proto.output):
-                tie_of = wanted.pop(name, None)
+                tie_of = pending.pop(name, None)
                 if tie_of is not None:
-                    made += 1
-                    proto.output[index] = f"{prefix}{made}"
-                    owner.node.insert(position, _identity(f"{prefix}{made}", name, tie_of))
+                    counter += 1
+                    proto.output[index] = f"{prefix}{counter}"
+                    owner.node.insert(position, _identity(f"{prefix}{counter}", name, tie_of))
                     position += 1
         for head in reversed(heads):
             owner.node.insert(0, head)
 
 
 def border_of(proto: onnx.NodeProto) -> int | None:
-    """Id of the tie that hands on what this Identity makes; None for all other nodes."""
+    """Id of the tie that this inserted Identity represents; None for all other nodes."""
     for entry in proto.metadata_props:
         if entry.key == _KEY and entry.value.isdecimal():
             return int(entry.value)

@@ -1,17 +1,18 @@
-"""The FP32 twin of a mixed-precision model: it computes in FP32 and rounds where the model would.
+"""FP32 simulation ("twin") of a mixed-precision model: computes in FP32, rounds as the model does.
 
-Runtimes on a CPU compute FP16 graphs in FP32 and have no BF16 kernels, so running the model itself shows neither its
-overflows nor its rounding. The twin does: every operator output that is low in the model is followed by Cast(to=low)
-and Cast(to=float). Sums inside one operator stay in FP32, as they do in the accumulators of today's devices. Casts of
-FP64 and of integers to a low type round once (below opset 9, which lacks what this takes, FP64 goes by way of FP32).
+CPU runtimes compute FP16 graphs in FP32 and have no BF16 kernels, so running the model itself shows
+neither overflow nor rounding. In the simulation Cast(to=low) and Cast(to=float) follow every output
+that has a low-precision type in the model. Accumulation inside an operator stays in FP32, as in
+current hardware. Casts from FP64 and integers to a low type round once (below opset 9, which lacks
+Where, FP64 is cast through FP32).
 
-No body of the twin gives a name of the graphs around it to another value: engines mix such values up.
+Subgraphs never shadow a name of an enclosing graph: runtimes confuse such values.
 
-Kept in their low types, behind real casts: BitCast, which reads bits, operators of unknown domains, whose FP32 form may
-not exist, and ports for which the schema does not allow FP32. Types other than FP16 and BF16 stay as they are: FP8
-values are FP8 in the twin, and casts to it without saturation show every overflow, which ONNX Runtime's own do not.
+Kept in low precision, between real casts: BitCast, which depends on bits; operators of unknown
+domains, which may have no FP32 kernel; inputs and outputs whose schema does not allow FP32. FP8
+values stay FP8; casts to FP8 without saturation overflow correctly, unlike ONNX Runtime's own.
 
-With an `Accumulation` every MatMul, Gemm and Conv that reads a low operand sums as `tiles` says.
+With an `Accumulation`, every MatMul, Gemm and Conv with a low operand accumulates as in tiles.py.
 """
 
 from collections import ChainMap
@@ -40,7 +41,8 @@ _FP8_BY_TEXT = {
 _DTYPE_ATTRIBUTES = frozenset(
     {"dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision", "precision"}
 )
-# Of MatMulNBits and its kin: 4 lets ONNX Runtime's CPU quantize activations (its docs/ContribOperators.md).
+# Of MatMulNBits and its kin: 4 lets ONNX Runtime's CPU quantize activations (its
+# docs/ContribOperators.md).
 _QUANTIZES_ACTIVATIONS = "accuracy_level"
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # Domains whose operators all have an FP32 form.
@@ -50,14 +52,18 @@ WIDENED_DOMAINS = frozenset(
 
 
 def twin(model: onnx.ModelProto, accumulation: Accumulation | None = None) -> onnx.ModelProto:
-    """Make the FP32 model that rounds as `model` does; `model` is not changed; its weights are embedded, or marked.
+    """Build the FP32 simulation of `model`, with weights embedded or marked; `model` is unchanged.
 
-    Graph inputs and outputs keep names and shapes and become FP32 where they were low; low tensors are rounded as they
-    come in. Model-local functions are inlined.
+    Graph inputs and outputs keep their names and shapes; low types become FP32, and such inputs are
+    rounded. Model-local functions are inlined.
 
-    Raises: ContractError if tiled sums take a newer opset than the model can reach.
+    Raises: ContractError if tiled accumulation needs a newer opset than the model can reach.
     """
-    source = onnx.inliner.inline_local_functions(model, convert_version=True) if model.functions else model
+    source = (
+        onnx.inliner.inline_local_functions(model, convert_version=True)
+        if model.functions
+        else model
+    )
     if accumulation is not None:
         raised = onnx.ModelProto()
         raised.CopyFrom(source)
@@ -89,18 +95,20 @@ def _widen_text(text: str) -> str:
 
 
 class _Rewriter:
-    """Copies graphs into their FP32 form. `prefix` starts no name of the model, so made names are unique."""
+    """Copies graphs into FP32 form. No name in the model starts with `prefix`."""
 
-    def __init__(self, opsets: dict[str, int], prefix: str, accumulation: Accumulation | None) -> None:
+    def __init__(
+        self, opsets: dict[str, int], prefix: str, accumulation: Accumulation | None
+    ) -> None:
         self._opsets = opsets
         self._prefix = prefix
         self._accumulation = accumulation
-        self._shapes: ChainMap[str, Sequence[int]] = ChainMap()  # of visible constants, by their names in the twin
+        self._shapes: ChainMap[str, Sequence[int]] = ChainMap()  # of visible constants, by new name
         self._made = 0
-        self._renamed: dict[str, str] = {}  # the twin's names of visible values that have another in the model
+        self._renamed: dict[str, str] = {}  # new names of renamed visible values
 
     def rewrite_main(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
-        """Rewrite the main graph, which also rounds what comes in."""
+        """Rewrite the main graph and round its low-precision inputs."""
         roundings = []
         constants = set(_constant_names(graph))
         for port in graph.input:
@@ -117,7 +125,9 @@ class _Rewriter:
     def _rewrite_body(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
         visible, self._shapes = self._renamed, self._shapes.new_child()
         names = (*(port.name for port in graph.input), *_constant_names(graph))
-        self._renamed = visible | {name: self._fresh() for name in names if name in scope.types.parents}
+        self._renamed = visible | {
+            name: self._fresh() for name in names if name in scope.types.parents
+        }
         result = self._rewrite(graph, scope)
         for named in (*result.input, *result.output, *result.value_info, *result.initializer):
             named.name = self._read(named.name)
@@ -142,7 +152,9 @@ class _Rewriter:
             result.node.extend(self._rewrite_node(node, index, scope))
         return result
 
-    def _rewrite_node(self, node: onnx.NodeProto, index: int, scope: TypedScope) -> list[onnx.NodeProto]:
+    def _rewrite_node(
+        self, node: onnx.NodeProto, index: int, scope: TypedScope
+    ) -> list[onnx.NodeProto]:
         inputs = [scope.types.get(name, "") for name in node.input]
         outputs = [scope.types.get(name, "") for name in node.output]
         result = onnx.NodeProto()
@@ -150,14 +162,24 @@ class _Rewriter:
         result.input[:] = map(self._read, node.input)
         for attribute in result.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                attribute.g.CopyFrom(self._rewrite_body(attribute.g, scope.bodies[index, attribute.name]))
-        self._renamed |= {name: self._fresh() for name in node.output if name in scope.types.parents}
+                attribute.g.CopyFrom(
+                    self._rewrite_body(attribute.g, scope.bodies[index, attribute.name])
+                )
+        self._renamed |= {
+            name: self._fresh() for name in node.output if name in scope.types.parents
+        }
         result.output[:] = map(self._read, node.output)
         if node.op_type in ("Cast", "CastLike") and outputs[0] in _LOW_BY_TEXT:
-            return self._cast_down(result.input[0], inputs[0], result.output[0], _LOW_BY_TEXT[outputs[0]])
+            return self._cast_down(
+                result.input[0], inputs[0], result.output[0], _LOW_BY_TEXT[outputs[0]]
+            )
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             self._shapes[result.output[0]] = node.attribute[0].t.dims
-        if node.op_type in ("Cast", "CastLike") and outputs[0] in _FP8_BY_TEXT and _shows_overflow(node):
+        if (
+            node.op_type in ("Cast", "CastLike")
+            and outputs[0] in _FP8_BY_TEXT
+            and _shows_overflow(node)
+        ):
             return self._cast_to_fp8(result, inputs[0], _FP8_BY_TEXT[outputs[0]])
         _forbid_quantizing(result)
         if not any(map(_is_low, (*inputs, *outputs))):
@@ -166,7 +188,8 @@ class _Rewriter:
             return self._keep_low(result, inputs, outputs)
         widen_attributes(result)
         roundings: list[onnx.NodeProto] = []
-        # Bodies have rounded already, constants are exact, and sequences hold tensors that were rounded when made.
+        # Bodies have rounded already, constants are exact, and sequences hold tensors that were
+        # rounded when made.
         if node.op_type not in _CONTROL and node.op_type != "Constant":
             for position, text in enumerate(outputs):
                 if text in _LOW_BY_TEXT:
@@ -178,7 +201,7 @@ class _Rewriter:
         return [result, *roundings]
 
     def _cast_to_fp8(self, node: onnx.NodeProto, text: str, low: int) -> list[onnx.NodeProto]:
-        """Cast to FP8 without saturation, which engines do wrong just beyond the largest number."""
+        """Cast to FP8 without saturation; runtimes err just above the largest finite value."""
         nodes: list[onnx.NodeProto] = []
         if text != "tensor(float)" and not _is_low(text):
             nodes.append(_cast(node.input[0], self._fresh(), TensorProto.FLOAT))
@@ -187,13 +210,16 @@ class _Rewriter:
         return [*nodes, node]
 
     def _must_keep(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> bool:
-        """Say whether the operator has no FP32 form with the same meaning."""
+        """Whether the operator has no FP32 form with the same semantics."""
         if node.op_type == "BitCast" or node.domain not in WIDENED_DOMAINS:
             return True
         schema = find_node_schema(node, self._opsets)
         if schema is None:
             return False
-        allowed = {variable.type_param_str: variable.allowed_type_strs for variable in schema.type_constraints}
+        allowed = {
+            variable.type_param_str: variable.allowed_type_strs
+            for variable in schema.type_constraints
+        }
         for ports, texts in ((schema.inputs, inputs), (schema.outputs, outputs)):
             for position, text in enumerate(texts):
                 variable = ports[min(position, len(ports) - 1)].type_str
@@ -201,8 +227,10 @@ class _Rewriter:
                     return True
         return False
 
-    def _keep_low(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> list[onnx.NodeProto]:
-        """Put casts to the low types before the node and casts back behind it."""
+    def _keep_low(
+        self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]
+    ) -> list[onnx.NodeProto]:
+        """Insert casts to the low types before the node and casts back after it."""
         before, after = [], []
         for position, text in enumerate(inputs):
             if text in _LOW_BY_TEXT:
@@ -236,8 +264,10 @@ class _Rewriter:
 
 
 def _forbid_quantizing(node: onnx.NodeProto) -> None:
-    """Leave out what lets a kernel round what it reads to integers: a permission for speed, which no type asks for."""
-    allowing = [attribute for attribute in node.attribute if attribute.name == _QUANTIZES_ACTIVATIONS]
+    """Remove `accuracy_level`, which permits kernels to quantize activations for speed."""
+    allowing = [
+        attribute for attribute in node.attribute if attribute.name == _QUANTIZES_ACTIVATIONS
+    ]
     for attribute in allowing if node.domain == "com.microsoft" else ():
         node.attribute.remove(attribute)
 
@@ -270,7 +300,9 @@ def widen_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
         return tensor
     if is_marked(tensor):
         return mark_widened(tensor)
-    return onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
+    return onnx.numpy_helper.from_array(
+        onnx.numpy_helper.to_array(tensor).astype(np.float32), tensor.name
+    )
 
 
 def widen_sparse(sparse: onnx.SparseTensorProto) -> onnx.SparseTensorProto:
@@ -293,7 +325,7 @@ def widen_attributes(node: onnx.NodeProto) -> None:
 
 
 def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
-    """A prefix that no value name of the graph or its bodies starts with: the wish, or the wish and underscores."""
+    """An unused prefix of value names in a graph and its subgraphs: `wish`, plus underscores."""
     names = set(value_names(graph))
     prefix = wish
     while any(name.startswith(prefix) for name in names):

@@ -1,8 +1,9 @@
-"""Nodes that round wide numbers to FP16 or BF16 once.
+"""Correctly rounded casts from FP64 and wide integers to FP16 or BF16, without double rounding.
 
-Engines cast FP64 and wide integers to a low type by way of FP32, which rounds twice. The two roundings differ from
-one only where the first lands on a tie of the second: midway between two low neighbours, while the number itself lies
-beside the middle. There the nodes made here take the neighbour on the number's side. All steps are exact in FP64.
+Runtimes cast these types through FP32, which rounds twice. The result differs from a single
+rounding only where the FP32 value lies exactly midway between two neighbours in the low format
+while the original does not. The nodes built here then select the neighbour on the original's
+side. All steps are exact in FP64.
 """
 
 from collections.abc import Callable
@@ -11,9 +12,9 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
-# Where a format's gaps would go on past its largest number: what rounds to infinity lies nearer to this.
+# The next value after the largest finite one if the exponent range went on: replaces infinity.
 _EDGE: dict[int, float] = {TensorProto.FLOAT16: 2.0**16, TensorProto.BFLOAT16: 2.0**128}
-# FP32 holds every integer that FP16 holds and all that lie between them, so integers lose nothing on the way to FP16.
+# FP32 represents every integer in FP16's range exactly, so integers reach FP16 with one rounding.
 _TWICE_ROUNDED: dict[int, frozenset[str]] = {
     TensorProto.FLOAT16: frozenset({"tensor(double)"}),
     TensorProto.BFLOAT16: frozenset(
@@ -26,12 +27,15 @@ _FIRST_OPSET = 9  # Where; BF16 came later
 
 
 def rounds_twice(text: str, low: int, opset: int) -> bool:
-    """Whether a cast of this type to `low` rounds twice in engines and `narrow` can mend it."""
+    """Whether a cast of this type to `low` rounds twice in runtimes and `narrow` can correct it."""
     return opset >= _FIRST_OPSET and text in _TWICE_ROUNDED[low]
 
 
 def narrow(source: str, text: str, low: int, fresh: Callable[[], str]) -> list[onnx.NodeProto]:
-    """Make the nodes whose last output is an FP32 number that rounds to `low` as `source`, of type `text`, would."""
+    """Build nodes whose last output is an FP32 value that rounds to `low` as `source` would.
+
+    `text` is the ONNX type string of `source`.
+    """
     work = _Nodes(fresh)
     wide = source if text == "tensor(double)" else work.cast(source, TensorProto.DOUBLE)
     single = work.cast(wide, TensorProto.FLOAT)
@@ -43,7 +47,7 @@ def narrow(source: str, text: str, low: int, fresh: Callable[[], str]) -> list[o
     lowest = work.constant(-_EDGE[low])
     nearest = work.add("Max", work.add("Min", work.pass_through(single, low), edge), lowest)
     gap = work.add("Sub", middle, nearest)
-    # Mirrored at the middle, the neighbour that was taken gives the other one; off a tie, no number of the format.
+    # Mirroring the nearest value at the middle yields the other neighbour, but only for a midpoint.
     mirrored = work.add("Add", middle, gap)
     other = work.cast(mirrored, TensorProto.FLOAT)
     drift = work.add("Abs", work.add("Sub", work.pass_through(other, low), mirrored))
@@ -55,14 +59,14 @@ def narrow(source: str, text: str, low: int, fresh: Callable[[], str]) -> list[o
 
 
 def _lost_by_double(work: "_Nodes", source: str, wide: str, element: int) -> str:
-    """The integer minus its FP64 form, which wraps around to the right difference where it passes 2**63."""
+    """The integer minus its FP64 value. Wraparound past 2**63 still gives the right difference."""
     back = work.cast(work.cast(wide, element), TensorProto.INT64)
     whole = source if element == TensorProto.INT64 else work.cast(source, TensorProto.INT64)
     return work.cast(work.add("Sub", whole, back), TensorProto.DOUBLE)
 
 
 class _Nodes:
-    """Nodes in the making; every method adds some and returns the name of the result."""
+    """A node builder: every method appends nodes and returns the name of their output."""
 
     def __init__(self, fresh: Callable[[], str]) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -77,8 +81,10 @@ class _Nodes:
         return self.add("Cast", source, to=to)
 
     def pass_through(self, source: str, low: int) -> str:
-        """Round to `low` and come back in FP64."""
+        """Cast to `low` and back to FP64."""
         return self.cast(self.cast(source, low), TensorProto.DOUBLE)
 
     def constant(self, number: float) -> str:
-        return self.add("Constant", value=onnx.helper.make_tensor("", TensorProto.DOUBLE, [], [number]))
+        return self.add(
+            "Constant", value=onnx.helper.make_tensor("", TensorProto.DOUBLE, [], [number])
+        )

@@ -1,9 +1,10 @@
-"""Puts switches into a marked twin: what runs low is chosen by flags that are fed, not by building the model anew.
+"""Precision switches in a tagged FP32 simulation: boolean inputs select each node's format.
 
-Every operator with a floating compute group becomes an If on a flag of its own: one branch rounds the operands and the
-results of the group to a format, the other is the operator as it stands. So a run costs what its assignment costs. A
-tie, a graph input and a graph output round the values they hand on. Weights are rounded once, when the switch is made.
-A cast from FP64 or a wide integer rounds once from there to the format of its reader, as it would in a converted model.
+Every operator with a floating compute group becomes an If on its own flag: one branch rounds the
+operands and results of the group to a format, the other is the unchanged operator. So only the
+selected branch costs time. Ties, graph inputs and graph outputs round the values that they pass.
+Weights are rounded once, when the switch is built. A cast from FP64 or a wide integer rounds once,
+directly to the format of its consumer, as in a converted model.
 """
 
 from collections import ChainMap
@@ -38,7 +39,9 @@ _FLOAT = "tensor(float)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchOptions:
-    """What switches may choose. `sums_high`: node ids whose sums `accumulation` spares; `limits`: see `Emulator`."""
+    """Formats of switches. `sums_high`: node ids exempt from `accumulation`; `limits`: see
+    `Emulator`.
+    """
 
     formats: tuple[DType, ...]
     accumulation: Accumulation | None
@@ -48,16 +51,16 @@ class SwitchOptions:
 
 
 class Switches(NamedTuple):
-    """Places of the nodes in the flag vectors, by node id, and the graph inputs that take the vectors, by format."""
+    """Index in the flag vectors by node id, and the graph input of each vector by format."""
 
     positions: dict[int, int]
     flags: dict[DType, str]
 
 
 def put_switches(model: onnx.ModelProto, graph: Graph, planning: SwitchOptions) -> Switches:
-    """Change `model`, a twin whose operators bear the ids of `graph`, in place.
+    """Insert switches, in place, into `model`, an FP32 simulation tagged with node ids of `graph`.
 
-    As many outputs as `graph` has get other names; any more show values as they are made.
+    Outputs that `graph` has too are renamed; extra outputs keep their names and get no switch.
     """
     switcher = _Switcher(model, graph, planning)
     switcher.rewrite_main(model.graph, value_types(model))
@@ -66,13 +69,13 @@ def put_switches(model: onnx.ModelProto, graph: Graph, planning: SwitchOptions) 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is known of values by name: constants, and FP32 casts of other numbers with their operand and its type."""
+    """Visible values by name: constants, and casts to FP32 with their operand and its type."""
 
     constants: ChainMap[str, onnx.TensorProto] = field(default_factory=ChainMap)
     casts: ChainMap[str, tuple[str, str]] = field(default_factory=ChainMap)
 
     def inside(self) -> "_Seen":
-        """The same for a body, which adds its own."""
+        """A child scope for a subgraph, which adds its own values."""
         return _Seen(self.constants.new_child(), self.casts.new_child())
 
     def shape_of(self, name: str) -> Sequence[int] | None:
@@ -95,12 +98,12 @@ class _Seen:
 class _Switcher:
     def __init__(self, model: onnx.ModelProto, graph: Graph, planning: SwitchOptions) -> None:
         self._planned = graph
-        self._wishes = planning
+        self._planning = planning
         self._prefix = free_prefix(model.graph, "switch_")
         self._made = 0
         self._opset = default_opset(model) or 1
         self._renamed: dict[str, str] = {}
-        # Rounded weights by the identity of the weight, which `_weights` keeps its own.
+        # Rounded weights by id(weight); `_weights` keeps the originals alive, so ids stay unique.
         self._rounded: dict[tuple[int, DType, float | None], onnx.TensorProto] = {}
         self._weights: list[onnx.TensorProto] = []
         self.positions: dict[int, int] = {}
@@ -112,7 +115,12 @@ class _Switcher:
         """Switch the main graph with its inputs and outputs."""
         planned = self._planned
         inputs = [node for node in planned.nodes if node.kind is Kind.INPUT]
-        feeds = {planned.values[v].name: node.id for node in inputs for v in node.outputs if v is not None}
+        feeds = {
+            planned.values[v].name: node.id
+            for node in inputs
+            for v in node.outputs
+            if v is not None
+        }
         heads: list[onnx.NodeProto] = []
         for port in graph.input:
             if port.name in feeds and scope.types.get(port.name) == _FLOAT:
@@ -125,13 +133,17 @@ class _Switcher:
             if scope.types.get(port.name) == _FLOAT:
                 source, port.name = self._renamed.get(port.name, port.name), self._fresh()
                 tails += self._switch_value(source, port.name, number)
-        fixed = [tensor for tensor in graph.initializer if tensor.name not in feeds]  # the rest a caller may override
+        fixed = [
+            tensor for tensor in graph.initializer if tensor.name not in feeds
+        ]  # not defaults of inputs
         body = self._rewrite(graph, fixed, scope, _Seen())
         del graph.node[:]
         graph.node.extend([*heads, *body, *tails])
 
     def declare_flags(self, model: onnx.ModelProto) -> dict[DType, str]:
-        """Declare one input per format, split it into the flags, and store the weights that are rounded."""
+        """Declare one input per format, split it into the flags, and store the weights that are
+        rounded.
+        """
         graph, count = model.graph, len(self.positions)
         first: list[onnx.NodeProto] = []
         for tensor in (*self._rounded.values(), *self._quantizer.tensors.values()):
@@ -139,12 +151,14 @@ class _Switcher:
                 graph.initializer.append(tensor)
             else:  # there every initializer has to be an input as well
                 first.append(onnx.helper.make_node("Constant", [], [tensor.name], value=tensor))
-        names = {dtype: f"{self._prefix}{dtype}" for dtype in self._wishes.formats}
+        names = {dtype: f"{self._prefix}{dtype}" for dtype in self._planning.formats}
         for dtype, name in names.items() if count else ():
             graph.input.append(onnx.helper.make_tensor_value_info(name, TensorProto.BOOL, [count]))
             flags = [self._flag(place, dtype) for place in range(count)]
             if self._opset >= 18:
-                first.append(onnx.helper.make_node("Split", [name], flags, axis=0, num_outputs=count))
+                first.append(
+                    onnx.helper.make_node("Split", [name], flags, axis=0, num_outputs=count)
+                )
             else:
                 first.append(onnx.helper.make_node("Split", [name], flags, axis=0))
         body = list(graph.node)
@@ -153,46 +167,56 @@ class _Switcher:
         return names
 
     def _rewrite(
-        self, graph: onnx.GraphProto, fixed: Iterable[onnx.TensorProto], scope: TypedScope, seen: _Seen
+        self,
+        graph: onnx.GraphProto,
+        fixed: Iterable[onnx.TensorProto],
+        scope: TypedScope,
+        visible: _Seen,
     ) -> list[onnx.NodeProto]:
-        """Switch the nodes of a graph's bodies in place, and make the switched nodes of the graph."""
+        """Switch the nodes of a graph's bodies in place; return the switched nodes of the graph."""
         nodes: list[onnx.NodeProto] = []
-        seen.constants.update({t.name: t for t in fixed if t.data_type == TensorProto.FLOAT})
+        visible.constants.update({t.name: t for t in fixed if t.data_type == TensorProto.FLOAT})
         for index, node in enumerate(graph.node):
             node.input[:] = [self._renamed.get(name, name) for name in node.input]
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
                     body = attribute.g
                     rewritten = self._rewrite(
-                        body, body.initializer, scope.bodies[index, attribute.name], seen.inside()
+                        body,
+                        body.initializer,
+                        scope.bodies[index, attribute.name],
+                        visible.inside(),
                     )
                     del body.node[:]
                     body.node.extend(rewritten)
-            seen.note(node, scope)
-            nodes += self._switch(node, scope, seen)
+            visible.note(node, scope)
+            nodes += self._switch(node, scope, visible)
         return nodes
 
     # -- one node ----------------------------------------------------------------------------------
 
     def _switch_value(self, source: str, result: str, number: int) -> list[onnx.NodeProto]:
-        """Hand an FP32 value on under another name, by way of the switch of a node that is no operator."""
+        """Switch an FP32 value at a tie, graph input or output; the result gets a new name."""
         node = onnx.helper.make_node("Identity", [source], [result])
-        if not self._wishes.formats or self._planned.nodes[number].signature.dtype is not HIGH:
+        if not self._planning.formats or self._planned.nodes[number].signature.dtype is not HIGH:
             return [node]
         return [self._choose(node, number, (), (0,), [_FLOAT], _Seen())]
 
-    def _switch(self, node: onnx.NodeProto, scope: TypedScope, seen: _Seen) -> list[onnx.NodeProto]:
+    def _switch(
+        self, node: onnx.NodeProto, scope: TypedScope, visible: _Seen
+    ) -> list[onnx.NodeProto]:
         border = border_of(node)
-        if not self._wishes.formats:
+        if not self._planning.formats:
             return [node]
         if border is not None:
-            return [self._choose(node, border, (), (0,), [_FLOAT], seen)]
+            return [self._choose(node, border, (), (0,), [_FLOAT], visible)]
         number = tag_of(node)
         if number is None or self._planned.nodes[number].signature.dtype is not HIGH:
             return [node]
         signature = self._planned.nodes[number].signature
         texts = [
-            scope.types.get(name, "") or self._planned_type(number, index) for index, name in enumerate(node.output)
+            scope.types.get(name, "") or self._planned_type(number, index)
+            for index, name in enumerate(node.output)
         ]
         operands = [
             index
@@ -206,12 +230,16 @@ class _Switcher:
         ]
         if not operands and not results:
             return [node]
-        if all(text.startswith("tensor(") for name, text in zip(node.output, texts, strict=True) if name):
-            return [self._choose(node, number, operands, results, texts, seen)]
-        return self._choose_ports(node, number, operands, results, seen)
+        if all(
+            text.startswith("tensor(")
+            for name, text in zip(node.output, texts, strict=True)
+            if name
+        ):
+            return [self._choose(node, number, operands, results, texts, visible)]
+        return self._choose_ports(node, number, operands, results, visible)
 
     def _planned_type(self, number: int, index: int) -> str:
-        """Type of a result as the planner knows it, where the schema's variables do not tell."""
+        """Type of an output according to the planner, for outputs that the schema leaves open."""
         outputs = self._planned.nodes[number].outputs
         value = outputs[index] if index < len(outputs) else None
         if value is None or not self._planned.values[value].is_castable:
@@ -219,18 +247,23 @@ class _Switcher:
         return _FLOAT if self._planned.values[value].dtype is HIGH else ""
 
     def _choose_ports(
-        self, node: onnx.NodeProto, number: int, operands: Sequence[int], results: Sequence[int], seen: _Seen
+        self,
+        node: onnx.NodeProto,
+        number: int,
+        operands: Sequence[int],
+        results: Sequence[int],
+        visible: _Seen,
     ) -> list[onnx.NodeProto]:
-        """Switch the tensors around a node that also makes a sequence, which holds what was rounded before."""
+        """Switch the tensors of a node with a sequence output; its elements are rounded already."""
         before, after = [], []
         for index in operands:
-            given, node.input[index] = node.input[index], self._fresh()
-            identity = onnx.helper.make_node("Identity", [given], [node.input[index]])
-            before.append(self._choose(identity, number, (0,), (), [_FLOAT], seen))
+            original_input, node.input[index] = node.input[index], self._fresh()
+            identity = onnx.helper.make_node("Identity", [original_input], [node.input[index]])
+            before.append(self._choose(identity, number, (0,), (), [_FLOAT], visible))
         for index in results:
-            wanted, node.output[index] = node.output[index], self._fresh()
-            identity = onnx.helper.make_node("Identity", [node.output[index]], [wanted])
-            after.append(self._choose(identity, number, (), (0,), [_FLOAT], seen))
+            original_output, node.output[index] = node.output[index], self._fresh()
+            identity = onnx.helper.make_node("Identity", [node.output[index]], [original_output])
+            after.append(self._choose(identity, number, (), (0,), [_FLOAT], visible))
         return [*before, node, *after]
 
     def _choose(
@@ -240,9 +273,9 @@ class _Switcher:
         operands: Sequence[int],
         results: Sequence[int],
         texts: Sequence[str],
-        seen: _Seen,
+        visible: _Seen,
     ) -> onnx.NodeProto:
-        """Make the If of a node: a branch per format, and the node as it stands where no flag is set."""
+        """Build the If of a node: a branch per format, and the unchanged node if no flag is set."""
         place = self.positions.setdefault(number, len(self.positions))
         shown = [index for index, name in enumerate(node.output) if name]
 
@@ -252,17 +285,21 @@ class _Switcher:
 
         plain = self._copy(node)
         outcome, chosen = branch([plain], plain.output), node
-        for dtype in reversed(self._wishes.formats):
-            low = branch(*self._lowered(node, number, operands, results, dtype, seen))
+        for dtype in reversed(self._planning.formats):
+            low = branch(*self._lowered(node, number, operands, results, dtype, visible))
             chosen = onnx.helper.make_node(
-                "If", [self._flag(place, dtype)], list(self._copy(node).output), then_branch=low, else_branch=outcome
+                "If",
+                [self._flag(place, dtype)],
+                list(self._copy(node).output),
+                then_branch=low,
+                else_branch=outcome,
             )
             outcome = branch([chosen], chosen.output)
         chosen.output[:] = [node.output[index] for index in shown]
         return chosen
 
     def _copy(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """The node without its marks, its results under fresh names."""
+        """A copy of the node without its tags, with fresh output names."""
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         copy.ClearField("metadata_props")
@@ -277,24 +314,26 @@ class _Switcher:
         operands: Sequence[int],
         results: Sequence[int],
         dtype: DType,
-        seen: _Seen,
+        visible: _Seen,
     ) -> tuple[list[onnx.NodeProto], list[str]]:
-        """The node with its operands and results rounded to a format, and the names of its results."""
+        """The node with operands and results rounded to a format, and its output names."""
         if dtype in QUANTIZED:
-            return self._quantized(node, number, seen)
+            return self._quantized(node, number, visible)
         copy, nodes = self._copy(node), list[onnx.NodeProto]()
         forms: dict[str, str] = {}
         values = self._planned.nodes[number].inputs
         for index in operands:
             name = copy.input[index]
             if name not in forms:
-                limit = self._wishes.limits.get(values[index] or 0) if index < len(values) else None
-                forms[name] = self._round_operand(name, dtype, limit, seen, nodes)
+                limit = (
+                    self._planning.limits.get(values[index] or 0) if index < len(values) else None
+                )
+                forms[name] = self._round_operand(name, dtype, limit, visible, nodes)
             copy.input[index] = forms[name]
-        accumulation = self._wishes.accumulation
-        if accumulation is not None and number not in self._wishes.sums_high and is_tiled(copy):
-            known = dict(zip(copy.input, map(seen.shape_of, node.input), strict=True))
-            nodes += tile(copy, accumulation, self._fresh, known.get)
+        accumulation = self._planning.accumulation
+        if accumulation is not None and number not in self._planning.sums_high and is_tiled(copy):
+            shapes = dict(zip(copy.input, map(visible.shape_of, node.input), strict=True))
+            nodes += tile(copy, accumulation, self._fresh, shapes.get)
         else:
             nodes.append(copy)
         names = list(copy.output)
@@ -303,19 +342,29 @@ class _Switcher:
             nodes += round_nodes(exact, names[index], TO_ONNX[dtype], self._fresh)
         return nodes, names
 
-    def _quantized(self, node: onnx.NodeProto, number: int, seen: _Seen) -> tuple[list[onnx.NodeProto], list[str]]:
-        """The node as it reads and makes what is quantized, each number a step of its scale."""
-        copy, nodes, ports = self._copy(node), list[onnx.NodeProto](), self._wishes.quantized
+    def _quantized(
+        self, node: onnx.NodeProto, number: int, visible: _Seen
+    ) -> tuple[list[onnx.NodeProto], list[str]]:
+        """The node with fake-quantized inputs and outputs."""
+        copy, nodes, ports = self._copy(node), list[onnx.NodeProto](), self._planning.quantized
         product = ports.dynamic.get(number)
         if product is not None:
             is_turned = bool(self._planned.nodes[number].attributes.get("transB"))
-            return self._quantizer.product(copy, product, seen.constants, is_turned), list(copy.output)
+            return self._quantizer.product(copy, product, visible.constants, is_turned), list(
+                copy.output
+            )
         for index, name in enumerate(copy.input):
             how = ports.reads.get(Use(number, index))
             if how is not None:
-                weight = seen.constants.get(name)
-                copy.input[index] = self._quantizer.weight(weight, how) if weight is not None else self._fresh()
-                nodes += [] if weight is not None else self._quantizer.nodes(name, copy.input[index], how)
+                weight = visible.constants.get(name)
+                copy.input[index] = (
+                    self._quantizer.weight(weight, how) if weight is not None else self._fresh()
+                )
+                nodes += (
+                    []
+                    if weight is not None
+                    else self._quantizer.nodes(name, copy.input[index], how)
+                )
         nodes.append(copy)
         names = list(copy.output)
         for index, value in enumerate(self._planned.nodes[number].outputs):
@@ -326,14 +375,19 @@ class _Switcher:
         return nodes, names
 
     def _round_operand(
-        self, name: str, dtype: DType, limit: float | None, seen: _Seen, nodes: list[onnx.NodeProto]
+        self,
+        name: str,
+        dtype: DType,
+        limit: float | None,
+        visible: _Seen,
+        nodes: list[onnx.NodeProto],
     ) -> str:
-        """Append the nodes that round an operand; returns the name of its rounded form."""
-        weight = seen.constants.get(name)
+        """Append nodes that round an operand; return the name of the rounded value."""
+        weight = visible.constants.get(name)
         if weight is not None:
             return self._round_weight(weight, dtype, limit)
         low = TO_ONNX[dtype]
-        wide, text = seen.casts.get(name, ("", ""))
+        wide, text = visible.casts.get(name, ("", ""))
         if wide and dtype in LOW_DTYPES.values() and rounds_twice(text, low, self._opset):
             nodes += narrow(wide, text, low, self._fresh)
             name = nodes[-1].output[0]
@@ -342,7 +396,7 @@ class _Switcher:
         return result
 
     def _round_weight(self, weight: onnx.TensorProto, dtype: DType, limit: float | None) -> str:
-        """Name of a weight's rounded form, which the main graph holds."""
+        """Name of the rounded weight, an initializer of the main graph."""
         key = id(weight), dtype, limit
         if key not in self._rounded:
             self._weights.append(weight)
@@ -362,13 +416,17 @@ class _Switcher:
 
 
 def make_port(name: str, text: str) -> onnx.ValueInfoProto:
-    """Declare a value of a type as schemas spell it, its shape unknown."""
+    """Declare a value from an ONNX type string, with unknown shape."""
     kind = parse_type_string(text)
     if isinstance(kind, DType):
         return onnx.helper.make_tensor_value_info(name, TO_ONNX[kind], None)
     assert kind.dtype is not None, "a type string names its element type"
     result = onnx.helper.make_tensor_type_proto(TO_ONNX[kind.dtype], None)
     for word in reversed(kind.shape.split("(")[:-2]):
-        make = onnx.helper.make_sequence_type_proto if word == "seq" else onnx.helper.make_optional_type_proto
+        make = (
+            onnx.helper.make_sequence_type_proto
+            if word == "seq"
+            else onnx.helper.make_optional_type_proto
+        )
         result = make(result)
     return onnx.helper.make_value_info(name, result)

@@ -1,7 +1,8 @@
-"""Runs any assignment of precisions to a model's nodes, in true rounding, without building the model anew.
+"""Emulator that runs any per-node precision assignment in one session, without rebuilding the
+model.
 
-Every operator, tie, graph input and graph output has a switch; see `switching`. Sums inside one operator stay in FP32
-unless an `Accumulation` says otherwise.
+Every operator, tie, graph input and graph output has a switch (precision_switches.py). Sums inside
+an operator accumulate in FP32 unless an `Accumulation` is given.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +30,10 @@ from mezzo.onnx.schema.value_types import value_types
 
 
 class OnnxEmulator:
-    """One session that runs any assignment of a model. `engine` is what computes, `fallback` why not ONNX Runtime."""
+    """A session that runs any precision assignment of one model.
+
+    `engine` names the runtime in use; `fallback` is the reason if it is not ONNX Runtime.
+    """
 
     def __init__(
         self,
@@ -44,15 +48,16 @@ class OnnxEmulator:
         quantized: QuantizedPorts = NO_PORTS,
         settings: SessionSettings = EMULATING,
     ) -> None:
-        """Load the model for runs in any mix of FP32 and `formats`. The reading is spent.
+        """Load the model for runs in any mix of FP32 and `formats`. Consumes `reading`.
 
-        `extra_outputs` are values of the main graph to return as well. `accumulation` holds for every MatMul, Gemm and
-        Conv that runs low, but for the node ids `sums_high`. `limits` bounds the finite numbers of constants where they
-        are rounded, by value id; `quantized` says what nodes read and make that run quantized.
+        `extra_outputs` are values of the main graph to return as well. `accumulation` applies to
+        every MatMul, Gemm and Conv in low precision, except the node ids in `sums_high`. `limits`
+        clamps finite values of rounded constants, by value id; `quantized` describes the inputs and
+        outputs of quantized nodes.
 
         Raises:
-            InputError: an extra output is no value of the main graph.
-            ContractError: no engine loads the model, or its opset has no casts to a format.
+            InputError: an extra output is not a value of the main graph.
+            ContractError: no runtime loads the model, or its opset has no casts to a format.
         """
         check_rounding(formats)
         self._graph = reading.graph
@@ -87,51 +92,66 @@ class OnnxEmulator:
         return self._session.fallback
 
     def run(self, feeds: Mapping[str, Any], precision_of: Mapping[int, DType]) -> dict[str, Any]:
-        """Compute the outputs by name, each node of `precision_of` in its format and the rest as in the model.
+        """Compute the outputs by name: nodes in `precision_of` in that format, others unchanged.
 
-        Ids may be those of operators, ties, graph inputs and outputs; weights follow whoever reads them, so theirs
-        count for nothing. A node that is low in the model already stays so.
+        Ids may name operators, ties, graph inputs and outputs. Ids of weights are ignored, as a
+        weight takes the precision of its consumers. Nodes already in low precision remain so.
 
-        Raises: InputError if feeds do not fit, or a node cannot run in its format here.
+        Raises: InputError if feeds do not match the inputs, or a node cannot run in its format.
         """
         results = self._session.run(self._fed(feeds, precision_of))
         return dict(zip(self.output_names, results.values(), strict=True))
 
     @property
     def width(self) -> int:
-        """How many runs are worth preparing together."""
+        """Number of runs that are worth batching in `prepare`."""
         return self._session.width
 
     def prepare(self, many: Sequence[tuple[Mapping[str, Any], Mapping[int, DType]]]) -> None:
-        """Run feeds under assignments that are asked for next, where that saves something."""
+        """Run upcoming pairs of feeds and assignments together, if the model runs in segments."""
         if self.width > 1:
             self._session.prepare([self._fed(feeds, precision_of) for feeds, precision_of in many])
 
     def _fed(self, feeds: Mapping[str, Any], precision_of: Mapping[int, DType]) -> dict[str, Any]:
-        """Feeds with the flags of an assignment. Raises InputError: a node cannot run in its format here."""
+        """Feeds plus switch flags. Raises InputError if a node cannot run in its format."""
         flags = {dtype: np.zeros(len(self._positions), np.bool_) for dtype in self._formats}
         for number, dtype in precision_of.items():
             if self._has_switch(number, dtype):
                 flags[dtype][self._positions[number]] = True
-        switches = {self._flags[dtype]: vector for dtype, vector in flags.items()} if self._positions else {}
+        switches = (
+            {self._flags[dtype]: vector for dtype, vector in flags.items()}
+            if self._positions
+            else {}
+        )
         return {**feeds, **switches}
 
     def _has_switch(self, number: int, dtype: DType) -> bool:
         if not 0 <= number < len(self._graph.nodes):
-            raise InputError(f"the model has no node {number}; ids go from 0 to {len(self._graph.nodes) - 1}")
+            raise InputError(
+                f"the model has no node {number}; ids go from 0 to {len(self._graph.nodes) - 1}"
+            )
         node = self._graph.nodes[number]
-        held = node.signature.dtype
-        if node.kind in (Kind.SOURCE, Kind.CAST) or dtype is (held or HIGH):
+        dtype_in_model = node.signature.dtype
+        if node.kind in (Kind.SOURCE, Kind.CAST) or dtype is (dtype_in_model or HIGH):
             return False
-        if held is not HIGH:
-            state = "computes no floats" if held is None else f"is {held} in the model already"
-            raise InputError(f"node {node.name!r} {state}, so it cannot run in {dtype}; leave it out")
+        if dtype_in_model is not HIGH:
+            state = (
+                "computes no floats"
+                if dtype_in_model is None
+                else f"is {dtype_in_model} in the model already"
+            )
+            raise InputError(
+                f"node {node.name!r} {state}, so it cannot run in {dtype}; leave it out"
+            )
         if dtype is HIGH:
             return False
         if dtype not in self._formats:
-            known = ", ".join(map(str, self._formats)) or "none"
-            raise InputError(f"node {node.name!r}: this emulator was not made for {dtype}; its formats are {known}")
-        return number in self._positions  # without one there is nothing to round: it handles sequences alone
+            choices = ", ".join(map(str, self._formats)) or "none"
+            raise InputError(
+                f"node {node.name!r}: this emulator was not made for {dtype}; its formats are"
+                f" {choices}"
+            )
+        return number in self._positions  # no switch: the node has only sequences, nothing to round
 
 
 def _add_outputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
@@ -139,5 +159,7 @@ def _add_outputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
     for name in names:
         text = types.get(name, "")
         if not text:
-            raise InputError(f"extra output {name!r} is no value of the main graph; name one that its nodes make")
+            raise InputError(
+                f"extra output {name!r} is no value of the main graph; name one that its nodes make"
+            )
         model.graph.output.append(make_port(name, text))

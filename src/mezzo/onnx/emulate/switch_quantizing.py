@@ -1,4 +1,4 @@
-"""Nodes that take FP32 numbers to the steps of a scale and back, and weights that were taken there once."""
+"""Fake quantization (QuantizeLinear, DequantizeLinear) of activations, and quantized weights."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,18 +16,18 @@ from mezzo.onnx.protos.rounding import STORAGE
 
 
 class Quantizer:
-    """Makes them for one model. `tensors` are what they read, for the main graph to hold."""
+    """Builds fake-quantization nodes for a model; `tensors`: initializers for its main graph."""
 
     def __init__(self, fresh: Callable[[], str]) -> None:
         self._fresh = fresh
         self._parameters: dict[Quantization, tuple[str, str]] = {}
-        self._kept: list[onnx.TensorProto] = []  # so that their identities last
+        self._kept: list[onnx.TensorProto] = []  # keeps id() of each weight unique
         self._weights: dict[tuple[int, Quantization], str] = {}
         self._integers: dict[tuple[int, Quantization], tuple[str, str]] = {}  # with their scales
         self.tensors: dict[str, onnx.TensorProto] = {}
 
     def nodes(self, source: str, result: str, how: Quantization) -> list[onnx.NodeProto]:
-        """Make the nodes that take FP32 numbers to the steps of a scale, `result` being FP32 again."""
+        """Build QuantizeLinear and DequantizeLinear from FP32 `source` to FP32 `result`."""
         scale, zero = self._parameters.setdefault(how, ("", ""))
         if not scale:
             shape = () if how.axis is None else (len(how.scales),)
@@ -35,13 +35,13 @@ class Quantizer:
             zero = self._hold(np.array(how.zero_points).astype(STORAGE[how.dtype]).reshape(shape))
             self._parameters[how] = scale, zero
         stored = self._fresh()
-        made = [
+        nodes = [
             onnx.helper.make_node("QuantizeLinear", [source, scale, zero], [stored]),
             onnx.helper.make_node("DequantizeLinear", [stored, scale, zero], [result]),
         ]
-        for node in made if how.axis is not None else ():
+        for node in nodes if how.axis is not None else ():
             node.attribute.append(onnx.helper.make_attribute("axis", how.axis))
-        return made
+        return nodes
 
     def product(
         self,
@@ -50,36 +50,39 @@ class Quantizer:
         constants: Mapping[str, onnx.TensorProto],
         is_turned: bool,
     ) -> list[onnx.NodeProto]:
-        """Make the nodes of a product that finds the range of its data as it runs. `constants` by name; a weight that
-        is none of them is made.
+        """Build the nodes of a dynamically quantized operator.
+
+        A weight missing from `constants` (by name) is quantized at run time.
         """
-        made, weights = list[onnx.NodeProto](), list[HeldWeight]()
+        nodes, weights = list[onnx.NodeProto](), list[HeldWeight]()
         for operand, how in product.weights:
             weight = constants.get(node.input[operand])
             if weight is None:
-                made += self.nodes(node.input[operand], self._fresh(), how)[:1]
-                weights.append(HeldWeight(operand, made[-1].output[0], made[-1].input[1], how))
+                nodes += self.nodes(node.input[operand], self._fresh(), how)[:1]
+                weights.append(HeldWeight(operand, nodes[-1].output[0], nodes[-1].input[1], how))
             else:
                 weights.append(HeldWeight(operand, *self._held_integers(weight, how), how))
         if node.op_type == "LSTM":
-            return [*made, *lstm_nodes(node, weights, lambda word: self._fresh())]
+            return [*nodes, *lstm_nodes(node, weights, lambda word: self._fresh())]
         data, scale, zero_point = self._fresh(), self._fresh(), self._fresh()
-        (held,) = weights
+        (quantized_weight,) = weights
         integers = QuantizedInputs(
             data=data,
             data_scale=scale,
             zero_point=zero_point,
-            weight=held.integers,
-            weight_scales=held.scales,
+            weight=quantized_weight.integers,
+            weight_scales=quantized_weight.scales,
             is_turned=is_turned,
         )
-        made.append(
-            onnx.helper.make_node("DynamicQuantizeLinear", [node.input[product.data]], [data, scale, zero_point])
+        nodes.append(
+            onnx.helper.make_node(
+                "DynamicQuantizeLinear", [node.input[product.data]], [data, scale, zero_point]
+            )
         )
-        return [*made, *product_nodes(node, integers, node.output[0], lambda word: self._fresh())]
+        return [*nodes, *product_nodes(node, integers, node.output[0], lambda word: self._fresh())]
 
     def _held_integers(self, weight: onnx.TensorProto, how: Quantization) -> tuple[str, str]:
-        """Names of a weight's integers and of their scales."""
+        """Names of the initializers with a weight's integers and scales."""
         key = id(weight), how
         if key not in self._integers:
             scales = np.array(how.scales, np.float32).reshape(() if how.axis is None else (-1,))
@@ -87,14 +90,14 @@ class Quantizer:
         return self._integers[key]
 
     def weight(self, weight: onnx.TensorProto, how: Quantization) -> str:
-        """Name of what a weight's integers stand for, as FP32."""
+        """Name of the initializer with the dequantized weight, FP32."""
         key = id(weight), how
         if key not in self._weights:
             self._weights[key] = self._stored(weight, how, DType.FLOAT32)
         return self._weights[key]
 
     def _stored(self, weight: onnx.TensorProto, how: Quantization, dtype: DType) -> str:
-        """Name of the integers of a weight, or of what they stand for; it is kept so that its identity lasts."""
+        """Name of a new initializer: the weight quantized, then dequantized if `dtype` is FP32."""
         self._kept.append(weight)
         payload, name = payload_of(how, weight.dims, weight.name), self._fresh()
         if is_marked(weight):
@@ -102,8 +105,10 @@ class Quantizer:
             return name
         numbers = numpy_helper.to_array(weight)
         stored = payload.quantize(numbers.ravel())
-        held = payload.dequantize(stored) if dtype is DType.FLOAT32 else stored
-        self.tensors[name] = numpy_helper.from_array(np.ascontiguousarray(held.reshape(numbers.shape)), name)
+        values = payload.dequantize(stored) if dtype is DType.FLOAT32 else stored
+        self.tensors[name] = numpy_helper.from_array(
+            np.ascontiguousarray(values.reshape(numbers.shape)), name
+        )
         return name
 
     def _hold(self, numbers: "np.ndarray") -> str:

@@ -1,7 +1,7 @@
-"""A model without functions whose nodes say which node of the planner's graph they are.
+"""Tag ONNX nodes with the planner's node ids, then inline all functions.
 
-Functions are planned call by call, and engines inline them under other names. So every call gets a function of its own
-whose nodes bear their planner's id, and ONNX's inliner carries the marks along.
+The planner treats each call of a function separately, and runtimes rename nodes as they inline.
+So every call gets its own copy of the function with tagged nodes; ONNX's inliner keeps the tags.
 """
 
 import onnx
@@ -17,15 +17,16 @@ _KEY = "mezzo.node"
 
 
 def tagged(model: OnnxModel, reading: OnnxReading) -> RunnableModel:
-    """Make the model with what it takes to run it, functions inlined and operators marked. The handles are spent.
+    """Build a runnable model with tagged operators and inlined functions.
 
-    Calls past the planner's limit of expansion are inlined without marks, as the planner does not see inside them.
+    Modifies the reading's handles. Calls beyond the planner's expansion limit are inlined without
+    tags, as the planner does not see inside them.
     """
     for node, proto in zip(reading.graph.nodes, reading.handles.protos, strict=True):
         if proto is not None and node.kind is Kind.OP:
-            kept = [entry for entry in proto.metadata_props if entry.key != _KEY]
+            other_entries = [entry for entry in proto.metadata_props if entry.key != _KEY]
             del proto.metadata_props[:]
-            proto.metadata_props.extend(kept)
+            proto.metadata_props.extend(other_entries)
             proto.metadata_props.add(key=_KEY, value=str(node.id))
     replace_functions(reading.handles)
     whole = model.runnable(reading.handles.model)
@@ -33,7 +34,7 @@ def tagged(model: OnnxModel, reading: OnnxReading) -> RunnableModel:
 
 
 def tag_of(proto: onnx.NodeProto) -> int | None:
-    """Id of the planner's node that an operator is; None for operators that it does not know."""
+    """The planner's node id of an operator; None for untagged operators."""
     for entry in proto.metadata_props:
         if entry.key == _KEY and entry.value.isdecimal():
             return int(entry.value)

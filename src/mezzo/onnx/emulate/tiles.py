@@ -1,13 +1,13 @@
-"""Sums of products in tiles, as devices that accumulate in a low format make them.
+"""Tiled low-precision accumulation in MatMul, Gemm and Conv, as in hardware with FP16 accumulators.
 
-The contracted axis is cut into tiles of `tile` steps; the last may be shorter. Products within a tile are summed in
-FP32, and after each tile the running sum is rounded: acc = r(acc + partial), from acc = 0 on. What an operator adds
-besides comes after the sum, in FP32: Gemm's alpha * acc + beta * C, Conv's bias. Conv contracts input channels and
-kernel positions; a tile holds as many whole channels as fit, and at least one, so a kernel with more positions than
-`tile` makes tiles of one channel. Each group of a grouped Conv is cut alike.
+The contracted axis is split into tiles of `tile` steps; the last may be shorter. Products within a
+tile are summed in FP32, and the accumulator is rounded after each tile: acc = r(acc + partial),
+from acc = 0. Gemm's alpha * acc + beta * C and Conv's bias follow in FP32. Conv contracts input
+channels and kernel positions: a tile has as many whole channels as fit, at least one. Each group of
+a grouped Conv is split in the same way.
 
-Covered are MatMul, Gemm and Conv of the default domain. ConvTranspose, Einsum, Attention, recurrent and reducing
-operators, and fused operators of other domains (FusedMatMul, FusedGemm), sum in FP32.
+Covers MatMul, Gemm and Conv of the default domain. ConvTranspose, Einsum, Attention, recurrent and
+reducing operators, and fused operators of other domains (FusedMatMul, FusedGemm) use FP32 sums.
 """
 
 import math
@@ -23,7 +23,7 @@ from mezzo.onnx.protos.lowcast import round_nodes
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.types import TO_ONNX
 
-# The known lengths of a value's axes, None for one that is not known; None where even their number is not.
+# Dimensions of a value, None for an unknown one; None alone for an unknown rank.
 Shape = Sequence[int | None] | None
 ShapeOf = Callable[[str], Shape]
 _MOST_UNROLLED = 32
@@ -37,10 +37,10 @@ def is_tiled(node: onnx.NodeProto) -> bool:
 def tile(
     node: onnx.NodeProto, accumulation: Accumulation, fresh: Callable[[], str], shape_of: ShapeOf
 ) -> list[onnx.NodeProto]:
-    """Make the nodes that replace an FP32 MatMul, Gemm or Conv, from opset 13 on; the node itself is not changed.
+    """Build the nodes that replace an FP32 MatMul, Gemm or Conv (opset 13 or newer).
 
-    `shape_of` tells what is known of an operand's shape: with the contracted length known, up to 32 tiles are laid out
-    one by one; otherwise a Loop goes over them.
+    `shape_of` returns an operand's shape. Up to 32 tiles of a known length are unrolled; otherwise
+    a Loop iterates over tiles. `node` is not changed.
     """
     work = _Work(fresh)
     match node.op_type:
@@ -65,7 +65,9 @@ def _unroll(parts: "_Parts", work: "_Work", low: int, length: int, step: int) ->
         return work.round(parts.whole(work), low)
     total = ""
     for start in range(0, length, step):
-        partial = parts.partial(work, work.integers(start), work.integers(min(start + step, length)))
+        partial = parts.partial(
+            work, work.integers(start), work.integers(min(start + step, length))
+        )
         total = work.round(work.add("Add", total, partial) if total else partial, low)
     return total
 
@@ -75,34 +77,42 @@ def _loop(parts: "_Parts", work: "_Work", low: int, tile_length: int) -> str:
     step = parts.step_node(work, tile_length)
     one = work.integer(1)
     trips = work.add("Div", work.add("Add", length, work.add("Sub", step, one)), step)
-    trips = work.add("Max", trips, one)  # an empty sum takes one empty tile
+    trips = work.add("Max", trips, one)  # an empty axis has one empty tile
     body = _Work(work.fresh)
     index, goes_on, before = work.fresh(), work.fresh(), work.fresh()
     start = body.add("Mul", index, step)
     end = body.add("Min", body.add("Add", start, step), length)
     vector = body.integers(1)
-    partial = parts.partial(body, body.add("Reshape", start, vector), body.add("Reshape", end, vector))
+    partial = parts.partial(
+        body, body.add("Reshape", start, vector), body.add("Reshape", end, vector)
+    )
     after = body.round(body.add("Add", before, partial), low)
     still = body.add("Identity", goes_on)
     graph = onnx.helper.make_graph(
         body.nodes,
         "tile",
-        [_port(index, TensorProto.INT64), _port(goes_on, TensorProto.BOOL), _port(before, TensorProto.FLOAT)],
+        [
+            _port(index, TensorProto.INT64),
+            _port(goes_on, TensorProto.BOOL),
+            _port(before, TensorProto.FLOAT),
+        ],
         [_port(still, TensorProto.BOOL), _port(after, TensorProto.FLOAT)],
     )
-    # -0.0 + x is x for every x, -0.0 too.
+    # -0.0 is the neutral element: -0.0 + x is x even for x = -0.0.
     nothing = work.constant(onnx.helper.make_tensor("", TensorProto.FLOAT, [], [-0.0]))
     always = work.constant(onnx.helper.make_tensor("", TensorProto.BOOL, [], [True]))
     return work.add("Loop", trips, always, nothing, body=graph)
 
 
 def _port(name: str, element: int) -> onnx.ValueInfoProto:
-    return onnx.helper.make_tensor_value_info(name, element, [] if element != TensorProto.FLOAT else None)
+    return onnx.helper.make_tensor_value_info(
+        name, element, [] if element != TensorProto.FLOAT else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Nodes in the making; the methods add some and return the name of the result."""
+    """A node builder: the methods append nodes and return the name of their output."""
 
     fresh: Callable[[], str]
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -112,9 +122,11 @@ class _Work:
         return str(self.nodes[-1].output[0])
 
     def like(self, node: onnx.NodeProto, inputs: Sequence[str], dropped: Sequence[str] = ()) -> str:
-        """The same operator with other inputs, without the attributes `dropped`."""
-        kept = [attribute for attribute in node.attribute if attribute.name not in dropped]
-        copy = onnx.NodeProto(op_type=node.op_type, input=inputs, output=[self.fresh()], attribute=kept)
+        """A copy of the operator with other inputs, without the attributes `dropped`."""
+        attributes = [attribute for attribute in node.attribute if attribute.name not in dropped]
+        copy = onnx.NodeProto(
+            op_type=node.op_type, input=inputs, output=[self.fresh()], attribute=attributes
+        )
         self.nodes.append(copy)
         return str(copy.output[0])
 
@@ -122,7 +134,9 @@ class _Work:
         return self.add("Constant", value=tensor)
 
     def integers(self, *numbers: int) -> str:
-        return self.constant(onnx.helper.make_tensor("", TensorProto.INT64, [len(numbers)], numbers))
+        return self.constant(
+            onnx.helper.make_tensor("", TensorProto.INT64, [len(numbers)], numbers)
+        )
 
     def integer(self, number: int) -> str:
         return self.constant(onnx.helper.make_tensor("", TensorProto.INT64, [], [number]))
@@ -143,7 +157,7 @@ class _Work:
 
 
 class _Parts:
-    """How one operator is cut: the contracted axis as far as it is known, and the sum over a part of it."""
+    """Tiling of one operator: its contracted axis, and the sum over a part of that axis."""
 
     def __init__(self, node: onnx.NodeProto, shape_of: ShapeOf) -> None:
         self.node = node
@@ -155,18 +169,18 @@ class _Parts:
     length: int | None = None
 
     def step(self, tile_length: int) -> int | None:
-        """Steps of the cut axis that one tile takes; None where that shows only at run time."""
+        """Steps of the contracted axis per tile; None if known only at run time."""
         return tile_length
 
     def length_node(self, work: _Work) -> str:
-        """The length of the cut axis at run time, a scalar."""
+        """Name of the contracted axis' length, a scalar computed at run time."""
         raise NotImplementedError
 
     def step_node(self, work: _Work, tile_length: int) -> str:
         return work.integer(tile_length)
 
     def whole(self, work: _Work) -> str:
-        """The sum in one tile."""
+        """The whole sum as one tile."""
         return work.like(self.node, [self.first, self.second])
 
     def partial(self, work: _Work, start: str, end: str) -> str:
@@ -174,7 +188,7 @@ class _Parts:
         raise NotImplementedError
 
     def finish(self, work: _Work, total: str, result: str) -> None:
-        """Make the operator's result of the sum."""
+        """Compute the operator's output, named `result`, from the sum."""
         work.nodes.append(onnx.helper.make_node("Identity", [total], [result]))
 
 
@@ -182,7 +196,11 @@ class _MatMul(_Parts):
     def __init__(self, node: onnx.NodeProto, shape_of: ShapeOf) -> None:
         super().__init__(node, shape_of)
         first, second = self.shapes
-        lengths = [shape[axis] for shape, axis in ((first, -1), (second, -2)) if shape and len(shape) >= -axis]
+        lengths = [
+            shape[axis]
+            for shape, axis in ((first, -1), (second, -2))
+            if shape and len(shape) >= -axis
+        ]
         if second and len(second) == 1:
             lengths.append(second[0])
         self.length = next((length for length in lengths if length is not None), None)
@@ -193,19 +211,29 @@ class _MatMul(_Parts):
     def partial(self, work: _Work, start: str, end: str) -> str:
         if self.shapes[1] is not None:
             axis = work.integers(-min(len(self.shapes[1]), 2))
-        else:  # a vector is cut along its only axis
+        else:  # unknown rank: axis -2, or -1 of a vector
             rank = work.add("Shape", work.add("Shape", self.second))
             axis = work.add("Neg", work.add("Min", rank, work.integers(2)))
-        cut = work.slice(self.first, start, end, work.integers(-1)), work.slice(self.second, start, end, axis)
+        cut = (
+            work.slice(self.first, start, end, work.integers(-1)),
+            work.slice(self.second, start, end, axis),
+        )
         return work.like(self.node, cut)
 
 
 class _Gemm(_Parts):
     def __init__(self, node: onnx.NodeProto, shape_of: ShapeOf) -> None:
         super().__init__(node, shape_of)
-        self.axes = 0 if self.attributes.get("transA") else 1, 1 if self.attributes.get("transB") else 0
-        known = [shape[axis] for shape, axis in zip(self.shapes, self.axes, strict=True) if shape is not None]
-        self.length = next((length for length in known if length is not None), None)
+        self.axes = (
+            0 if self.attributes.get("transA") else 1,
+            1 if self.attributes.get("transB") else 0,
+        )
+        lengths = [
+            shape[axis]
+            for shape, axis in zip(self.shapes, self.axes, strict=True)
+            if shape is not None
+        ]
+        self.length = next((length for length in lengths if length is not None), None)
 
     def length_node(self, work: _Work) -> str:
         return work.length(self.first, self.axes[0])
@@ -249,10 +277,14 @@ class _Conv(_Parts):
         step = self.step(tile_length)
         if step is not None:
             return work.integer(step)
-        lengths = work.slice(work.add("Shape", self.second), work.integers(2), work.integers(2**31), work.integers(0))
+        lengths = work.slice(
+            work.add("Shape", self.second), work.integers(2), work.integers(2**31), work.integers(0)
+        )
         positions = work.add("ReduceProd", lengths, keepdims=0)
         one = work.integer(1)
-        return work.add("Max", work.add("Div", work.integer(tile_length), work.add("Max", positions, one)), one)
+        return work.add(
+            "Max", work.add("Div", work.integer(tile_length), work.add("Max", positions, one)), one
+        )
 
     def partial(self, work: _Work, start: str, end: str) -> str:
         weight = work.slice(self.second, start, end, work.integers(1))
@@ -265,7 +297,9 @@ class _Conv(_Parts):
         scalar = work.constant(onnx.helper.make_tensor("", TensorProto.INT64, [0], []))
         ends = [work.add("Reshape", place, scalar) for place in (start, end)]
         within = work.add("Range", *ends, work.integer(1))
-        column = onnx.helper.make_tensor("", TensorProto.INT64, [self.groups, 1], range(self.groups))
+        column = onnx.helper.make_tensor(
+            "", TensorProto.INT64, [self.groups, 1], range(self.groups)
+        )
         firsts = work.add("Mul", work.constant(column), self.length_node(work))
         places = work.add("Reshape", work.add("Add", firsts, within), work.integers(-1))
         return work.add("Gather", self.first, places, axis=1)
@@ -274,7 +308,11 @@ class _Conv(_Parts):
         if self.extra:
             rank = work.add("Shape", work.add("Shape", self.second))
             ones = onnx.helper.make_tensor("value", TensorProto.INT64, [1], [1])
-            spatial = work.add("ConstantOfShape", work.add("Sub", rank, work.integers(2)), value=ones)
-            column = work.add("Reshape", self.extra, work.add("Concat", work.integers(-1), spatial, axis=0))
+            spatial = work.add(
+                "ConstantOfShape", work.add("Sub", rank, work.integers(2)), value=ones
+            )
+            column = work.add(
+                "Reshape", self.extra, work.add("Concat", work.integers(-1), spatial, axis=0)
+            )
             total = work.add("Add", total, column)
         super().finish(work, total, result)

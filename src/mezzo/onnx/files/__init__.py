@@ -1,4 +1,4 @@
-"""Model files: opened at wire level so that large weights stay on disk, streamed when written; all hostile input.
+"""Reading and writing of untrusted model files: large weights stay on disk and are streamed.
 
 Imports: `protos` and below.
 A new storage of weights is a payload in `blobs.py`.

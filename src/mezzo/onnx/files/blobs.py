@@ -1,8 +1,8 @@
-"""Payloads that are not in memory: where they are, the tensors that stand for them, and reading them in pieces.
+"""Blobs: tensor payloads outside memory, the markers that refer to them, and chunked reading.
 
-A tensor whose payload is a blob is a TensorProto with a marker: external data at a location that is a random token of
-this run, plus the blob's number. Copies of the TensorProto carry the marker along, so a blob can be stored twice in two
-formats. A file cannot contain the token, since it is drawn after the file was written.
+A marker is a TensorProto with external data whose location is a random token of this run, plus the
+blob's number. Copies of the TensorProto keep the marker, so one blob can be stored twice in two
+formats. No input file can contain the token, as it is generated after the file was written.
 """
 
 import json
@@ -27,29 +27,30 @@ from mezzo.onnx.protos.rounding import STORAGE, Array, round_few, round_through,
 from mezzo.onnx.schema.types import FROM_ONNX, TO_ONNX
 
 EXTERNAL = onnx.TensorProto.EXTERNAL
-# Fits the second-level cache together with what is made from it.
+# A chunk and its converted copy fit the L2 cache.
 CHUNK_BYTES = 1 << 20
-# Payloads above this size become blobs, below they stay in the model.
+# Larger payloads become blobs; others stay in the model.
 INLINE_BYTES = 4096
 MAX_ELEMENTS = 1 << 62
 _FEW_BYTES = 64
-# What a marker may say beside the blob's number.
+# Optional keys of a marker, after the blob's number.
 LIMIT, QUANTIZED, THROUGH = "limit", "quantized", "through"
 
-# TensorProto fields whose packed bytes are the payload as raw_data would hold it.
+# TensorProto fields whose packed bytes equal the raw_data encoding.
 RAW_FIELD, FLOAT_FIELD, DOUBLE_FIELD = 9, 4, 10
 PACKED_DTYPES: Mapping[int, frozenset[DType]] = {
     FLOAT_FIELD: frozenset({DType.FLOAT32, DType.COMPLEX64}),
     DOUBLE_FIELD: frozenset({DType.FLOAT64, DType.COMPLEX128}),
 }
 PAYLOAD_FIELDS = (
-    "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data",
+    "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
+    "string_data",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Bytes of a file."""
+    """Position of a payload in a file."""
 
     file: DataFile
     offset: int
@@ -57,11 +58,11 @@ class FileRange:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Blob:
-    """One payload: little-endian elements as raw_data holds them. A TensorProto as origin belongs to the caller; an
-    array is flat, and was computed.
+    """One payload: little-endian elements, encoded as in raw_data.
 
-    `factors`: what the elements are multiplied by as they are read. `computation`: what an array was computed from,
-    where that is smaller.
+    `origin`: a file position, the caller's TensorProto, or a computed flat array. `factors`
+    multiply the elements as they are read. `computation`: the smaller constants and nodes behind an
+    array.
     """
 
     dtype: DType
@@ -74,9 +75,10 @@ class Blob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A blob as one tensor wants it stored. Equal ones have equal bytes. `limit`: finite numbers beyond it become
-    it. `quantized`: by which parameters it becomes integers, or with a float `dtype` what these stand for. `through`:
-    the formats that it is rounded to before all that, one after the other, each with a limit.
+    """A blob and its conversion for one tensor. Equal records have equal bytes.
+
+    `through`: formats to round to first, in order, each with its limit. `limit`: clamp for finite
+    values. `quantized`: quantization parameters; with a float `dtype`, dequantize afterwards.
     """
 
     blob: int
@@ -86,7 +88,7 @@ class Stored:
     through: tuple[tuple[DType, float | None], ...] = ()
 
     def convert(self, chunk: Array, start: int) -> Array:
-        """A piece of the blob, from element `start` on, as it is stored."""
+        """Convert a chunk of the blob that begins at element `start`."""
         for low, limit in self.through:
             chunk = round_through(chunk, low, limit)
         if self.quantized is None:
@@ -95,14 +97,17 @@ class Stored:
         return self.quantized.dequantize(steps, start) if self.dtype is DType.FLOAT32 else steps
 
     def keeps(self, blob: Blob) -> bool:
-        """Whether the elements are stored as the blob has them."""
+        """Whether the elements need no conversion."""
         return self.dtype is blob.dtype and self.quantized is None and not self.through
 
 
 def element_dtype(tensor: onnx.TensorProto, where: str) -> DType:
     dtype = FROM_ONNX.get(tensor.data_type)
     if dtype is None:
-        raise ModelError(f"{where}: element type number {tensor.data_type} is unknown; valid are {_valid_numbers()}")
+        raise ModelError(
+            f"{where}: element type number {tensor.data_type} is unknown; valid are"
+            f" {_valid_numbers()}"
+        )
     return dtype
 
 
@@ -111,21 +116,28 @@ def _valid_numbers() -> str:
 
 
 def count_elements(dims: Sequence[int], where: str) -> int:
-    """Multiply a shape. Raises ModelError where a dimension is negative or the product is absurd."""
+    """Element count of a shape. Raises ModelError: a negative dimension, or more than 2**62."""
     if dims and min(dims) < 0:
-        raise ModelError(f"{where}: the shape {_shape(dims)} has a negative dimension; export the model again")
+        raise ModelError(
+            f"{where}: the shape {_shape(dims)} has a negative dimension; export the model again"
+        )
     if 0 in dims:
         return 0
     count = 1
     for size in dims:
         count *= size
         if count > MAX_ELEMENTS:
-            raise ModelError(f"{where}: the shape {_shape(dims)} has more than 2**62 elements; export the model again")
+            raise ModelError(
+                f"{where}: the shape {_shape(dims)} has more than 2**62 elements; export the model"
+                " again"
+            )
     return count
 
 
 def _shape(dims: Sequence[int]) -> str:
-    return str(list(dims)) if len(dims) <= 10 else f"[{dims[0]}, {dims[1]}, … {len(dims)} dimensions]"
+    return (
+        str(list(dims)) if len(dims) <= 10 else f"[{dims[0]}, {dims[1]}, … {len(dims)} dimensions]"
+    )
 
 
 def payload_bytes(dtype: DType, elements: int) -> int:
@@ -133,22 +145,25 @@ def payload_bytes(dtype: DType, elements: int) -> int:
 
 
 def check_payload(tensor: onnx.TensorProto, size_bytes: int, where: str) -> tuple[DType, int]:
-    """Return dtype and elements of a tensor. Raises ModelError unless its payload has the size its shape asks for."""
+    """Return dtype and element count. Raises ModelError if the payload size does not match."""
     dtype = element_dtype(tensor, where)
     if dtype is DType.STRING:
-        raise ModelError(f"{where}: strings are stored as raw bytes, which ONNX does not allow; export the model again")
-    elements = count_elements(tensor.dims, where)
-    wanted = payload_bytes(dtype, elements)
-    if size_bytes != wanted:
         raise ModelError(
-            f"{where}: the data has {size_bytes} bytes, the shape {_shape(tensor.dims)} of {dtype} needs {wanted}; "
-            "the file is damaged, get it again"
+            f"{where}: strings are stored as raw bytes, which ONNX does not allow; export the model"
+            " again"
+        )
+    elements = count_elements(tensor.dims, where)
+    needed = payload_bytes(dtype, elements)
+    if size_bytes != needed:
+        raise ModelError(
+            f"{where}: the data has {size_bytes} bytes, the shape {_shape(tensor.dims)} of {dtype}"
+            f" needs {needed}; the file is damaged, get it again"
         )
     return dtype, elements
 
 
 class Blobs:
-    """The payloads of one model, and the markers that stand for them. Reading is not thread-safe."""
+    """The payloads of one model and their markers. Reading is not thread-safe."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -161,16 +176,16 @@ class Blobs:
         return len(self.blobs)
 
     def close(self) -> None:
-        """Close the files. Reading opens them again."""
+        """Close the files; reading reopens them."""
         self.files.close()
         self.files = Files()
 
     def where(self, tensor: onnx.TensorProto) -> str:
-        """Name a tensor for people."""
+        """Tensor name for error messages."""
         return f"{self.name}: tensor {quote(tensor.name)}"
 
     def mark(self, tensor: onnx.TensorProto, blob: Blob) -> None:
-        """Make a tensor stand for a blob, in place of the payload it has. Equal file ranges share one number."""
+        """Replace a tensor's payload by a marker, in place. Equal file ranges share one number."""
         number = None
         if isinstance(blob.origin, FileRange) and blob.factors is None:
             key = (blob.origin.file, blob.origin.offset, blob.dtype, blob.elements)
@@ -184,41 +199,53 @@ class Blobs:
         tensor.external_data.add(key="blob", value=str(number))
 
     def stored(self, tensor: onnx.TensorProto) -> Stored | None:
-        """Read the marker of a tensor; None where its payload is its own.
+        """Read the marker of a tensor; None if its payload is embedded.
 
         Raises:
-            ModelError: the payload is in a file the model does not name, or the tensor was stored in two parts.
+            ModelError: the payload's file is not named, or the tensor is stored in two parts.
         """
         if tensor.data_location != EXTERNAL:
             return None
         entries = tensor.external_data
         if not entries or entries[0].value != self.token:
             raise ModelError(
-                f"{self.where(tensor)}: its data is said to be in another file, but none is named, or ONNX allows none "
-                "here; store it in the model"
+                f"{self.where(tensor)}: its data is said to be in another file, but none is named,"
+                " or ONNX allows none here; store it in the model"
             )
         further = {entry.key: entry.value for entry in entries[2:]}
         if len(entries) > 2 + len(further) or not further.keys() <= {LIMIT, QUANTIZED, THROUGH}:
-            raise ModelError(f"{self.where(tensor)}: the tensor is stored in two parts; export the model again")
+            raise ModelError(
+                f"{self.where(tensor)}: the tensor is stored in two parts; export the model again"
+            )
         limit = float(further[LIMIT]) if LIMIT in further else None
         quantized = read_payload(further[QUANTIZED]) if QUANTIZED in further else None
-        dtype, through = element_dtype(tensor, self.where(tensor)), _read_through(further.get(THROUGH))
-        return Stored(blob=int(entries[1].value), dtype=dtype, limit=limit, quantized=quantized, through=through)
+        dtype, through = (
+            element_dtype(tensor, self.where(tensor)),
+            _read_through(further.get(THROUGH)),
+        )
+        return Stored(
+            blob=int(entries[1].value),
+            dtype=dtype,
+            limit=limit,
+            quantized=quantized,
+            through=through,
+        )
 
     def blob(self, tensor: onnx.TensorProto, stored: Stored) -> Blob:
-        """Return the payload behind a marker. Raises ModelError where the tensor has another shape than its payload."""
+        """Return a marker's payload. Raises ModelError if its element count does not match."""
         blob = self.blobs[stored.blob]
         if count_elements(tensor.dims, self.where(tensor)) != blob.elements:
             raise ModelError(
-                f"{self.where(tensor)}: the shape {_shape(tensor.dims)} does not fit its {blob.elements} elements; "
-                "export the model again"
+                f"{self.where(tensor)}: the shape {_shape(tensor.dims)} does not fit its"
+                f" {blob.elements} elements; export the model again"
             )
         return blob
 
     def retarget(self, tensor: onnx.TensorProto, dtype: DType, limit: float | None = None) -> None:
-        """Store a floating tensor in another floating dtype. Blobs are rounded when they are written, from the source.
+        """Convert a floating tensor to another floating dtype, in place.
 
-        A payload in the model is rounded at once, so retarget a copy of the tensor that came with the model.
+        Blobs are rounded from the source when written, embedded payloads immediately: pass a copy
+        of the original tensor.
         """
         source = FROM_ONNX.get(tensor.data_type) or element_dtype(tensor, self.where(tensor))
         assert source in FLOATING and dtype in FLOATING, f"cannot round {source} to {dtype}"
@@ -239,12 +266,14 @@ class Blobs:
         tensor.data_type = TO_ONNX[dtype]
 
     def quantize(self, tensor: onnx.TensorProto, how: Quantization) -> None:
-        """Store a floating tensor as integers. Blobs are quantized when they are written, from the source.
+        """Quantize a floating tensor, in place. Blobs are quantized from the source when written.
 
         Raises:
             ContractError: the parameters do not fit the tensor.
         """
-        assert element_dtype(tensor, self.where(tensor)) in FLOATING, "what is quantized holds floats"
+        assert element_dtype(tensor, self.where(tensor)) in FLOATING, (
+            "what is quantized holds floats"
+        )
         quantized = payload_of(how, tensor.dims, tensor.name)
         if self.stored(tensor) is not None:
             del tensor.external_data[2:]
@@ -256,7 +285,7 @@ class Blobs:
         tensor.data_type = TO_ONNX[how.dtype]
 
     def array(self, tensor: onnx.TensorProto) -> Array:
-        """Return the whole tensor in its shape, sub-byte elements unpacked. For small ones, or one at a time."""
+        """Return the whole tensor in its shape, in memory, with sub-byte elements unpacked."""
         stored = self.stored(tensor)
         where = self.where(tensor)
         if stored is None:
@@ -270,12 +299,14 @@ class Blobs:
         try:
             return numpy_helper.to_array(tensor)
         except (ValueError, TypeError, OverflowError) as error:
-            raise ModelError(f"{where}: the data does not fit its type and shape; export the model again") from error
+            raise ModelError(
+                f"{where}: the data does not fit its type and shape; export the model again"
+            ) from error
 
     def chunks(self, tensor: onnx.TensorProto) -> Iterator[Array]:
-        """Yield the payload, flat, in pieces of about a MiB in the tensor's dtype, packed bytes where that is sub-byte.
+        """Yield the payload as flat chunks of about 1 MiB, sub-byte types as packed bytes.
 
-        A piece is only valid until the next one is asked for.
+        A chunk is valid only until the next one is requested.
         """
         stored = self.stored(tensor)
         if stored is None:
@@ -287,7 +318,7 @@ class Blobs:
             start += chunk.size
 
     def filled(self, tensor: onnx.TensorProto, stored: Stored) -> onnx.TensorProto:
-        """Return a copy of a marked tensor that holds its payload."""
+        """Return a copy of a marked tensor with its payload embedded."""
         filled = onnx.TensorProto()
         filled.CopyFrom(tensor)
         clear_payload(filled)
@@ -296,7 +327,9 @@ class Blobs:
         return filled
 
     def read_chunks(self, blob: Blob, buffers: int = 1) -> Iterator[Array]:
-        """Yield a blob's elements as stored, in pieces; a piece is valid until `buffers` more were asked for."""
+        """Yield a blob's elements as stored, in pieces; a piece is valid until `buffers` more were
+        asked for.
+        """
         if blob.factors is not None:
             start = 0
             for chunk in self.read_chunks(replace(blob, factors=None), buffers):
@@ -313,9 +346,13 @@ class Blobs:
             yield from (payload[start : start + step] for start in range(0, payload.size, step))
             return
         size = min(CHUNK_BYTES, blob.size_bytes)
-        pool = [np.empty(size, np.uint8) for _ in range(min(buffers, math.ceil(blob.size_bytes / max(size, 1))))]
+        pool = [
+            np.empty(size, np.uint8)
+            for _ in range(min(buffers, math.ceil(blob.size_bytes / max(size, 1))))
+        ]
         for turn, start in enumerate(range(0, blob.size_bytes, max(size, 1))):
-            # Files.handle may have closed and opened the file since the last piece, so the position is set each time.
+            # Files.handle may have closed and opened the file since the last piece, so the position
+            # is set each time.
             handle = self.files.handle(blob.origin.file)
             handle.seek(blob.origin.offset + start)
             view = pool[turn % len(pool)][: min(size, blob.size_bytes - start)]
@@ -323,7 +360,10 @@ class Blobs:
             while done < view.size:
                 got = handle.readinto(view[done:].data)
                 if not got:
-                    raise ModelError(f"{quote(blob.origin.file.path)} became shorter while it was read; get it again")
+                    raise ModelError(
+                        f"{quote(blob.origin.file.path)} became shorter while it was read; get it"
+                        " again"
+                    )
                 done += got
             yield view.view(storage)
 
@@ -339,7 +379,9 @@ class Blobs:
             )
         check_payload(tensor, len(payload), self.where(tensor))
         if len(payload) != size_bytes:
-            raise ModelError(f"{self.where(tensor)} changed since it was read; read the model again")
+            raise ModelError(
+                f"{self.where(tensor)} changed since it was read; read the model again"
+            )
         return payload
 
 

@@ -1,4 +1,4 @@
-"""How a constant was computed from smaller ones."""
+"""Record of a folded constant: the operators and smaller constants that computed it."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,7 @@ from mezzo.onnx.opset_steps.upgrade import upgrade
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Computation:
-    """How a constant was computed: operators in their order at an opset, the constants that they read, and what they
-    call the result.
-    """
+    """Nodes in topological order at an opset, their constant inputs, and the output name."""
 
     nodes: tuple[onnx.NodeProto, ...]
     tensors: tuple[TensorProto, ...]
@@ -20,17 +18,19 @@ class Computation:
     opset: int
 
     def at_opset(self, opset: int) -> "Computation | None":
-        """The same at a newer opset; None where an operator cannot go there."""
+        """The computation upgraded to `opset`; None if an operator cannot be upgraded."""
         if opset == self.opset:
             return self
-        made = helper.make_tensor_value_info(self.result, TensorProto.FLOAT, None)
-        graph = helper.make_graph(self.nodes, "constant", [], [made], self.tensors)
+        output = helper.make_tensor_value_info(self.result, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "constant", [], [output], self.tensors)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
         upgraded = upgrade(model, opset)
         if upgraded.obstacles:
             return None
         graph = upgraded.model.graph
-        return Computation(nodes=(*graph.node,), tensors=(*graph.initializer,), result=self.result, opset=opset)
+        return Computation(
+            nodes=(*graph.node,), tensors=(*graph.initializer,), result=self.result, opset=opset
+        )
 
 
 def copy_of(node: onnx.NodeProto) -> onnx.NodeProto:

@@ -1,4 +1,4 @@
-"""Opening ONNX models so that large weights stay in their files, whatever the file holds."""
+"""Open untrusted ONNX models at wire level, leaving large weights in their files."""
 
 import math
 import os
@@ -36,7 +36,7 @@ from mezzo.onnx.schema.types import FROM_ONNX
 
 # Smaller files are read at once, with their weights.
 _SMALL_BYTES = 16 << 20
-# A tensor with more than this beside its payload is not one that a tool wrote; it stays as it is.
+# No tool writes tensors with larger fields apart from the payload; such tensors are not marked.
 _MAX_HEADER_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = (1 << 31) - 1
 _EXTERNAL_KEY = b"location"
@@ -47,16 +47,16 @@ _PACKED_FIELDS = frozenset({RAW_FIELD, *PACKED_DTYPES})
 
 
 class DamagedError(ModelError):
-    """What was read is no message of ONNX."""
+    """The file is not a valid ONNX message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
-    """A model as it came in. `model` is complete but for the payloads that are in `blobs`.
+    """An opened model. `model` is complete except for the payloads in `blobs`.
 
-    `weights` are these as arrays, for whoever runs it. `files` are the model's own: the model file and its external
-    data, never to be overwritten unasked.
-    `size_bytes` counts the model and its external payloads. `path` is None for a model that was in memory.
+    `weights` provides these payloads as arrays. `files`: the model file and its external data,
+    overwritten only on request. `size_bytes` counts the model and its external payloads. `path` is
+    None for a model that was in memory.
     """
 
     model: onnx.ModelProto
@@ -69,13 +69,14 @@ class ModelSource:
 
 
 def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) -> ModelSource:
-    """Open a model file. Payloads above 4 KiB of large files, and external ones, are left where they are.
+    """Open a model file. Large payloads of large files, and external data, stay on disk.
 
-    `trust_external_paths` lets links, as in a model hub's cache, lead to external data outside the model's folder.
+    `trust_external_paths` lets links, as in a model hub's cache, lead to external data outside the
+    model's folder.
 
     Raises:
         InputError: the file cannot be read.
-        ModelError: it is not an ONNX model, is damaged, or names data it must not or that does not fit.
+        ModelError: it is no ONNX model, is damaged, or names data outside or that does not fit.
     """
     text = os.fspath(path)
     if os.path.isdir(text):
@@ -104,9 +105,12 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
 
 
 def from_proto(
-    model: onnx.ModelProto, base_dir: str | os.PathLike[str] | None = None, *, trust_external_paths: bool = False
+    model: onnx.ModelProto,
+    base_dir: str | os.PathLike[str] | None = None,
+    *,
+    trust_external_paths: bool = False,
 ) -> ModelSource:
-    """Take a model in memory without changing it. Large initializers stay where they are, so keep it unchanged too.
+    """Wrap a model in memory. Large initializers are not copied, so do not change it.
 
     `base_dir` is the folder of its external data; without it a model that has some is refused.
     """
@@ -117,9 +121,13 @@ def from_proto(
     try:
         in_memory_bytes = _copy_light(skeleton, model, blobs)
     except UnicodeDecodeError as error:
-        # protobuf hands out text that is not UTF-8 as bytes, and does not take it back.
-        raise ModelError(f"{blobs.name} has a name that is not UTF-8, {quote(error.object)}; rename it") from error
-    external = _External(blobs, None if base_dir is None else os.path.abspath(base_dir), trust_external_paths)
+        # protobuf returns text that is not UTF-8 as bytes, and does not accept it back.
+        raise ModelError(
+            f"{blobs.name} has a name that is not UTF-8, {quote(error.object)}; rename it"
+        ) from error
+    external = _External(
+        blobs, None if base_dir is None else os.path.abspath(base_dir), trust_external_paths
+    )
     data = skeleton.SerializeToString()
     # Each marker of a large initializer has the key once; more of them may be external data.
     if data.count(_EXTERNAL_KEY) > len(blobs):
@@ -186,15 +194,21 @@ def _copy_initializers(graph: onnx.GraphProto, source: onnx.GraphProto, blobs: B
 
 
 def _large_payload(tensor: onnx.TensorProto) -> Blob | None:
-    """Describe the payload of a tensor in memory without touching it; None where the tensor is best copied.
+    """Describe an in-memory tensor's payload without a copy; None if it should be copied.
 
-    Shapes that make no sense are left to whoever uses the tensor, as those of small tensors are.
+    Invalid shapes are reported where the tensor is used, as for small tensors.
     """
     if tensor.ByteSize() <= INLINE_BYTES:
         return None
     dims = tensor.dims
     dtype = FROM_ONNX.get(tensor.data_type)
-    if not dims or dtype is None or dtype is DType.STRING or tensor.data_location == EXTERNAL or min(dims) < 0:
+    if (
+        not dims
+        or dtype is None
+        or dtype is DType.STRING
+        or tensor.data_location == EXTERNAL
+        or min(dims) < 0
+    ):
         return None
     elements = 0 if 0 in dims else math.prod(dims[:_MAX_RANK])
     size_bytes = payload_bytes(dtype, elements)
@@ -205,7 +219,11 @@ def _large_payload(tensor: onnx.TensorProto) -> Blob | None:
         or (dtype in PACKED_DTYPES[FLOAT_FIELD] and len(tensor.float_data) > 0)
         or (dtype in PACKED_DTYPES[DOUBLE_FIELD] and len(tensor.double_data) > 0)
     )
-    return Blob(dtype=dtype, elements=elements, size_bytes=size_bytes, origin=tensor) if is_packed else None
+    return (
+        Blob(dtype=dtype, elements=elements, size_bytes=size_bytes, origin=tensor)
+        if is_packed
+        else None
+    )
 
 
 def _read_skeleton(file: DataFile, blobs: Blobs) -> bytes:
@@ -224,32 +242,42 @@ def _read_skeleton(file: DataFile, blobs: Blobs) -> bytes:
     size_bytes = file.size_bytes if rope is None else rope.size_bytes
     if size_bytes > MAX_MESSAGE_BYTES:
         raise ModelError(
-            f"{blobs.name}: {size_bytes} bytes are left without large weights, protobuf reads {MAX_MESSAGE_BYTES}; "
-            "store the weights as external data"
+            f"{blobs.name}: {size_bytes} bytes are left without large weights, protobuf reads"
+            f" {MAX_MESSAGE_BYTES}; store the weights as external data"
         )
     return source.read(0, size_bytes) if rope is None else wire.join(source, rope)
 
 
-def _strip(source: wire.Bytes, start: int, stop: int, file: DataFile, blobs: Blobs) -> wire.Rope | None:
-    """Turn the TensorProto in [start, stop) into a marker; None where its payload must be read by protobuf."""
-    found: tuple[int, int, int, int] | None = None
+def _strip(
+    source: wire.Bytes, start: int, stop: int, file: DataFile, blobs: Blobs
+) -> wire.Rope | None:
+    """Turn the TensorProto in [start, stop) into a marker; None where its payload must be read by
+    protobuf.
+    """
+    payload: tuple[int, int, int, int] | None = None
     header_bytes = 0
     for number, kind, begin, content, end in wire.fields(source, start, stop):
         if number in _PACKED_FIELDS and kind == wire.LENGTH and end - content > INLINE_BYTES:
-            if found is not None:
+            if payload is not None:
                 return None
-            found = number, begin, content, end
+            payload = number, begin, content, end
             continue
         header_bytes += end - begin
         if header_bytes > _MAX_HEADER_BYTES:
             return None
-    if found is None:
+    if payload is None:
         return None
-    number, begin, content, end = found
-    tensor = _parse_tensor(source.read(start, begin - start) + source.read(end, stop - end), blobs.name)
+    number, begin, content, end = payload
+    tensor = _parse_tensor(
+        source.read(start, begin - start) + source.read(end, stop - end), blobs.name
+    )
     dtype = FROM_ONNX.get(tensor.data_type)
     is_other_field = number != RAW_FIELD and dtype not in PACKED_DTYPES[number]
-    if is_other_field or tensor.data_location == EXTERNAL or any(getattr(tensor, name) for name in PAYLOAD_FIELDS):
+    if (
+        is_other_field
+        or tensor.data_location == EXTERNAL
+        or any(getattr(tensor, name) for name in PAYLOAD_FIELDS)
+    ):
         return None
     dtype, elements = check_payload(tensor, end - content, blobs.where(tensor))
     blobs.mark(tensor, _in_file(dtype, elements, FileRange(file, content)))
@@ -259,7 +287,7 @@ def _strip(source: wire.Bytes, start: int, stop: int, file: DataFile, blobs: Blo
 
 
 class _External:
-    """Finds tensors whose data is in other files, checks where, and marks them."""
+    """Marks tensors with external data after checking their file paths."""
 
     def __init__(self, blobs: Blobs, folder: str | None, trust: bool) -> None:
         self._blobs = blobs
@@ -293,9 +321,12 @@ class _External:
         if tensor.data_location != EXTERNAL or entries.get("location") == self._blobs.token:
             return None
         where = self._blobs.where(tensor)
-        # protobuf hands out text that is not UTF-8 as bytes.
+        # protobuf returns text that is not UTF-8 as bytes.
         if not all(isinstance(text, str) for entry in entries.items() for text in entry):
-            raise ModelError(f"{where}: its external data is described in bytes that are not UTF-8; export it again")
+            raise ModelError(
+                f"{where}: its external data is described in bytes that are not UTF-8; export it"
+                " again"
+            )
         file = self._find_file(entries.get("location", ""), where)
         dtype = element_dtype(tensor, where)
         elements = count_elements(tensor.dims, where)
@@ -306,14 +337,16 @@ class _External:
         check_payload(tensor, size_bytes, where)
         if offset + size_bytes > file.size_bytes:
             raise ModelError(
-                f"{where}: its data ends at byte {offset + size_bytes} of {quote(file.path)}, which has "
-                f"{file.size_bytes} bytes; get the file again"
+                f"{where}: its data ends at byte {offset + size_bytes} of {quote(file.path)}, which"
+                f" has {file.size_bytes} bytes; get the file again"
             )
         clear_payload(tensor)
         if size_bytes > INLINE_BYTES:
             self._blobs.mark(tensor, _in_file(dtype, elements, FileRange(file, offset)))
         else:
-            tensor.raw_data = wire.FileBytes(self._blobs.files.handle(file), file.size_bytes).read(offset, size_bytes)
+            tensor.raw_data = wire.FileBytes(self._blobs.files.handle(file), file.size_bytes).read(
+                offset, size_bytes
+            )
         self.size_bytes += size_bytes
         rope = wire.Rope()
         rope.add_bytes(tensor.SerializeToString())
@@ -324,8 +357,8 @@ class _External:
         if file is None:
             if self._folder is None:
                 raise InputError(
-                    f"{where}: its data is in the file {quote(location)}, but a model in memory has no folder; "
-                    "pass base_dir, or the model's path instead"
+                    f"{where}: its data is in the file {quote(location)}, but a model in memory has"
+                    " no folder; pass base_dir, or the model's path instead"
                 )
             file = self._blobs.files.open_external(self._folder, location, where, trust=self._trust)
             self._by_location[location] = file
@@ -333,15 +366,17 @@ class _External:
 
 
 def _in_file(dtype: DType, elements: int, where: FileRange) -> Blob:
-    """A payload whose size was checked."""
-    return Blob(dtype=dtype, elements=elements, size_bytes=payload_bytes(dtype, elements), origin=where)
+    """A blob for a payload of checked size."""
+    return Blob(
+        dtype=dtype, elements=elements, size_bytes=payload_bytes(dtype, elements), origin=where
+    )
 
 
 def _read_number(text: str, key: str, where: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         raise ModelError(
-            f"{where}: the {key} of its external data is {quote(text)}; it must be a whole number from 0; "
-            "export the model again"
+            f"{where}: the {key} of its external data is {quote(text)}; it must be a whole number"
+            " from 0; export the model again"
         )
     return int(text)
 
@@ -361,7 +396,9 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
         model.ParseFromString(data)
     except DecodeError as error:
         try:
-            wire.rewrite(wire.MemoryBytes(data), lambda _start, _stop: True, lambda _start, _stop: None)
+            wire.rewrite(
+                wire.MemoryBytes(data), lambda _start, _stop: True, lambda _start, _stop: None
+            )
         except wire.WireError as reason:
             raise _damaged(where, str(reason)) from error
         raise _damaged(where, "a message that protobuf cannot read") from error
@@ -371,4 +408,6 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
 
 
 def _damaged(where: str, found: str) -> "DamagedError":
-    return DamagedError(f"{where} is not an ONNX model, or is damaged: found {found}; get the file again")
+    return DamagedError(
+        f"{where} is not an ONNX model, or is damaged: found {found}; get the file again"
+    )

@@ -1,4 +1,4 @@
-"""Where the payloads of a model go when it is written: into its own file, or into one beside it."""
+"""Layout of a written model's weights: inside the model file, or in an external data file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ import onnx
 from mezzo.onnx.files import wire
 from mezzo.onnx.files.blobs import EXTERNAL, RAW_FIELD, Blobs, Stored, clear_payload, payload_bytes
 
-# ONNX Runtime maps external data at page boundaries; small tensors only need their elements aligned.
+# ONNX Runtime maps external data at page boundaries; small tensors only need their elements
+# aligned.
 _PAGE_BYTES, _PAGED_FROM_BYTES, _ALIGNMENT_BYTES = 4096, 1 << 20, 64
 # Tensors below this stay in the model file, where shape inference can read them.
 _EXTERNAL_FROM_BYTES = 1024
@@ -16,7 +17,7 @@ _EXTERNAL_FROM_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class PayloadEntry:
-    """A payload's place in the external file: a blob's, or bytes of the serialized model."""
+    """A payload's offset in the external file, and its source: a blob or bytes of the model."""
 
     offset: int
     size_bytes: int
@@ -24,7 +25,10 @@ class PayloadEntry:
 
 
 class FileLayout:
-    """Where each payload of a serialized model goes. `entries` and `size_bytes` are of the external file, if any."""
+    """File positions of a serialized model's payloads.
+
+    `entries` and `size_bytes` describe the external file, if any.
+    """
 
     def __init__(self, blobs: Blobs, serialized: bytes, location: str) -> None:
         self.blobs = blobs
@@ -37,11 +41,11 @@ class FileLayout:
         self._offsets: dict[Stored, int] = {}
 
     def inline(self) -> wire.Rope:
-        """Lay out one file, payloads where their tensors are."""
+        """Lay out a single file with embedded payloads."""
         return self._rewrite(self._is_marked, self._inline_tensor)
 
     def external(self) -> wire.Rope:
-        """Lay out a model file and a file of payloads."""
+        """Lay out a model file and an external data file."""
         return self._rewrite(self._may_move, self._external_tensor)
 
     def _is_marked(self, start: int, stop: int) -> bool:
@@ -60,7 +64,7 @@ class FileLayout:
         return rope
 
     def _read_tensor(self, start: int, stop: int) -> tuple[onnx.TensorProto, Stored, int] | None:
-        """Return a marked tensor without its marker, what it stands for, and the size of that."""
+        """Return a marked tensor without its marker, its payload, and the size in bytes."""
         tensor = onnx.TensorProto.FromString(self.serialized[start:stop])
         if tensor.data_location != EXTERNAL:
             return None
@@ -75,24 +79,30 @@ class FileLayout:
         return None if tensor is None else _inline(*tensor)
 
     def _external_tensor(self, start: int, stop: int) -> wire.Rope | None:
-        found = self._read_tensor(start, stop)
-        if found is None:
+        marked = self._read_tensor(start, stop)
+        if marked is None:
             return self._move_out(start, stop) if stop - start > _EXTERNAL_FROM_BYTES else None
-        tensor, stored, size_bytes = found
+        tensor, stored, size_bytes = marked
         if size_bytes < _EXTERNAL_FROM_BYTES:
-            return _inline(*found)
+            return _inline(*marked)
         offset = self._offsets.get(stored)
         if offset is None:
             offset = self._offsets[stored] = self._place(size_bytes, stored)
         return self._refer(tensor, offset, size_bytes)
 
     def _move_out(self, start: int, stop: int) -> wire.Rope | None:
-        """Lay out a tensor that holds its payload, where that is large and one run of bytes."""
+        """Move an embedded payload to the external file if it is large and contiguous."""
         for number, kind, _, content, end in wire.fields(self.data, start, stop):
-            if number == RAW_FIELD and kind == wire.LENGTH and end - content >= _EXTERNAL_FROM_BYTES:
+            if (
+                number == RAW_FIELD
+                and kind == wire.LENGTH
+                and end - content >= _EXTERNAL_FROM_BYTES
+            ):
                 tensor = onnx.TensorProto.FromString(self.serialized[start:stop])
                 clear_payload(tensor)
-                return self._refer(tensor, self._place(end - content, wire.Span(content, end)), end - content)
+                return self._refer(
+                    tensor, self._place(end - content, wire.Span(content, end)), end - content
+                )
         return None
 
     def _place(self, size_bytes: int, key: Stored | wire.Span) -> int:
@@ -104,7 +114,11 @@ class FileLayout:
 
     def _refer(self, tensor: onnx.TensorProto, offset: int, size_bytes: int) -> wire.Rope:
         tensor.data_location = EXTERNAL
-        for key, value in (("location", self.location), ("offset", str(offset)), ("length", str(size_bytes))):
+        for key, value in (
+            ("location", self.location),
+            ("offset", str(offset)),
+            ("length", str(size_bytes)),
+        ):
             tensor.external_data.add(key=key, value=value)
         rope = wire.Rope()
         rope.add_bytes(tensor.SerializeToString())

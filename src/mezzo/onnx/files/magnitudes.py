@@ -1,4 +1,4 @@
-"""What a constant holds, found in one pass over its payload."""
+"""Statistics of a constant (extremes, NaN, infinity, mean, RMS), in one pass over its payload."""
 
 import math
 import struct
@@ -12,7 +12,7 @@ from mezzo.ir.graph import ConstantFacts
 from mezzo.onnx.files.blobs import EXTERNAL, Blobs, element_dtype
 from mezzo.onnx.protos.rounding import STORAGE, Array
 
-# A constant this small is kept whole: policies look at epsilons, masks and exponents themselves.
+# Values of constants this small are stored: policies inspect epsilons, masks and exponents.
 _KEPT_ELEMENTS = 8
 
 
@@ -34,17 +34,19 @@ def facts(tensor: onnx.TensorProto, blobs: Blobs) -> ConstantFacts:
     measured = measure(blobs.chunks(tensor), dtype)
     if len(tensor.dims) < _LEAST_RANK or not 0 < measured.elements <= _SMALL_KERNEL:
         return measured
-    return _with_level_gain(measured, tensor, np.concatenate([chunk.ravel() for chunk in blobs.chunks(tensor)]))
+    return _with_level_gain(
+        measured, tensor, np.concatenate([chunk.ravel() for chunk in blobs.chunks(tensor)])
+    )
 
 
-# Kernels of fewer axes are matrices; larger ones are no filters that somebody wrote down.
+# Tensors of lower rank are matrices; larger kernels are trained, not hand-written filters.
 _LEAST_RANK, _SMALL_KERNEL = 3, 1024
 
 
 def _with_level_gain(
     measured: ConstantFacts, tensor: onnx.TensorProto, values: Sequence[float] | Array
 ) -> ConstantFacts:
-    """The same facts with what a kernel makes of a level signal."""
+    """Add the gain of a convolution kernel for a constant input: RMS over output channels."""
     if len(tensor.dims) < _LEAST_RANK or measured.has_infinity or measured.has_nan:
         return measured
     sums = np.asarray(values, np.float64).reshape(tensor.dims[0], -1).sum(axis=1)
@@ -52,24 +54,24 @@ def _with_level_gain(
 
 
 def _few_floats(tensor: onnx.TensorProto) -> Sequence[float] | None:
-    """Return the numbers of a small, well-formed f32 tensor, else None."""
+    """Return the values of a small, well-formed FP32 tensor, else None."""
     raw = tensor.raw_data
-    found = len(raw) // 4 if raw else len(tensor.float_data)
-    if not 0 < found <= _FEW_ELEMENTS or len(raw) % 4:
+    available = len(raw) // 4 if raw else len(tensor.float_data)
+    if not 0 < available <= _FEW_ELEMENTS or len(raw) % 4:
         return None
     count = 1
     for size in tensor.dims:
         count *= size
         if not 0 < count <= _FEW_ELEMENTS:
             return None
-    if count != found:
+    if count != available:
         return None
-    return struct.unpack(f"<{found}f", raw) if raw else tuple(tensor.float_data)
+    return struct.unpack(f"<{available}f", raw) if raw else tuple(tensor.float_data)
 
 
 def measure_few(values: Sequence[float]) -> ConstantFacts:
-    """Measure at most a few dozen numbers without numpy, which would cost more than the work."""
-    kept = tuple(values) if len(values) <= _KEPT_ELEMENTS else None
+    """Measure at most a few dozen values without NumPy, whose call overhead would dominate."""
+    small_values = tuple(values) if len(values) <= _KEPT_ELEMENTS else None
     magnitudes = list(map(abs, values))
     count = len(values)
     least = min(magnitudes)
@@ -77,8 +79,8 @@ def measure_few(values: Sequence[float]) -> ConstantFacts:
         size = math.sqrt(sum([value * value for value in values]) / count)
         low, high = min(values), max(values)
         return ConstantFacts(
-            count, max(magnitudes), least, False, False, low < 0.0, kept, sum(values) / count, size, low,
-            high, None, are_whole(values),
+            count, max(magnitudes), least, False, False, low < 0.0, small_values,
+            sum(values) / count, size, low, high, None, are_whole(values),
         )  # fmt: skip
     largest = 0.0
     smallest = math.inf
@@ -97,10 +99,13 @@ def measure_few(values: Sequence[float]) -> ConstantFacts:
             if magnitude < smallest:
                 smallest = magnitude
     finite = [value for value in values if math.isfinite(value)] or [0.0]
-    mean, size = sum(finite) / len(finite), math.sqrt(sum(value * value for value in finite) / len(finite))
+    mean, size = (
+        sum(finite) / len(finite),
+        math.sqrt(sum(value * value for value in finite) / len(finite)),
+    )
     return ConstantFacts(
-        count, largest, smallest if largest else 0.0, has_infinity, has_nan, has_negative, kept, mean, size,
-        min(finite), max(finite), None, are_whole(values),
+        count, largest, smallest if largest else 0.0, has_infinity, has_nan, has_negative,
+        small_values, mean, size, min(finite), max(finite), None, are_whole(values),
     )  # fmt: skip
 
 
@@ -109,14 +114,14 @@ def are_whole(values: Sequence[float]) -> bool:
 
 
 def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
-    """Measure a payload that comes in pieces. Reads numbers as sign and magnitude bits, whose order is the numbers'."""
+    """Measure a chunked payload. Compares magnitudes as integers, as IEEE bits sort like values."""
     storage = STORAGE[dtype]
     unsigned = np.dtype(f"<u{storage.itemsize}")
     sign = 1 << storage.itemsize * 8 - 1
     infinity = int(np.array([np.inf]).astype(storage).view(unsigned)[0])
     elements, largest, smallest = 0, 0, sign
     has_infinity = has_nan = has_negative = False
-    kept: list[float] = []
+    small_values: list[float] = []
     sums = Sums()
     scratch = np.empty(0, unsigned)
     for chunk in chunks:
@@ -125,7 +130,7 @@ def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
         bits = chunk.view(unsigned)
         elements += bits.size
         if elements <= _KEPT_ELEMENTS:
-            kept.extend(chunk.astype(np.float64).tolist())
+            small_values.extend(chunk.astype(np.float64).tolist())
         if scratch.size < bits.size:
             scratch = np.empty(bits.size, unsigned)
         sums.add(chunk)
@@ -141,27 +146,29 @@ def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
         elif not has_negative:
             has_negative = int(bits.max()) > sign
         largest = max(largest, top)
-        # Zero wraps to the greatest number, so the minimum passes over it.
+        # Zero wraps to the largest integer, so the minimum skips zeros.
         low = int(np.subtract(magnitude, unsigned.type(1), out=magnitude).min()) + 1
         smallest = min(smallest, low)
     if not largest:
         smallest = 0
-    large, small = (float(x) for x in np.array([largest, smallest], unsigned).view(storage).astype(np.float64))
-    values = tuple(kept) if elements <= _KEPT_ELEMENTS else None
+    large, small = (
+        float(x) for x in np.array([largest, smallest], unsigned).view(storage).astype(np.float64)
+    )
+    values = tuple(small_values) if elements <= _KEPT_ELEMENTS else None
     return ConstantFacts(
-        elements, large, small, has_infinity, has_nan, has_negative, values, *sums.mean_and_rms(), sums.minimum,
-        sums.maximum, sums.faint(large), sums.is_whole,
+        elements, large, small, has_infinity, has_nan, has_negative, values, *sums.mean_and_rms(),
+        sums.minimum, sums.maximum, sums.faint(large), sums.is_whole,
     )  # fmt: skip
 
 
-# Of the first pieces of a payload so many numbers each are kept, to see how small the small ones are.
+# Chunks to sample, and values per chunk, for the quantile in `Sums.faint`.
 _PIECES, _SAMPLES = 8, 4096
-# The largest of normally distributed weights is some six times their root mean square.
+# Normally distributed weights have a maximum of about six times their RMS; this is twice that.
 _STANDS_OUT = 12.0
 
 
 class Sums:
-    """Sums, squares and signed extremes of the finite numbers of a payload that comes in pieces."""
+    """Running sum, sum of squares, minimum and maximum of a payload's finite values."""
 
     __slots__ = ("count", "is_whole", "maximum", "minimum", "samples", "square", "total")
 
@@ -171,11 +178,13 @@ class Sums:
         self.samples: list[Array] = []
 
     def add(self, chunk: Array) -> None:
-        """Add a piece. In FP32 where that neither overflows nor vanishes; squares of 1e-20 and 1e20 need FP64."""
+        """Add a chunk: in FP32 unless squares would overflow or underflow, then in FP64."""
         numbers = chunk if chunk.dtype == np.float32 else chunk.astype(np.float32)
         low, high = float(numbers.min()), float(numbers.max())
-        if self.is_whole:  # one number tells of nearly all constants
-            self.is_whole = low.is_integer() and high.is_integer() and bool((numbers == np.rint(numbers)).all())
+        if self.is_whole:  # the extremes alone rule out nearly all constants
+            self.is_whole = (
+                low.is_integer() and high.is_integer() and bool((numbers == np.rint(numbers)).all())
+            )
         if not math.isfinite(low) or not math.isfinite(high):
             numbers = numbers[np.isfinite(numbers)]
             if not numbers.size:
@@ -192,7 +201,7 @@ class Sums:
         self.square += float(np.dot(numbers, numbers))
 
     def faint(self, largest: float) -> float | None:
-        """The magnitude a quarter of a sample stays below, zeros apart; looked for where the largest stands out."""
+        """First quartile of sampled nonzero magnitudes; None unless `largest` is an outlier."""
         _, size = self.mean_and_rms()
         if not self.samples or largest < _STANDS_OUT * size:
             return None
@@ -201,6 +210,6 @@ class Sums:
         return float(np.quantile(magnitudes, 0.25)) if magnitudes.size else None
 
     def mean_and_rms(self) -> tuple[float, float]:
-        """Mean and root mean square; 0.0 of nothing."""
+        """Mean and root mean square; 0.0 if empty."""
         count = max(self.count, 1)
         return self.total / count, math.sqrt(self.square / count)

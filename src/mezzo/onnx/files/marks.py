@@ -1,4 +1,7 @@
-"""Markers of payloads as a run wants them: rounded and in FP32 again, widened, or quantized. Nothing is read."""
+"""Lazy conversion of external weights: tensors marked as rounded, widened or quantized; no I/O.
+
+A marked tensor refers to a payload (its bytes in a file) through `external_data`.
+"""
 
 import json
 
@@ -11,12 +14,14 @@ from mezzo.onnx.schema.types import FROM_ONNX, TO_ONNX
 
 
 def is_marked(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor of an opened model stands for a payload."""
+    """Whether a tensor refers to a payload instead of containing its data."""
     return bool(tensor.data_location == EXTERNAL)
 
 
-def mark_rounded(tensor: onnx.TensorProto, low: DType, limit: float | None, name: str) -> onnx.TensorProto:
-    """An FP32 tensor that stands for the numbers of another rounded to a format, finite ones within the limit."""
+def mark_rounded(
+    tensor: onnx.TensorProto, low: DType, limit: float | None, name: str
+) -> onnx.TensorProto:
+    """A marked FP32 tensor: the payload rounded to `low`, finite values clamped to `limit`."""
     result = _copy_mark(tensor, name)
     entry = next((entry for entry in result.external_data if entry.key == THROUGH), None)
     if entry is None:
@@ -26,7 +31,7 @@ def mark_rounded(tensor: onnx.TensorProto, low: DType, limit: float | None, name
 
 
 def mark_widened(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """An FP32 tensor that stands for the numbers of a low one, as they are rounded when that is written."""
+    """A marked FP32 tensor: the values that a low-precision tensor has when written."""
     low, limit = FROM_ONNX[tensor.data_type], None
     bare = _copy_mark(tensor, tensor.name)
     for place, entry in enumerate(bare.external_data):
@@ -37,8 +42,10 @@ def mark_widened(tensor: onnx.TensorProto) -> onnx.TensorProto:
     return mark_rounded(bare, low, limit, tensor.name)
 
 
-def mark_quantized(tensor: onnx.TensorProto, quantized: QuantizedPayload, dtype: DType, name: str) -> onnx.TensorProto:
-    """A tensor that stands for the integers of an FP32 one, or, with FP32 as `dtype`, for what these stand for."""
+def mark_quantized(
+    tensor: onnx.TensorProto, quantized: QuantizedPayload, dtype: DType, name: str
+) -> onnx.TensorProto:
+    """A marked tensor: an FP32 payload quantized, and dequantized again if `dtype` is FP32."""
     result = _copy_mark(tensor, name)
     result.external_data.add(key=QUANTIZED, value=quantized.to_text())
     result.data_type = TO_ONNX[dtype]
@@ -46,7 +53,7 @@ def mark_quantized(tensor: onnx.TensorProto, quantized: QuantizedPayload, dtype:
 
 
 def _copy_mark(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
-    """An FP32 tensor with the marker of another."""
+    """A copy of the marked tensor, declared FP32."""
     result = onnx.TensorProto()
     result.CopyFrom(tensor)
     result.name, result.data_type = name, onnx.TensorProto.FLOAT

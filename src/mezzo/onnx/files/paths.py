@@ -1,8 +1,9 @@
-"""Which files a model may name, and opening them so that nothing but a regular file is ever read.
+"""Path checks for external data of untrusted models; opens regular files only.
 
-A model is not trusted: the place of its external data is a string in the file. It must lie in the model's folder, after
-links are resolved, and must not be a hard link, which may show a file from anywhere on the disk. Caches of model hubs
-store weights as links, so those can be allowed, for names that stay inside the folder as written.
+A model is not trusted: the place of its external data is a string in the file. It must lie in the
+model's folder, after links are resolved, and must not be a hard link, which may show a file from
+anywhere on the disk. Caches of model hubs store weights as links, so those can be allowed, for
+names that stay inside the folder as written.
 """
 
 import io
@@ -22,7 +23,7 @@ _MAX_QUOTED = 120
 
 
 def quote(text: str | bytes | os.PathLike[str]) -> str:
-    """Spell untrusted text on one line, cut where it is long."""
+    """Quote untrusted text on one line, truncated if long."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
     text = os.fspath(text)
@@ -31,7 +32,7 @@ def quote(text: str | bytes | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A regular file that was found fit to read. Reading it later fails if it is another file by then."""
+    """A checked regular file. Reading fails if the file was replaced or changed since."""
 
     path: str
     device: int
@@ -47,13 +48,17 @@ class DataFile:
 def _inspect(path: str, *, follow: bool) -> tuple[DataFile, io.FileIO, int]:
     handle, status = open_regular(path, follow=follow)
     file = DataFile(
-        path=path, device=status.st_dev, inode=status.st_ino, size_bytes=status.st_size, modified_ns=status.st_mtime_ns
+        path=path,
+        device=status.st_dev,
+        inode=status.st_ino,
+        size_bytes=status.st_size,
+        modified_ns=status.st_mtime_ns,
     )
     return file, handle, status.st_nlink
 
 
 class Files:
-    """Open files, the last used ones kept open. Models may keep each tensor in a file of its own."""
+    """LRU cache of open files, as a model may have one file per tensor."""
 
     def __init__(self) -> None:
         self._handles: OrderedDict[DataFile, io.FileIO] = OrderedDict()
@@ -69,24 +74,34 @@ class Files:
             try:
                 now, handle, _ = _inspect(file.path, follow=True)
             except OSError as error:
-                raise InputError(f"cannot read {quote(file.path)}: {error.strerror}; it was there before") from error
+                raise InputError(
+                    f"cannot read {quote(file.path)}: {error.strerror}; it was there before"
+                ) from error
             if now != file:
                 handle.close()
-                raise InputError(f"{quote(file.path)} changed while it was in use; read the model again")
+                raise InputError(
+                    f"{quote(file.path)} changed while it was in use; read the model again"
+                )
             self._keep(file, handle)
         self._handles.move_to_end(file)
         return handle
 
     def open_model(self, path: str) -> DataFile:
-        """Open the file a person named; links are theirs to follow."""
+        """Open the file that the user named; follows links."""
         try:
             file, handle, _ = _inspect(path, follow=True)
         except FileNotFoundError as error:
-            raise InputError(f"cannot read {quote(path)}: {error.strerror}{advise_missing(path)}") from error
+            raise InputError(
+                f"cannot read {quote(path)}: {error.strerror}{advise_missing(path)}"
+            ) from error
         except OSError as error:
-            raise InputError(f"cannot read {quote(path)}: {error.strerror}; name an ONNX model file") from error
+            raise InputError(
+                f"cannot read {quote(path)}: {error.strerror}; name an ONNX model file"
+            ) from error
         except ValueError as error:
-            raise InputError(f"cannot read {quote(path)}: {error}; name an ONNX model file") from error
+            raise InputError(
+                f"cannot read {quote(path)}: {error}; name an ONNX model file"
+            ) from error
         self._keep(file, handle)
         return file
 
@@ -97,11 +112,20 @@ class Files:
             ModelError: the name leaves the folder, or is no regular file there.
         """
         parts = re.split(r"[/\\]", location)
-        if not location or "\0" in location or os.path.isabs(location) or re.match(r"[/\\]|[A-Za-z]:", location):
-            raise ModelError(f"{where}: external data is in {quote(location)}; it must be a name in the model's folder")
+        if (
+            not location
+            or "\0" in location
+            or os.path.isabs(location)
+            or re.match(r"[/\\]|[A-Za-z]:", location)
+        ):
+            raise ModelError(
+                f"{where}: external data is in {quote(location)}; it must be a name in the model's"
+                " folder"
+            )
         if ".." in parts:
             raise ModelError(
-                f"{where}: external data is in {quote(location)}, outside the model's folder; move the file next to it"
+                f"{where}: external data is in {quote(location)}, outside the model's folder; move"
+                " the file next to it"
             )
         path = os.path.join(folder, location)
         try:
@@ -110,8 +134,8 @@ class Files:
             file, handle, links = _inspect(path, follow=trust)
         except OSError as error:
             raise ModelError(
-                f"{where}: cannot read external data {quote(location)} in {quote(folder)}: {error.strerror}; "
-                "put the file there"
+                f"{where}: cannot read external data {quote(location)} in {quote(folder)}:"
+                f" {error.strerror}; put the file there"
             ) from error
         except ModelError:
             raise
@@ -120,9 +144,9 @@ class Files:
         if links > 1 and not trust:
             handle.close()
             raise ModelError(
-                f"{where}: external data {quote(location)} is a hard link, which may show a file from outside the "
-                "model's folder; copy the file, or pass "
-                f"{setting('trust_external_paths', True)} if you know where it comes from"
+                f"{where}: external data {quote(location)} is a hard link, which may show a file"
+                " from outside the model's folder; copy the file, or pass"
+                f" {setting('trust_external_paths', True)} if you know where it comes from"
             )
         self._keep(file, handle)
         return file
@@ -142,8 +166,9 @@ def _contained(folder: str, path: str, location: str, where: str) -> str:
     real = os.path.realpath(path)
     if os.path.commonpath([root, real]) != root:
         raise ModelError(
-            f"{where}: external data {quote(location)} is a link out of the model's folder; copy the file there, "
-            f"or pass {setting('trust_external_paths', True)} if you know where it leads"
+            f"{where}: external data {quote(location)} is a link out of the model's folder; copy"
+            f" the file there, or pass {setting('trust_external_paths', True)} if you know where it"
+            " leads"
         )
     return real
 

@@ -1,4 +1,4 @@
-"""Payloads of floats as payloads of what stands for them, bit for bit as ONNX's QuantizeLinear puts it there."""
+"""Quantize and dequantize weight payloads in chunks, bit for bit as ONNX's QuantizeLinear does."""
 
 import base64
 import json
@@ -17,24 +17,31 @@ from mezzo.onnx.protos.rounding import STORAGE, Array
 
 @dataclass(frozen=True, slots=True)
 class QuantizedPayload:
-    """Parameters laid over the elements of a tensor. `run`: so many follow each other in memory with one scale; 0 where
-    all have it.
+    """Quantization parameters for a flat payload.
+
+    `run`: number of consecutive elements that share a scale; 0 if all do.
     """
 
     how: Quantization
     run: int
 
     def quantize(self, values: Array, start: int = 0) -> Array:
-        """Round flat numbers, element `start` of their tensor the first of them, to nearest even and saturate.
+        """Quantize a flat chunk that begins at element `start`: round half to even and saturate.
 
-        NaN becomes the least integer, as in ONNX Runtime and the reference evaluator; floats keep it.
+        NaN becomes the lowest integer, as in ONNX Runtime and the reference evaluator; float
+        formats keep NaN.
         """
         how, (low, high) = self.how, self.how.span
         scales: Array = np.array(how.scales, np.float32)
-        # FP32 does not hold the largest INT32, so biases saturate in FP64.
-        zeros: Array = np.array(how.zero_points, np.float64 if how.dtype is DType.INT32 else np.float32)
+        # FP32 cannot represent the largest INT32, so biases saturate in FP64.
+        zeros: Array = np.array(
+            how.zero_points, np.float64 if how.dtype is DType.INT32 else np.float32
+        )
         if how.axis is not None:
-            scales, zeros = self._laid(scales, start, values.size), self._laid_zeros(zeros, start, values.size)
+            scales, zeros = (
+                self._laid(scales, start, values.size),
+                self._laid_zeros(zeros, start, values.size),
+            )
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             steps: Array = values.astype(np.float32) / scales
             if integer_span(how.dtype) is None:
@@ -51,38 +58,45 @@ class QuantizedPayload:
         return steps.astype(STORAGE[how.dtype])
 
     def dequantize(self, steps: Array, start: int = 0) -> Array:
-        """What flat integers stand for in FP32, element `start` of their tensor the first of them."""
+        """Dequantize a flat chunk that begins at element `start`, to FP32."""
         how = self.how
         scales: Array = np.array(how.scales, np.float32)
         zeros: Array = np.array(how.zero_points, np.float64)
         if how.axis is not None:
-            scales, zeros = self._laid(scales, start, steps.size), self._laid_zeros(zeros, start, steps.size)
+            scales, zeros = (
+                self._laid(scales, start, steps.size),
+                self._laid_zeros(zeros, start, steps.size),
+            )
         numbers: Array = (steps.astype(np.float64) - zeros).astype(np.float32) * scales
         return numbers
 
     def _others(self, steps: Array, start: int) -> Array:
-        """What leads from the nearest whole number to the other next to each step, where that is to stand for it."""
+        """Offset (-1, 0, 1) from the nearest to the other neighbour, if flagged in `turned`."""
         first, end = start // 8, -(-(start + steps.size) // 8)
-        bits = np.unpackbits(np.frombuffer(self.how.turned, np.uint8)[first:end])[start - 8 * first :][: steps.size]
+        bits = np.unpackbits(np.frombuffer(self.how.turned, np.uint8)[first:end])[
+            start - 8 * first :
+        ][: steps.size]
         return np.where(bits, np.where(steps >= np.rint(steps), 1, -1), 0).astype(steps.dtype)
 
     def _laid(self, parameters: Array, start: int, count: int) -> Array:
-        """The parameter of each of the elements."""
+        """The parameter of each element."""
         return spread(parameters, self.run, start, count)
 
     def _laid_zeros(self, zeros: Array, start: int, count: int) -> Array:
-        """The zero point of each of the elements; one for all where it is zero, as it is of weights."""
+        """The zero point of each element; a single one if all are zero, as for weights."""
         return self._laid(zeros, start, count) if zeros.any() else zeros[:1]
 
     def to_text(self) -> str:
-        """Spell the parameters for a marker; `read_payload` reads them."""
+        """Serialize the parameters for a marker; `read_payload` parses them."""
         how = self.how
         turned = base64.b64encode(how.turned).decode()
-        return json.dumps([how.dtype.value, how.axis, how.scales, how.zero_points, self.run, turned])
+        return json.dumps(
+            [how.dtype.value, how.axis, how.scales, how.zero_points, self.run, turned]
+        )
 
 
 def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> QuantizedPayload:
-    """The parameters laid over a tensor of a shape, None for what is not known of it; `name` is what errors call it.
+    """Parameters for a tensor of this shape (None: unknown length); errors show `name`.
 
     Raises:
         ContractError: the parameters do not fit the tensor.
@@ -90,44 +104,57 @@ def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> Qua
     where = f"value {name!r} cannot be quantized"
     if how.dtype not in STORES:
         valid = ", ".join(map(str, STORES))
-        raise ContractError(f"{where}: {how.dtype} holds no quantized numbers; choose one of {valid}")
+        raise ContractError(
+            f"{where}: {how.dtype} holds no quantized numbers; choose one of {valid}"
+        )
     low, high = how.span
     if not all(low <= zero <= high for zero in how.zero_points):
-        raise ContractError(f"{where}: its zero points are not all from {low} to {high}, what {how.dtype} holds")
+        raise ContractError(
+            f"{where}: its zero points are not all from {low} to {high}, what {how.dtype} holds"
+        )
     if (how.dtype is DType.INT32 or integer_span(how.dtype) is None) and not how.is_symmetric:
-        raise ContractError(f"{where}: {how.dtype} is dequantized without a zero point; let all of them be 0")
+        raise ContractError(
+            f"{where}: {how.dtype} is dequantized without a zero point; let all of them be 0"
+        )
     _check_turned(how, shape, where)
     if how.axis is None:
         return QuantizedPayload(how, 0)
     if not 0 <= how.axis < len(shape):
-        raise ContractError(f"{where}: it has no axis {how.axis}, as it has {len(shape)}; name one, or take one scale")
+        raise ContractError(
+            f"{where}: it has no axis {how.axis}, as it has {len(shape)}; name one, or take one"
+            " scale"
+        )
     size = shape[how.axis]
     if size is not None and size != len(how.scales):
         raise ContractError(
-            f"{where}: {len(how.scales)} scales do not fit its axis {how.axis} of {size}; take one for each slice, or "
-            "one for all"
+            f"{where}: {len(how.scales)} scales do not fit its axis {how.axis} of {size}; take one"
+            " for each slice, or one for all"
         )
-    known = [1 if length is None else length for length in shape[how.axis + 1 :]]
-    return QuantizedPayload(how, max(math.prod(known), 1))
+    lengths = [1 if length is None else length for length in shape[how.axis + 1 :]]
+    return QuantizedPayload(how, max(math.prod(lengths), 1))
 
 
 def _check_turned(how: Quantization, shape: Sequence[int | None], where: str) -> None:
-    """Raises ContractError: what is rounded to the other side is of another tensor, or of one that is computed."""
+    """Check the rounding flags `turned`. Raises ContractError if their size or tensor is wrong."""
     if not how.turned:
         return
     if how.dtype is DType.INT32 or any(length is None for length in shape):
-        raise ContractError(f"{where}: only weights may be rounded to the other side; leave 'turned' out")
+        raise ContractError(
+            f"{where}: only weights may be rounded to the other side; leave 'turned' out"
+        )
     elements = math.prod(length for length in shape if length is not None)
     if len(how.turned) != -(-elements // 8):
         raise ContractError(
-            f"{where}: 'turned' holds {len(how.turned)} bytes, and its {elements} elements take {-(-elements // 8)}; "
-            "give a bit for each, or leave it out"
+            f"{where}: 'turned' holds {len(how.turned)} bytes, and its {elements} elements take"
+            f" {-(-elements // 8)}; give a bit for each, or leave it out"
         )
 
 
 def read_payload(text: str) -> QuantizedPayload:
-    """Read what `to_text` has spelled."""
+    """Parse the output of `to_text`."""
     dtype, axis, scales, zeros, run, turned = json.loads(text)
     bits = base64.b64decode(turned)
-    how = Quantization(dtype=DType(dtype), scales=tuple(scales), zero_points=tuple(zeros), axis=axis, turned=bits)
+    how = Quantization(
+        dtype=DType(dtype), scales=tuple(scales), zero_points=tuple(zeros), axis=axis, turned=bits
+    )
     return QuantizedPayload(how, run)

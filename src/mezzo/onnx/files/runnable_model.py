@@ -1,4 +1,4 @@
-"""A model with all that it takes to run it: in memory where it is small, its large weights in files otherwise."""
+"""Runnable form of a model: small models in memory, large models with memory-mapped weights."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from mezzo.onnx.files.weights import Weights
 from mezzo.onnx.protos.rounding import STORAGE, Array
 from mezzo.onnx.schema.types import FROM_ONNX
 
-# Models of fewer numbers, 64 MB in FP32, are taken into memory: engines then repack their weights, which saves time at
-# each run: a third of it for a BERT of 66 million numbers and 128 tokens. To load that takes 1.7 s of processor time
-# longer, so many as 50 runs, and four times the memory. A model and what it is converted to have as many, so they are
-# run in the same way.
+# Models with fewer parameters (64 MB in FP32) are loaded into memory: runtimes then prepack
+# weights, which saves a third of each run for a BERT of 66 million parameters and 128 tokens.
+# Loading then takes 1.7 s of CPU time longer (the saving of 50 runs) and four times the memory. A
+# model and its converted form have the same number of parameters, so both run in the same way.
 MAPPED_FROM = 16 << 20
-# Smaller weights are part of the model; shapes and the like are among them, which engines want to know.
+# Smaller weights are embedded: they include shapes, which runtimes need as constants.
 _LEAST_BYTES = 1 << 16
 _MOVED = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE})
 
@@ -29,17 +29,17 @@ _Placed = tuple[onnx.TensorProto, bool]
 
 @dataclass(frozen=True, slots=True)
 class RunnableModel:
-    """A model, and what its marked tensors stand for; None where it holds all its weights."""
+    """A model and the payloads of its marked tensors; None if all weights are embedded."""
 
     model: onnx.ModelProto
     weights: Weights | None = None
 
     def with_model(self, model: onnx.ModelProto) -> "RunnableModel":
-        """Another model of the same weights."""
+        """The same weights with another model."""
         return replace(self, model=model)
 
     def filled(self) -> onnx.ModelProto:
-        """The model with all its weights in memory. Raises ContractError: protobuf does not hold it."""
+        """The model with embedded weights. Raises ContractError if it exceeds protobuf's limit."""
         if self.weights is None:
             return self.model
         result = materialize(self.model, self.weights.blobs)
@@ -49,15 +49,19 @@ class RunnableModel:
         return result
 
     def size_bytes(self) -> int:
-        """What the initializers of the main graph take, wherever they are."""
+        """Size of the main graph's initializers, embedded or external."""
         blobs = None if self.weights is None else self.weights.blobs
         return sum(
-            tensor.ByteSize() if blobs is None or not is_marked(tensor) else _payload_bytes(tensor, blobs)
+            (
+                tensor.ByteSize()
+                if blobs is None or not is_marked(tensor)
+                else _payload_bytes(tensor, blobs)
+            )
             for tensor in self.model.graph.initializer
         )
 
     def with_moved(self, move: Callable[[Array], Array]) -> "RunnableModel":
-        """The same whose FP32 and FP64 initializers are what `move` makes of them, a piece of a large one at a time."""
+        """A copy with `move` applied to FP32 and FP64 initializers, large ones chunk by chunk."""
         result, moved = onnx.ModelProto(), dict[str, Array]()
         result.CopyFrom(self.model)
         for tensor in result.graph.initializer:
@@ -68,20 +72,24 @@ class RunnableModel:
             else:
                 numbers = np.ascontiguousarray(move(onnx.numpy_helper.to_array(tensor)))
                 tensor.CopyFrom(onnx.numpy_helper.from_array(numbers, tensor.name))
-        return RunnableModel(result, None if self.weights is None else self.weights.with_moved(moved))
+        return RunnableModel(
+            result, None if self.weights is None else self.weights.with_moved(moved)
+        )
 
 
 def whole_of(model: onnx.ModelProto, source: ModelSource) -> RunnableModel:
-    """A model whose tensors may stand for payloads of `source`, ready to be run; neither is changed.
+    """Make `model`, whose tensors may refer to payloads of `source`, runnable; changes neither.
 
     Raises:
-        ContractError: it has to be in memory, and protobuf does not hold it.
+        ContractError: it has to be in memory and exceeds protobuf's size limit.
         ModelError: a payload cannot be read.
     """
     blobs = source.blobs
     if not len(blobs):
         return RunnableModel(model)
-    numbers = sum(blob.elements for blob in blobs.blobs if blob.factors is None)  # corrections add others
+    numbers = sum(
+        blob.elements for blob in blobs.blobs if blob.factors is None
+    )  # without corrections
     if numbers < MAPPED_FROM or _is_converted_inlining(model):
         return RunnableModel(materialize(model, blobs))
     result = onnx.ModelProto()
@@ -96,7 +104,9 @@ def whole_of(model: onnx.ModelProto, source: ModelSource) -> RunnableModel:
 
 
 def _may_be_mapped(tensor: onnx.TensorProto, blobs: Blobs) -> bool:
-    return FROM_ONNX.get(tensor.data_type) in STORAGE and _payload_bytes(tensor, blobs) >= _LEAST_BYTES
+    return (
+        FROM_ONNX.get(tensor.data_type) in STORAGE and _payload_bytes(tensor, blobs) >= _LEAST_BYTES
+    )
 
 
 def _payload_bytes(tensor: onnx.TensorProto, blobs: Blobs) -> int:
@@ -106,14 +116,19 @@ def _payload_bytes(tensor: onnx.TensorProto, blobs: Blobs) -> int:
 
 
 def _is_converted_inlining(model: onnx.ModelProto) -> bool:
-    """Whether inlining takes functions to another opset, which ONNX's converter does with weights in memory alone."""
+    """Whether inlining changes an opset, for which ONNX's converter needs embedded weights."""
     opset = default_opset(model)
-    own = ({entry.domain: entry.version for entry in function.opset_import} for function in model.functions)
+    own = (
+        {entry.domain: entry.version for entry in function.opset_import}
+        for function in model.functions
+    )
     return any(opsets.get("", opsets.get("ai.onnx", opset)) != opset for opsets in own)
 
 
-def _tensors(owner: onnx.GraphProto | onnx.FunctionProto, is_body: bool = False) -> Iterator[_Placed]:
-    """Every tensor of a graph or function and its bodies, and whether it is a dense one that stands for a value."""
+def _tensors(
+    owner: onnx.GraphProto | onnx.FunctionProto, is_body: bool = False
+) -> Iterator[_Placed]:
+    """Every tensor of a graph or function and its subgraphs, and whether it is a dense value."""
     if isinstance(owner, onnx.GraphProto):
         fed = {port.name for port in owner.input} if is_body else frozenset()
         yield from ((tensor, tensor.name not in fed) for tensor in owner.initializer)

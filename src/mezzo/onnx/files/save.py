@@ -1,4 +1,4 @@
-"""Writing models: payloads stream from where they are, through rounding, to the new file, and appear all at once."""
+"""Write models atomically: payloads are streamed from their source, rounded and written."""
 
 import enum
 import io
@@ -28,16 +28,16 @@ from mezzo.onnx.files.layout import FileLayout
 from mezzo.onnx.files.paths import quote
 from mezzo.onnx.protos.rounding import Array
 
-# Pieces being rounded while another is read.
+# Chunks in conversion while the next is read.
 _AHEAD = 2
-# What external data is called where the caller does not say: the model file's name and this.
+# Default suffix of the external data file, after the model file's name.
 DATA_SUFFIX = ".data"
 
 Progress = Callable[[int, int], None]
 
 
 class External(enum.Enum):
-    """Where large tensors of a result go."""
+    """Location of a written model's large tensors."""
 
     AUTO = "auto"  # like the input; external where one file cannot hold them
     NEVER = "never"
@@ -46,7 +46,7 @@ class External(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What was written. `paths` has the model first."""
+    """Written files, the model first, and their size."""
 
     paths: tuple[Path, ...]
     size_bytes: int
@@ -62,10 +62,10 @@ def save(
     data_suffix: str = DATA_SUFFIX,
     progress: Progress | None = None,
 ) -> Saved:
-    """Write a model whose tensors may stand for payloads of `source`, all of it or nothing.
+    """Write a model whose tensors may refer to payloads of `source`, atomically.
 
-    `overwrite` lets the result replace the source's own files. `data_suffix` follows the file's name in the name of its
-    external data. `progress` gets (bytes done, bytes in all).
+    `overwrite` lets the result replace the source's own files. `data_suffix` follows the file's
+    name in the name of its external data. `progress` gets (bytes done, bytes in all).
 
     Raises:
         InputError: the place cannot be written, is the input's, or one file cannot hold the model.
@@ -84,8 +84,8 @@ def save(
         rope = layout.external()
     elif rope.size_bytes > MAX_MESSAGE_BYTES:
         raise InputError(
-            f"{quote(path)} would have {rope.size_bytes} bytes, one ONNX file holds {MAX_MESSAGE_BYTES}; "
-            "let the weights go to external data"
+            f"{quote(path)} would have {rope.size_bytes} bytes, one ONNX file holds"
+            f" {MAX_MESSAGE_BYTES}; let the weights go to external data"
         )
     paths = (path, data_path) if layout.entries else (path,)
     for written in paths[1:]:
@@ -105,12 +105,14 @@ def save(
                 writer.write(rope, layout.data, sink)
             staging.commit()
     except OSError as error:
-        raise InputError(f"cannot write {quote(path)}: {error.strerror or error}; nothing was changed") from error
+        raise InputError(
+            f"cannot write {quote(path)}: {error.strerror or error}; nothing was changed"
+        ) from error
     return Saved(paths, total)
 
 
 def materialize(model: onnx.ModelProto, blobs: Blobs) -> onnx.ModelProto:
-    """Return a copy of a model that holds all its payloads.
+    """Return a copy of a model with all payloads embedded.
 
     Raises:
         ContractError: it would pass protobuf's limit of 2 GB.
@@ -120,7 +122,8 @@ def materialize(model: onnx.ModelProto, blobs: Blobs) -> onnx.ModelProto:
         rope = layout.inline()
     if rope.size_bytes > MAX_MESSAGE_BYTES:
         raise ContractError(
-            f"the result has {rope.size_bytes} bytes, a model in memory holds {MAX_MESSAGE_BYTES}; write it to a file"
+            f"the result has {rope.size_bytes} bytes, a model in memory holds {MAX_MESSAGE_BYTES};"
+            " write it to a file"
         )
     sink = io.BytesIO()
     with ThreadPoolExecutor(1) as pool:
@@ -132,9 +135,10 @@ def materialize(model: onnx.ModelProto, blobs: Blobs) -> onnx.ModelProto:
 
 @contextmanager
 def without_payloads(model: onnx.ModelProto, blobs: Blobs) -> Iterator[str]:
-    """Lend the path of a file that the ONNX checker can check, though payloads in `blobs` are not in it.
+    """Yield the path of a temporary model file for the ONNX checker, without payloads of `blobs`.
 
-    Each such tensor is external, at an empty file: the checker wants that file to exist and does not read it.
+    Each such tensor is external, at an empty file: the checker wants that file to exist and does
+    not read it.
     """
     with TemporaryDirectory(prefix="mezzo-") as folder:
         Path(folder, blobs.token).touch()
@@ -145,7 +149,7 @@ def without_payloads(model: onnx.ModelProto, blobs: Blobs) -> Iterator[str]:
 
 @contextmanager
 def _telling_damage(blobs: Blobs) -> Iterator[None]:
-    """Protobuf accepts more than this package reads; what is left over is told as damage."""
+    """Turn a WireError into a ModelError, as protobuf accepts messages that wire.py rejects."""
     try:
         yield
     except wire.WireError as error:
@@ -159,8 +163,8 @@ def _serialize(model: onnx.ModelProto) -> bytes:
         if model.ByteSize() <= MAX_MESSAGE_BYTES:
             raise MemoryError("a message of protobuf finds no memory") from error
         raise InputError(
-            f"the model without its large weights passes protobuf's limit of {MAX_MESSAGE_BYTES} bytes; "
-            "pass a path instead of a model in memory"
+            f"the model without its large weights passes protobuf's limit of {MAX_MESSAGE_BYTES}"
+            " bytes; pass a path instead of a model in memory"
         ) from error
     return data
 
@@ -172,7 +176,8 @@ def _check_not_source(path: Path, source: ModelSource) -> None:
         return
     if (status.st_dev, status.st_ino) in {file.identity for file in source.files}:
         raise InputError(
-            f"{quote(path)} belongs to the input model; name another file, or pass {setting('overwrite', True)}"
+            f"{quote(path)} belongs to the input model; name another file, or pass"
+            f" {setting('overwrite', True)}"
         )
 
 
@@ -180,14 +185,19 @@ def _check_space(path: Path, wanted_bytes: int) -> None:
     free_bytes = shutil.disk_usage(path.parent).free
     if free_bytes < wanted_bytes:
         raise InputError(
-            f"cannot write {quote(path)}: it needs {wanted_bytes} bytes, the disk has {free_bytes} left; make room"
+            f"cannot write {quote(path)}: it needs {wanted_bytes} bytes, the disk has {free_bytes}"
+            " left; make room"
         )
 
 
 class _Writer:
-    """Writes ropes and payloads. `pool` rounds one piece while the next is read and the last is written."""
+    """Writes ropes and payloads. `pool` rounds one piece while the next is read and the last is
+    written.
+    """
 
-    def __init__(self, blobs: Blobs, pool: Executor, total_bytes: int, progress: Progress | None) -> None:
+    def __init__(
+        self, blobs: Blobs, pool: Executor, total_bytes: int, progress: Progress | None
+    ) -> None:
         self._blobs = blobs
         self._pool = pool
         self._total_bytes = total_bytes
@@ -227,10 +237,12 @@ class _Writer:
         before = self._done_bytes
         for chunk in self._chunks(self._blobs.blobs[stored.blob], stored):
             self._put(chunk.view(np.uint8).data, sink)
-        assert self._done_bytes - before == size_bytes, "a payload has another size than was laid out"
+        assert self._done_bytes - before == size_bytes, (
+            "a payload has another size than was laid out"
+        )
 
     def _chunks(self, blob: Blob, stored: Stored) -> Iterator[Array]:
-        """Yield a payload in pieces as it is to be stored."""
+        """Yield a payload in converted chunks."""
         if stored.keeps(blob):
             yield from self._blobs.read_chunks(blob)
             return

@@ -1,4 +1,4 @@
-"""Where results of an ONNX model are written, and read back from."""
+"""Store that writes converted ONNX models and loads them again."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from mezzo.onnx.files.save import DATA_SUFFIX, save
 
 
 class OnnxStore:
-    """Writes results of one source. `data_suffix` ends the name of their external data."""
+    """Writes models converted from one source. `data_suffix` ends the name of their data file."""
 
     def __init__(self, source: ModelSource, progress: Progress | None) -> None:
         self._source, self._progress = source, progress
@@ -23,10 +23,13 @@ class OnnxStore:
     def companions(self) -> Sequence[str]:
         return [file.path for file in self._source.files[1:]]
 
-    def write(self, result: onnx.ModelProto, dst: str | os.PathLike[str], *, overwrite: bool) -> int:
+    def write(
+        self, result: onnx.ModelProto, dst: str | os.PathLike[str], *, overwrite: bool
+    ) -> int:
         progress = None if self._progress is None else partial(self._progress, "writing")
         saved = save(
-            result, self._source, dst, overwrite=overwrite, data_suffix=self.data_suffix, progress=progress
+            result, self._source, dst, overwrite=overwrite, data_suffix=self.data_suffix,
+            progress=progress
         )  # fmt: skip
         return saved.size_bytes
 
@@ -36,6 +39,8 @@ class OnnxStore:
 
 
 def _find_data_suffix(source: ModelSource) -> str:
-    """Name a result's data as the source's is named: Hugging Face's tools look for model.onnx_data."""
+    """Suffix of the source's data file, as Hugging Face tools expect model.onnx_data."""
     named = {os.path.basename(file.path) for file in source.files[1:]}
-    return "_data" if source.path is not None and f"{source.path.name}_data" in named else DATA_SUFFIX
+    return (
+        "_data" if source.path is not None and f"{source.path.name}_data" in named else DATA_SUFFIX
+    )

@@ -1,8 +1,10 @@
-"""The numbers of large weights as arrays that lie in files, so that all who run a model share one copy.
+"""The numbers of large weights as arrays that lie in files, so that all who run a model share one
+copy.
 
-A payload that a file of the model holds as it is wanted is mapped where it lies. Any other is written once, piece by
-piece, into a temporary file that has no name, so that nothing is left behind however the process ends. Maps are
-read-only. What cannot be helped: a file of the model that is cut short while it is mapped ends the process.
+A payload that a file of the model holds as it is wanted is mapped where it lies. Any other is
+written once, piece by piece, into a temporary file that has no name, so that nothing is left behind
+however the process ends. Maps are read-only. What cannot be helped: a file of the model that is cut
+short while it is mapped ends the process.
 """
 
 import copy
@@ -24,28 +26,28 @@ from mezzo.onnx.files.blobs import CHUNK_BYTES, Blob, Blobs, FileRange, Stored
 from mezzo.onnx.files.paths import DataFile, quote
 from mezzo.onnx.protos.rounding import STORAGE, Array
 
-# Engines sum in another order where numbers are not aligned as they align their own.
+# Runtimes sum unaligned data in another order, so results would differ.
 _ALIGNMENT_BYTES = 64
-# A temporary file at a time is mapped as a whole, so that the many weights of a model take few of them.
+# Temporary files are this large and mapped whole, so that many weights share few files.
 _EXTENT_BYTES = 1 << 30
-# Every map holds a file open, and processes may open some hundreds.
+# Every map uses a file descriptor, of which a process has some hundreds.
 _MOST_MAPS = 64
 
 
 class Weights:
-    """The weights of one model and of what is made of it. Not thread-safe, as reading is not."""
+    """Memory-mapped weights of a model and of models converted from it. Not thread-safe."""
 
     def __init__(self, blobs: Blobs) -> None:
         self.blobs = blobs
         self.moved: Mapping[str, Array] = {}
         self._maps: dict[DataFile, mmap.mmap] = {}
         self._kept: dict[Stored, Array] = {}
-        # What corrections and calibrations try comes and goes, and its room on the disk goes with the last who runs it.
+        # Trial weights of corrections and calibration: freed with the last reference.
         self._passing: weakref.WeakValueDictionary[Stored, Array] = weakref.WeakValueDictionary()
         self._spill, self._passing_spill = _Spill(), _Spill()
 
     def array(self, tensor: onnx.TensorProto) -> Array:
-        """What a marked tensor stands for, in its shape, not to be written to.
+        """Values of a marked tensor, in its shape, read-only.
 
         Raises:
             InputError: a file changed, or the disk is full.
@@ -69,24 +71,28 @@ class Weights:
         return flat.reshape(tuple(tensor.dims))
 
     def with_moved(self, moved: Mapping[str, Array]) -> "Weights":
-        """The same, with these arrays in place of initializers of the main graph, by name."""
+        """A copy in which these arrays replace initializers of the main graph, by name."""
         result = copy.copy(self)
         result.moved = moved
         return result
 
     def move(self, tensor: onnx.TensorProto, move: Callable[[Array], Array]) -> Array:
-        """What a function makes of what a marked tensor stands for, a flat piece at a time, as one more array. Pages of
-        the first are given back: who runs moved weights does not run the others beside them.
+        """Apply `move` to flat chunks of a marked tensor; return the result as a new mapped array.
+
+        Releases the original's pages, as both are never run together.
         """
         array = self.array(tensor)
         flat, step = array.reshape(-1), CHUNK_BYTES // array.itemsize
-        pieces = (np.ascontiguousarray(move(flat[start : start + step])) for start in range(0, flat.size, step))
+        pieces = (
+            np.ascontiguousarray(move(flat[start : start + step]))
+            for start in range(0, flat.size, step)
+        )
         moved = self._passing_spill.write(pieces, array.dtype, array.size).reshape(array.shape)
         let_go(array)
         return moved
 
     def keep(self, array: Array) -> Array:
-        """An array that was computed, flat, where it takes no memory that the system could not take back."""
+        """Write a computed array to disk; return it flat and memory-mapped."""
         return self._spill.write([array], array.dtype, array.size)
 
     def _write(self, tensor: onnx.TensorProto, stored: Stored, spill: "_Spill") -> Array:
@@ -94,39 +100,54 @@ class Weights:
         return spill.write(self.blobs.chunks(tensor), STORAGE[stored.dtype], elements)
 
     def _mapped(self, blob: Blob, stored: Stored) -> Array | None:
-        """The payload where it lies in its file; None where it is not there as it is wanted, or not aligned."""
+        """Map the payload in its source file; None if it needs conversion or is not aligned."""
         if stored.keeps(blob) and isinstance(blob.origin, np.ndarray):
             return blob.origin
-        if not stored.keeps(blob) or not isinstance(blob.origin, FileRange) or blob.origin.offset % _ALIGNMENT_BYTES:
+        if (
+            not stored.keeps(blob)
+            or not isinstance(blob.origin, FileRange)
+            or blob.origin.offset % _ALIGNMENT_BYTES
+        ):
             return None
         mapped = self._map(blob.origin.file)
-        return None if mapped is None else np.frombuffer(mapped, STORAGE[blob.dtype], blob.elements, blob.origin.offset)
+        return (
+            None
+            if mapped is None
+            else np.frombuffer(mapped, STORAGE[blob.dtype], blob.elements, blob.origin.offset)
+        )
 
     def _map(self, file: DataFile) -> mmap.mmap | None:
-        """Map a file that was found fit to read, by the handle that was checked; None where too many are mapped."""
-        found = self._maps.get(file)
-        if found is None and len(self._maps) < _MOST_MAPS:
+        """Map a checked file by its open handle; None at the limit of maps or if mapping fails."""
+        mapped_file = self._maps.get(file)
+        if mapped_file is None and len(self._maps) < _MOST_MAPS:
             handle = self.blobs.files.handle(file)
             try:
-                found = mmap.mmap(handle.fileno(), file.size_bytes, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as error:  # longer than the file is by now, or a disk that is not mapped
+                mapped_file = mmap.mmap(handle.fileno(), file.size_bytes, access=mmap.ACCESS_READ)
+            except (
+                OSError,
+                ValueError,
+            ) as error:  # the file is shorter now, or its disk cannot be mapped
                 if os.fstat(handle.fileno()).st_size < file.size_bytes:
-                    raise ModelError(f"{quote(file.path)} became shorter while it was read; get it again") from error
+                    raise ModelError(
+                        f"{quote(file.path)} became shorter while it was read; get it again"
+                    ) from error
                 return None
-            self._maps[file] = found
-        return found
+            self._maps[file] = mapped_file
+        return mapped_file
 
 
 class _Spill:
-    """Writes arrays to temporary files without names, a file after the other. One goes with the last array in it."""
+    """Writes arrays to anonymous temporary files. A file is freed with its last array."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
         self._extent: mmap.mmap | None = None
         self._end = 0
 
-    def write(self, pieces: Iterable[Array], storage: "np.dtype[np.generic]", elements: int) -> Array:
-        """Lay pieces one behind the other, as a flat array. Raises InputError: the disk is full."""
+    def write(
+        self, pieces: Iterable[Array], storage: "np.dtype[np.generic]", elements: int
+    ) -> Array:
+        """Write chunks; return a flat mapped array. Raises InputError if the disk is full."""
         size_bytes = elements * storage.itemsize
         with telling_room(size_bytes, "weights"):
             file, extent, start = self._room(size_bytes)
@@ -139,19 +160,22 @@ class _Spill:
         return np.frombuffer(extent, storage, elements, start)
 
     def _room(self, size_bytes: int) -> tuple[IO[bytes], mmap.mmap, int]:
-        """A file, its map, and the place for so many bytes in it."""
+        """A file with space for `size_bytes`, its map, and the offset."""
         if self._file is None or self._extent is None or self._end + size_bytes > len(self._extent):
             length = max(_EXTENT_BYTES, size_bytes)
             self._file = nameless_file()
-            os.ftruncate(self._file.fileno(), length)  # takes room only as it is written
-            self._extent, self._end = mmap.mmap(self._file.fileno(), length, access=mmap.ACCESS_READ), 0
+            os.ftruncate(self._file.fileno(), length)  # sparse: uses disk space only when written
+            self._extent, self._end = (
+                mmap.mmap(self._file.fileno(), length, access=mmap.ACCESS_READ),
+                0,
+            )
         start = self._end
         self._end += math.ceil(size_bytes / _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         return self._file, self._extent, start
 
 
 def let_go(array: Array) -> None:
-    """Give back the pages of an array that lies in a map; they are read again where it is needed again."""
+    """Release the pages of a memory-mapped array; the system rereads them on access."""
     whole: object = array
     while isinstance(whole, np.ndarray):
         whole = whole.base
@@ -160,34 +184,35 @@ def let_go(array: Array) -> None:
     if not isinstance(whole, mmap.mmap) or not hasattr(whole, "madvise") or not array.size:
         return
     begin = array.ctypes.data - np.frombuffer(whole, np.uint8).ctypes.data
-    start = begin - begin % mmap.PAGESIZE  # neighbours on the same page are read again too
+    start = begin - begin % mmap.PAGESIZE  # neighbours on the same page are reread too
     whole.madvise(mmap.MADV_DONTNEED, start, begin + array.nbytes - start)
 
 
 def let_all_go(arrays: Iterable[Array]) -> None:
-    """The same of several arrays."""
+    """Release the pages of several arrays."""
     for array in arrays:
         let_go(array)
 
 
 def nameless_file() -> IO[bytes]:
-    """A temporary file that goes with whoever holds it last, and with the process."""
+    """An anonymous temporary file, removed with its last reference or with the process."""
     return tempfile.TemporaryFile(prefix="mezzo-", buffering=0, dir=find_temporary_folder())
 
 
 def write_all(file: IO[bytes], data: memoryview) -> None:
-    """Write bytes to a file without a buffer, which may take a part of them at a time."""
+    """Write all bytes to an unbuffered file, whose writes may be partial."""
     while data:
         data = data[file.write(data) :]
 
 
 @contextmanager
 def telling_room(size_bytes: int, what: str) -> Iterator[None]:
-    """Raises InputError: what is written inside, so many bytes of it, finds no room."""
+    """Turn an OSError of a write inside the context into an InputError about disk space."""
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot write {size_bytes} bytes of {what} to the temporary folder {quote(find_temporary_folder())}: "
-            f"{error.strerror}; make room there, or name another folder in the environment variable TMPDIR"
+            f"cannot write {size_bytes} bytes of {what} to the temporary folder"
+            f" {quote(find_temporary_folder())}: {error.strerror}; make room there, or name another"
+            " folder in the environment variable TMPDIR"
         ) from error

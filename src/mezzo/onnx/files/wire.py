@@ -1,8 +1,8 @@
-"""Protobuf's wire format, as far as finding and replacing tensors inside a serialized model needs it.
+"""Protobuf wire-format reader that finds and replaces tensors inside a serialized ONNX model.
 
-A model is walked field by field. Only messages that can hold a tensor, and that the caller wants, are entered; all the
-rest is copied as the bytes it is, so fields this file does not know survive. Nothing is allocated from a length in the
-file before that length is known to fit.
+Walks a model field by field. Only messages that can contain a tensor and that the caller selects
+are parsed; all other bytes are copied, so unknown fields survive. A length in the file is checked
+against its message before anything is allocated.
 """
 
 import enum
@@ -38,8 +38,9 @@ class Message(enum.Enum):
     __hash__ = object.__hash__
 
 
-# Field numbers of onnx.proto that lead to tensors; a test compares them with the installed package. Sparse tensors are
-# left out: the ONNX checker reads their indices, so their payloads must be in the model.
+# Field numbers of onnx.proto that lead to tensors; a test compares them with the installed package.
+# Sparse tensors are left out: the ONNX checker reads their indices, so their payloads must be in
+# the model.
 NESTED: Mapping[Message, Mapping[int, Message]] = {
     Message.MODEL: {7: Message.GRAPH, 20: Message.TRAINING, 25: Message.FUNCTION},
     Message.TRAINING: {1: Message.GRAPH, 2: Message.GRAPH},
@@ -105,7 +106,7 @@ class Payload:
 
 @dataclass(slots=True)
 class Rope:
-    """A message in pieces that were not joined yet."""
+    """A serialized message as a list of pieces, joined or written later."""
 
     pieces: list[bytes | Span | Payload] = field(default_factory=list)
     size_bytes: int = 0
@@ -140,7 +141,9 @@ def encode_varint(number: int) -> bytes:
 
 
 def _varint(data: bytes, index: int, base: int) -> tuple[int, int]:
-    """Decode the varint at `index` to (number, index after it). Raises IndexError where the bytes end."""
+    """Decode the varint at `index` to (number, index after it). Raises IndexError where the bytes
+    end.
+    """
     number = shift = 0
     start = index
     while True:
@@ -155,7 +158,8 @@ def _varint(data: bytes, index: int, base: int) -> tuple[int, int]:
 
 
 def fields(source: Bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield (field number, wire type, start, start of content, stop) for each field of the message in [begin, end).
+    """Yield (field number, wire type, start, start of content, stop) for each field of the message
+    in [begin, end).
 
     Raises:
         WireError: a malformed tag, an unknown wire type, or a field that reaches past `end`.
@@ -184,7 +188,9 @@ def fields(source: Bytes, begin: int, end: int) -> Iterator[tuple[int, int, int,
             else:
                 content = base + index
                 if kind == VARINT:
-                    stop = base + (index + 1 if data[index] < 0x80 else _varint(data, index, base)[1])
+                    stop = base + (
+                        index + 1 if data[index] < 0x80 else _varint(data, index, base)[1]
+                    )
                 elif kind in (FIXED32, FIXED64):
                     stop = content + (4 if kind == FIXED32 else 8)
                 else:
@@ -192,7 +198,10 @@ def fields(source: Bytes, begin: int, end: int) -> Iterator[tuple[int, int, int,
         except IndexError:
             raise WireError(f"the end of the data inside a field at byte {position}") from None
         if stop > end:
-            raise WireError(f"a field at byte {position} that reaches {stop - end} bytes past the end of its message")
+            raise WireError(
+                f"a field at byte {position} that reaches {stop - end} bytes past the end of its"
+                " message"
+            )
         if tag >> 3 == 0:
             raise WireError(f"a field number 0 at byte {position}")
         yield tag >> 3, kind, position, content, stop
@@ -204,8 +213,9 @@ def rewrite(
 ) -> Rope | None:
     """Walk a serialized ModelProto and replace tensors; None where nothing was replaced.
 
-    `is_wanted(start, stop)` says whether a message with that content is entered. `replace(start, stop)` gives the new
-    content of the TensorProto there, or None to keep it; its spans count in the same source.
+    `is_wanted(start, stop)` says whether a message with that content is entered. `replace(start,
+    stop)` gives the new content of the TensorProto there, or None to keep it; its spans count in
+    the same source.
 
     Raises:
         WireError: the bytes are malformed, or messages nest deeper than protobuf allows.
@@ -221,7 +231,11 @@ def rewrite(
             child = nested.get(number)
             if child is None or kind != LENGTH or not is_wanted(content, stop):
                 continue
-            inner = replace(content, stop) if child is Message.TENSOR else walk(child, content, stop, depth + 1)
+            inner = (
+                replace(content, stop)
+                if child is Message.TENSOR
+                else walk(child, content, stop, depth + 1)
+            )
             if inner is None:
                 continue
             rope.add_span(kept_from, start)
@@ -241,5 +255,7 @@ def join(source: Bytes, rope: Rope) -> bytes:
     parts: list[bytes] = []
     for piece in rope.pieces:
         assert not isinstance(piece, Payload), "a rope with payloads is written, not joined"
-        parts.append(source.read(piece.start, piece.stop - piece.start) if isinstance(piece, Span) else piece)
+        parts.append(
+            source.read(piece.start, piece.stop - piece.start) if isinstance(piece, Span) else piece
+        )
     return b"".join(parts)
