@@ -30,7 +30,8 @@ from rich.table import Table
 import mezzo
 from mezzo.numerics.measures import Measured
 from mezzo.onnx.run.run import Session, emulated_session, native_session
-from mezzo.report.text.measured.frontier import plot_frontier, scale_of
+from mezzo.report.layout.layout import Layout
+from mezzo.report.text.measured.frontier import report_frontier
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 LEAST_COSINE = {"fp16": 0.9999, "bf16": 0.999}
@@ -188,14 +189,13 @@ def make_plans(model: onnx.ModelProto, tuning: Mapping[str, Any]) -> Iterator[tu
 
 
 def print_frontier(plan: str, to: str, measured: Measured, console: Console) -> None:
-    """Plot the plans that a search found, and say how it went."""
+    """Tell the plans that a search found, and how it went."""
     search = measured.search
     assert search is not None, "tuning leaves a record"
-    scale = scale_of(measured.frontier, measured.costs)
     console.print(f"\n{to}, {plan}: error {search.error:.2e}, on held-out data {search.held_out_error:.2e}; "
                   f"{search.evaluations} evaluations, {search.partial_evaluations} probes, {search.time_s:.0f} s; "
                   f"{search.stopped_by}; most costly: {search.costliest}", highlight=False)  # fmt: skip
-    for line in plot_frontier(measured.frontier, search.budget, None if scale is None else scale.high):
+    for line in report_frontier(Layout.PLAIN, measured.frontier, measured.costs):
         console.print(line)
 
 

@@ -24,7 +24,7 @@ from mezzo.report.html import render
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.records.account import describe_tuning, with_graph
 from mezzo.report.text.conversion import report_next_steps
-from mezzo.report.text.measured.frontier import plot_frontier, scale_of
+from mezzo.report.text.measured.frontier import report_frontier
 from mezzo.report.text.measured.tuning import report_outcome
 from mezzo.report.text.picture import report_picture
 
@@ -160,9 +160,7 @@ def tell_tuning(layout: Layout, result: Converted) -> list[RenderableType]:
     """What the search found, and the frontier it chose from."""
     measured = result.measured
     assert measured is not None and measured.search is not None, "tuning measures"
-    lines = report_outcome(measured)
-    scale = scale_of(measured.frontier, measured.costs)
-    return [*lines, *plot_frontier(measured.frontier, BUDGET, None if scale is None else scale.high)]
+    return [*report_outcome(measured), *report_frontier(layout, measured.frontier, measured.costs)]
 
 
 def write_report(conversion: Conversion) -> None:

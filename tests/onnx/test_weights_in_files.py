@@ -367,7 +367,7 @@ import mezzo
 from mezzo.formats.quantization import Quantization
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.opening import open_model
-from mezzo.onnx.emulate.switch import Emulator
+from mezzo.onnx.emulate.switch import OnnxEmulator
 
 def private_kb():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -393,7 +393,7 @@ with tempfile.TemporaryDirectory() as folder:
     before = private_kb()
     opened = open_model(path)
     native = opened.lab.native()
-    emulator = Emulator(opened, opened.read(DType.FLOAT16), [DType.FLOAT16])
+    emulator = OnnxEmulator(opened, opened.read(DType.FLOAT16), [DType.FLOAT16])
     native(feeds)
     low = {node.id: DType.FLOAT16 for node in emulator._graph.nodes if node.name.startswith("n")}
     emulator.run(feeds, {})

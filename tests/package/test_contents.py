@@ -37,7 +37,7 @@ def names(built: Built) -> list[str]:
 def test_wheel_holds_every_file_of_the_package_and_nothing_else(built, names):
     package = {name for name in names if ".dist-info/" not in name}
     sources = built.sources / "src"
-    files = (path for path in sources.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    files = (path for path in (sources / "mezzo").rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     assert package == {path.relative_to(sources).as_posix() for path in files}
     assert {"mezzo/py.typed", "mezzo/report/records/account.schema.json"} <= package
 

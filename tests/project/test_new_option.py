@@ -16,13 +16,15 @@ _BEFORE = "    trust_external_paths: bool = field("
 _FIELD = """\
     hurry: str = field(
         default="no",
-        metadata=About(
-            "How much of a hurry there is.", Form.CHOICE, Scope.EVERY_NODE, Panel.WHAT, choices=("no", "yes")
+        metadata=OptionInfo(
+            "How much of a hurry there is.", Form.CHOICE, OptionScope.EVERY_NODE, Panel.WHAT, choices=("no", "yes")
         ).as_metadata(),
     )
     glue: Sequence[str] = field(
         default=(),
-        metadata=About("What sticks together.", Form.PATTERNS, Scope.SINGLE_NODES, Panel.WHERE).as_metadata(),
+        metadata=OptionInfo(
+            "What sticks together.", Form.PATTERNS, OptionScope.SINGLE_NODES, Panel.WHERE
+        ).as_metadata(),
     )
 """
 _SCRIPT = '''\
@@ -33,7 +35,7 @@ import onnx.parser, onnx
 from typer.testing import CliRunner
 import mezzo
 from mezzo.cli.app import make_app
-from mezzo.cli.options.options import Options
+from mezzo.cli.options.options import CommandOptions
 from mezzo.planner.recording import describe_step
 
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
@@ -53,7 +55,7 @@ told["plan"] = dict(mezzo.plan(model, hurry="yes", glue=["mm"]).settings)
 told["usual"] = dict(mezzo.plan(model).settings)
 told["folder"] = dict(mezzo.convert_folder(folder, "out", hurry="yes", glue=["mm"]).settings)
 told["account"] = json.loads(run("convert", "model.onnx", "c.onnx", "--hurry", "yes", "--json").output)
-told["again"] = Options({"hurry": "yes", "glue": ("mm",)}).words("convert")
+told["again"] = CommandOptions({"hurry": "yes", "glue": ("mm",)}).words("convert")
 told["planned"] = run("plan", "model.onnx", "--hurry", "yes", "--glue", "mm", "--save", "plan.json", "-v").output
 told["saved"] = json.loads(Path("plan.json").read_text())["settings"]
 told["metadata"] = list(map(list, describe_step(tuple(told["plan"].items()), {}).options))
