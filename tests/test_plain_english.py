@@ -57,14 +57,14 @@ _NAMES = {
 # The terms of words in text and names, and how many are left. Lower the number with what you rewrite.
 _TERMS = {**PRIVATE_WORDS, "crew": "executor", "wishes": "options", "rig": "evaluator"}
 _LEFT = {
-    "beside": 60,
-    "told": 42,
-    "stands": 75,
-    "nobody": 11,
-    "whoever": 9,
-    "somebody": 2,
+    "beside": 51,
+    "told": 27,
+    "stands": 50,
+    "nobody": 6,
+    "whoever": 3,
+    "somebody": 0,
     "crew": 0,
-    "wishes": 20,
+    "wishes": 0,
     "rig": 0,
 }
 
