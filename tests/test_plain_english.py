@@ -57,11 +57,11 @@ _NAMES = {
 # The terms of words in text and names, and how many are left. Lower the number with what you rewrite.
 _TERMS = {**PRIVATE_WORDS, "crew": "executor", "wishes": "options", "rig": "evaluator"}
 _LEFT = {
-    "beside": 51,
-    "told": 27,
-    "stands": 50,
-    "nobody": 6,
-    "whoever": 3,
+    "beside": 49,
+    "told": 26,
+    "stands": 46,
+    "nobody": 4,
+    "whoever": 1,
     "somebody": 0,
     "crew": 0,
     "wishes": 0,

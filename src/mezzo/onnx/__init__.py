@@ -1,4 +1,4 @@
-"""The ONNX front end."""
+"""The ONNX front end: opens ONNX models from files and from memory."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 class OnnxFrontend(Frontend):
-    """ONNX models, as files and in memory. A file of any name that no other front end claims is
-    taken for one.
+    """ONNX models in files and in memory. Files whose suffix no other front end claims are opened
+    as ONNX.
     """
 
     name = "onnx"

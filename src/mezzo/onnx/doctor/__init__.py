@@ -1,3 +1,3 @@
-"""Looks at what is installed and at the machine. Everything that could break breaks in a child
-process.
+"""Diagnosis of an installation: packages, machine, runtimes. Every check that can crash runs in a
+child process.
 """

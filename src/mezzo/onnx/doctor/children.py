@@ -1,4 +1,4 @@
-"""Asks child processes, some at a time, and takes a crash or silence for an answer."""
+"""Runs checks in child processes, several at a time. A crash or a timeout counts as a result."""
 
 import json
 import os
@@ -18,7 +18,7 @@ Question = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a child found. `error` is None where all is well."""
+    """Result of one check. `error` is None if it succeeded."""
 
     details: tuple[str, ...] = ()
     error: str | None = None
@@ -29,25 +29,25 @@ def ask(
     progress: Callable[[str, int, int], None],
     patience_s: float = _PATIENCE_S,
 ) -> dict[Question, Answer]:
-    """Ask each question in a process of its own."""
+    """Run each check in its own process. Results are in the order of `questions`."""
     answers: dict[Question, Answer] = {}
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        waiting = {pool.submit(_ask_one, question, patience_s): question for question in questions}
+        pending = {pool.submit(_ask_one, question, patience_s): question for question in questions}
         try:
-            for done in as_completed(waiting):
-                answers[waiting[done]] = done.result()
+            for future in as_completed(pending):
+                answers[pending[future]] = future.result()
                 progress("looking", len(answers), len(questions))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # what was interrupted asks no more
+            pool.shutdown(wait=False, cancel_futures=True)  # start no more checks when interrupted
             raise
     return {question: answers[question] for question in questions}
 
 
 def _ask_one(question: Question, patience_s: float) -> Answer:
-    # The child finds what this process finds, in the same order.
+    # The child imports from the same paths, in the same order.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *_COMMAND, *question],
             env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL,
@@ -58,17 +58,17 @@ def _ask_one(question: Question, patience_s: float) -> Answer:
     except subprocess.TimeoutExpired:
         return Answer(error=f"no answer within {patience_s:.0f} s")
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(process.stdout)
     except ValueError:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        return Answer(error=_shorten(": ".join([_spell_exit(done.returncode), *said[-1:]])))
+        lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
+        return Answer(error=_shorten(": ".join([_spell_exit(process.returncode), *lines[-1:]])))
     if "error" in answer:
         return Answer(error=_shorten(str(answer["error"])))
     return Answer(tuple(map(str, answer.get("details", ()))))
 
 
 def _spell_exit(code: int) -> str:
-    """How a process ended that gave no answer."""
+    """Describe how a process without a result ended; a negative code is a signal."""
     try:
         return (
             f"crashed with {signal.Signals(-code).name}"

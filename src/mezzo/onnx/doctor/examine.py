@@ -1,4 +1,4 @@
-"""Examines an installation: its packages, this machine, and what can be checked here."""
+"""Diagnosis of an installation: package versions, hardware, and whether each runtime works."""
 
 import platform
 import sys
@@ -12,13 +12,13 @@ from mezzo.onnx.doctor.findings import Check, Diagnosis, FoundPackage, State
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Target
 
-_RUNNING_HERE = frozenset({"typer", "rich"})  # whoever reads a report has them at work
+_RUNNING_HERE = frozenset({"typer", "rich"})  # imported already, to print the report
 _ROUNDINGS = (("half", "emulate FP16 and BF16"), ("fp8", "emulate FP8 (E4M3FN, E5M2)"))
 _EMULATED = "compare, ranges, sensitivity, tune, convert --data"
 
 
 def runnable(targets: Mapping[str, Target]) -> dict[str, Target]:
-    """The targets that mezzo runs models for in a package of its table, by name."""
+    """Targets whose runtime mezzo can run models in, by name: one with a driver and a package."""
     return {
         name: target
         for name, target in targets.items()
@@ -29,9 +29,7 @@ def runnable(targets: Mapping[str, Target]) -> dict[str, Target]:
 
 
 def examine(targets: Mapping[str, Target], progress: Callable[[str, int, int], None]) -> Diagnosis:
-    """Examine the packages, this machine, and what can be checked for each target. Takes a few
-    seconds.
-    """
+    """Examine the packages, this machine, and the runtime of each target. Takes a few seconds."""
     questions = list(_make_questions(runnable(targets)))
     answers = ask(questions, progress)
     base = tuple(_find(package, answers, is_base=True) for package in packages.BASE)
@@ -66,7 +64,7 @@ def _make_questions(runnable_targets: Mapping[str, Target]) -> Iterator[Question
 
 def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool) -> FoundPackage:
     installed = packages.find_installed(package.name)
-    wanted = packages.find_requirement(package.name) if is_base else None
+    requirement = packages.find_requirement(package.name) if is_base else None
     command = packages.spell_install(package.name)
     if not installed:
         return FoundPackage(
@@ -74,7 +72,7 @@ def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool
             purpose=package.purpose,
             state=State.MISSING,
             version=None,
-            wanted=wanted,
+            wanted=requirement,
             details=(),
             reason="is not installed",
             remedy=command,
@@ -84,10 +82,10 @@ def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool
     state, reason, remedy = State.WORKS, answer.error, None
     if answer.error is not None:
         state, remedy = State.BROKEN, packages.spell_reinstall(package.name)
-    elif wanted is not None and not packages.is_within(version, wanted):
+    elif requirement is not None and not packages.is_within(version, requirement):
         state, reason, remedy = (
             State.UNSUPPORTED,
-            f"version {version}; mezzo needs {wanted}",
+            f"version {version}; mezzo needs {requirement}",
             command,
         )
     if len(installed) > 1:
@@ -97,13 +95,13 @@ def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool
             f"pip uninstall {' '.join(name for name, _ in installed)}, then install the one you"
             " want"
         )
-    spelled = version if name == package.name else f"{version} ({name})"
+    shown_version = version if name == package.name else f"{version} ({name})"
     return FoundPackage(
         name=package.name,
         purpose=package.purpose,
         state=state,
-        version=spelled,
-        wanted=wanted,
+        version=shown_version,
+        wanted=requirement,
         details=answer.details,
         reason=reason,
         remedy=remedy,
@@ -124,9 +122,11 @@ def _check_roundings(answers: Mapping[Question, Answer]) -> Iterator[Check]:
 
 
 def _check_targets(
-    targets: Mapping[str, Target], answers: Mapping[Question, Answer], found: Sequence[FoundPackage]
+    targets: Mapping[str, Target],
+    answers: Mapping[Question, Answer],
+    examined: Sequence[FoundPackage],
 ) -> Iterator[Check]:
-    by_name = {package.name: package for package in found}
+    by_name = {package.name: package for package in examined}
     runs_here = runnable(targets)
     for name in sorted(targets, key=lambda name: (name not in runs_here, name)):
         runtime = targets[name].runtime
@@ -155,9 +155,9 @@ def _check_targets(
             )
 
 
-def _find_sign(runtime: Runtime, found: Mapping[str, FoundPackage]) -> str | None:
-    """Says that a runtime is installed that mezzo does not run itself."""
-    package = found.get(runtime.module or "")
+def _find_sign(runtime: Runtime, examined: Mapping[str, FoundPackage]) -> str | None:
+    """Message if a runtime that mezzo does not run itself is installed; None otherwise."""
+    package = examined.get(runtime.module or "")
     if package is None or package.state is not State.WORKS:
         return None
     if runtime.provider is not None and runtime.provider not in package.details:
@@ -169,10 +169,17 @@ def _find_sign(runtime: Runtime, found: Mapping[str, FoundPackage]) -> str | Non
 
 
 def _faults(base: Sequence[FoundPackage], emulation: Check) -> Iterator[tuple[str, str]]:
-    """What to repair. What fails because a package under it does is no fault of its own."""
-    failing = {found.name for found in base if found.state is not State.WORKS}
-    for found in base:
-        if found.name in failing and not failing.intersection(packages.PACKAGES[found.name].needs):
-            yield f"{found.name} {found.reason}", found.remedy or packages.spell_install(found.name)
+    """Faults with their remedies. A package that fails only because one that it needs does is not
+    listed.
+    """
+    failing = {package.name for package in base if package.state is not State.WORKS}
+    for package in base:
+        if package.name in failing and not failing.intersection(
+            packages.PACKAGES[package.name].needs
+        ):
+            yield (
+                f"{package.name} {package.reason}",
+                package.remedy or packages.spell_install(package.name),
+            )
     if not emulation.can and not failing:
         yield f"cannot {emulation.name}: {emulation.reason}", packages.spell_install("onnxruntime")

@@ -1,4 +1,4 @@
-"""What a look at an installation found, as data."""
+"""Records of an installation's diagnosis."""
 
 import enum
 from dataclasses import dataclass
@@ -7,21 +7,20 @@ from mezzo.common.machine import Machine
 
 
 class State(enum.Enum):
-    """How a package is."""
+    """State of a package."""
 
     WORKS = "works"
     MISSING = "missing"
-    BROKEN = "broken"  # it does not import
+    BROKEN = "broken"  # the import fails
     UNSUPPORTED = "unsupported"  # a version that mezzo's metadata excludes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPackage:
-    """One package. `wanted` is what mezzo's metadata demands, `details` what it finds on this
-    machine.
+    """One package. `wanted`: the version requirement in mezzo's metadata. `details`: execution
+    providers or devices that it detects.
 
-    `reason`: why it does not work. `remedy`: the command to give, or what to mind; None where there
-    is nothing to do.
+    `reason`: why it does not work. `remedy`: a command or advice; None if there is nothing to do.
     """
 
     name: str
@@ -36,7 +35,7 @@ class FoundPackage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Something that can be done here, or not. `reason`: why not; `remedy`: how to come by it."""
+    """Whether an ability is available (`can`). `reason`: why not; `remedy`: how to enable it."""
 
     name: str
     can: bool
@@ -47,9 +46,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The whole installation. `memory_bytes` are what this process may use in all, and what of it
-    is free.
-    """
+    """The whole installation. `memory_bytes`: total and available memory, None if unknown."""
 
     python: str
     executable: str
@@ -61,9 +58,9 @@ class Diagnosis:
     base: tuple[FoundPackage, ...]
     optional: tuple[FoundPackage, ...]
     checks: tuple[Check, ...]
-    faults: tuple[tuple[str, str], ...]  # what breaks the base install, and what to do
+    faults: tuple[tuple[str, str], ...]  # of the base install: problem and remedy
 
     @property
     def is_sound(self) -> bool:
-        """Whether all works that mezzo always needs."""
+        """Whether everything that mezzo requires works."""
         return not self.faults

@@ -1,8 +1,7 @@
-"""The child process: imports one package or makes one check, and writes what it found to stdout as
-JSON.
+"""Child process of the diagnosis: imports one package or runs one check, and writes the result to
+stdout as JSON.
 
-Nothing is imported before it is asked for: a library that crashes takes this process with it, and
-nothing else.
+Libraries are imported only when their check runs: a crash ends this process and no other check.
 """
 
 import importlib
@@ -17,27 +16,27 @@ from typing import Any
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime, load_openvino
 from mezzo.plugins.discovery import target
 
-# Adds two numbers: what a runtime has to be able to do before it is worth asking anything.
+# The smallest useful model: one Add of two elements, which every runtime supports.
 _MODEL = (
     """<ir_version: 8, opset_import: ["": 13]> g (float[2] x) => (float[2] y) { y = Add(x, x) }"""
 )
 
 
 def main(subject: str, word: str) -> None:
-    """Look at a subject; what a library raises is an answer too. What it prints goes to stderr."""
-    answer = os.dup(sys.stdout.fileno())
+    """Run a check; a library's exception becomes its result, and its output goes to stderr."""
+    stdout_copy = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    found: Mapping[str, Any]
+    result: Mapping[str, Any]
     try:
-        found = _LOOKS[subject](word)
-    except Exception as error:  # noqa: BLE001  whatever a library raises is its answer
-        found = {"error": " ".join(str(error).split()) or type(error).__name__}
-    with os.fdopen(answer, "w", encoding="utf-8") as out:
-        json.dump(found, out)
+        result = _LOOKS[subject](word)
+    except Exception as error:  # noqa: BLE001  any exception is a result
+        result = {"error": " ".join(str(error).split()) or type(error).__name__}
+    with os.fdopen(stdout_copy, "w", encoding="utf-8") as stream:
+        json.dump(result, stream)
 
 
 def _look_at_module(name: str) -> Mapping[str, Any]:
-    """Import a module and list what it finds on this machine."""
+    """Import a module and list the execution providers or devices that it detects."""
     if name == "onnxruntime":
         return {"details": list(load_onnxruntime().get_available_providers())}
     if name == "openvino":
@@ -49,7 +48,7 @@ def _look_at_module(name: str) -> Mapping[str, Any]:
 
 
 def _ask_target(name: str) -> Mapping[str, Any]:
-    """Have a target's runtime run a model of one operator."""
+    """Run a model of one operator in a target's runtime."""
     import numpy as np
     import onnx.parser
 
@@ -67,7 +66,7 @@ def _ask_target(name: str) -> Mapping[str, Any]:
 
 
 def _check_rounding(name: str) -> Mapping[str, Any]:
-    """Have ONNX Runtime round numbers whose results are known."""
+    """Check ONNX Runtime's rounding on numbers with known results."""
     from mezzo.onnx.run import run
 
     {"half": run.check_rounding_survives, "fp8": run.check_fp8_survives}[name]()

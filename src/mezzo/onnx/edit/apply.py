@@ -1,5 +1,5 @@
-"""Apply a plan's edits to the ModelProto that a Graph was read from. Decides nothing: every change
-is an edit's.
+"""Application of a plan's edits to the ModelProto that a Graph was read from. Decides nothing: an
+edit prescribes every change.
 """
 
 from collections.abc import Sequence
@@ -30,17 +30,18 @@ from mezzo.onnx.schema.types import TO_ONNX, retype_proto
 
 
 def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs) -> None:
-    """Change the model in place. Graph and handles are spent afterwards."""
+    """Edit the model in place. Graph and handles must not be used afterwards."""
     applier = _Applier(graph, handles, blobs)
     applier.forms.note(edits)
     applier.carry_out(edits)
     applier.finish()
 
 
+# EyeLike, RandomNormalLike and others: an attribute overrides the dtype of the operand.
 _LIKE = frozenset(
     op for (_, op), row in SPECIAL.items() if row.any_inputs and row.dtype_attribute is not None
 )
-# The output has the operands' dtype when no attribute says otherwise.
+# Without a dtype attribute, the output dtype follows from the operands.
 _FOLLOWING = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
@@ -49,11 +50,10 @@ class _Applier:
         self.graph, self.handles, self.blobs = graph, handles, blobs
         self.forms = Forms(graph, handles)
         self.names = self.forms.names
-        self.casts: dict[DType, onnx.NodeProto] = {}  # a Cast to each dtype, to be copied
-        self.names_only: set[Form] = (
-            set()
-        )  # made by Casts that stay for their name, though they change nothing
-        self.added: dict[int, list[Form]] = {}  # casts that were put in, by scope
+        self.casts: dict[DType, onnx.NodeProto] = {}  # one per dtype, copied for every cast
+        # Outputs of Casts without effect, which remain as they have the name of a graph output.
+        self.names_only: set[Form] = set()
+        self.added: dict[int, list[Form]] = {}  # outputs of inserted casts, by scope
         self.placement = Placement(graph, handles)
         self.quantizing = QuantizedForms(graph, handles, self.forms, self.placement, blobs)
         self.dynamic = Dynamic(graph, handles, self.forms, self.placement, self.quantizing)
@@ -64,8 +64,8 @@ class _Applier:
         # `type(edit) is` instead of `match`: a model has tens of thousands of edits, most of them
         # of one kind.
         graph = self.graph
-        # What is stored is read before it is rounded, and what takes over stands before what is
-        # made of it.
+        # Constants are quantized before a Retype rounds them. A dequantized value that replaces its
+        # base form must come before the casts that read it.
         first, last = self.quantizing.in_turns(edits)
         self.quantizing.quantize(first)
         self.dynamic.store(edit for edit in edits if isinstance(edit, RunDynamic))
@@ -83,7 +83,7 @@ class _Applier:
                 self.add_cast(edit.value, edit.dtype)  # type: ignore[union-attr]  # an AddCast
             elif kind is AddCopy:
                 self.add_copy(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # an AddCopy
-        for form in self.forms.lacking(last):  # a source is had in each dtype without a word
+        for form in self.forms.lacking(last):  # sources need no AddCopy in a plan
             self.add_copy(*form, None)
         self.quantizing.quantize(last)
 
@@ -103,18 +103,18 @@ class _Applier:
     def _own_tensor(
         self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto
     ) -> onnx.TensorProto:
-        """The tensor itself; a Constant that holds plain numbers gets a tensor in their place."""
+        """The tensor to edit. A Constant's other attributes (`value_floats`) become a tensor."""
         if proto is None:
             return tensor
-        held = proto.attribute[0]
-        if held.name in ("value", "sparse_value") and not held.ref_attr_name:
+        attribute = proto.attribute[0]
+        if attribute.name in ("value", "sparse_value") and not attribute.ref_attr_name:
             return tensor
         del proto.attribute[:]
-        made: onnx.TensorProto = proto.attribute.add(
+        copy: onnx.TensorProto = proto.attribute.add(
             name="value", type=onnx.AttributeProto.TENSOR
         ).t
-        made.CopyFrom(tensor)
-        return made
+        copy.CopyFrom(tensor)
+        return copy
 
     def _set_dtype_attribute(
         self, node: Node, proto: onnx.NodeProto, dtype: DType, limit: float | None
@@ -182,11 +182,11 @@ class _Applier:
         if tensor is None:
             set_int(node, "to", TO_ONNX[dtype])
         else:
-            held = constant_tensor(node.attribute[0])
-            assert held is not None, "a source with a tensor is a Constant"
+            constant = constant_tensor(node.attribute[0])
+            assert constant is not None, "a source with a tensor is a Constant"
             if node.attribute[0].ref_attr_name:
-                held = tensor
-            self.blobs.retarget(self._own_tensor(node, held), dtype, limit)
+                constant = tensor
+            self.blobs.retarget(self._own_tensor(node, constant), dtype, limit)
         self.placement.add(scope, producer, node)
 
     def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:
@@ -200,14 +200,16 @@ class _Applier:
         self._write_use(use, name)
 
     def _bring_in(self, name: str, value: int, place: ResultPlace) -> str:
-        """A body hands out only what it makes: a captured value passes through an Identity."""
+        """Name of a captured value inside a subgraph. A subgraph can output only values that its
+        own nodes produce, so an Identity is added.
+        """
         scope = next(s for s, owner in enumerate(self.handles.owners) if owner is place.owner)
-        made = self.names.fresh(self.handles.containers[scope], f"{name}_inside")
+        result = self.names.fresh(self.handles.containers[scope], f"{name}_inside")
         identity = onnx.NodeProto(
-            op_type="Identity", input=[name], output=[made], name=self._node_name(value, made)
+            op_type="Identity", input=[name], output=[result], name=self._node_name(value, result)
         )
         self.placement.add(scope, None, identity)
-        return made
+        return result
 
     def _write_use(self, use: Use, name: str) -> None:
         place = self.handles.places.get(use)
@@ -236,26 +238,27 @@ class _Applier:
         self._retype_infos()
         self.placement.place(dropped)
         if any(form in self.forms.wanted for form in self.handles.forms):
-            self.placement.sort()  # a Cast of the model now serves readers that may stand before it
+            self.placement.sort()  # a Cast of the source model may have users before it now
             self.handles.is_resorted = True
         replace_functions(self.handles)
 
     def _show_outputs(self) -> None:
         for number, (public, form) in self.forms.public.items():
             place = self.handles.places[Use(number, 0)]
-            shown = HIGH if form[1] in QUANTIZED else form[1]
-            if shown is not self.graph.nodes[number].signature.dtype:
-                retype_proto(self.handles.model.graph.output[place.position].type, shown)
+            dtype = HIGH if form[1] in QUANTIZED else form[1]
+            if dtype is not self.graph.nodes[number].signature.dtype:
+                retype_proto(self.handles.model.graph.output[place.position].type, dtype)
             if self.forms.name_of(form) == public:
                 continue
-            if (
-                self.forms.by_form.get(form) == public
-            ):  # a Cast that changes nothing, and only keeps the name
+            if self.forms.by_form.get(form) == public:  # a Cast without effect has the name
                 self.names_only.add(form)
                 continue
-            title = self.names.fresh_node(self.forms.container(form[0]), f"{public}_identity")
+            name = self.names.fresh_node(self.forms.container(form[0]), f"{public}_identity")
             node = onnx.NodeProto(
-                op_type="Identity", input=[self.forms.name_of(form)], output=[public], name=title
+                op_type="Identity",
+                input=[self.forms.name_of(form)],
+                output=[public],
+                name=name,
             )
             self.placement.add(
                 self.graph.nodes[number].scope, self.graph.values[form[0]].producer, node
@@ -263,7 +266,7 @@ class _Applier:
 
     def _rename_natives(self) -> None:
         if len(self.graph.scopes) > 1:
-            _ = self.placement.control_protos  # collected before any output has a new name
+            _ = self.placement.control_protos  # cache it before outputs are renamed
         for value, name in self.forms.renamed.items():
             number = self.graph.values[value].producer
             producer = self.graph.nodes[number]
@@ -287,15 +290,15 @@ class _Applier:
                     self._write_use(use, name)
 
     def _drop_casts(self) -> set[int]:
-        """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the
-        value itself.
+        """Ids of the source model's Cast protos that have no users any more. The other Casts are
+        connected to the uncast value.
         """
         if not self.handles.casts:
             return set()
-        kept = {
+        needed = {
             form for form in self.forms.wanted if form[1] is not self.forms.native_dtype(form[0])
         } | self.names_only
-        absorbed = {
+        bypassed = {
             node.id
             for node in self.graph.nodes
             if node.kind is Kind.CAST
@@ -307,7 +310,8 @@ class _Applier:
             for number, proto in enumerate(self.handles.protos)
             if proto is not None
         }
-        # Copies of one function share their names, so a name means something in its container only.
+        # Each call of a function has a copy with the same names: names identify values only within
+        # a container.
         originals = {
             (id(self.forms.container(form[0])), name): form
             for form, name in self.handles.forms.items()
@@ -316,15 +320,15 @@ class _Applier:
         for scope, proto in self.handles.casts:
             number = by_proto.get(id(proto))
             form = originals.get((id(self.handles.containers[scope]), proto.output[0]))
-            is_kept = form in kept or (number is not None and number not in absorbed)
-            if not is_kept:
+            is_needed = form in needed or (number is not None and number not in bypassed)
+            if not is_needed:
                 dropped.add(id(proto))
                 continue
             if form is not None:
                 proto.output[0] = self.forms.cast_name(form)
                 proto.input[0] = self.forms.native_name(form[0])
-                # Nothing is left to cast, but the name is a graph output's. A Cast to FP32 stays:
-                # it decides nothing.
+                # The Cast has no effect, but produces a graph output's name: make it an Identity.
+                # A Cast to FP32 may stay: it lowers no precision.
                 if form[1] is self.forms.native_dtype(form[0]) and form[1] is not HIGH:
                     proto.op_type = "Identity"
                     del proto.attribute[:]
@@ -336,13 +340,13 @@ class _Applier:
         return dropped
 
     def _is_passed_by(self, value: int) -> bool:
-        """Whether everybody reads past a Cast's value, from what the Cast reads."""
+        """Whether all users of a Cast's output are rewired to other values."""
         forms = (self.forms.rewired.get(use) for use in self.graph.uses[value])
         return all(form is not None and form[0] != value for form in forms)
 
     def _write_explicit_dtypes(self) -> None:
-        """EyeLike and its kin take their operand's dtype unless told: tell them, where operand and
-        result part ways.
+        """Set the dtype attribute of EyeLike and similar operators whose output dtype now differs
+        from the operand's, which is the default.
         """
         columns = self.graph.columns
         is_like = np.array([signature.op in _LIKE for signature in columns.signatures], bool)
@@ -353,16 +357,17 @@ class _Applier:
             row = SPECIAL.get((proto.domain, proto.op_type))
             if row is None or row.dtype_attribute is None or find(proto, row.dtype_attribute):
                 continue
-            made = node.outputs[0]
-            dtype = None if made is None else self.forms.native_dtype(made)
+            output = node.outputs[0]
+            dtype = None if output is None else self.forms.native_dtype(output)
             if dtype is not None and dtype is not self.forms.native_dtype(node.inputs[0]):
                 set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
 
     def _retype_infos(self) -> None:
+        """Update value_info: renamed and retyped values, and entries for inserted casts."""
         changed: dict[int, dict[str, tuple[str, DType]]] = {}
-        stating = {scope for scope, owner in enumerate(self.handles.owners) if owner.value_info}
-        for value in {*self.forms.native, *self.forms.renamed} if stating else ():
-            if self.graph.values[value].scope not in stating:
+        info_scopes = {scope for scope, owner in enumerate(self.handles.owners) if owner.value_info}
+        for value in {*self.forms.native, *self.forms.renamed} if info_scopes else ():
+            if self.graph.values[value].scope not in info_scopes:
                 continue
             dtype = self.forms.native_dtype(value)
             assert dtype is not None, "only typed values are edited"

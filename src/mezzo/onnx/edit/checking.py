@@ -1,8 +1,8 @@
-"""What the ONNX checker has against a model, and how strictly a model's results can be held to it.
+"""The ONNX checker: its error for a model, and how strict a check a converted model must pass.
 
-The full check infers shapes and compares them with what the model declares. Models that every
-runtime runs fail it: their declared shapes are stale, or inference itself is wrong. A result is
-held to as much as its source passes.
+The full check infers shapes and compares them with the declared ones. Models that every runtime
+runs can fail it, because declared shapes are stale or inference itself is wrong. So a converted
+model must pass the strictest check that its source passes.
 """
 
 import enum
@@ -31,7 +31,7 @@ _FAILURES = (
 
 
 class Strictness(enum.Enum):
-    """How much of the full check a model is held to."""
+    """How much of the ONNX checker's full check a model must pass."""
 
     FULL = "the full check"
     UNDECLARED = "the full check without the shapes that the model declares"
@@ -40,8 +40,8 @@ class Strictness(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OnnxValidity:
-    """What a model as it came passes, and what the full check has against it. `strictness` is None
-    for a model that is not valid.
+    """`strictness`: the strictest check that a source model passes, None if it passes none.
+    `fault`: the full check's error message, None if the model passes it.
     """
 
     strictness: Strictness | None
@@ -53,22 +53,22 @@ class OnnxValidity:
 
     @property
     def note(self) -> str | None:
-        """What the user should hear of a model that the full check faults, and that is converted
-        all the same.
+        """Message for the user about a convertible source model that fails the full check; None if
+        it passes.
         """
         if self.strictness is None or self.strictness is Strictness.FULL or self.fault is None:
             return None
         fault = (
             self.fault if len(self.fault) <= _LONGEST_FAULT else f"{self.fault[:_LONGEST_FAULT]}..."
         )
-        held = f"the result was held to {self.strictness.value}"
-        return f"ONNX's full check faults the model as it came ({fault}); {held}"
+        consequence = f"the result was held to {self.strictness.value}"
+        return f"ONNX's full check faults the model as it came ({fault}); {consequence}"
 
 
 def stand(source: ModelSource, *, may_crash: bool) -> OnnxValidity:
-    """Find out how much of the full check a model passes as it came. The plain check alone is
-    enough where ONNX Runtime loads the model, or where custom operators or sparse weights are in
-    it, which the inference does not know.
+    """Find the strictest check that a source model passes. The plain check suffices if ONNX Runtime
+    loads the model, or if it has custom operators or sparse weights, which shape inference does not
+    support.
     """
     model, blobs = source.model, source.blobs
     fault = find_fault(model, blobs, Strictness.FULL, may_crash=may_crash)
@@ -89,8 +89,9 @@ def stand(source: ModelSource, *, may_crash: bool) -> OnnxValidity:
 def find_fault(
     model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, may_crash: bool
 ) -> str | None:
-    """What the ONNX checker has against a model; None if nothing. Where inference could crash the
-    process it is left out. An operator that ONNX does not define is no fault: a runtime may.
+    """Error message of the ONNX checker for a model; None if it passes. `may_crash`: skip shape
+    inference for models that could crash it. Operators that ONNX does not define are accepted, as a
+    runtime may define them.
     """
     fault = _find_fault(model, blobs, strictness, may_crash=may_crash)
     private = None if fault is None else with_private_domain(model)
@@ -121,15 +122,15 @@ def _find_fault(
 
 
 def _infer_strictly(model: onnx.ModelProto) -> None:
-    """What the full check does beside the plain one. Payloads left out are external data, which it
-    does not read.
+    """Run the part of the full check that the plain check lacks. It does not read external data, so
+    omitted payloads do no harm.
     """
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
 
 
 def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy that has what the checker wants of every model, and no runtime: a graph's name, types
-    and shapes of its ports, which say nothing where the model has none.
+    """A copy with the fields that the checker requires and runtimes do not: the graph's name, types
+    of outputs, shapes of inputs and outputs. Missing ones are added as undefined.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -149,7 +150,7 @@ def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _without_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy that declares the types of what nodes make, and not their shapes."""
+    """A copy that declares the types of node outputs, but not their shapes."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     bodies = [copy.graph, *_bodies(copy.graph)]
@@ -170,16 +171,16 @@ def _bodies(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.GraphP
                 yield attribute.g
 
 
-def _drop_shape(held: onnx.TypeProto) -> None:
-    match held.WhichOneof("value"):
+def _drop_shape(type_proto: onnx.TypeProto) -> None:
+    match type_proto.WhichOneof("value"):
         case "tensor_type":
-            held.tensor_type.ClearField("shape")
+            type_proto.tensor_type.ClearField("shape")
         case "sparse_tensor_type":
-            held.sparse_tensor_type.ClearField("shape")
+            type_proto.sparse_tensor_type.ClearField("shape")
         case "sequence_type":
-            _drop_shape(held.sequence_type.elem_type)
+            _drop_shape(type_proto.sequence_type.elem_type)
         case "optional_type":
-            _drop_shape(held.optional_type.elem_type)
+            _drop_shape(type_proto.optional_type.elem_type)
 
 
 def _has_sparse_weights(graph: onnx.GraphProto) -> bool:
@@ -190,12 +191,12 @@ def _has_sparse_weights(graph: onnx.GraphProto) -> bool:
 
 
 def _loads(source: ModelSource) -> bool:
-    """Whether ONNX Runtime, as installed, loads a model, large weights where they lie."""
+    """Whether the installed ONNX Runtime loads a model; large weights are not copied."""
     from mezzo.onnx.run.run import Engine, native_session
 
     try:
-        whole = whole_of(source.model, source)
-        native_session(whole.model, Engine.ONNXRUNTIME, weights=whole.weights)
+        runnable = whole_of(source.model, source)
+        native_session(runnable.model, Engine.ONNXRUNTIME, weights=runnable.weights)
     except (ContractError, ImportError):
         return False
     return True

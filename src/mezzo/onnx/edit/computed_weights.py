@@ -1,6 +1,6 @@
-"""Weights of products that were computed from smaller constants, such as INT8 numbers, a Cast and
-scales: a result that stores one in floats holds what it was computed from in its place, so no file
-is larger for what was folded.
+"""Undo constant folding of weights: a matmul or convolution weight that the source model computes
+from smaller constants, such as INT8 numbers and scales, is written as that computation if it stays
+in float. So folding makes no file larger.
 """
 
 import onnx
@@ -18,29 +18,30 @@ from mezzo.onnx.schema.types import TO_ONNX
 
 
 class ComputedWeights:
-    """Puts computations in place of weights that are stored in floats, in a model that edits were
-    applied to.
+    """Replaces float weights by the computations that they were folded from, after a plan's edits
+    are applied.
     """
 
     def __init__(
         self, handles: Handles, names: UsedNames, placement: Placement, blobs: Blobs
     ) -> None:
         self._handles, self._names, self._placement, self._blobs = handles, names, placement, blobs
-        self._held: dict[tuple[int, bytes], str] = {}  # by scope and tensor
+        self._held: dict[tuple[int, bytes], str] = {}  # names, by scope and tensor
 
     def write(self) -> None:
-        """Note the operators for their graphs, add the constants, and take the weights out."""
+        """Add the computations' operators and constants, and remove the folded weights."""
         opset = default_opset(self._handles.model)
         for scope, owner in enumerate(self._handles.owners):
             if opset is None or not isinstance(owner, onnx.GraphProto):
                 continue
             for tensor in [*owner.initializer]:
                 computation = self._computation_of(self._blobs.stored(tensor))
-                held = None if computation is None else computation.at_opset(opset)
-                if held is not None:
-                    self._write(scope, owner, tensor, held)
+                upgraded = None if computation is None else computation.at_opset(opset)
+                if upgraded is not None:
+                    self._write(scope, owner, tensor, upgraded)
 
     def _computation_of(self, stored: Stored | None) -> Computation | None:
+        """The computation of a large weight; None if its values have changed since folding."""
         if (
             stored is None
             or stored.dtype not in FLOATING
@@ -62,28 +63,30 @@ class ComputedWeights:
             nodes.append(
                 helper.make_node("Cast", [computation.result], [result], to=tensor.data_type)
             )
-        names = {held.name: self._hold(scope, owner, held) for held in computation.tensors} | {
-            result: tensor.name
-        }
+        names = {
+            constant.name: self._hold(scope, owner, constant) for constant in computation.tensors
+        } | {result: tensor.name}
         for node in nodes:
-            for made in filter(None, node.output):
-                if made not in names:
-                    names[made] = self._names.fresh(container, f"{tensor.name}_{node.op_type}")
-            node.input[:] = [names.get(read, "") for read in node.input]
-            node.output[:] = [names.get(made, "") for made in node.output]
+            for output in filter(None, node.output):
+                if output not in names:
+                    names[output] = self._names.fresh(container, f"{tensor.name}_{node.op_type}")
+            node.input[:] = [names.get(name, "") for name in node.input]
+            node.output[:] = [names.get(output, "") for output in node.output]
             node.name = self._names.fresh_node(container, next(filter(None, node.output)))
             self._placement.add(scope, None, node)
-        unread = {tensor.name}
-        drop_named(owner.initializer, unread)
+        removed = {tensor.name}
+        drop_named(owner.initializer, removed)
         if scope == 0:
-            drop_named(owner.input, unread)
+            drop_named(owner.input, removed)
 
     def _hold(self, scope: int, owner: onnx.GraphProto, tensor: TensorProto) -> str:
-        """The name of a constant: that of the model where it still has it, else of one more."""
+        """Name of the initializer that equals `tensor`; it is added if the model has none."""
         key = tensor.SerializeToString(deterministic=True)
         if (scope, key) not in self._held:
             visible = [*self._handles.model.graph.initializer, *owner.initializer]
-            name = next((held.name for held in visible if held == tensor), None)
+            name = next(
+                (initializer.name for initializer in visible if initializer == tensor), None
+            )
             if name is None:
                 name = self._names.fresh(self._handles.containers[scope], tensor.name)
                 add_initializer(self._handles.model, owner, tensor).name = name

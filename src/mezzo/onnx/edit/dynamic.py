@@ -1,5 +1,5 @@
-"""Put products of integers, which find the range of their data as they run, in place of products of
-floats.
+"""Dynamic quantization: replace float matmuls and LSTMs by integer ones that compute the scale and
+zero point of their input at run time.
 """
 
 from collections.abc import Iterable
@@ -24,11 +24,13 @@ from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import import_domain
 from mezzo.onnx.schema.infos import state_own
 
-_Data = tuple[str, str, str]  # integers, scale and zero point of data
+_Data = tuple[str, str, str]  # names of a quantized input: integers, scale, zero point
 
 
 class Dynamic:
-    """Makes them, each with the data of all who read the same floats in one body."""
+    """Applies `RunDynamic` edits. Operators that read the same value in the same scope share one
+    DynamicQuantizeLinear.
+    """
 
     def __init__(
         self,
@@ -45,18 +47,20 @@ class Dynamic:
         self._data: dict[tuple[int, str], _Data] = {}
 
     def store(self, edits: Iterable[RunDynamic]) -> None:
-        """Hold the weights as integers, while their floats are what they were."""
+        """Store the weights as integers. Called before other edits change the float weights."""
         for edit in edits:
             self._weights[edit.node] = []
-            for operand, how in edit.product.weights:
+            for operand, quantization in edit.product.weights:
                 value = self._graph.nodes[edit.node].inputs[operand]
                 assert value is not None, "a product has its weights"
-                held = HeldWeight(operand, *self._quantizing.hold_integers(value, how), how)
-                self._weights[edit.node].append(held)
+                weight = HeldWeight(
+                    operand, *self._quantizing.hold_integers(value, quantization), quantization
+                )
+                self._weights[edit.node].append(weight)
             self._edits.append(edit)
 
     def put_in_place(self) -> None:
-        """Change the products, whose operands have their last names."""
+        """Replace the float operators. Called when the names of all operands are final."""
         for edit in sorted(self._edits):
             self._replace(edit)
 
@@ -70,22 +74,22 @@ class Dynamic:
             return self._forms.names.fresh(container, f"{result}_{word}")
 
         if node.op == "LSTM":
-            *others, last = lstm_nodes(proto, self._weights[edit.node], fresh)
+            *preceding, last = lstm_nodes(proto, self._weights[edit.node], fresh)
             import_domain(self._handles.model, *RUNTIME_DIALECT)
             for name, value in zip(proto.output, node.outputs, strict=False):
                 if value is not None:
                     state_own(self._handles.owners[node.scope], name, self._graph.shapes.get(value))
         else:
-            *others, last = product_nodes(proto, self._integers(edit, proto), result, fresh)
-        for other in others:
-            self._add(node.id, other, proto)
+            *preceding, last = product_nodes(proto, self._integers(edit, proto), result, fresh)
+        for helper_node in preceding:
+            self._add(node.id, helper_node, proto)
         proto.op_type, proto.domain = last.op_type, last.domain
         del proto.input[:], proto.attribute[:]
         proto.input.extend(last.input)
         proto.attribute.extend(last.attribute)
 
     def _integers(self, edit: RunDynamic, proto: onnx.NodeProto) -> QuantizedInputs:
-        """The integers that a product reads."""
+        """Names of the quantized inputs of a matmul."""
         data, data_scale, zero_point = self._quantized(edit, proto)
         (weight,) = self._weights[edit.node]
         return QuantizedInputs(
@@ -98,19 +102,21 @@ class Dynamic:
         )
 
     def _quantized(self, edit: RunDynamic, proto: onnx.NodeProto) -> _Data:
-        """The integers of what a product reads, made before the first of those who read them in its
-        body.
+        """Names of the quantized input. Its DynamicQuantizeLinear is placed before the first
+        operator in the scope that reads it.
         """
         source = proto.input[edit.product.data]
         key = self._graph.nodes[edit.node].scope, source
         if key not in self._data:
             container = self._handles.containers[key[0]]
-            made = [
+            outputs = [
                 self._forms.names.fresh(container, f"{source}_{word}")
                 for word in ("quantized", "scale", "zero_point")
             ]
-            self._add(edit.node, helper.make_node("DynamicQuantizeLinear", [source], made), proto)
-            self._data[key] = made[0], made[1], made[2]
+            self._add(
+                edit.node, helper.make_node("DynamicQuantizeLinear", [source], outputs), proto
+            )
+            self._data[key] = outputs[0], outputs[1], outputs[2]
         return self._data[key]
 
     def _add(self, reader: int, node: onnx.NodeProto, proto: onnx.NodeProto) -> None:
@@ -118,5 +124,5 @@ class Dynamic:
         node.name = self._forms.names.fresh_node(
             self._handles.containers[scope], f"{node.output[0]}_{node.op_type.lower()}"
         )
-        node.metadata_props.extend(proto.metadata_props)  # they are the operator, written out
+        node.metadata_props.extend(proto.metadata_props)  # it implements this operator
         self._placement.add_before(scope, reader, node)

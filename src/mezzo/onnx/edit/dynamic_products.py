@@ -1,9 +1,8 @@
-"""A product of floats as a file spells one that finds the range of its data as it runs:
-DynamicQuantizeLinear, a product of integers, and the way back to floats by the scales of both. ONNX
-has none for an LSTM: that becomes ONNX Runtime's DynamicQuantizeLSTM.
+"""ONNX nodes of dynamically quantized matmuls and LSTMs. A matmul becomes DynamicQuantizeLinear,
+MatMulInteger, and a Mul with the scales of both operands. ONNX has no integer LSTM: that becomes
+ONNX Runtime's DynamicQuantizeLSTM.
 
-The order of operands is what ONNX Runtime's fusions ask for: the scale of the data times that of
-the weight.
+Operands are in the order that ONNX Runtime's fusions match: input scale times weight scale.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,17 +15,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.formats.quantization import Quantization
 
-# Of a product, the operand that is added to it, where it has one.
+# Position of a Gemm's optional bias.
 _BIAS = 2
-# Operands of an LSTM, behind which DynamicQuantizeLSTM has scales and zero points of both weights.
+# An LSTM's operands. DynamicQuantizeLSTM has the weights' scales and zero points after them.
 _LSTM_OPERANDS = 8
-# ONNX Runtime's dialect, with its only version.
+# Domain of ONNX Runtime's contrib operators, and its only version.
 RUNTIME_DIALECT = ("com.microsoft", 1)
 
 
 class HeldWeight(NamedTuple):
-    """A weight as integers, by name, with its scales: how they are held, and the operand that it
-    is.
+    """A weight stored as integers: its operand position, the names of integers and scales, and its
+    quantization parameters (`how`).
     """
 
     operand: int
@@ -37,9 +36,8 @@ class HeldWeight(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedInputs:
-    """Names of the integers that a product reads: of data with its scale and zero point, and of a
-    weight with its scales. `is_turned`: the product reads its weight turned around, which one of
-    integers does not.
+    """Names of a matmul's quantized operands: input (`data`) with scale and zero point, weight with
+    scales. `is_turned`: the Gemm transposes its weight, which MatMulInteger cannot.
     """
 
     data: str
@@ -53,34 +51,33 @@ class QuantizedInputs:
 def product_nodes(
     product: onnx.NodeProto, integers: QuantizedInputs, result: str, fresh: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
-    """The nodes in place of a product of floats, the one that gives its result last.
+    """Nodes that replace a float matmul or Gemm; the last one outputs `result`.
 
-    `fresh` makes the name of a value that a word tells of.
+    `fresh` makes a unique value name from a suffix.
     """
-    made, weight = list[onnx.NodeProto](), integers.weight
+    nodes, weight = list[onnx.NodeProto](), integers.weight
     if integers.is_turned:
         weight = fresh("turned")
-        made.append(helper.make_node("Transpose", [integers.weight], [weight], perm=[1, 0]))
+        nodes.append(helper.make_node("Transpose", [integers.weight], [weight], perm=[1, 0]))
     sums, floats, scale = fresh("sums"), fresh("floats"), fresh("scale")
-    added = product.input[_BIAS] if product.op_type == "Gemm" and len(product.input) > _BIAS else ""
-    scaled = fresh("product") if added else result
-    made += [
+    bias = product.input[_BIAS] if product.op_type == "Gemm" and len(product.input) > _BIAS else ""
+    scaled = fresh("product") if bias else result
+    nodes += [
         helper.make_node("MatMulInteger", [integers.data, weight, integers.zero_point], [sums]),
         helper.make_node("Cast", [sums], [floats], to=TensorProto.FLOAT),
         helper.make_node("Mul", [integers.data_scale, integers.weight_scales], [scale]),
         helper.make_node("Mul", [floats, scale], [scaled]),
     ]
-    return [*made, helper.make_node("Add", [scaled, added], [result])] if added else made
+    return [*nodes, helper.make_node("Add", [scaled, bias], [result])] if bias else nodes
 
 
 def lstm_nodes(
     lstm: onnx.NodeProto, weights: Sequence[HeldWeight], fresh: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
-    """The nodes in place of an LSTM, which gives its results last. `fresh` is as above.
+    """Nodes that replace an LSTM; the last one is DynamicQuantizeLSTM. `fresh` as above.
 
-    Weights [directions, 4 hidden, inputs] are read as [directions, inputs, 4 hidden]; scales and
-    zero points are [directions], or [directions, 4 hidden] where each gate of each state has its
-    own.
+    Weights [directions, 4 hidden, inputs] are transposed to [directions, inputs, 4 hidden]. Scales
+    and zero points are [directions], or [directions, 4 hidden] if quantized per channel.
     """
     nodes = list[onnx.NodeProto]()
     attributes = [attribute for attribute in lstm.attribute if attribute.name != "layout"]
@@ -98,14 +95,14 @@ def lstm_nodes(
         return name
 
     for weight in weights:
-        turned, scales, axis = fresh("turned"), weight.scales, weight.how.axis
-        nodes.append(helper.make_node("Transpose", [weight.integers], [turned], perm=[0, 2, 1]))
+        transposed, scales, axis = fresh("turned"), weight.scales, weight.how.axis
+        nodes.append(helper.make_node("Transpose", [weight.integers], [transposed], perm=[0, 2, 1]))
         shape = (1, len(weight.how.scales)) if axis else (1 + is_double,)
         if axis != 0:
-            wanted, scales = constant("shape", np.array(shape)), fresh("scales")
-            spread = "Reshape" if axis else "Expand"  # one scale is every direction's
-            nodes.append(helper.make_node(spread, [weight.scales, wanted], [scales]))
-        inputs[weight.operand] = turned
+            dims, scales = constant("shape", np.array(shape)), fresh("scales")
+            shape_op = "Reshape" if axis else "Expand"  # Expand: repeat it per direction
+            nodes.append(helper.make_node(shape_op, [weight.scales, dims], [scales]))
+        inputs[weight.operand] = transposed
         inputs += [scales, constant("zeros", np.zeros(shape, np.int8))]
     dialect, _ = RUNTIME_DIALECT
     nodes.append(helper.make_node("DynamicQuantizeLSTM", inputs, lstm.output, domain=dialect))

@@ -1,5 +1,5 @@
-"""The forms of values: what each is called in each dtype that it is had in, and who keeps a graph
-output's name.
+"""Names for the forms of values: a form is a value in one dtype, such as its FP16 cast; the base
+form is FP32. Also decides which form gets a graph output's name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,22 +18,20 @@ Form = tuple[int, DType]
 
 
 class Forms:
-    """Names of all forms of values once the edits are made."""
+    """Names of all forms of values after a plan's edits."""
 
     def __init__(self, graph: Graph, handles: Handles) -> None:
         self.graph, self.handles = graph, handles
         self.names = UsedNames(graph, handles)
-        self.native: dict[int, DType] = {}  # where it differs from the value's own
-        self.renamed: dict[int, str] = {}  # native names that gave way to a graph output's
+        self.native: dict[int, DType] = {}  # dtypes that edits change
+        self.renamed: dict[int, str] = {}  # changed names of native forms
         self.by_form: dict[Form, str] = dict(handles.forms)
-        self.wanted: set[Form] = set()  # forms that some Rewire reads
+        self.wanted: set[Form] = set()  # forms that have users
         self.rewired: dict[Use, Form] = {}
-        self.public: dict[
-            int, tuple[str, Form]
-        ] = {}  # by OUTPUT node: the name it must keep, the form it shows
-        self.taken_over: dict[
-            int, str
-        ] = {}  # values whose base form is dequantized: what the raw one is called
+        # By OUTPUT node: the graph output's name, and the form that is output.
+        self.public: dict[int, tuple[str, Form]] = {}
+        # Values whose dequantized form replaces the base form: names of the unquantized ones.
+        self.taken_over: dict[int, str] = {}
 
     def container(self, value: int) -> Container:
         return self.handles.containers[self.graph.values[value].scope]
@@ -45,7 +43,7 @@ class Forms:
         return self.renamed.get(value, self.graph.values[value].name)
 
     def name_of(self, form: Form) -> str:
-        """Name of a value in a dtype; made up on first use where the form is new."""
+        """Name that users of a form read. A new form is named on first use."""
         value, dtype = self._settled(form)
         if dtype is self.native_dtype(value):
             return self.native_name(value)
@@ -56,8 +54,8 @@ class Forms:
         return self.by_form[value, dtype]
 
     def made_name(self, form: Form) -> str:
-        """What the maker of a form calls it: its name, but where a dequantized one has taken that
-        over.
+        """Name of a form at its producer: another one than users read if a dequantized form
+        replaces this form.
         """
         value, dtype = form
         if value not in self.taken_over or dtype is not HIGH:
@@ -69,7 +67,7 @@ class Forms:
         return self.taken_over[value]
 
     def lacking(self, edits: Iterable[Quantize]) -> list[Form]:
-        """The base forms that are to be quantized and that nothing makes so far."""
+        """Base (FP32) forms to be quantized that do not exist yet."""
         forms = [(edit.value, HIGH) for edit in edits]
         return [
             form
@@ -78,17 +76,15 @@ class Forms:
         ]
 
     def cast_name(self, form: Form) -> str:
-        """What a Cast of the model that makes a form calls it: one that changes nothing has a name
-        of its own.
-        """
+        """Output name of a source model's Cast. A Cast to the native dtype keeps its own name."""
         return self.by_form[form] if form[1] is self.native_dtype(form[0]) else self.made_name(form)
 
     def _settled(self, form: Form) -> Form:
-        """The dequantized form of a value is the base's where it has taken that over."""
+        """Map a quantized form to the base form if the dequantized value replaces that."""
         return (form[0], HIGH) if form[1] in QUANTIZED and form[0] in self.taken_over else form
 
     def note(self, edits: Sequence[Edit]) -> None:
-        """Learn the native dtypes, which forms are read, and who keeps a graph output's name."""
+        """Collect native dtypes and used forms from the edits, and settle graph outputs' names."""
         self.native = {edit.value: edit.dtype for edit in edits if type(edit) is Retype}
         quantized = [edit for edit in edits if type(edit) is Quantize]
         self.taken_over = {edit.value: "" for edit in quantized if edit.takes_over}
@@ -115,43 +111,43 @@ class Forms:
                 self._settle_output(node, node.inputs[0])
 
     def _settle_output(self, node: Node, value: int) -> None:
-        """A graph output keeps its name: whatever it shows takes that name, and who had it gives
-        way.
+        """Keep a graph output's name: give it to the form that is output, and rename the value that
+        has it.
         """
-        held = self.native_dtype(value)
-        if held is None:
+        native = self.native_dtype(value)
+        if native is None:
             return
-        shown, dtype = self.rewired.get(Use(node.id, 0), (value, held))
+        source, dtype = self.rewired.get(Use(node.id, 0), (value, native))
         place = self.handles.places[Use(node.id, 0)]
         assert not isinstance(place, OperandPlace), "a graph output stands in the graph's outputs"
         assert isinstance(place.owner, onnx.GraphProto), "functions have no graph outputs"
         public: str = place.owner.output[place.position].name
-        is_native = dtype is self.native_dtype(shown)
+        is_native = dtype is self.native_dtype(source)
         if not is_native:
-            if self.graph.values[shown].name == public:
-                self.renamed[shown] = self.names.fresh(
-                    self.container(shown), f"{public}_{self.native_dtype(shown)}"
+            if self.graph.values[source].name == public:
+                self.renamed[source] = self.names.fresh(
+                    self.container(source), f"{public}_{self.native_dtype(source)}"
                 )
-            # A Cast the model came with takes the name too, if no output bears its own and all its
-            # readers are rewired: those of a cast that is a node read a value of its own.
-            is_node = self.graph.forms.get((shown, dtype)) is not None
-            if not is_node and self.by_form.get((shown, dtype)) not in self._output_names:
-                self.by_form[shown, dtype] = public
-            self.by_form.setdefault((shown, dtype), public)
-        elif self.graph.values[shown].name != public:
+            # A Cast of the source model gets the name too, unless its own is another output's. Not
+            # if the Cast is a node of the graph: its users read the node's value, not a form.
+            is_node = self.graph.forms.get((source, dtype)) is not None
+            if not is_node and self.by_form.get((source, dtype)) not in self._output_names:
+                self.by_form[source, dtype] = public
+            self.by_form.setdefault((source, dtype), public)
+        elif self.graph.values[source].name != public:
             self._free_name(public)
-            producer = self.graph.nodes[self.graph.values[shown].producer]
-            is_movable = producer.kind in (Kind.OP, Kind.TIE) and shown not in self.renamed
-            if is_movable and self.graph.values[shown].name not in self._output_names:
-                self.renamed[shown] = public
-        self.public[node.id] = (public, (shown, dtype))
+            producer = self.graph.nodes[self.graph.values[source].producer]
+            is_movable = producer.kind in (Kind.OP, Kind.TIE) and source not in self.renamed
+            if is_movable and self.graph.values[source].name not in self._output_names:
+                self.renamed[source] = public
+        self.public[node.id] = (public, (source, dtype))
 
     @cached_property
     def _output_names(self) -> set[str]:
         return {info.name for info in self.handles.model.graph.output}
 
     def _free_name(self, public: str) -> None:
-        """Rename what an existing Cast of another dtype produces under this output's name."""
+        """Rename the output of a source model's Cast that has this graph output's name."""
         for form, name in list(self.by_form.items()):
             if name == public and form[1] is not self.native_dtype(form[0]):
                 self.by_form[form] = self.names.fresh(

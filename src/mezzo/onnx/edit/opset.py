@@ -1,5 +1,5 @@
-"""Raise a model's opset where a newer one allows a type, and only by steps that keep every
-operator's meaning.
+"""Opset upgrade: find the smallest newer opset whose schemas allow low precision, and convert the
+model by steps that preserve the semantics of every operator.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ def newest_opset() -> int:
 
 
 def newest_within(limit: int | None) -> int:
-    """The newest opset that onnx defines and a runtime loads."""
+    """The newest opset up to `limit`, which a runtime sets, that the installed onnx defines."""
     return newest_opset() if limit is None else min(limit, newest_opset())
 
 
@@ -32,8 +32,8 @@ def default_opset(model: onnx.ModelProto) -> int | None:
 
 
 def reach(model: onnx.ModelProto, until: int) -> tuple[int, Upgraded]:
-    """The newest opset to which every node can go with its meaning kept, and the copy of the model
-    that is there.
+    """The newest opset up to `until` that preserves the semantics of every node, and the upgraded
+    copy of the model.
     """
     since = default_opset(model)
     assert since is not None, "asked only for models of the default domain"
@@ -44,18 +44,16 @@ def reach(model: onnx.ModelProto, until: int) -> tuple[int, Upgraded]:
 
 
 def reachable_opset(model: onnx.ModelProto, until: int) -> int:
-    """The newest opset to which every node can go with its meaning kept, rewritten where a row says
-    how.
+    """The newest opset up to `until` that preserves the semantics of every node, including nodes
+    that the upgrade rewrites.
     """
     return reach(model, until)[0]
 
 
 def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, until: int) -> int:
-    """Smallest opset up to `until` that lets every wanted node run low which any opset up to it
-    lets.
+    """Smallest opset up to `until` at which no further `wanted` node gains `low` from newer ones.
 
-    `wanted` are ids of nodes that the policy and the target would grant `low` and the schema at
-    `since` does not.
+    `wanted`: ids of nodes that policy and target, but not the schema at `since`, allow in `low`.
     """
     return max(helpful_opsets(graph, wanted, low, since, until), default=since)
 
@@ -63,11 +61,11 @@ def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, u
 def helpful_opsets(
     graph: Graph, wanted: Iterable[int], low: DType, since: int, until: int
 ) -> list[int]:
-    """Smallest opset behind `since` at which a node may run low, of each wanted node that has one
-    up to `until`.
+    """For each `wanted` node, the smallest opset after `since` whose schema allows `low`. Nodes
+    without one up to `until` are omitted.
     """
     opsets: list[int] = []
-    seen: dict[tuple[object, ...], int | None] = {}
+    cached: dict[tuple[object, ...], int | None] = {}
     for number in wanted:
         node = graph.nodes[number]
         inputs = tuple(
@@ -81,11 +79,11 @@ def helpful_opsets(
             for operand, v in enumerate(node.inputs)
         )
         key = (node.op, inputs, len(node.outputs))
-        if key not in seen:
-            seen[key] = first_legal_opset(
+        if key not in cached:
+            cached[key] = first_legal_opset(
                 "", node.op, since + 1, until, inputs, len(node.outputs), node.signature.dtype, low
             )
-        opset = seen[key]
+        opset = cached[key]
         if opset is not None:
             opsets.append(opset)
     return opsets
@@ -94,8 +92,8 @@ def helpful_opsets(
 def smallest_opset(
     graph: Graph, held: Iterable[int], rewritten: Iterable[int], low: DType, since: int, until: int
 ) -> int:
-    """Smallest opset from `since` to `until` that lets nodes run low: those that are not legal at
-    `since`, those that steps have rewritten, and the casts between them and others.
+    """Smallest opset from `since` to `until` that allows `low` for nodes that are not legal at
+    `since` (`held`), for nodes that the upgrade has rewritten, and for Casts to and from them.
     """
     needed = max(
         helpful_opset(graph, held, low, since, until),
@@ -106,14 +104,13 @@ def smallest_opset(
 
 @cache
 def _first_cast(low: DType, since: int, until: int) -> int:
-    """Smallest opset at which something makes `low`; `until` where none before does."""
+    """Smallest opset that can convert to `low`; `until` if none before it can."""
     return next((version for version in range(since, until) if can_convert(low, version)), until)
 
 
 def set_opset(model: onnx.ModelProto, opset: int) -> tuple[str, ...]:
-    """Take the steps to a newer opset, in functions too, and declare the IR version that goes with
-    it. Returns the outputs whose stated shape that opset shows to be wrong, and which state another
-    now.
+    """Upgrade the model in place, with its functions, to an opset and the matching IR version.
+    Returns graph outputs whose declared shapes proved wrong at that opset and were corrected.
     """
     upgraded = upgrade(model, opset)
     assert not upgraded.obstacles, f"asked only for what can be reached: {upgraded.obstacles[0]}"

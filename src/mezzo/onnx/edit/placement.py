@@ -1,4 +1,4 @@
-"""Placement of new nodes: after what they read, in the scope of the value that they convert."""
+"""Placement of new nodes in topological order, in the scope of the value that they convert."""
 
 from functools import cached_property
 
@@ -9,7 +9,7 @@ from mezzo.ir.nodes import Kind
 from mezzo.onnx.protos.order import sort_nodes
 from mezzo.onnx.read.handles import Handles
 
-# Operators that are nodes of a plan: Casts and constants are none.
+# Types of inserted operators that `Handles.made` lists. Casts and constants are not among them.
 _TOLD = frozenset(
     {
         "Add",
@@ -22,12 +22,12 @@ _TOLD = frozenset(
         "Transpose",
     }
 )
-# Behind what is put behind the operator before.
+# Less than the 0.5 of nodes after the preceding operator, so that those come first.
 _BEFORE = 0.25
 
 
 class Placement:
-    """Collects new nodes and puts them into their graphs, bodies and functions in one go."""
+    """Collects new nodes, then inserts all of them into their graphs, subgraphs and functions."""
 
     def __init__(self, graph: Graph, handles: Handles) -> None:
         self._graph = graph
@@ -36,58 +36,58 @@ class Placement:
         self._leading: dict[int, list[tuple[int, onnx.NodeProto]]] = {}
 
     def add(self, scope: int, after: int | None, node: onnx.NodeProto) -> None:
-        """Note a node for a scope, after a planner's node; None: before all others."""
+        """Queue a node for insertion into a scope, after node `after` of the Graph; None: first."""
         self._added.setdefault(scope, []).append((after, node))
         if node.op_type in _TOLD:
             self._handles.made.append((scope, node))
 
     def add_before(self, scope: int, reader: int, node: onnx.NodeProto) -> None:
-        """Note a node for a scope, right before an operator of the planner's; several stand as they
-        are noted.
+        """Queue a node for insertion right before operator `reader` of the Graph. Nodes of one
+        operator keep the order in which they are queued.
         """
         self._leading.setdefault(scope, []).append((reader, node))
         if node.op_type in _TOLD:
             self._handles.made.append((scope, node))
 
     def behind(self, number: int) -> int | None:
-        """The node behind which forms of a value stand; None: before all others of its scope."""
+        """The node after which casts of a value are placed; None: first in the value's scope."""
         value = self._graph.values[number]
         producer = self._graph.nodes[value.producer]
-        is_handed_in = producer.kind is Kind.INPUT or producer.scope != value.scope
-        return None if is_handed_in else producer.id
+        is_external = producer.kind is Kind.INPUT or producer.scope != value.scope
+        return None if is_external else producer.id
 
     def place(self, dropped: set[int]) -> None:
-        """Put new nodes after what they read and take dropped ones out. In place: handles to the
-        others stay good.
+        """Insert the queued nodes and remove those whose ids are in `dropped`. Lists are edited in
+        place, so handles to other nodes remain valid.
         """
         scopes = {*self._added, *self._leading} | {
             scope for scope, proto in self._handles.casts if id(proto) in dropped
         }
-        for scope in sorted(scopes, reverse=True):  # bodies before the nodes that hold them
+        for scope in sorted(scopes, reverse=True):  # subgraphs before the nodes that own them
             nodes = self._handles.owners[scope].node
-            held = list(nodes)
-            rank: dict[int, float] = {id(proto): at for at, proto in enumerate(held)}
+            protos = list(nodes)
+            rank: dict[int, float] = {id(proto): at for at, proto in enumerate(protos)}
             for producer, node in self._added.get(scope, ()):
                 anchor = None if producer is None else self._anchor(producer, scope)
                 added = nodes.add()
                 added.CopyFrom(node)
-                held.append(added)  # keeps its id from being used again
+                protos.append(added)  # a live reference, so that its id stays unique
                 rank[id(added)] = -1.0 if anchor is None else rank[anchor] + 0.5
             for reader, node in self._leading.get(scope, ()):
                 added = nodes.add()
                 added.CopyFrom(node)
-                held.append(added)
+                protos.append(added)
                 rank[id(added)] = rank[id(self._handles.protos[reader])] - _BEFORE
-            here = [number for number in rank if number in dropped]
-            for number in here:
+            removed = [number for number in rank if number in dropped]
+            for number in removed:
                 rank[number] = float("inf")
             nodes.sort(key=lambda node: rank[id(node)])
-            if here:
-                del nodes[-len(here) :]
+            if removed:
+                del nodes[-len(removed) :]
 
     def _anchor(self, producer: int, scope: int) -> int | None:
-        """Id of the proto after which a form of the producer's value can stand; None: at the start
-        of the scope.
+        """Id of the proto after which casts of the producer's value can be placed; None: at the
+        start of the scope.
         """
         proto = self._handles.protos[producer]
         if proto is not None:
@@ -104,7 +104,7 @@ class Placement:
         return None
 
     def sort(self) -> None:
-        """Put every node after what it reads, where an edit has made an earlier node read a later
+        """Sort all graphs and functions topologically, after edits made a node depend on a later
         one.
         """
         for scope, owner in enumerate(self._handles.owners):
@@ -112,14 +112,14 @@ class Placement:
                 sort_nodes(owner)
 
     def control_proto(self, tie: int, name: str) -> onnx.NodeProto:
-        """The control node or call whose output, named `name` in the model that came in, a tie
-        stands for.
+        """The control-flow node or function call of a tie node, by an output's name in the source
+        model.
         """
         return self.control_protos[self._graph.nodes[tie].scope, name]
 
     @cached_property
     def control_protos(self) -> dict[tuple[int, str], onnx.NodeProto]:
-        """The nodes by scope and output name, as they came."""
+        """Nodes by scope and output name in the source model."""
         protos: dict[tuple[int, str], onnx.NodeProto] = {}
         for node, proto in zip(self._graph.nodes, self._handles.protos, strict=True):
             if proto is not None:

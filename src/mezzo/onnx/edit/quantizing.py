@@ -1,8 +1,8 @@
-"""Put QuantizeLinear and DequantizeLinear where a plan's edits ask for quantized forms, and weights
-into integers.
+"""Static quantization in QDQ format: insert QuantizeLinear and DequantizeLinear pairs and store
+weights as integers, as a plan's `Quantize` edits ask.
 
-What is quantized stays typed FP32: runtimes find the pair around an operator and run all of it on
-integers.
+Operators keep FP32 inputs and outputs: runtimes fuse the pairs around an operator into an integer
+kernel.
 """
 
 from collections import Counter
@@ -31,32 +31,29 @@ from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.read.origins import copy_origin, name_node, served
 from mezzo.onnx.schema.infos import forget_infos, state_casts, state_shapes
 
-# Below it a weight of the main graph is one of its inputs.
+# IR version from which initializers need not be graph inputs too.
 _APART_FROM_INPUTS = 4
 
 
 class QuantizedForms:
-    """Makes the quantized forms of values. What it puts in is placed with all else that an
-    application adds.
-    """
+    """Adds quantized forms of values. Their nodes are queued in `placement`."""
 
     def __init__(
         self, graph: Graph, handles: Handles, forms: Forms, placement: Placement, blobs: Blobs
     ) -> None:
         self.graph, self.handles, self.forms = graph, handles, forms
         self.placement, self.blobs = placement, blobs
-        self.stored: list[int] = []  # sources that have become integers
+        self.stored: list[int] = []  # constants stored as integers
+        # Names of the integers and the scales of quantized weights.
         self._held: dict[tuple[int, Quantization], tuple[str, str]] = {}
-        self._alike: dict[
-            int, list[tuple[str, str, DType]]
-        ] = {}  # by scope: results of the same shape as an operand
-        self._shaped: dict[
-            int, list[tuple[str, Sequence[int]]]
-        ] = {}  # by scope: what weights are dequantized to
+        # By scope: value name, and a new value of the same shape with its dtype.
+        self._alike: dict[int, list[tuple[str, str, DType]]] = {}
+        # By scope: dequantized weights and their shapes.
+        self._shaped: dict[int, list[tuple[str, Sequence[int]]]] = {}
 
     def in_turns(self, edits: Sequence[Edit]) -> tuple[list[Quantize], list[Quantize]]:
-        """The quantized forms that are made before all other edits, and those that are made behind
-        casts they read.
+        """Split Quantize edits into those applied before all other edits, and those applied last,
+        as they read the casts of other edits.
         """
         first: list[Quantize] = []
         last: list[Quantize] = []
@@ -67,7 +64,7 @@ class QuantizedForms:
         return first, last
 
     def quantize(self, edits: Iterable[Quantize]) -> None:
-        """Make further forms, and those that take over."""
+        """Apply Quantize edits: to constants by storing integers, else by inserting nodes."""
         for edit in edits:
             if self.is_stored(edit.value):
                 self._store(edit)
@@ -75,7 +72,7 @@ class QuantizedForms:
                 self._compute(edit)
 
     def is_stored(self, value: int) -> bool:
-        """Whether a value is a constant that can be held as integers: a dense one."""
+        """Whether a value is a dense constant, which can be stored as integers."""
         graph, handles = self.graph, self.handles
         return (
             constant_of(graph, handles, value) is not None
@@ -83,7 +80,10 @@ class QuantizedForms:
         )
 
     def _compute(self, edit: Quantize) -> None:
-        """Quantize what is computed, behind whoever makes its base form."""
+        """Quantize an activation: insert the pair after the producer of the FP32 value.
+
+        Raises ContractError: its dtype is INT32, which only constants can have.
+        """
         number, how = edit.value, edit.how
         value = self.graph.values[number]
         if how.dtype is DType.INT32:
@@ -101,14 +101,14 @@ class QuantizedForms:
         self._add(number, "QuantizeLinear", [base, *parameters], quantized, how.axis)
         self._add(number, "DequantizeLinear", [quantized, *parameters], result, how.axis)
         native = self.forms.native_name(number)
-        alike = self._alike.setdefault(value.scope, [])
-        alike += [
+        same_shape = self._alike.setdefault(value.scope, [])
+        same_shape += [
             (native, name, dtype)
             for name, dtype in ((base, HIGH), (quantized, how.dtype), (result, HIGH))
         ]
 
     def _store(self, edit: Quantize) -> None:
-        """Hold a constant as integers, and dequantize them."""
+        """Store a constant as integers with a DequantizeLinear."""
         number, how = edit.value, edit.how
         value = self.graph.values[number]
         operands = [self._integers(number, how), *self._parameters(number, how)]
@@ -127,8 +127,8 @@ class QuantizedForms:
         self.stored.append(number)
 
     def hold_integers(self, number: int, how: Quantization) -> tuple[str, str]:
-        """Hold a constant as integers for who reads them as they are. Returns their name, and that
-        of their scales.
+        """Quantize a weight for operators that read integers. Returns the names of the integers and
+        of the scales. A weight that is not a dense constant gets a QuantizeLinear.
         """
         if (number, how) in self._held:
             return self._held[number, how]
@@ -152,7 +152,7 @@ class QuantizedForms:
     # -- nodes and tensors -------------------------------------------------------------------------
 
     def _integers(self, number: int, how: Quantization) -> str:
-        """Name of a constant's integers."""
+        """Store the integers of a constant. Returns their name."""
         tensor = onnx.TensorProto()
         tensor.CopyFrom(self.handles.tensors[number])
         tensor.name = self.graph.values[number].name
@@ -160,20 +160,20 @@ class QuantizedForms:
         return self._hold(number, "quantized", tensor)
 
     def _parameters(self, number: int, how: Quantization, has_zeros: bool = True) -> list[str]:
-        """Names of the scales and the zero points; INT32 is dequantized without any."""
+        """Names of scales and zero points; INT32 has no zero points."""
         zeros = np.array(how.zero_points, STORAGE[how.dtype])
-        held = [("scale", np.array(how.scales, np.float32))]
+        arrays = [("scale", np.array(how.scales, np.float32))]
         if has_zeros and how.dtype is not DType.INT32:
-            held.append(("zero_point", zeros))
+            arrays.append(("zero_point", zeros))
         shape = () if how.axis is None else (-1,)
         return [
             self._hold(number, word, numpy_helper.from_array(array.reshape(shape)))
-            for word, array in held
+            for word, array in arrays
         ]
 
     def _hold(self, number: int, word: str, tensor: onnx.TensorProto) -> str:
-        """Put a constant beside a value: a weight where weights may stand, else a Constant. Returns
-        its name.
+        """Add a constant to a value's scope, as initializer if possible, else as Constant node.
+        Returns its name.
         """
         tensor.name = self._fresh(number, word)
         scope = self.graph.values[number].scope
@@ -213,13 +213,13 @@ class QuantizedForms:
 
     @cached_property
     def _names(self) -> Counter[str]:
-        """How many values bear a name: shapes are known by name, and scopes may share one."""
+        """Number of values per name. Shapes are known by name, and scopes can share names."""
         return Counter(value.name for value in self.graph.values)
 
     # -- the end -----------------------------------------------------------------------------------
 
     def rename_makers(self) -> None:
-        """Let the operators whose results are taken over give the raw result its own name."""
+        """Rename outputs of operators: the dequantized values have taken their names."""
         for number, raw in self.forms.taken_over.items():
             if self.forms.native_dtype(number) is not HIGH or self.is_stored(number):
                 continue
@@ -231,8 +231,8 @@ class QuantizedForms:
             proto.output[list(proto.output).index(self.forms.native_name(number))] = raw
 
     def drop_floats(self, dropped: set[int]) -> set[int]:
-        """Take out the floats of constants that nobody reads any more. `dropped` are Casts that go,
-        by id of their proto; returned are Constants.
+        """Remove float weights without users. `dropped`: ids of Cast protos that will be removed,
+        whose uses do not count. Returns the ids of Constant protos to remove.
         """
         unread = [number for number in self.stored if not self._is_read(number, dropped)]
         weights: dict[int, set[str]] = {}
@@ -269,14 +269,14 @@ class QuantizedForms:
         return any(self.forms.rewired.get(use, native) == native for use in uses)
 
     def state_infos(self) -> None:
-        """State the types of new values, where their graphs state those of others."""
+        """Add value_info for new values, in graphs that have it."""
         for scope, alike in self._alike.items():
             state_casts(self.handles.owners[scope], alike)
         for scope, shaped in self._shaped.items():
             state_shapes(self.handles.owners[scope], shaped)
 
 
-def _remove(held: MutableSequence[Any], names: Container[str]) -> None:
-    """Take named messages out of a repeated field, in place: handles to the others stay good."""
-    for at in reversed([at for at, message in enumerate(held) if message.name in names]):
-        del held[at]
+def _remove(messages: MutableSequence[Any], names: Container[str]) -> None:
+    """Remove named messages from a repeated field in place; handles to others remain valid."""
+    for at in reversed([at for at, message in enumerate(messages) if message.name in names]):
+        del messages[at]

@@ -1,4 +1,4 @@
-"""Puts one operator in place of several, into a model that was read."""
+"""Operator fusion in a ModelProto: replace groups of operators by one equivalent operator each."""
 
 from collections.abc import Sequence
 
@@ -17,10 +17,10 @@ from mezzo.onnx.schema.infos import state_own
 def write_replacements(
     reading: OnnxReading, replacements: Sequence[Replacement], blobs: Blobs
 ) -> onnx.ModelProto:
-    """The model that was read, with the operators in it; each stands where the last of its nodes
-    stood.
+    """Apply replacements to the model in place and return it; functions are left unchanged. A new
+    operator is at the position of the last one that it replaces.
 
-    What stands in a function is left as it is. The reading is spent.
+    The reading must not be used afterwards.
     """
     writer = _Writer(reading, UseCounts(reading.handles.model, blobs))
     for replacement in replacements:
@@ -33,13 +33,13 @@ def write_replacements(
 class _Writer:
     def __init__(self, reading: OnnxReading, use_counts: UseCounts) -> None:
         self._graph, self._handles, self._ledger = reading.graph, reading.handles, use_counts
-        self._gone: dict[int, set[int]] = {}  # by scope: ids of protos, which handles keep alive
+        self._gone: dict[int, set[int]] = {}  # protos to remove: ids by scope, alive in handles
 
     def owner_of(self, replacement: Replacement) -> onnx.GraphProto | onnx.FunctionProto:
         return self._handles.owners[self._graph.nodes[replacement.nodes[-1]].scope]
 
     def write(self, replacement: Replacement) -> None:
-        """Let the last of some nodes be the operator, and note the others to go."""
+        """Turn the last replaced node into the new operator, and mark the others for removal."""
         last = self._proto(replacement.nodes[-1])
         node = onnx.NodeProto(op_type=replacement.op, output=last.output[:1])
         node.input.extend(map(self._name_read, replacement.reads))
@@ -70,10 +70,10 @@ class _Writer:
             state_own(self.owner_of(replacement), name, self._graph.shapes.get(value))
 
     def finish(self) -> None:
-        """Take out what went, and what is read no longer."""
-        for scope, gone in self._gone.items():
+        """Remove the replaced nodes, and nodes and weights that have no users any more."""
+        for scope, removed in self._gone.items():
             nodes = self._handles.owners[scope].node
             for position in reversed(range(len(nodes))):
-                if id(nodes[position]) in gone:
+                if id(nodes[position]) in removed:
                     del nodes[position]
         self._ledger.prune()
