@@ -428,9 +428,8 @@ def _calibrated(
         return model, with_parameters(model, options, search_data, calibrator, resume, has_time)
     calibration_data, test_data = split(search_data, lambda batch: can_cut(model, batch))
     options = with_parameters(model, options, calibration_data, calibrator, resume, has_time)
-    searched = replace(
-        options, steps=tuple(step for step in options.steps if step != LEAVE)
-    )  # the search itself does
+    # The search itself does.
+    searched = replace(options, steps=tuple(step for step in options.steps if step != LEAVE))
     return correct_parameters(model, searched, calibration_data, test_data, calibrator, has_time)
 
 

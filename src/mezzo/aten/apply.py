@@ -129,8 +129,7 @@ class _Applier:
     def _form(self, value: int, dtype: DType) -> fx.Node:
         return self.forms.get((value, dtype)) or self._native(value)
 
-    # -- wiring
-    # ----------------------------------------------------------------------------------------------
+    # -- wiring ------------------------------------------------------------------------------------
 
     def _wire(self) -> None:
         """Connect every operand to the form of its value that the plan chose."""

@@ -75,9 +75,8 @@ class Program:
         graph = copy.deepcopy(self.graph)
         graph.owning_module = None
         for node, copy_node in zip(self.graph.nodes, graph.nodes, strict=True):
-            copy_node.name = (
-                node.name
-            )  # deepcopy renames nodes named like a builtin: "input", "max"
+            # Deepcopy renames nodes named like a builtin: "input", "max".
+            copy_node.name = node.name
         return graph
 
     def mark_of(self, node: fx.Node) -> Mark | None:

@@ -83,9 +83,8 @@ class Refresher:
             return spell_raised(error, _LONGEST_FAULT)
 
     def _types(self, node: fx.Node) -> Types | str:
-        if not isinstance(
-            node.target, torch._ops.OpOverload
-        ):  # subgraphs are not visible in the operand types
+        # Subgraphs are not visible in the operand types.
+        if not isinstance(node.target, torch._ops.OpOverload):
             return self._asked(node)
         # The number of results of a split or an unbind depends on sizes, which are not part of the
         # kinds.

@@ -32,9 +32,8 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(
-                errors="backslashreplace"
-            )  # names outside the terminal's encoding are escaped
+            # Names outside the terminal's encoding are escaped.
+            reconfigure(errors="backslashreplace")
     opt_out_of_telemetry()  # early, as a metric or a plug-in may import a library before mezzo does
     command = typer.main.get_command(make_app())
     words = respell(sys.argv[1:] if arguments is None else arguments)

@@ -53,7 +53,7 @@ class RayCrew:
         """Stop all workers."""
         self._hands.close()
 
-    # -- jobs and tasks
+    # -- jobs and tasks ----------------------------------------------------------------------------
 
     def team(
         self,
@@ -84,7 +84,7 @@ class RayCrew:
             self._step()
         return task.outcome()
 
-    # -- assignment
+    # -- assignment --------------------------------------------------------------------------------
 
     def _hand_out(self) -> None:
         """Assign waiting tasks, then copies of late ones, to free workers."""
@@ -115,7 +115,7 @@ class RayCrew:
         else:
             worker.under_way = worker.actor.run.remote(task.order, task.item)
 
-    # -- replies
+    # -- replies -----------------------------------------------------------------------------------
 
     def _step(self) -> None:
         """Wait up to `_LOOK_EVERY_S` for replies, and process them."""

@@ -1,4 +1,4 @@
-"""Transfer of models to workers: by a path that both can read, or as files, sent once."""
+"""Transfer of models to workers: a path that driver and worker can read, or files, sent once."""
 
 import hashlib
 import os
@@ -22,14 +22,15 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class TransferredModel:
-    """A model's origin. `key`: digest of its files; `path`: None if it is sent as files."""
+    """A reference to a model for workers. `key`: digest of its files; `path`: None if the files are
+    sent.
+    """
 
     key: str
     name: str
     path: str | None
-    files: tuple[
-        str, ...
-    ]  # the other files (external weights), as paths relative to the model's folder
+    # The other files (external weights), as paths relative to the model's folder.
+    files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Bundle:
 
 
 def source_of(model: Model) -> TransferredModel | None:
-    """A source by path; None without a file, or with weights outside the model's folder."""
+    """A reference by path; None if the model has no file, or weights outside its folder."""
     if model.path is None or model.store is None:
         return None
     path = Path(os.path.realpath(model.path))
@@ -53,7 +54,7 @@ def source_of(model: Model) -> TransferredModel | None:
 
 
 def bundle_of(model: Model) -> tuple[TransferredModel, Bundle]:
-    """The files of a model. Raises InputError: such models cannot be written as files."""
+    """The files of a model. Raises InputError: its front end writes no files."""
     suffix = next((end for end in model.frontend.suffixes if end), "")
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
         first = Path(folder) / f"model{suffix}"

@@ -211,9 +211,8 @@ def _is_in_memory(folder: str, mounts: Path) -> bool:
         ]
     except OSError:
         return False
-    kinds = {
-        row[1]: row[2] for row in rows if len(row) > 2
-    }  # the last mount at a path hides earlier ones
+    # The last mount at a path hides earlier ones.
+    kinds = {row[1]: row[2] for row in rows if len(row) > 2}
     place = os.path.realpath(folder)
     while place not in kinds and place != os.path.dirname(place):
         place = os.path.dirname(place)

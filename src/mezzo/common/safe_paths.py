@@ -163,9 +163,8 @@ def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
         if status.st_size > most_bytes:
             return None
         data = bytearray()
-        while len(data) <= most_bytes and (
-            piece := file.read(_AT_ONCE_BYTES)
-        ):  # it may grow while it is read
+        # It may grow while it is read.
+        while len(data) <= most_bytes and (piece := file.read(_AT_ONCE_BYTES)):
             data += piece
     return None if len(data) > most_bytes else bytes(data)
 

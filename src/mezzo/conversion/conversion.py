@@ -94,9 +94,8 @@ def _collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if (
-                not gc.get_freeze_count()
-            ):  # unfreeze() would also release objects frozen by the caller
+            # Unfreeze() would also release objects frozen by the caller.
+            if not gc.get_freeze_count():
                 # Move new objects to the oldest generation: the next collection skips them.
                 gc.freeze()
                 gc.unfreeze()
@@ -139,9 +138,8 @@ def decide_and_apply(
                 f"the plan's result would not be valid {words.form}: {text}; change the plan"
             )
         _log.debug("the checker refused attempt %d: %s", attempt, fault.text)
-        problem = (
-            decided.problem
-        )  # nodes that are low in the source model cannot go back to the base
+        # Nodes that are low in the source model cannot go back to the base.
+        problem = decided.problem
         may_go_back = problem.allowed[problem.line.base]
         low = {
             n.id
@@ -225,9 +223,8 @@ def _recorder(
     plan: Plan,
 ) -> Callable[[], str] | None:
     """A function that writes these decisions as metadata; None if the result gets no record."""
-    if (
-        not options.is_recorded or options.planning.policy.name == "off"
-    ):  # leaves the model unchanged
+    # Leaves the model unchanged.
+    if not options.is_recorded or options.planning.policy.name == "off":
         return None
     if judged.problem.line.quantized is not None:
         # Dynamically quantized nodes have other names in the file: no record could find them.

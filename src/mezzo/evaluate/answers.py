@@ -317,6 +317,5 @@ def check_asked(planning: Asked) -> None:
             f"{option('max_drop')} is {planning.max_drop.text} of no metric; name one with "
             f"{setting('metric', 'module:function')}"
         )
-    choose_budget(
-        planning.max_error, DType.FLOAT32, 0.0
-    )  # an invalid budget is reported before the runs, not after
+    # An invalid budget is reported before the runs, not after.
+    choose_budget(planning.max_error, DType.FLOAT32, 0.0)

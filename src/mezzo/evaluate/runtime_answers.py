@@ -130,9 +130,8 @@ def compare_on_runtime(
         labels_of(reached),
     )
     meters: dict[tuple[str, int | None], Meter] = {}
-    first: dict[
-        str, Meter
-    ] = {}  # of the first batch alone: the reference for the other batch sizes, which repeat it
+    # Of the first batch alone: the reference for the other batch sizes, which repeat it.
+    first: dict[str, Meter] = {}
     for fed, expected in zip(every, reference.answers, strict=True):
         actual = found(fed.feeds)
         for name, own in pair.outputs.items():

@@ -92,9 +92,8 @@ class Standards:
             floor = floor_of(self.lowest[name], noise)
             loud = judge_noise(noise, floor, budget.error, result.relative_l2.estimate)
             unknown = loud or unknown
-            if (
-                loud is not None and loud.is_blind
-            ):  # noise does not explain NaN or infinities, so that fault stays
+            # Noise does not explain NaN or infinities, so that fault stays.
+            if loud is not None and loud.is_blind:
                 result = replace(result, fault=meter.broken)
             else:
                 result = with_losses(meter, budget.error, noise, parts_decide=parts_decide)

@@ -142,9 +142,8 @@ def _onnxruntime_layer(
     # The median, as a disturbed run does not reflect the kernel's time.
     time_ns = median(times) * calls
     dtype = type_called(types[0]) if types else None
-    if op.startswith(
-        _ROUND_FIRST
-    ):  # packed weights have no recorded type; the data is quantized to U8
+    # Packed weights have no recorded type; the data is quantized to U8.
+    if op.startswith(_ROUND_FIRST):
         dtype = next(
             (candidate for candidate in map(type_called, types[1:]) if candidate in _EIGHT_BITS),
             DType.UINT8,

@@ -53,6 +53,5 @@ class Tabled(Displayed):
 
 
 def _teller() -> _Teller:
-    return cast(
-        _Teller, import_module(_TELLER)
-    )  # the module implements the protocol with its functions
+    # The module implements the protocol with its functions.
+    return cast(_Teller, import_module(_TELLER))

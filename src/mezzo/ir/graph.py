@@ -64,9 +64,8 @@ class Graph:
     # Casts of the source model: the value also exists in this dtype, produced by this node (None:
     # by a Cast that is not a node).
     forms: Mapping[tuple[int, DType], int | None]
-    notes: tuple[str, ...] = field(
-        default=()
-    )  # messages about what the front end could not resolve
+    # Messages about what the front end could not resolve.
+    notes: tuple[str, ...] = field(default=())
     # Only policy rules and reports need these, so a front end may compute them lazily. `modules`,
     # by node id: path of the module that the node was exported from, "" for the model itself.
     # `shapes`, by value id: None per unknown dimension.

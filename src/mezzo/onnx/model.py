@@ -278,9 +278,8 @@ class OnnxModel:
     def find_fault(self, model: onnx.ModelProto) -> str | None:
         """The ONNX checker's message, or None if the model is valid."""
         blobs = self.source.blobs
-        fault = find_fault(
-            model, blobs, Strictness.FULL, may_crash=self._may_crash
-        )  # no edit makes it crash
+        # No edit makes it crash.
+        fault = find_fault(model, blobs, Strictness.FULL, may_crash=self._may_crash)
         if fault is None or self.standing.strictness in (None, Strictness.FULL):
             return fault
         self.leniency = self.standing.note

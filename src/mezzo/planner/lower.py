@@ -50,9 +50,8 @@ class _Lowering:
         self.problem, self.graph, self.line = problem, problem.graph, problem.line
         self.levels, self.limits = levels, limits
         self.quantized = self.line.quantized_format
-        self.absorbed: dict[
-            int, list[_TypedUse]
-        ] = {}  # by value: uses that read it through a redundant Cast
+        # By value: uses that read it through a redundant Cast.
+        self.absorbed: dict[int, list[_TypedUse]] = {}
         dynamic = {} if problem.quantized is None else problem.quantized.dynamic
         self.dynamic = {
             number: product

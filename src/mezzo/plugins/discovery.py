@@ -77,7 +77,7 @@ class _Kind(Generic[_T]):
 
     def find(self, name: str, trail: tuple[str, ...] = ()) -> _T:
         """The plug-in of a name. Raises InputError: no such name, two of that name, or a broken
-        plug-in. `trail`: the plug-ins whose base this is, to detect cycles.
+        plug-in. `trail`: the plug-ins that build on this one (`base` of a file), to detect cycles.
         """
         name = self.settle(name)
         if name in trail:
@@ -98,7 +98,7 @@ class _Kind(Generic[_T]):
         """The name that a word means, by name or alias; for aliases the built-in plug-ins are
         imported.
 
-        Raises InputError: no match, or several. `what`: the option, for the message.
+        Raises InputError: no match, or several. `what`: the name of the argument, for the message.
         """
         names = self.names()
         if word in names:
@@ -298,7 +298,7 @@ _KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Ca
 
 def policies() -> Table[Policy]:
     """All policies: POLICY of each module of `mezzo.tables.policies`, and entry points of
-    "mezzo.policies", with those of mezzo's own `reference`.
+    "mezzo.policies", which mezzo's package `reference` has too.
 
     Raises InputError: two have one name. The same holds for `targets`, `strategies` and
     `calibrators`.
@@ -353,9 +353,8 @@ def frontend_of(source: object, *, warns: bool = True) -> Frontend:
         ]
         if not matches:
             matches = [end for end in table.values() if "" in end.suffixes]
-            for line in (
-                table.broken if warns else ()
-            ):  # the file may be for a front end that failed to load
+            # The file may be for a front end that failed to load.
+            for line in table.broken if warns else ():
                 _log.warning("%s", line)
     else:
         label = f"a {type(source).__name__}"
@@ -371,7 +370,7 @@ def frontend_of(source: object, *, warns: bool = True) -> Frontend:
 
 
 def version_word(dialect: str) -> str:
-    """The user's term for a dialect's versions: "opset"."""
+    """The user's term for a dialect's versions: "opset" for ONNX."""
     return next(
         (end.words.version for end in frontends().values() if end.dialect == dialect), "version"
     )
@@ -417,7 +416,7 @@ def settle_name(kind: str, word: str, what: str | None = None) -> str:
     """The name of a "policy", "target", "strategy" or "calibrator" that a word means, by name or
     alias.
 
-    Raises InputError: no match, or several. `what`: the option, for the message.
+    Raises InputError: no match, or several. `what`: the name of the argument, for the message.
     """
     return _KINDS[kind].settle(word, what)
 

@@ -51,9 +51,8 @@ def coarse_parts(
                 f" {reach:.3g}: {255 * reaches[smallest] / reach:.2g} of 255"
             )
             findings[unit.nodes] = _finding(graph, unit, because)
-            if (
-                smallest in graph.nodes[unit.nodes[0]].outputs
-            ):  # the small value is a slice of the unit's input
+            # The small value is a slice of the unit's input.
+            if smallest in graph.nodes[unit.nodes[0]].outputs:
                 wide += [
                     read.value
                     for read in unit.reads

@@ -245,7 +245,7 @@ def _largest(numbers: Floats, axis: int) -> Floats:
     return largest
 
 
-# -- search for places
+# -- search for places -----------------------------------------------------------------------------
 
 
 def _places(graph: Graph, units: Sequence[QuantizedUnit]) -> Iterator[_Place]:

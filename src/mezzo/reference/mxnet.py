@@ -162,9 +162,8 @@ class _Spread:
     def __init__(self, split: Split, demoted: Set[int]) -> None:
         self.split = split
         self.is_low = start(split)
-        self.missing: dict[
-            int, int
-        ] = {}  # by undecided node: the number of operands not available yet
+        # By undecided node: the number of operands not available yet.
+        self.missing: dict[int, int] = {}
         self.available: set[int] = set()
         self.queue: list[int] = []  # available values whose readers have not been visited
         for node in split.graph.nodes:

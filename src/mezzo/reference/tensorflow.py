@@ -257,9 +257,8 @@ def _board(split: Split) -> _Board:
     for category in Category:
         holds = np.array([each is category for each in split.categories], bool) & is_passed
         if category is Category.DENY:
-            holds &= ~split.has_choice(
-                Choice.LOW
-            )  # outputs of nodes that are low in the model are in range
+            # Outputs of nodes that are low in the model are in range.
+            holds &= ~split.has_choice(Choice.LOW)
         has[category] = _of_links(linked, holds)
     is_deny = has[Category.DENY]
     is_allow = has[Category.ALLOW] & ~is_deny

@@ -170,16 +170,14 @@ class Target:
     gains: tuple[Gain, ...] = ()
     formats: frozenset[DType] = HALF_FORMATS
     fuses_as: str = ""  # the target whose fusion patterns apply, if not its own: a file's base
-    fused_formats: frozenset[DType] = (
-        frozenset()
-    )  # formats that these patterns concern; they are not loaded for others
+    # Formats that these patterns concern; they are not loaded for others.
+    fused_formats: frozenset[DType] = frozenset()
     quantized: tuple[QuantizedKernel, ...] = ()  # the first row of an operator is preferred
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models in normal form
     norm_quotients: tuple[NormQuotient, ...] = ()
-    runtime: Runtime | None = field(
-        default=None, compare=False
-    )  # None where a target is no runtime
+    # None where a target is no runtime.
+    runtime: Runtime | None = field(default=None, compare=False)
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:
@@ -297,9 +295,8 @@ class Target:
         is_unlisted = any(
             listing.dtype is dtype and dialect for listing in self.listings
         ) and not self._lists(dtype, dialect, op, version)
-        is_unlisted |= dtype in QUANTIZED and bool(
-            dialect
-        )  # quantized kernels depend on attributes
+        # Quantized kernels depend on attributes.
+        is_unlisted |= dtype in QUANTIZED and bool(dialect)
         return is_unlisted or (dialect, op) in self._refusals_of or not self.speaks_of(dtype)
 
     def gain(self, dtype: DType) -> Gain | None:

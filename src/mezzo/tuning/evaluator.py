@@ -89,9 +89,8 @@ class Evaluator:
         self._ahead: dict[object, Pending[TrialResult]] = {}
         same = like if like is not None and like.model is model and like._job == self._job else None
         self._team: Team[Trial, TrialResult] = same._team if same is not None else self._begin()
-        self._outcomes: dict[object, TrialResult] = (
-            {} if same is None else same._outcomes
-        )  # of single batches
+        # Of single batches.
+        self._outcomes: dict[object, TrialResult] = {} if same is None else same._outcomes
 
     def _begin(self) -> Team[Trial, TrialResult]:
         model, job = self.model, self._job

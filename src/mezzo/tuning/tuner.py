@@ -92,9 +92,8 @@ class Tuner:
         self.limits, self.memory, self.progress = limits, memory, progress
         self.floor = 0.0 if costs is None else sum(min(node.high, node.low) for node in costs.nodes)
         self.evaluations = self.probes = 0
-        self.hidden: frozenset[int] = (
-            frozenset()
-        )  # units that influence no output that can be judged
+        # Units that influence no output that can be judged.
+        self.hidden: frozenset[int] = frozenset()
         self.scores: dict[str, RunScore] = {}
         self.evaluator = Evaluator(model, options, goal.accumulation, like)
         # Every unit in every format that it may run in.
@@ -205,7 +204,7 @@ class Tuner:
             is_settled=is_settled,
         )
 
-    # -- runs
+    # -- runs --------------------------------------------------------------------------------------
 
     def may_go_on(self) -> bool:
         return self._has_time() and self.evaluations < self.limits.evaluations
@@ -325,7 +324,7 @@ class Tuner:
         if 0.0 < whole < math.inf and 0.0 < probing.all_low < math.inf:
             self.scales[dtype] = probing.all_low**2 / whole
 
-    # -- plans
+    # -- plans -------------------------------------------------------------------------------------
 
     def solve(self, weight: float) -> FrontierCandidate:
         """The exact optimum of cost + weight * squared error. If errors have a price, isolated

@@ -60,15 +60,12 @@ class Backward:
     sizes: SizeColumns
     asked: list[Demand | None] = field(default_factory=list)
     coarse: list[Coarse] = field(default_factory=list)
-    endurance: dict[int, float] = field(
-        default_factory=dict
-    )  # by tie: number of trips whose errors add up
-    lengthened: dict[int, int] = field(
-        default_factory=dict
-    )  # by a state's value at the end of a trip: its tie
-    wanted: dict[int, Demand | None] = field(
-        default_factory=dict
-    )  # by tie: tolerance of its state at the end of a trip
+    # By tie: number of trips whose errors add up.
+    endurance: dict[int, float] = field(default_factory=dict)
+    # By a state's value at the end of a trip: its tie.
+    lengthened: dict[int, int] = field(default_factory=dict)
+    # By tie: tolerance of its state at the end of a trip.
+    wanted: dict[int, Demand | None] = field(default_factory=dict)
     ends: dict[int, Demand] = field(default_factory=dict)  # by tie: the same, in the current sweep
     strictness: float = 1.0  # tightens state tolerances while the gain of one trip is measured
 

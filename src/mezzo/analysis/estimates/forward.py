@@ -55,16 +55,13 @@ class ForwardResult:
     assumptions: dict[int, Assumption] = field(default_factory=dict)
     blown: dict[int, float] = field(default_factory=dict)
     peaks: dict[int, float] = field(default_factory=dict)
-    entering: dict[int, list[int]] = field(
-        default_factory=dict
-    )  # by call: formal inputs that are not carried by a tie
+    # By call: formal inputs that are not carried by a tie.
+    entering: dict[int, list[int]] = field(default_factory=dict)
     counting: dict[int, int] = field(default_factory=dict)  # by loop: the body's iteration number
-    known: dict[tuple[object, ...], int] = field(
-        default_factory=dict
-    )  # value numbering, by operator and operands
-    strangers: dict[str, int] = field(
-        default_factory=dict
-    )  # operators without a law, with their counts
+    # Value numbering, by operator and operands.
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    # Operators without a law, with their counts.
+    strangers: dict[str, int] = field(default_factory=dict)
     countable: set[int] = field(default_factory=set)  # values with a dtype of `COUNTING`
 
     def walk(self) -> None:
@@ -156,9 +153,8 @@ class ForwardResult:
         if transfer in _EVIDENT:
             correct(site, node, xs)
         if len(outputs) > 1:
-            other = (
-                y if transfer in _MOVING else UNKNOWN
-            )  # parts of a Split are alike; statistics have no estimate
+            # Parts of a Split are alike; statistics have no estimate.
+            other = y if transfer in _MOVING else UNKNOWN
             for value in outputs[1:]:
                 if value is not None:
                     estimates[value] = other
@@ -248,9 +244,8 @@ class ForwardResult:
             for value in node.outputs:
                 if value is not None:
                     site.origin[value] = site.origin[node.inputs[0]]
-                    if (
-                        site.graph.scopes[site.graph.values[value].scope].repeats == 1
-                    ):  # a Scan's slices are parts
+                    # A Scan's slices are parts.
+                    if site.graph.scopes[site.graph.values[value].scope].repeats == 1:
                         site.kept[value] = site.kept[node.inputs[0]]
                     if node.inputs[0] in site.reduced:
                         site.reduced[value] = site.reduced[node.inputs[0]]

@@ -124,9 +124,8 @@ def _float_input(site: EstimatedGraph, name: str, value: int) -> Assumption:
         )
     root_or_log = _positive_reader(site, value)
     if root_or_log is not None:
-        touching = (
-            TOUCHING if root_or_log is Transfer.LOGARITHM else 0
-        )  # power spectra and counts, which include zeros
+        # Power spectra and counts, which include zeros.
+        touching = TOUCHING if root_or_log is Transfer.LOGARITHM else 0
         estimate = moments(0.8 * scale, 0.6 * scale, 0.0, SIGMA * scale, POSITIVE | touching)
         return Assumption(name, estimate, "positive numbers of unit scale")
     reach = SIGMA * scale

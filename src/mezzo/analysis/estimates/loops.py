@@ -128,9 +128,8 @@ def find_loops(site: EstimatedGraph) -> Loops:
     """Find the ties with loop-carried state: their last operand is produced after them."""
     graph = site.graph
     ties: dict[int, Node] = {}
-    places: dict[
-        tuple[int, bool], int
-    ] = {}  # by loop: number of ties for slices into, or out of, its body
+    # By loop: number of ties for slices into, or out of, its body.
+    places: dict[tuple[int, bool], int] = {}
     if len(graph.scopes) == 1:
         return Loops(ties)
     for node in graph.nodes:
@@ -159,9 +158,8 @@ def _note_axis(
     place = places[loop.id, leaves] = places.get((loop.id, leaves), -1) + 1
     axes = loop.attributes.get("scan_output_axes" if leaves else "scan_input_axes")
     axis = axes[place] if isinstance(axes, tuple) and place < len(axes) else 0
-    has_batches = loop.op == "Scan" and bool(
-        loop.inputs
-    )  # Scan-8 has sequence lengths as its first input
+    # Scan-8 has sequence lengths as its first input.
+    has_batches = loop.op == "Scan" and bool(loop.inputs)
     site.scanned[tie.id] = LoopAxis(loop.id, axis + has_batches, leaves, has_batches)
     if leaves:
         note_trips(site, tie)

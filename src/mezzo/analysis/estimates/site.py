@@ -52,36 +52,29 @@ class EstimatedGraph:
     kept: list[int]
     tolerance: float
     reduced: dict[int, tuple[Transfer, int]] = field(default_factory=dict)
-    tangents: dict[int, Mapping[int, float]] = field(
-        default_factory=dict
-    )  # see mezzo.analysis.estimates.patterns.tangents
-    clamped: set[int] = field(
-        default_factory=set
-    )  # clamped constants, from which nothing is derived
+    # See mezzo.analysis.estimates.patterns.tangents.
+    tangents: dict[int, Mapping[int, float]] = field(default_factory=dict)
+    # Clamped constants, from which nothing is derived.
+    clamped: set[int] = field(default_factory=set)
     masks: frozenset[int] = frozenset()  # mask constants
     derived: dict[int, Shape] = field(default_factory=dict)  # see mezzo.analysis.estimates.shapes
     counts: dict[int, Entries] = field(default_factory=dict)  # see mezzo.analysis.estimates.counts
     worked_out: set[int] = field(default_factory=set)  # values ever in `derived` or `counts`
     trips: dict[int, int] = field(default_factory=dict)  # by loop: number of trips, if known
-    scanned: dict[int, LoopAxis] = field(
-        default_factory=dict
-    )  # by tie that slices for a body or stacks its outputs
+    # By tie that slices for a body or stacks its outputs.
+    scanned: dict[int, LoopAxis] = field(default_factory=dict)
     sums: set[int] = field(default_factory=set)
-    chains: dict[int, float] = field(
-        default_factory=dict
-    )  # see mezzo.analysis.estimates.patterns.running_totals
+    # See mezzo.analysis.estimates.patterns.running_totals.
+    chains: dict[int, float] = field(default_factory=dict)
     continued: set[int] = field(default_factory=set)  # links of chains that have a successor
-    gated: dict[int, int] = field(
-        default_factory=dict
-    )  # see mezzo.analysis.estimates.patterns.gates
-    inflated: dict[int, float] = field(
-        default_factory=dict
-    )  # see mezzo.analysis.estimates.evidence
+    # See mezzo.analysis.estimates.patterns.gates.
+    gated: dict[int, int] = field(default_factory=dict)
+    # See mezzo.analysis.estimates.evidence.
+    inflated: dict[int, float] = field(default_factory=dict)
     transfers: Sequence[Transfer | None] = field(init=False)
     made_by: Sequence[Transfer | None] = field(init=False)
-    _terms: dict[int, float] = field(
-        default_factory=dict
-    )  # by node: number of terms per output element
+    # By node: number of terms per output element.
+    _terms: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.transfers = transfers = [None if row is None else row.transfer for row in self.rows]
@@ -224,8 +217,7 @@ class EstimatedGraph:
     def producer(self, value: int) -> Node:
         return self.graph.nodes[self.graph.values[value].producer]
 
-    # -- lengths
-    # ----------------------------------------------------------------------------------------------
+    # -- lengths -----------------------------------------------------------------------------------
 
     def length(self, value: int | None, axis: int) -> int | None:
         """Length of an axis; None if unknown."""

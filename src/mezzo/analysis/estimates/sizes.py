@@ -51,9 +51,8 @@ def measure(site: EstimatedGraph, low: Format) -> SizeColumns:
     mean, std, bottom, top, flags = columns.reshape(len(estimates), len(Moments._fields)).T
     is_lost = flags.astype(np.int64) & LOST != 0
     is_high = graph.columns.holds(HIGH)
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # hostile numbers become infinite, as in the forward pass
+    # Hostile numbers become infinite, as in the forward pass.
+    with np.errstate(over="ignore", invalid="ignore"):
         size = np.sqrt(mean * mean + std * std)
         worst = low.eps / 2 * np.maximum(top, -bottom) + vanishing
     worst[faint] = np.inf

@@ -317,8 +317,7 @@ class Quantizers:
             value = outputs[0]
         return True
 
-    # -- epilogues
-    # ----------------------------------------------------------------------------------------------
+    # -- epilogues ---------------------------------------------------------------------------------
 
     def _offset(self, node: Node, kernel: QuantizedKernel) -> Offset | None:
         """The bias operand of a matmul or convolution, if it has to be stored in INT32; else

@@ -75,9 +75,8 @@ class FusionView(GraphView):
             passed.append(value)
             value = source
         source_value = self._origins.get(value, value)
-        self._origins.update(
-            dict.fromkeys(passed, source_value)
-        )  # cached, so that a long chain is traversed once
+        # Cached, so that a long chain is traversed once.
+        self._origins.update(dict.fromkeys(passed, source_value))
         return source_value
 
     def hands_on(self, node: Node) -> bool:

@@ -28,12 +28,10 @@ class StructureView(GraphView):
 
     low: Format
     limited: frozenset[int] = frozenset()  # ids of constants that will be clamped to the range
-    masks: frozenset[int] = (
-        frozenset()
-    )  # ids of masks that any softmax treats as in FP32; see `exact_masks`
-    assumed: Mapping[str, tuple[float, float]] = field(
-        default_factory=dict
-    )  # ranges of graph inputs, by name
+    # Ids of masks that any softmax treats as in FP32; see `exact_masks`.
+    masks: frozenset[int] = frozenset()
+    # Ranges of graph inputs, by name.
+    assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def nodes_where(self, is_wanted: Callable[[OpFacts], bool]) -> list[Node]:
         """Operators whose facts satisfy a predicate, in graph order. Evaluates it once per

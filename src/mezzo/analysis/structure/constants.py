@@ -45,8 +45,8 @@ def _spread(
     """Yield findings for a node with an unsuitable constant, and for the nodes after it until an
     operator bounds the values, that operator included.
 
-    `seen` are the nodes visited by earlier calls for the same rule. They are skipped, so that all
-    calls take linear time.
+    `reached`: nodes that earlier calls for the same rule have visited. They are skipped, so that
+    all calls together take linear time.
     """
     if start.id not in reached:
         reached.add(start.id)
@@ -57,7 +57,7 @@ def _spread(
 def _followers(
     view: StructureView, start: Node, rule: str, reached: set[int], lifting: Lifting | None = None
 ) -> Iterator[Finding]:
-    """Findings for the nodes after `start`; `lifting` applies to them, not to the constant."""
+    """Findings for the nodes after `start`. `lifting`: what data may clear of these findings."""
     queue = [start]
     while queue:
         node = queue.pop()
@@ -116,14 +116,13 @@ def _spread_all(view: StructureView, texts: Mapping[int, str], rule: str) -> Ite
     visited = set(texts)
     for number in texts:
         row = view.rows[number]
-        if (
-            row is None or row.cost is not Cost.NORMALIZATION
-        ):  # a norm's statistics are large, its output is not
+        # A norm's statistics are large, its output is not.
+        if row is None or row.cost is not Cost.NORMALIZATION:
             yield from _followers(view, view.graph.nodes[number], rule, visited, Lifting.BY_RANGES)
 
 
 def near_range(view: StructureView) -> Iterable[Finding]:
-    """A mask just within the range, which overflows when added to another value."""
+    """Constants of more than half of the range, such as masks, which overflow in a sum."""
     limit = view.low.max_finite / 2
     visited: set[int] = set()
     for node, operand, value, facts in _constants(view):
@@ -148,7 +147,9 @@ def near_range(view: StructureView) -> Iterable[Finding]:
 
 
 def absorbing(view: StructureView) -> Iterable[Finding]:
-    """A mask so large that it absorbs scores: a fully masked row loses their differences."""
+    """Attention masks so large that adding one rounds the score away: if all scores of a row are
+    masked, their differences are lost.
+    """
     limit = 2 / view.low.eps
     visited: set[int] = set()
     for node, operand, value, facts in _constants(view):
@@ -191,7 +192,7 @@ def _paths_to_sums(view: StructureView, start: Node) -> Iterator[list[Node]]:
 
 
 def _loss(magnitude: float, view: StructureView) -> float:
-    """Relative error of rounding a magnitude to the low-precision format."""
+    """Relative error of a magnitude that is rounded to a subnormal number or zero; else 0."""
     step = view.low.smallest_subnormal
     if magnitude >= view.low.smallest_normal:
         return 0.0
@@ -199,10 +200,10 @@ def _loss(magnitude: float, view: StructureView) -> float:
 
 
 def tiny_constant(view: StructureView) -> Iterable[Finding]:
-    """A scale that underflows. For epsilons and bounds, see `guards`.
+    """Constant factors that underflow. `guards.py` has the rules for epsilons and bounds.
 
-    For a weight that underflows the model's outputs decide whether it matters. A bias is skipped:
-    its error is at most its own size.
+    Weights that underflow are judged by the model's outputs instead. A bias is skipped: its error
+    is at most its own size.
     """
     visited: set[int] = set()
     for node, operand, value, facts in _constants(view):

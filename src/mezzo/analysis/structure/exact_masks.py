@@ -50,9 +50,8 @@ def exact_masks(view: StructureView, may_end: Callable[[Node], bool]) -> frozens
     FP32; none in a narrow format. `may_end`: whether a softmax counts as an end of a path.
     """
     graph = view.graph
-    if (
-        not view.low.is_wide or view.low.dtype in QUANTIZED
-    ):  # of quantized formats the scale sets the range
+    # Of quantized formats the scale sets the range.
+    if not view.low.is_wide or view.low.dtype in QUANTIZED:
         return frozenset()
     truths = _Truths(view)
     ways = Ways(

@@ -66,14 +66,12 @@ class _Walk:
 
     view: StructureView
     numbers: dict[int, tuple[_Number, ...]] = field(default_factory=dict)  # by value id
-    losses: list[tuple[Node, _Number]] = field(
-        default_factory=list
-    )  # operators with a lost epsilon, and the number
+    # Operators with a lost epsilon, and the number.
+    losses: list[tuple[Node, _Number]] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)  # a heap of node ids
     queued: set[int] = field(default_factory=set)
-    entering: dict[int, list[int]] = field(
-        default_factory=dict
-    )  # formal inputs of functions, by their operand
+    # Formal inputs of functions, by their operand.
+    entering: dict[int, list[int]] = field(default_factory=dict)
 
     def run(self) -> None:
         graph = self.view.graph

@@ -151,8 +151,7 @@ class _Spectra:
             1.0 if estimate is None or estimate.flags & LOST else rms(estimate)
         )
 
-    # -- operands
-    # ----------------------------------------------------------------------------------------------
+    # -- operands ----------------------------------------------------------------------------------
 
     @cached_property
     def _fed(self) -> frozenset[int]:
@@ -227,8 +226,7 @@ class _Spectra:
         )
         return abs(number) if function is Function.MULTIPLY else 1.0 / abs(number)
 
-    # -- operators
-    # ----------------------------------------------------------------------------------------------
+    # -- operators ---------------------------------------------------------------------------------
 
     def _exponent(self, node: Node) -> float:
         """The power of its input that a node computes."""

@@ -1,18 +1,18 @@
 """Polynomials that are read only by a saturating activation, such as the cube in GELU with Tanh,
 whose overflow is harmless.
 
-Let every constant have moderate size, and every sum have terms of one sign and one parity in x.
-Then each value between x and the activation is a sum of powers of x, all odd or all even, with
-coefficients of one sign.
+Let x be the input of the polynomial, every constant have moderate size, and every sum have terms of
+one sign and one parity in x. Then each value between x and the activation is a sum of powers of x,
+all odd or all even, with coefficients of one sign.
 
-- Rounding changes each term by a few units in the last place, and no terms cancel, so the argument
-  u has a relative error of a few eps; tanh, erf and the logistic function f scale that by at most
-  |u f'(u)| < 0.45.
+- Rounding changes each term by a few units in the last place, and no terms cancel, so the
+  argument u of the activation f has a relative error of a few eps. The error of f(u) is that
+  times |u f'(u)|, which is below 0.49 for tanh, erf and the logistic function.
 - A term overflows only where |x| is far above 1. It becomes the infinity of its sign; the other
-  terms have the same sign, and no factor is zero, so no NaN arises. f(u) is then at its limit, from
-  which it differs by less than 1e-4 for |u| > 9.
-- A term that underflows is added to x itself, or is a power of an x for which the activation is
-  f(0) anyway.
+  terms have the same sign, and no factor is zero, so no NaN arises. f(u) is then the limit of f,
+  from which the exact value differs by less than 1.3e-4 for |u| > 9.
+- A term that underflows is added to x itself, or is a power of an x so small that f(u) rounds to
+  f(0).
 
 So neither the range nor the error of the power matters. `tests/onnx/test_saturating.py` runs every
 decomposition over the range.
@@ -31,10 +31,13 @@ _SUMS = frozenset({Function.ADD, Function.SUBTRACT})
 _PRODUCTS = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _POWERS = frozenset({Function.POWER, Function.SQUARE})
 _MOST_INSIDE = 12  # operators between x and the activation; exporters write eight
-_LEAST, _MOST = 1e-2, 1e2  # of constants: beyond, a term may underflow where another overflows
+_LEAST, _MOST = (
+    1e-2,
+    1e2,
+)  # bounds of constants: outside them, one term may underflow while another overflows
 _HIGHEST = 5.0
 
-# Empty: this module clears findings instead of denying nodes; see `saturated`.
+# Empty: this module denies no node; `saturated` gives evidence against findings of other rules.
 RULES: tuple[StructureRule, ...] = ()
 
 
@@ -48,7 +51,9 @@ class _Term:
 
 
 def saturated(view: StructureView) -> Mapping[str, Evidence]:
-    """Evidence against overflow, by node name: the only reader of the value has saturated."""
+    """Evidence, by node name, that an overflow is harmless: the only reader of the value is an
+    activation that has saturated.
+    """
     evidence: dict[str, Evidence] = {}
     for core in view.nodes(Function.SATURATE):
         text = f"where a power passes the range, {core.name!r}, which alone reads it, has saturated"

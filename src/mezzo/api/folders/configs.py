@@ -41,9 +41,8 @@ def update_config(
     section = config.setdefault(_SECTION, {})
     data_files = section.get(_EXTERNAL)
     file_names = [PurePosixPath(name).name for name in external]
-    if (
-        isinstance(data_files, int) and data_files > 1
-    ):  # applies to all files; results have one data file each
+    # Applies to all files; results have one data file each.
+    if isinstance(data_files, int) and data_files > 1:
         data_files = dict.fromkeys((PurePosixPath(name).name for name in models), data_files)
     if file_names and (isinstance(data_files, dict) or not data_files):
         section[_EXTERNAL] = {**(data_files or {}), **dict.fromkeys(file_names, 1)}

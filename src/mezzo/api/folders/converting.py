@@ -126,9 +126,8 @@ def convert_folder(
     paths = Path(src), Path(src if dst is None else dst)
     folder = _Folder(*paths, placing, to, request.trust_external_paths)
     if folder.genai_configs and request.io == "keep":
-        request = replace(
-            request, io="follow"
-        )  # past and present caches share a buffer, with no Cast between
+        # Past and present caches share a buffer, with no Cast between.
+        request = replace(request, io="follow")
     folder.progress = progress
     folder.choose()
     folder.refuse_shared_data()
@@ -339,9 +338,8 @@ class _Folder:
         self, staging: FolderStaging, results: Sequence[str], ties: Sequence[TypedTie]
     ) -> list[str]:
         """Update each config.json for transformers.js. Returns notes."""
-        key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[
-            self.layout
-        ]  # transformers.js's key of the file
+        # Transformers.js's key of the file.
+        key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[self.layout]
         is_low_cache = self.to == "fp16" and any(
             typed_tie.tie.outputs
             and typed_tie.tie.inputs
@@ -382,10 +380,11 @@ class _Folder:
 
     def _external_files(self, model: Model) -> frozenset[str]:
         """External data of a model, by its path in the folder."""
+        # The second for trusted links.
         roots = (
             os.path.realpath(self.source),
             os.path.abspath(self.source),
-        )  # the second for trusted links
+        )
         paths = set()
         for companion in store_of(model).companions:
             root = next(

@@ -35,9 +35,8 @@ def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Re
     """
     fitted = _fit_patterns(names, request, open_named)
     low = asked_float(request)
-    if request.io == "keep" or (
-        low is None and isinstance(request.io, str)
-    ):  # ports are never quantized
+    # Ports are never quantized.
+    if request.io == "keep" or (low is None and isinstance(request.io, str)):
         return fitted
     ports = {name: open_named(name).ports() for name in names}
     if isinstance(request.io, Mapping):

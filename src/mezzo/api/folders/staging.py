@@ -30,7 +30,7 @@ class FolderStaging:
         return self
 
     def place(self, name: str) -> Path:
-        """The path to write for the future file `name` of the destination. Its folder exists."""
+        """The path to write for the future file `name` of the destination; makes its folder."""
         path = self._staged / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self._names.append(name)
@@ -45,7 +45,7 @@ class FolderStaging:
         self._removed.append(name)
 
     def commit(self) -> None:
-        """Move the files to the destination. If that fails, the destination is unchanged.
+        """Move the files to the destination. If that fails, the former files are moved back.
 
         Raises:
             InputError: one of the names is taken by something other than a file.
@@ -79,7 +79,7 @@ class FolderStaging:
                     os.replace(backup, target)
             for folder in reversed(new_folders):
                 folder.rmdir()
-            replaced.rmdir()  # fails and keeps the files that could not be restored
+            replaced.rmdir()  # fails if files could not be moved back, and so keeps them
             raise
         self._replaced = replaced
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Input names for an output's name; the first that is an input of some file counts. Sources:
 # transformers.js 4.3.1, getPastKeyValues in src/models/modeling_utils.js; Optimum's older exports.
+# The host inserts them into the token embeddings.
 _RENAMES = (
     (re.compile(r"\bpresents?(?=[._]|$)"), ("past_key_values", "past")),
     (re.compile(r"\bpresent_key_values\b"), ("past_key_values",)),
@@ -24,7 +25,7 @@ _RENAMES = (
     (
         re.compile(r"^(image|audio)_features$"),
         ("inputs_embeds",),
-    ),  # the host inserts them into the token embeddings
+    ),
 )
 
 Ports = Mapping[str, "tuple[Port, ...]"]  # by file of a folder

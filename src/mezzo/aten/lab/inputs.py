@@ -150,9 +150,8 @@ def _check(
     ):
         if isinstance(length, int) and length != actual:
             remedy = f"feed an array whose dimension {axis} is {length} long"
-            if (
-                axis == 0 and 0 < actual < length and fed.dim() > 1
-            ):  # most likely the last, shorter batch
+            # Most likely the last, shorter batch.
+            if axis == 0 and 0 < actual < length and fed.dim() > 1:
                 remedy += f"; where that is the batch, as many samples as {length} divides"
             _refuse(name, spell(fed), spell(expected), remedy)
         if isinstance(length, str) and length.isidentifier():

@@ -39,7 +39,9 @@ Layers = Mapping[str, PairedValue]
 
 @dataclass(frozen=True, slots=True)
 class ProgramSide:
-    """One program. A failure of the reference is an input error, one of the candidate a result."""
+    """One program of a pair. Failures of the reference are InputErrors, of the candidate
+    ContractErrors.
+    """
 
     program: Program
     arithmetic: Arithmetic
@@ -117,7 +119,7 @@ class AtenPair:
         )
 
     def _arithmetic(self, place: int, running: Running) -> Arithmetic:
-        """Emulated rounding for a low-precision program, PyTorch's own kernels otherwise."""
+        """Emulated rounding for a low-precision program, if asked for; else PyTorch's kernels."""
         accumulation = running.accumulation if place else None
         is_low = bool(self.formats[place] - _WIDE) or accumulation is not None
         return wide(accumulation) if running.is_emulated and is_low else AsTyped()
@@ -151,8 +153,8 @@ class AtenPair:
         return run
 
     def layers(self) -> Layers:
-        """Intermediate float values of both programs, matched by FX node name. Keys are the
-        planner's names in the reference.
+        """Intermediate float values of both programs, matched by FX node name. Keys are value names
+        of the reference's graph (`ir/graph.py`).
         """
         program, other = self.sides[0].program, self.sides[1].program
         reading = read_program(program, DType.BFLOAT16)
@@ -173,7 +175,7 @@ class AtenPair:
         return {name: layer for name, layer in layers.items() if name not in self.outputs}
 
     def split_layers(self, layers: Layers, feeds: Feeds) -> Sequence[Layers]:
-        """Split layers into chunks of bounded size, measured by one run of the reference."""
+        """Split matched values into chunks of bounded size, measured in a run of the reference."""
         if not layers:
             return []
         sizes: dict[fx.Node, int] = {}

@@ -125,9 +125,8 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
     for start in range(0, flat.numel(), _PIECE):
         piece = flat[start : start + _PIECE].to("cpu")
         finite, (low, high) = piece, (float(end) for end in torch.aminmax(piece))
-        if not (
-            math.isfinite(low) and math.isfinite(high)
-        ):  # the slow path: boolean indexing copies
+        # The slow path: boolean indexing copies.
+        if not (math.isfinite(low) and math.isfinite(high)):
             has_infinity = has_infinity or bool(torch.isinf(piece).any())
             has_nan = has_nan or bool(torch.isnan(piece).any())
             finite = piece[torch.isfinite(piece)]

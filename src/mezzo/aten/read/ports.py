@@ -103,9 +103,8 @@ class Prober:
         ):
             return Typed(_fixed(input_roles), _fixed(output_roles), None, False)
         if Role.GROUP not in output_roles and Role.FIXED in output_roles:
-            return Typed(
-                _fixed(input_roles), output_roles, None, False
-            )  # the program's own conversion
+            # The program's own conversion.
+            return Typed(_fixed(input_roles), output_roles, None, False)
         if not is_known:
             return Typed(input_roles, output_roles, HIGH, False)
         low_dtypes = self._try_low(node)

@@ -110,9 +110,8 @@ def compare(
     headline = with_step(head_comparison(*names, comparison, find_machine()), context)
     is_shown = not quiet and not as_json
     explain_steps: list[tuple[str, str]] = []
-    if (
-        report is not None or (as_json and not quiet) or (is_shown and verbose)
-    ):  # it opens the model again
+    # It opens the model again.
+    if report is not None or (as_json and not quiet) or (is_shown and verbose):
         explain_steps = steps_to_the_beginning(reference, model, trust_external_paths, comparison)
     if report is not None or (as_json and not quiet):
         settings = data_options.spell_settings(

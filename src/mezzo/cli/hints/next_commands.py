@@ -35,9 +35,8 @@ def steps_after_conversion(
     if example is not None and teller is not None:
         explain_options = CommandOptions() if teller.suffix.lower() == ".json" else options
         steps.append((_ask(teller, example.name, explain_options), _why(example, plan)))
-    is_free = (
-        replayed is None and not plan.origin
-    )  # neither a plan nor the model's metadata decided
+    # Neither a plan nor the model's metadata decided.
+    is_free = replayed is None and not plan.origin
     if (
         is_free
         and options.word("policy") != "aggressive"

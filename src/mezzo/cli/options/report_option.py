@@ -149,9 +149,8 @@ def steps_after_tuning(
     judge = " ".join([data_words, *options.beside_a_plan().words("compare")])
     to = options.word("to")
     first_format, *tail = ("",) if to is None else spell_formats(to).split(",")
-    narrowed = (
-        options.with_words("to", first_format) if tail else options
-    )  # sensitivity takes one format
+    # Sensitivity takes one format.
+    narrowed = options.with_words("to", first_format) if tail else options
     shared = " ".join([_data_words(data, labels, batch), *narrowed.words("sensitivity")])
     compare_steps = [
         (

@@ -233,9 +233,8 @@ def _draw_whole(
     if span[1] - span[0] < 1 << 16:
         return generator.integers(span[0], span[1] + 1, shape)
     moments = None if assumption is None else assumption.held
-    if (
-        moments is not None and moments.low > _MOST_WHOLE
-    ):  # timestamps or coordinates, whose offset the model subtracts
+    # Timestamps or coordinates, whose offset the model subtracts.
+    if moments is not None and moments.low > _MOST_WHOLE:
         return np.rint(
             np.clip(generator.normal(moments.mean, moments.std, shape), moments.low, moments.high)
         ).astype(np.int64)

@@ -123,9 +123,8 @@ def _limit(node: Node, row: OpFacts | None, low: Format) -> float:
     if not risks & _POWERS and (len(node.inputs) < 2 or node.inputs[0] != node.inputs[1]):
         return low.overflow_from / _HEADROOM
     limit = low.overflow_from / _HEADROOM_OF_POWERS
-    return (
-        math.sqrt(limit) if Risk.SUM_OF_SQUARES in risks else limit
-    )  # squares are computed inside the node
+    # Squares are computed inside the node.
+    return math.sqrt(limit) if Risk.SUM_OF_SQUARES in risks else limit
 
 
 def _is_exercised(measured_range: ValueRange) -> bool:

@@ -111,6 +111,5 @@ def _of_starts(medians: Sequence[float], error: float) -> tuple[float, float]:
 
 
 def _exp(logarithm: float) -> float:
-    return (
-        math.exp(logarithm) if logarithm < 700 else math.inf
-    )  # the largest FP64 number is about exp(709)
+    # The largest FP64 number is about exp(709).
+    return math.exp(logarithm) if logarithm < 700 else math.inf

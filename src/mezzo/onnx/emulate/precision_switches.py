@@ -133,9 +133,8 @@ class _Switcher:
             if scope.types.get(port.name) == _FLOAT:
                 source, port.name = self._renamed.get(port.name, port.name), self._fresh()
                 tails += self._switch_value(source, port.name, number)
-        fixed = [
-            tensor for tensor in graph.initializer if tensor.name not in feeds
-        ]  # not defaults of inputs
+        # Not defaults of inputs.
+        fixed = [tensor for tensor in graph.initializer if tensor.name not in feeds]
         body = self._rewrite(graph, fixed, scope, _Seen())
         del graph.node[:]
         graph.node.extend([*heads, *body, *tails])

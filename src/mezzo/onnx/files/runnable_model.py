@@ -87,9 +87,8 @@ def whole_of(model: onnx.ModelProto, source: ModelSource) -> RunnableModel:
     blobs = source.blobs
     if not len(blobs):
         return RunnableModel(model)
-    numbers = sum(
-        blob.elements for blob in blobs.blobs if blob.factors is None
-    )  # without corrections
+    # Without corrections.
+    numbers = sum(blob.elements for blob in blobs.blobs if blob.factors is None)
     if numbers < MAPPED_FROM or _is_converted_inlining(model):
         return RunnableModel(materialize(model, blobs))
     result = onnx.ModelProto()

@@ -305,10 +305,11 @@ class _Walk:
         if lengths is None or not -len(lengths) <= axis < len(lengths):
             return
         rows: Length = lengths[axis]
+        # An index covers as many leading axes as it is long.
         if node.op_type in (
             "GatherND",
             "ScatterND",
-        ):  # an index covers as many leading axes as it is long
+        ):
             index_shape = self._lengths.get(node.input[picks.indices])
             index_length = (
                 index_shape[-1] if index_shape and isinstance(index_shape[-1], int) else 1

@@ -138,8 +138,7 @@ class _Weaving:
         graph.node.extend(nodes.made)
         return self._woven
 
-    # -- the main graph
-    # ----------------------------------------------------------------------------------------------
+    # -- the main graph ----------------------------------------------------------------------------
 
     def _main(
         self, graph: onnx.GraphProto, scope: TypedScope, facts: ValueFacts
@@ -230,8 +229,7 @@ class _Weaving:
                 graph.output.append(helper.make_tensor_value_info(name, kind, None))
         self._woven.groups.append(SubgraphGroup(subgraphs.values, outputs))
 
-    # -- bodies
-    # ----------------------------------------------------------------------------------------------
+    # -- bodies ------------------------------------------------------------------------------------
 
     def _bodies(
         self,
@@ -417,8 +415,7 @@ class _Weaving:
         for name, kind, shape in zip(record, kinds, shapes, strict=True):
             body.output.append(helper.make_tensor_value_info(name, kind, shape))
 
-    # -- values
-    # ----------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------
 
     def _values_of(
         self, node: onnx.NodeProto, scope: TypedScope, planned: int | None

@@ -251,8 +251,7 @@ class OnnxInstruments:
         lengths = [self._lengths.get(str(symbol), 0) for symbol in symbols]
         return math.prod([int(factor), *lengths]) if all(lengths) else None
 
-    # -- outputs
-    # ----------------------------------------------------------------------------------------------
+    # -- outputs -----------------------------------------------------------------------------------
 
     def _read(self, results: Mapping[str, Any], places: Mapping[str, Any]) -> Records:
         pieces = []

@@ -193,9 +193,8 @@ def fold(nodes: Nodes, record: StatisticRecord, values: int, places: Places) -> 
         )
     )
     counts = nodes.lift(nodes.add("Cast", rows.counts, to=TensorProto.DOUBLE), 2)
-    is_sampled = nodes.add(
-        "Cast", nodes.add("Less", places.steps, counts), to=TensorProto.DOUBLE
-    )  # [T, V, length]
+    # [T, V, length].
+    is_sampled = nodes.add("Cast", nodes.add("Less", places.steps, counts), to=TensorProto.DOUBLE)
     shape = nodes.constant([values, -1], np.int64)
     flat = nodes.add("Reshape", nodes.add("Transpose", rows.samples, perm=[1, 0, 2]), shape)
     flat_is_sampled = nodes.add(

@@ -134,9 +134,8 @@ def _walk_state(
     current = [output | control for output in state]
     while True:
         outputs = _walk_body(*body, [*before, *current, *scan_inputs], bits)
-        condition = control | _union(
-            outputs[:skipped]
-        )  # the condition decides the number of iterations
+        # The condition decides the number of iterations.
+        condition = control | _union(outputs[:skipped])
         updated = [
             old | new | condition for old, new in zip(current, outputs[skipped:], strict=False)
         ]

@@ -76,9 +76,8 @@ def fold_constants(scope: GraphScope) -> bool:
     for node in scope.graph.node:
         for position, name in enumerate(node.output):
             if name in tensors:
-                node.output[position] = fresh_name(
-                    scope.taken, f"{name}_unfolded"
-                )  # the dead node's new output name
+                # The dead node's new output name.
+                node.output[position] = fresh_name(scope.taken, f"{name}_unfolded")
     for tensor in tensors.values():
         add_initializer(scope.model, scope.graph, tensor)
     return bool(tensors)

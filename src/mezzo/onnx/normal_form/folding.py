@@ -245,8 +245,7 @@ class _Folder:
             return None  # varies by row
         return np.broadcast_to(bias.reshape(-1), (count,)) * (1.0 if beta is None else beta.f)
 
-    # -- changing
-    # ----------------------------------------------------------------------------------------------
+    # -- changing ----------------------------------------------------------------------------------
 
     def _may_scale(self, tensor: TensorProto, factors: Factors) -> bool:
         """Whether a scaled weight stays finite, and is not already scaled while streamed."""

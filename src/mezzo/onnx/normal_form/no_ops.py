@@ -101,15 +101,14 @@ def _has_one_operand(_: GraphScope, node: onnx.NodeProto) -> bool:
     return len(node.input) == 1
 
 
+# Not for sequences and optionals.
 _NO_OPS: Mapping[str, Callable[[GraphScope, onnx.NodeProto], bool]] = {
     "Cast": keeps_type,
     "Concat": _has_one_operand,
     "Dropout": _is_inference,
     "Expand": _keeps_shape,
     "Flatten": _keeps_shape,
-    "Identity": lambda scope, node: (
-        scope.element(node.input[0]) != 0
-    ),  # not for sequences and optionals
+    "Identity": lambda scope, node: scope.element(node.input[0]) != 0,
     "Max": _has_one_operand,
     "Mean": _has_one_operand,
     "Min": _has_one_operand,

@@ -32,9 +32,8 @@ class UseCounts:
 
     def __init__(self, model: onnx.ModelProto, blobs: Blobs) -> None:
         self.model, self.blobs = model, blobs
-        self.reads: Counter[str] = (
-            Counter()
-        )  # over all scopes; equal names in two scopes are overcounted
+        # Over all scopes; equal names in two scopes are overcounted.
+        self.reads: Counter[str] = Counter()
         self.taken = names_of(model)
         self._left: set[str] = set()  # names with removed uses
         for graph in graphs_of(model.graph):
@@ -52,9 +51,8 @@ class UseCounts:
         }
         for node in graph.node:
             tensor = None
-            if (
-                node.op_type == "Identity" and node.input[0] in visible
-            ):  # exporters share equal weights by Identity
+            # Exporters share equal weights by Identity.
+            if node.op_type == "Identity" and node.input[0] in visible:
                 tensor = visible[node.input[0]].tensor
             elif (
                 node.op_type == "Constant"

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from mezzo.onnx.protos.attributes import find
 
 Array = npt.NDArray[np.generic]
-# Turns a wish into a name that is unused in the model.
+# Returns an unused name for a preferred one.
 Fresh = Callable[[str], str]
 Types = Sequence[Mapping[str, onnx.TypeProto.Tensor]]
 Constants = Sequence[Mapping[str, onnx.TensorProto]]
@@ -18,7 +18,9 @@ _INT64 = onnx.TensorProto.INT64
 
 
 class BlockedError(Exception):
-    """A node has no equivalent in the next opset. The text is a reason without a subject."""
+    """A node has no equivalent in the next opset. The text is the reason, such as "has
+    no axes", without the node's name.
+    """
 
 
 class Values:

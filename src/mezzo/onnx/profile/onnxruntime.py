@@ -58,9 +58,8 @@ def load_whole(
     """
     runtime = load_onnxruntime()
     options = _options(runtime, threads)
-    if provider not in _PROVIDERS and hasattr(
-        runtime, "preload_dlls"
-    ):  # GPU libraries installed as Python packages
+    # GPU libraries installed as Python packages.
+    if provider not in _PROVIDERS and hasattr(runtime, "preload_dlls"):
         runtime.preload_dlls()
     if trace is not None:
         options.enable_profiling = True

@@ -76,9 +76,8 @@ class _Loaded:
     def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs for other feeds, by name."""
         used = {name for port in self._compiled.inputs for name in port.get_names()}
-        request = (
-            self._compiled.create_infer_request()
-        )  # the timed request shares memory with its feeds
+        # The timed request shares memory with its feeds.
+        request = self._compiled.create_infer_request()
         request.infer({name: _value(feed) for name, feed in feeds.items() if name in used})
         answers = {}
         for port in self._compiled.outputs:

@@ -133,9 +133,8 @@ def kernels_of_openvino(runtime_graph: Any) -> Iterator[GraphKernel]:
             for position in range(layer.get_input_size())
         ]
         names = info.get("originalLayersNames", "")
-        nodes = frozenset(
-            (*re.split(r"[,/]", names), *names.split(","))
-        )  # a name may hold a slash, or end with one
+        # A name may hold a slash, or end with one.
+        nodes = frozenset((*re.split(r"[,/]", names), *names.split(",")))
         makes = info.get("outputPrecisions", "").partition(",")[0]
         types = tuple(read.partition(",")[0] for read in reads)
         yield GraphKernel(kind=info.get("layerType", ""), reads=types, makes=makes, nodes=nodes)

@@ -51,9 +51,8 @@ def raise_opset(
     Raises: ContractError if an operator cannot be converted to that opset.
     """
     opset, needed = default_opset(model), least_opset(formats, accumulation)
-    if (
-        opset is None
-    ):  # the emulation adds operators of the default domain, at the first opset with BF16
+    # The emulation adds operators of the default domain, at the first opset with BF16.
+    if opset is None:
         model.opset_import.append(onnx.helper.make_opsetid("", max(13, needed)))
         return
     if opset >= needed:

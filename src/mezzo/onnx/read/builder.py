@@ -55,8 +55,7 @@ class GraphBuilder(ABC):
         self.handles = Handles(model=model)
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
 
-    # -- building blocks
-    # ----------------------------------------------------------------------------------------------
+    # -- building blocks ---------------------------------------------------------------------------
 
     def add_value(
         self, name: str, value_type: ValueType, producer: int, scope: int, elements: int

@@ -37,8 +37,7 @@ _LONGEST_PATH = 120
 class Reader(GraphBuilder):
     """Reads a model: the main graph, and the nodes of every subgraph and function."""
 
-    # -- the main graph
-    # ----------------------------------------------------------------------------------------------
+    # -- the main graph ----------------------------------------------------------------------------
 
     def read(self) -> tuple[Graph, Handles]:
         graph = self.model.graph
@@ -114,8 +113,7 @@ class Reader(GraphBuilder):
         lacking = f"Cast to {low}" if low in FLOATING else lacking
         self.notes.append(f"this opset has no {lacking}, so nothing runs in it")
 
-    # -- nodes
-    # ----------------------------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------------------
 
     def read_nodes(self, frame: Frame, protos: Iterable[onnx.NodeProto]) -> None:
         if frame.depth > MOST_DEPTH:

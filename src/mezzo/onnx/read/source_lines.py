@@ -26,9 +26,8 @@ def lines_of(protos: Sequence[onnx.NodeProto | None]) -> SourceLines:
 
 def _find_line(proto: onnx.NodeProto) -> SourceLine | None:
     for entry in proto.metadata_props:
-        if entry.key == _STACK_TRACE and is_readable(
-            entry.value
-        ):  # protobuf returns text that is not UTF-8 as bytes
+        # Protobuf returns text that is not UTF-8 as bytes.
+        if entry.key == _STACK_TRACE and is_readable(entry.value):
             return line_of_traceback(entry.value)
     if proto.doc_string and is_readable(proto.doc_string):
         return choose_line(

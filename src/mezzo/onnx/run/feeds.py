@@ -144,9 +144,8 @@ def _check_shape(where: str, array: Array, kind: onnx.TypeProto) -> None:
         # Some exporters write an unknown length as -1.
         if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != length:
             remedy = f"feed an array whose dimension {axis} is {dim.dim_value} long"
-            if (
-                axis == 0 and 0 < length < dim.dim_value and array.ndim > 1
-            ):  # probably the last, incomplete batch
+            # Probably the last, incomplete batch.
+            if axis == 0 and 0 < length < dim.dim_value and array.ndim > 1:
                 remedy += f"; where that is the batch, as many samples as {dim.dim_value} divides"
             _refuse(where, _describe(array), _spell(kind), remedy)
 

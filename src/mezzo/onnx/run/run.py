@@ -213,8 +213,7 @@ class Session:
         _log.debug("the model does not load with its weights as inputs, and is taken into memory")
         return load_runtime(self._whole.filled(), self._settings)
 
-    # -- in segments
-    # ----------------------------------------------------------------------------------------------
+    # -- in segments -------------------------------------------------------------------------------
 
     def _is_refused(self, error: Exception) -> bool:
         return self._memory.is_asked and is_out_of_memory(error)

@@ -23,11 +23,11 @@ from mezzo.onnx.run.runtime import SessionSettings, lend, load_piece, optimized
 
 _log = logging.getLogger(__name__)
 
-# Most cut points between the ends of one measured piece.
+# The largest number of cut points inside a measured piece.
 _MEASURED_TOGETHER = 16
 # Batches this many times larger than the measured ones are measured again.
 _GROWTH = 1.1
-# Most attempts to cut into smaller segments, if kernels need more memory than estimated.
+# The number of attempts to cut into smaller segments, if kernels need more memory than estimated.
 _MOST_CUTS = 4
 # Batches that run together have their feeds in memory: at most this many, and 1/8 of the memory.
 _MOST_WAITING, _WAITING_SHARE = 64, 8
@@ -108,8 +108,7 @@ class Segmented:
                 outputs[name] = onnx.numpy_helper.to_array(tensor)
         return outputs
 
-    # -- the first batch
-    # ----------------------------------------------------------------------------------------------
+    # -- the first batch ---------------------------------------------------------------------------
 
     def _measure(self, run: Underway) -> None:
         """Run a batch in small pieces, record the sizes of its values, and choose the segments."""
@@ -169,8 +168,7 @@ class Segmented:
                 len(self._segments), max(segment.most_bytes for segment in self._segments)
             )
 
-    # -- all batches
-    # ----------------------------------------------------------------------------------------------
+    # -- all batches -------------------------------------------------------------------------------
 
     def _run_all(self, runs: Sequence[Underway]) -> None:
         for attempt in range(_MOST_CUTS):
@@ -200,8 +198,7 @@ class Segmented:
         for run in runs:
             self._forget(run, segment.stop)
 
-    # -- one piece
-    # ----------------------------------------------------------------------------------------------
+    # -- one piece ---------------------------------------------------------------------------------
 
     def _run_piece(
         self, run: Underway, start: int, stop: int, spill: SpillFile, *, shows_all: bool

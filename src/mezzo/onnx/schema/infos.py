@@ -62,10 +62,11 @@ def state_casts(
     """Declare results of casts (operand, result, dtype), if the graph declares the operand."""
     if not isinstance(owner, onnx.GraphProto):
         return
+    # An input's type precedes a value_info.
     stated = {
         **stated_infos(owner),
         **{info.name: info for info in owner.input},
-    }  # an input's type precedes a value_info
+    }
     for operand, result, dtype in casts:
         source = stated.get(operand)
         if source is not None and result not in stated:

@@ -35,11 +35,12 @@ _HUGE = re.compile(rb"\x18(?![\x80-\xff]\xff{8}\x01)[\x80-\xff]{4}")
 _OF_ANY_SIZE = "value_int"  # of Constant
 # And on Split-18 with more num_outputs than the node has outputs.
 _PARTS = "num_outputs"
+# Cheap to search for in any model.
 _CRASHING_BYTES = (
     *(op.encode() for op in _CRASHING),
     b"ai.onnx.",
     _PARTS.encode(),
-)  # cheap to search for in any model
+)
 
 
 def can_infer(model: onnx.ModelProto) -> bool:
@@ -179,9 +180,8 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
             and not onnx.defs.has(node.op_type, node.domain)
             for name in node.output
         }
-        undefined = [
-            info for info in graph.value_info if info.name in without_inference
-        ]  # outputs of operators without inference
+        # Outputs of operators without inference.
+        undefined = [info for info in graph.value_info if info.name in without_inference]
         del graph.value_info[:]
         graph.value_info.extend(undefined)
         for port in graph.output:

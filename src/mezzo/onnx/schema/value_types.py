@@ -141,9 +141,8 @@ def _formal_types(node: onnx.NodeProto, inputs: list[str], opsets: dict[str, int
         case "Loop":
             return ["tensor(int64)", "tensor(bool)", *inputs[2:]]
         case "Scan":
-            return (
-                inputs[1:] if opsets.get("", 9) < 9 else inputs
-            )  # Scan-8 starts with the sequence lengths
+            # Scan-8 starts with the sequence lengths.
+            return inputs[1:] if opsets.get("", 9) < 9 else inputs
         case "SequenceMap":
             return [_strip(text, "seq") for text in inputs]
         case _:

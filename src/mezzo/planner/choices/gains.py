@@ -19,9 +19,8 @@ def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
     """
     words = {dtype: word for word, dtype in LOW_DTYPES.items()}
     for gain in target.gains:
-        is_known = (
-            machine.features is not None or not gain.needs
-        )  # without CPU features, only unconditional gains count
+        # Without CPU features, only unconditional gains count.
+        is_known = machine.features is not None or not gain.needs
         if gain.dtype in words and is_known and gain.is_faster_on(machine) is not False:
             word = words[gain.dtype]
             where = " on this machine" if gain.needs and gain.is_faster_on(machine) else ""

@@ -55,9 +55,8 @@ def parameters_between(
         zero_points = np.full(len(lows), grid.middle)
     else:
         scales = _scales((highs - lows) / grid.steps)
-        zero_points = np.clip(low - np.rint(lows / scales), low, high).astype(
-            np.int64
-        )  # half to even
+        # Half to even.
+        zero_points = np.clip(low - np.rint(lows / scales), low, high).astype(np.int64)
     return Quantization(
         dtype=grid.dtype,
         scales=tuple(scales.tolist()),

@@ -62,9 +62,8 @@ class Convolution:
         windows = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, axes + 2)))
         steps = (slice(None, None, step) for step in self.strides)
         taps = (slice(None, None, step) for step in self.dilations)
-        windows = np.moveaxis(
-            windows[(slice(None), slice(None), *steps, *taps)], 1, axes + 1
-        )  # N, positions, C, taps
+        # N, positions, C, taps.
+        windows = np.moveaxis(windows[(slice(None), slice(None), *steps, *taps)], 1, axes + 1)
         where = np.unravel_index(
             _spaced(int(np.prod(windows.shape[: axes + 1])), most), windows.shape[: axes + 1]
         )

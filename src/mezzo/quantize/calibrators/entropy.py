@@ -103,10 +103,11 @@ def divergences(density: Density, thresholds: Bins, groups: int) -> Doubles:
     """The divergence of each threshold, in bins from zero; infinite if no element is within it."""
     masses = np.concatenate([density.below[::-1], density.above])
     zero = len(density.below)
+    # Bins first to last - 1.
     first, last = (
         np.maximum(zero - thresholds, 0),
         np.minimum(zero + thresholds, len(masses)),
-    )  # bins first to last - 1
+    )
     within = _up_to(masses)
     left, right = within[first], within[-1] - within[last]
     used = (masses > 0).astype(np.float64)

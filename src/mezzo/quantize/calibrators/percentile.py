@@ -63,9 +63,8 @@ def _last_within(side: Doubles, width: float, largest: float, cut: float) -> flo
     if not len(side) or cut <= 0:
         return largest
     beyond = np.cumsum(side[::-1])[::-1]  # mass from the start of each bin on
-    at = (
-        int(np.searchsorted(-beyond, -cut, side="right")) - 1
-    )  # the last bin with at least `cut` from its start on
+    # The last bin with at least `cut` from its start on.
+    at = int(np.searchsorted(-beyond, -cut, side="right")) - 1
     if at < 0:
         return 0.0
     start, end = at * width, min((at + 1) * width, largest)

@@ -16,6 +16,7 @@ Array = npt.NDArray[Any]
 
 _VERSION = "mezzo-calibration/1"
 _ABOUT = "about"
+# An entry per slice, value by value.
 _COUNTS = (
     "count",
     "nans",
@@ -23,7 +24,7 @@ _COUNTS = (
     "zeros",
     "samples",
     "exponents",
-)  # an entry per slice, value by value
+)
 _EXTREMES = ("lowest", "highest")
 _PLACES, _WEIGHTS = "bin_places", "bin_counts"  # bins as a sparse array
 _MOST_BINS = 1 << 28

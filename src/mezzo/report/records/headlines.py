@@ -145,9 +145,8 @@ def head_tuning(
     assert search is not None and comparison is not None, "a search ends with a check"
     speed = _measured_speed(measured, plan, machine) or _speed_of(plan, machine, _why_not(measured))
     standing, verdict = judge(comparison)
-    if (
-        standing is ResultStanding.OPEN and search.is_within_budget
-    ):  # a search's budget is on the estimate
+    # A search's budget is on the estimate.
+    if standing is ResultStanding.OPEN and search.is_within_budget:
         standing = (
             ResultStanding.RIGHT if comparison.data.seed is None else ResultStanding.UNREFUTED
         )

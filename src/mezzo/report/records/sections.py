@@ -85,9 +85,10 @@ def describe_data(data: "DataSource | None") -> Document | None:
 
 def describe_value_ranges(ranges: "Ranges") -> Document:
     """The ranges of a model's values, in graph order."""
+    # Late: every command loads this file, most without numpy.
     from mezzo.formats.rounding import (
         limits_of,
-    )  # late: every command loads this file, most without numpy
+    )
 
     return {
         "data": describe_data(ranges.data),

@@ -1,4 +1,6 @@
-"""The ONNX schema at opsets that current runtimes load: the default without a runtime's table."""
+"""The target "onnx": all that the ONNX schema allows, at opsets that current runtimes load. The
+default target for formats that no runtime's table of mezzo covers.
+"""
 
 from dataclasses import replace
 

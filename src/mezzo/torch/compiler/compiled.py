@@ -176,9 +176,8 @@ def account(compiled: Any) -> Account:
     _check_in_place(compiled)
     if isinstance(backend, Backend):
         return backend.account
-    if (
-        getattr(backend, "compiler_name", None) == "mezzo"
-    ):  # torch.compile's wrapper for a backend given by name
+    # Torch.compile's wrapper for a backend given by name.
+    if getattr(backend, "compiler_name", None) == "mezzo":
         result: Account = vars(backend).setdefault(ACCOUNT, Account())
         return result
     raise InputError(

@@ -130,9 +130,8 @@ class _RecordingPass(PlanningPass):
 
     def rewritten(self, program: Program) -> RewrittenGraph:
         copied, owner = program.copied(), program.owner
-        original = fx.GraphModule(
-            owner, copied
-        )  # with the module's constants, which the compiler removes
+        # With the module's constants, which the compiler removes.
+        original = fx.GraphModule(owner, copied)
         for name, subgraph in list(original.named_children()):
             setattr(original, name, copy.deepcopy(subgraph))  # subgraphs are edited in place
         planned = super().rewritten(program)

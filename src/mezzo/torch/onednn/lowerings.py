@@ -18,9 +18,8 @@ from torch._prims_common import make_channels_last_strides_for
 
 from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, after_sum
 
-_OWN = frozenset(
-    {LINEAR, CONVOLUTION, CONVOLUTION_ADD}
-)  # their outputs are not views and have no views
+# Their outputs are not views and have no views.
+_OWN = frozenset({LINEAR, CONVOLUTION, CONVOLUTION_ADD})
 _PLACE_OF_OTHER = 3
 _SLOPES = [-1]  # for activations without parameters
 

@@ -46,9 +46,8 @@ def add_sums(graph: fx.Graph) -> int:
 def _added(graph: fx.Graph, product: fx.Node, residual: _Sum) -> fx.Node:
     x, packed, bias, *about = product.args
     low = product.meta["val"].dtype
-    if (
-        isinstance(bias, fx.Node) and bias.meta["val"].dtype is not low
-    ):  # with an addend, oneDNN requires a bias of the same type
+    # With an addend, oneDNN requires a bias of the same type.
+    if isinstance(bias, fx.Node) and bias.meta["val"].dtype is not low:
         fp32_bias, bias = bias, graph.call_function(CAST, (bias, low))
         bias.meta = {**fp32_bias.meta, "val": fp32_bias.meta["val"].to(low)}
     args: Any = (x, packed, bias, residual.other, *about[: -len(NOTHING)], *residual.after)

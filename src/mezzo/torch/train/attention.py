@@ -143,8 +143,7 @@ def _inlined(call: fx.Node, formulas: fx.Graph, operands: Sequence[fx.Node]) -> 
             elif node.op == "call_function":
                 args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
                 copies[node] = build.call(node.target, *args, **kwargs)
-                if (
-                    "partitioner_tag" in copies[node].meta
-                ):  # parts independent of the gradient could be saved
+                # Parts independent of the gradient could be saved.
+                if "partitioner_tag" in copies[node].meta:
                     copies[node].meta["partitioner_tag"] = "must_be_in_backward"
     return [copies[node] for node in next(reversed(formulas.nodes)).args[0]]

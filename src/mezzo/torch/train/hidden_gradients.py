@@ -86,9 +86,8 @@ class HidingGradients(AbstractContextManager[None]):
     def __enter__(self) -> None:
         self._before = getattr(_HELD, "is_inside", False)
         _HELD.is_inside = True
-        if (
-            _take_off not in callback_handler.start_callbacks
-        ):  # torch._dynamo.reset() clears callbacks
+        # Torch._dynamo.reset() clears callbacks.
+        if _take_off not in callback_handler.start_callbacks:
             callback_handler.register_start_callback(_take_off)
             callback_handler.register_end_callback(_give_back)
 

@@ -78,10 +78,11 @@ class Shadow:
         ):
             return state.low
         storage = StorageWeakRef(weight.untyped_storage())
+        # Training may use a copy made in inference_mode.
         with (
             torch.inference_mode(False),
             torch.no_grad(),
-        ):  # training may use a copy made in inference_mode
+        ):
             low = self.recipe.make(weight)
         self.state = _State(version, address, storage, low, _sample_of(weight))
         return low
@@ -114,9 +115,8 @@ class Shadows:
             return shadow
         with self._lock:
             shadow = self._held.get(key)
-            if (
-                shadow is None or shadow.weight() is not weight
-            ):  # the id of a deleted weight was reused
+            # The id of a deleted weight was reused.
+            if shadow is None or shadow.weight() is not weight:
                 shadow = self._held[key] = Shadow(weight, recipe)
                 weakref.finalize(weight, self._drop, key, weakref.ref(shadow)).atexit = False
             return shadow
@@ -233,9 +233,8 @@ def _sample_of(weight: torch.Tensor) -> _Sample | None:
             (int(flat.argmax()), int(flat.argmin())), key=lambda place: abs(float(flat[place]))
         )
         step = max(1, flat.numel() // _SAMPLED)
-        while (
-            gcd(step, flat.numel()) > 1
-        ):  # coprime to the size, so that samples spread over rows and columns
+        # Coprime to the size, so that samples spread over rows and columns.
+        while gcd(step, flat.numel()) > 1:
             step += 1
         size = 1 + (flat.numel() - 1 - largest % step) // step
         sample = _Sample((size,), (step,), weight.storage_offset() + largest % step, torch.empty(0))

@@ -346,9 +346,8 @@ def _lift(
 
 def _is_cheaper(plan: "Decided", other: "Decided") -> bool:
     """Whether a plan costs less than another of the same model, errors aside."""
-    if (
-        plan.plan.fingerprint != other.plan.fingerprint
-    ):  # their opsets differ, so costs do not compare
+    # Their opsets differ, so costs do not compare.
+    if plan.plan.fingerprint != other.plan.fingerprint:
         return False
     problem = other.problem.without_penalties()
     return cost(problem, plan.levels) < cost(problem, other.levels)

@@ -177,7 +177,7 @@ class _Check:
         )
         return Checked(candidate=self.now, check=check, timing=timing, notes=tuple(self.notes))
 
-    # -- failures and wrong outputs
+    # -- failures and wrong outputs ----------------------------------------------------------------
 
     def _without_culprits(self, outcome: Seen) -> Seen:
         """Return parts to floats, each found by bisection, until the rest runs with right outputs;
@@ -227,7 +227,7 @@ class _Check:
             right, wrong = (right, middle) if fails(middle) else (middle, wrong)
         return parts[wrong - 1]
 
-    # -- layers that run in floats
+    # -- layers that run in floats -----------------------------------------------------------------
 
     def _without_floats(self, outcome: Seen) -> Seen:
         """Make the layers that the runtime computes in floats dynamically quantized, if that was
@@ -272,7 +272,7 @@ class _Check:
         )
         return dynamic_result if names <= {*dynamic_result.decided.plan.dynamic} else None
 
-    # -- speed
+    # -- speed -------------------------------------------------------------------------------------
 
     def _with_late_ranges(self, outcome: Seen) -> Seen:
         """Use dynamic quantization where supported, if measurably faster than static."""
@@ -357,7 +357,7 @@ class _Check:
             candidate, units, f"{self.runtime} is slower with it in {units[0].dtype}, measured here"
         )
 
-    # -- plans
+    # -- plans -------------------------------------------------------------------------------------
 
     def _units(self, candidate: PlannedResult) -> list[_Part]:
         """The quantized units, in graph order."""

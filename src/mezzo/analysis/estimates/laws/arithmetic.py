@@ -288,9 +288,8 @@ def _power_demands(
         return (_root_demand(x, p.mean, demand),)
     error = max(demand.relative, demand.absolute / (rms(y) or 1.0))
     rate = abs(math.log(x.mean)) if not x.std and x.mean > 0.0 else 1.0
-    base = share(
-        x, error / (largest(p) or 1.0)
-    )  # the relative error of the base is multiplied by the exponent
+    # The relative error of the base is multiplied by the exponent.
+    base = share(x, error / (largest(p) or 1.0))
     return base, tolerated(p, error / (rate or 1.0))
 
 
@@ -326,9 +325,8 @@ def exponential(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Mome
     y = sampled(lambda t: math.exp(max(min(t, 300.0), -300.0)), x, POSITIVE)
     if x.std < _BROAD:
         return y
-    share = 1.0 / (
-        x.high - x.low
-    )  # only the top of a broad range matters, as for decay by distance
+    # Only the top of a broad range matters, as for decay by distance.
+    share = 1.0 / (x.high - x.low)
     return moments(
         max(y.mean, share * y.high),
         max(y.std, math.sqrt(0.5 * share) * y.high),

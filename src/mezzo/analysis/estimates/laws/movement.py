@@ -103,9 +103,8 @@ def _where_chosen(
     if bound is None or test.inputs[0] is None:
         return picked[0], picked[1]
     tested = site.held[test.inputs[0]]
-    if not tested.flags & LOST and (
-        tested.low > bound or tested.high < bound
-    ):  # one branch is never selected
+    # One branch is never selected.
+    if not tested.flags & LOST and (tested.low > bound or tested.high < bound):
         chosen = picked[0 if (transfer is Transfer.ABOVE) == (tested.low > bound) else 1]
         return chosen, chosen
     for k in range(2):
@@ -183,9 +182,8 @@ def filled(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
             number, (POSITIVE if number >= 0.0 else 0) | (INTEGER if number.is_integer() else 0)
         )
     if result is not None and site.graph.values[result].dtype not in FLOATING:
-        return Moments(
-            1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE
-        )  # integers are usually filled with 1, to be summed
+        # Integers are usually filled with 1, to be summed.
+        return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)
     return Moments(0.0, 0.0, 0.0, 0.0, INTEGER | POSITIVE)
 
 

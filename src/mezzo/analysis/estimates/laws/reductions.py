@@ -166,9 +166,8 @@ def extreme(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     flags = x.flags & (INTEGER | POSITIVE | UNIT | MASKED)
     middle, std = x.mean + sign * reach * x.std, x.std / (1.0 + reach)
     low, high = x.low, x.high
-    if reach > 1.0 and not x.flags & (
-        INTEGER | TOUCHING
-    ):  # the maximum of many elements is not small
+    # The maximum of many elements is not small.
+    if reach > 1.0 and not x.flags & (INTEGER | TOUCHING):
         width = SINGULAR_SIGMA * std
         low, high = (
             (max(low, middle - width), high) if sign > 0.0 else (low, min(high, middle + width))

@@ -38,9 +38,8 @@ def share_where_steep(
     value = site.held[gated]
     slope = value.std / x.std
     ends = [value.mean + slope * (end - x.mean) for end in (low, high)]
-    inside = math.sqrt(
-        (ends[0] ** 2 + ends[0] * ends[1] + ends[1] ** 2) / 3.0
-    )  # of a uniform distribution
+    # Of a uniform distribution.
+    inside = math.sqrt((ends[0] ** 2 + ends[0] * ends[1] + ends[1] ** 2) / 3.0)
     size = rms(value)
     return min(inside / size, 1.0) if size else 1.0
 

@@ -143,6 +143,5 @@ def _spell_ms(time_ns: float) -> str:
 
 
 def _spell(share: float) -> str:
-    return (
-        "-" if share == 0 else spell_share(round(share, 6))
-    )  # rounding: a sum of shares may be 1 - eps
+    # Rounding: a sum of shares may be 1 - eps.
+    return "-" if share == 0 else spell_share(round(share, 6))

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from mezzo.numerics.measures import FormatRange, Ranges, ValueRange
 
 # Largest finite number, and the smallest magnitude that overflows. Source: OCP FP8 1.0.
+# 464 itself rounds to even, which is 448.
 _SMALL_FORMATS = {
     DType.FLOAT8E4M3FN: (
         448.0,
         math.nextafter(464.0, math.inf),
-    ),  # 464 itself rounds to even, which is 448
+    ),
     DType.FLOAT8E5M2: (57344.0, 61440.0),
 }
 # Values within this factor of the limit are reported, as other data may exceed it.

@@ -72,9 +72,8 @@ def _convolution_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *_, groups, last, tile = about
     columns = _columns(x, weight, *about)
     grouped = gradient.reshape(x.shape[0], groups, weight.shape[0] // groups, -1)
-    matrices = (
-        terms.permute(1, 2, 0, 3).flatten(2) for terms in (grouped, columns)
-    )  # [groups, terms, images * positions]
+    # [groups, terms, images * positions].
+    matrices = (terms.permute(1, 2, 0, 3).flatten(2) for terms in (grouped, columns))
     grad_matrix, columns_matrix = matrices
     return laid_out(
         _product(grad_matrix, columns_matrix.transpose(1, 2), tile).reshape(weight.shape), last=last
