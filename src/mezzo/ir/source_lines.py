@@ -10,9 +10,10 @@ _LONGEST_TRACE = 50_000
 # A frame of a Python traceback, in which the innermost frame is last.
 _TRACED = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in [^\n]*(?:\n[ \t]+([^\n]*))?')
 _PACKAGES = re.compile(r"^.*[\\/](?:site|dist)-packages[\\/]")
-# Frames of PyTorch, and of mezzo's own precision regions.
+# Frames of PyTorch, and of the module that marks precision regions, which calls the program's code.
 _OWN = re.compile(
-    r"[\\/](?:site|dist)-packages[\\/]torch[\\/]|[\\/]mezzo[\\/]torch[\\/]regions\.py$"
+    r"[\\/](?:site|dist)-packages[\\/]torch[\\/]"
+    r"|[\\/]mezzo[\\/]torch[\\/]compiler[\\/]regions\.py$"
 )
 
 
