@@ -57,6 +57,7 @@ def test_base_counts_where_the_file_says_nothing():
     found = read('base = "onnxruntime-cuda"\n[[refuse]]\nop = "Gemm"\n[[run]]\nformat = "bf16"\nops = "MatMul"\n')
     assert found.refusals[1:] == base.refusals
     assert found.newest == base.newest and found.notes == base.notes and found.gains == base.gains
+    assert found.runtime is base.runtime and base.runtime is not None  # its results are run and timed there
     by_dtype = {listing.dtype: listing for listing in found.listings}
     assert by_dtype[BF16].kernels == (KernelRow("onnx", "MatMul"),)
     assert [x for x in found.listings if x.dtype is F16] == [x for x in base.listings if x.dtype is F16]
