@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from mezzo.formats.dtypes import DType
 
+# Assumed length of a symbolic dimension: sizes only compare casts, and equal symbols stay equal.
+NOMINAL_DIM = 16
+
 
 class Kind(enum.Enum):
     """The kind of a node."""
@@ -14,9 +17,8 @@ class Kind(enum.Enum):
     OP = "op"
     INPUT = "input"  # produces a graph input; its dtype is part of the model's interface
     OUTPUT = "output"  # uses a graph output; its dtype is part of the model's interface
-    SOURCE = (  # a weight, or a Cast from an integer: each use can have its own dtype at no cost
-        "source"
-    )
+    # A weight, or a Cast from an integer: each use can have its own dtype at no cost.
+    SOURCE = "source"
     CAST = "cast"  # a narrowing Cast of the source model, which is kept: it rounds on purpose
     TIE = "tie"  # loop-carried state, branch merge or scan slice: one dtype, no arithmetic
 

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import settle
+from mezzo.common.packages import PACKAGES
 from mezzo.contracts.calibrator import NO_CALIBRATOR, Calibrator
 from mezzo.contracts.frontend import Frontend
 from mezzo.contracts.strategy import Strategy
@@ -316,6 +317,21 @@ def targets() -> Table[Target]:
 def built_in_targets() -> Mapping[str, Target]:
     """The targets shipped with mezzo."""
     return _TARGETS.built_in
+
+
+def runnable_targets() -> Mapping[str, Target]:
+    """mezzo's own targets whose runtimes have a driver and are packages of mezzo's table, by name,
+    in the table's order.
+    """
+    packages = [*PACKAGES]
+    runnable = [
+        (packages.index(target.runtime.package), name)
+        for name, target in built_in_targets().items()
+        if target.runtime is not None
+        and target.runtime.driver is not None
+        and target.runtime.package in PACKAGES
+    ]
+    return {name: built_in_targets()[name] for _, name in sorted(runnable)}
 
 
 def strategies() -> Table[Strategy]:

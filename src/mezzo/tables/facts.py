@@ -158,9 +158,8 @@ class Transfer(enum.Enum):
     LOG_SOFTMAX = "log-softmax"
     STANDARDIZE = "standardize"  # by the mean and spread of its input: LayerNorm
     NORMALIZE_SIZE = "normalize-size"  # by the size of its input: RMSNorm, L2
-    GIVEN_STATISTICS = (  # by mean and variance that are operands: BatchNorm in inference
-        "given-statistics"
-    )
+    # By mean and variance that are operands: BatchNorm in inference.
+    GIVEN_STATISTICS = "given-statistics"
     ATTENTION = "attention"
     RECURRENT = "recurrent"
     SIGN = "sign"  # -1, 0 or 1
@@ -181,6 +180,23 @@ class Transfer(enum.Enum):
     RANDOM = "random"  # of unit size
 
     __hash__ = object.__hash__
+
+
+# Transfers over one or more axes, whose elements become one.
+REDUCTIONS = frozenset(
+    {
+        Transfer.SUM,
+        Transfer.MEAN,
+        Transfer.EXTREME,
+        Transfer.SUM_OF_SQUARES,
+        Transfer.VARIANCE,
+        Transfer.L1_NORM,
+        Transfer.L2_NORM,
+        Transfer.PRODUCT,
+        Transfer.LOG_SUM,
+        Transfer.LOG_SUM_EXP,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

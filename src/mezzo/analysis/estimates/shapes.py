@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.analysis.estimates.site import EstimatedGraph, Shape
 from mezzo.ir.nodes import Kind, Node
-from mezzo.tables.facts import Transfer
+from mezzo.tables.facts import REDUCTIONS, Transfer
 
 Rule = Callable[[EstimatedGraph, Node, Sequence[Shape | None]], Shape | None]
 
@@ -85,7 +85,7 @@ def _shape_of_result(
     if rule is not None:
         return rule(site, node, shapes)
     first = shapes[0] if shapes else None
-    if transfer in _REDUCTIONS:
+    if transfer in REDUCTIONS:
         return None if first is None else _reduced(site, node, first)
     if transfer in _RESHAPING or transfer is None:
         return None
@@ -320,20 +320,6 @@ _RULES: Mapping[str, Rule] = {
     "Shape": _shape_itself, "Size": _scalar, "Slice": _sliced, "Squeeze": _squeezed, "Tile": _tiled,
     "Transpose": _transposed, "Unsqueeze": _unsqueezed,
 }  # fmt: skip
-_REDUCTIONS = frozenset(
-    {
-        Transfer.SUM,
-        Transfer.MEAN,
-        Transfer.EXTREME,
-        Transfer.SUM_OF_SQUARES,
-        Transfer.VARIANCE,
-        Transfer.L1_NORM,
-        Transfer.L2_NORM,
-        Transfer.PRODUCT,
-        Transfer.LOG_SUM,
-        Transfer.LOG_SUM_EXP,
-    }
-)
 _RESHAPING = frozenset(
     {
         Transfer.KEEP,

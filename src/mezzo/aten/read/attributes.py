@@ -8,26 +8,11 @@ not import torch.
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from mezzo.tables.facts import OpFacts, Transfer
+from mezzo.tables.facts import REDUCTIONS, OpFacts, Transfer
 from mezzo.tables.ops import op_facts
 
 Arguments = Mapping[str, object]
 
-# Reductions, whose `dim` lists axes; other operators take a single axis.
-_REDUCING = frozenset(
-    {
-        Transfer.SUM,
-        Transfer.MEAN,
-        Transfer.EXTREME,
-        Transfer.SUM_OF_SQUARES,
-        Transfer.VARIANCE,
-        Transfer.L1_NORM,
-        Transfer.L2_NORM,
-        Transfer.PRODUCT,
-        Transfer.LOG_SUM,
-        Transfer.LOG_SUM_EXP,
-    }
-)
 # Operators whose `alpha` or `beta` of 1 is dropped.
 _SCALING = frozenset({Transfer.ADD, Transfer.SUBTRACT, Transfer.CONTRACT})
 # Arguments about storage or copying, which do not affect the computed numbers.
@@ -233,7 +218,7 @@ def _axes(op: str, row: OpFacts | None, value: object) -> Arguments:
     """
     if op in ("permute", "permute_copy"):
         return {"perm": value}
-    if row is None or row.transfer not in _REDUCING:
+    if row is None or row.transfer not in REDUCTIONS:
         return {"axes" if isinstance(value, tuple) else "axis": value}
     axes = value if isinstance(value, tuple) else (value,)
     return {"axes": axes} if axes else {}

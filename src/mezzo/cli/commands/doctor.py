@@ -18,7 +18,7 @@ def doctor(as_json: AsJson = False) -> None:
     to do.
     """
     from mezzo.cli.progress import Patience
-    from mezzo.onnx.doctor.examine import examine, runnable
+    from mezzo.onnx.doctor.examine import examine
     from mezzo.plugins import discovery
     from mezzo.report.text.doctor import describe_diagnosis, report_diagnosis
 
@@ -29,6 +29,8 @@ def doctor(as_json: AsJson = False) -> None:
         print_document(describe_diagnosis(__version__, diagnosis))
     else:
         layout = output_layout()
-        print_report(report_diagnosis(layout, __version__, diagnosis, runnable(targets)), layout)
+        print_report(
+            report_diagnosis(layout, __version__, diagnosis, discovery.runnable_targets()), layout
+        )
     if not diagnosis.is_sound:
         raise typer.Exit(_BROKEN)

@@ -9,6 +9,7 @@ from mezzo.common.machine import count_cores, find_gpus, find_machine, find_memo
 from mezzo.common.packages import Package
 from mezzo.onnx.doctor.children import Answer, Question, ask
 from mezzo.onnx.doctor.findings import Check, Diagnosis, FoundPackage, State
+from mezzo.plugins.discovery import runnable_targets
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Target
 
@@ -17,20 +18,9 @@ _ROUNDINGS = (("half", "emulate FP16 and BF16"), ("fp8", "emulate FP8 (E4M3FN, E
 _EMULATED = "compare, ranges, sensitivity, tune, convert --data"
 
 
-def runnable(targets: Mapping[str, Target]) -> dict[str, Target]:
-    """Targets whose runtime mezzo can run models in, by name: one with a driver and a package."""
-    return {
-        name: target
-        for name, target in targets.items()
-        if target.runtime is not None
-        and target.runtime.driver is not None
-        and target.runtime.package in packages.PACKAGES
-    }
-
-
 def examine(targets: Mapping[str, Target], progress: Callable[[str, int, int], None]) -> Diagnosis:
     """Examine the packages, this machine, and the runtime of each target. Takes a few seconds."""
-    questions = list(_make_questions(runnable(targets)))
+    questions = list(_make_questions())
     answers = ask(questions, progress)
     base = tuple(_find(package, answers, is_base=True) for package in packages.BASE)
     optional = tuple(_find(package, answers, is_base=False) for package in packages.OPTIONAL)
@@ -50,12 +40,12 @@ def examine(targets: Mapping[str, Target], progress: Callable[[str, int, int], N
     )
 
 
-def _make_questions(runnable_targets: Mapping[str, Target]) -> Iterator[Question]:
+def _make_questions() -> Iterator[Question]:
     for package in (*packages.BASE, *packages.OPTIONAL):
         if package.name in _RUNNING_HERE or packages.find_version(package.name) is None:
             continue
         yield "module", package.module
-        for name, target in runnable_targets.items():
+        for name, target in runnable_targets().items():
             if target.runtime is not None and target.runtime.package == package.name:
                 yield "target", name
     if packages.find_version("onnxruntime") is not None:
@@ -127,7 +117,7 @@ def _check_targets(
     examined: Sequence[FoundPackage],
 ) -> Iterator[Check]:
     by_name = {package.name: package for package in examined}
-    runs_here = runnable(targets)
+    runs_here = runnable_targets()
     for name in sorted(targets, key=lambda name: (name not in runs_here, name)):
         runtime = targets[name].runtime
         if runtime is None:

@@ -10,12 +10,11 @@ import onnx.checker
 import onnx.defs
 import onnx.shape_inference
 
+from mezzo.ir.nodes import NOMINAL_DIM
 from mezzo.onnx.schema.domains import canonical
 
 _log = logging.getLogger(__name__)
 
-# Assumed length of a symbolic dimension: sizes only compare casts, and equal symbols stay equal.
-NOMINAL_DIM = 16
 # Sizes are capped, so that absurd shapes cannot overflow the planner's sums.
 MAX_ELEMENTS = 1 << 40
 

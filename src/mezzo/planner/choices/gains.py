@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from mezzo.common.errors import InputError
 from mezzo.common.machine import Machine
-from mezzo.common.packages import PACKAGES, find_version
+from mezzo.common.packages import find_version
 from mezzo.formats.dtypes import LOW_DTYPES, DType
-from mezzo.plugins.discovery import built_in_targets
+from mezzo.plugins.discovery import runnable_targets
 from mezzo.plugins.discovery import target as find_target
 from mezzo.tables.target import Gain, Target
 
@@ -59,11 +59,6 @@ def told_gain(target: str, low: DType) -> Gain | None:
 
 def _installed() -> Iterator[Target]:
     """mezzo's own targets whose runtime is installed, in the order of the table of packages."""
-    runtimes = {
-        each.runtime.package: each
-        for each in built_in_targets().values()
-        if each.runtime and each.runtime.driver
-    }
-    for package in PACKAGES:
-        if package in runtimes and find_version(package) is not None:
-            yield runtimes[package]
+    for target in runnable_targets().values():
+        if target.runtime is not None and find_version(target.runtime.package) is not None:
+            yield target

@@ -11,10 +11,11 @@ from rich.text import Text
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import DType
+from mezzo.ir.nodes import NOMINAL_DIM
 from mezzo.report.layout.layout import Command, Layout, blank, dtype_style, heading, indented
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.views.picture import NOMINAL_DIM, Island, Picture, Share
+from mezzo.report.views.picture import Island, Picture, Share
 
 _ISLANDS_SHOWN = 3
 _OPS_SHOWN = 3

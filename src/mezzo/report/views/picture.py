@@ -20,10 +20,9 @@ from mezzo.contracts.plans import (
 from mezzo.contracts.problem import Problem
 from mezzo.formats.dtypes import QUANTIZED, DType, size_bits
 from mezzo.ir.graph import Graph
-from mezzo.ir.nodes import Kind, Node
+from mezzo.ir.nodes import NOMINAL_DIM, Kind, Node
 from mezzo.tables.facts import HEAVY
 
-NOMINAL_DIM = 16
 # Operators whose multiply-adds follow from shapes: contractions of the last axis, convolutions, and
 # transposed convolutions.
 _MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "FusedGemm", "Gemm"}) | frozenset(
