@@ -229,8 +229,3 @@ def words_of(dtypes: Collection[DType]) -> tuple[str, ...]:
     """
     words = [word for word, dtype in LEVEL_DTYPES.items() if dtype in dtypes]
     return tuple(sorted(words, key=lambda word: LEVEL_DTYPES[word] not in QUANTIZED))
-
-
-def words_for(formats: Mapping[str, DType] = LOW_DTYPES) -> tuple[str, ...]:
-    """All names of these formats, for documentation pages: "fp16", "float16", "half", ..."""
-    return tuple(word for dtype in formats.values() for word in FORMATS[dtype].words)

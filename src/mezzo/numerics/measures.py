@@ -96,9 +96,8 @@ class Ruling(enum.Enum):
 
     SAME = "same"
     DIFFERENT = "different"
-    UNDECIDED = (  # within the budget, but maybe not on other samples: more of them would decide
-        "undecided"
-    )
+    # Within the budget, but maybe not on other samples: more of them would decide.
+    UNDECIDED = "undecided"
     UNKNOWN = "cannot tell"  # the data, or the reference's outputs on it, cannot reveal an error
 
     @property

@@ -12,8 +12,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-# The opset of `measure_carefully`: IsNaN and Where.
-CAREFUL_SINCE = 9
 # The opset of `fold`, which nested subgraphs need: Range, TopK with a variable K, GatherElements.
 NESTED_SINCE = 11
 

@@ -39,8 +39,6 @@ _MOVING = frozenset(
         "NhwcMaxPool",
         "Pad",
         "ReduceMax",
-    }
-    | {
         "ReduceMin",
         "Reshape",
         "Resize",

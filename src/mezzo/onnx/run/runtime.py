@@ -29,12 +29,10 @@ class Optimizing(enum.Enum):
     """Graph optimizations that ONNX Runtime may apply."""
 
     NOTHING = "nothing"  # every operator runs separately, unchanged
-    BASICS = (  # constant folding; extended fusions would hide the rounding between fused operators
-        "basics"
-    )
-    ALL = (  # except Q/DQ fusion, which moves casts past observers, and fails to load some models
-        "all"
-    )
+    # Constant folding; extended fusions would hide the rounding between fused operators.
+    BASICS = "basics"
+    # Except Q/DQ fusion, which moves casts past observers, and fails to load some models.
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ _COLOURS = {
 }
 _OTHER = "#7a86a8"
 _WIDE = 420  # width of a picture in SVG units
-TABLE = (  # pages without a doctype do not inherit these
-    "border-collapse:collapse;color:inherit;font:inherit"
-)
+# Pages without a doctype do not inherit these.
+TABLE = "border-collapse:collapse;color:inherit;font:inherit"
 CELL = (
     'style="text-align:left;padding:2px 12px 2px 0;border-bottom:1px solid rgba(128,128,128,.35)"'
 )

@@ -24,8 +24,6 @@ _GENERATED = frozenset(
         "Gelu",
         "HardSwish",
         "LeakyRelu",
-    }
-    | {
         "Max",
         "Mean",
         "Min",

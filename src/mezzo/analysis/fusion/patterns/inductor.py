@@ -25,8 +25,6 @@ _VIEWS = frozenset(
         "lift",
         "narrow",
         "permute",
-    }
-    | {
         "reshape",
         "select",
         "slice",
@@ -36,8 +34,6 @@ _VIEWS = frozenset(
         "t",
         "transpose",
         "unbind",
-    }
-    | {
         "unflatten",
         "unfold",
         "unsafe_view",
