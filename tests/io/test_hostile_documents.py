@@ -114,6 +114,15 @@ def _bounded(read: Callable[[], object], seen: str) -> None:
     assert time.process_time() - started < _LONGEST_S, seen
 
 
+def _in_blocks(plan: bytes, path: Path) -> bytes:
+    """The plan with each matrix of the model in blocks."""
+    document = json.loads(plan)
+    storage = {"bits": 8, "block": 16, "axis": 0, "symmetric": True, "scale_dtype": "f16", "rounding": "nearest"}
+    document["in_blocks"] = {f"weight {t.name}": storage for t in onnx.load(path).graph.initializer if len(t.dims) > 1}
+    assert document["in_blocks"], "a model with weights"
+    return json.dumps(document, indent=1).encode()
+
+
 def _readers(world: Path) -> Mapping[str, tuple[bytes, str, Callable[[Path], object]]]:
     """By kind: the whole document, the file's name, and what reads it."""
     model, data = world / "m.onnx", world / "data"
@@ -125,6 +134,7 @@ def _readers(world: Path) -> Mapping[str, tuple[bytes, str, Callable[[Path], obj
 
     return {
         "plan": ((world / "fp16.json").read_bytes(), "plan.json", replay),
+        "plan with blocks": (_in_blocks((world / "fp16.json").read_bytes(), model), "plan.json", replay),
         "plan of INT8": ((world / "int8.json").read_bytes(), "plan.json", replay),
         "search": ((world / "tune.res").read_bytes(), "tune.res", lambda path: mezzo.tune(
             model, data=data, max_error=3e-4, resume=path)),

@@ -7,9 +7,11 @@ import pytest
 import toy_dialect
 from pairs import pair_problem, side_of, with_fields
 
-from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire, StoreInBlocks
 from mezzo.contracts.problem import Choice, Problem
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
 from mezzo.planner.check import check
@@ -185,3 +187,33 @@ def test_edit_of_an_operand_that_is_no_use_is_seen() -> None:
     )
     words = ["node 'output e' (out) reads operand 1 from 'e', which is another value"]
     assert told([*EDITS, Rewire(OUT, 1, E, HIGH)], of=problem(replace(graph, nodes=tuple(nodes)))) == words
+
+
+def test_weights_are_stored_in_blocks_as_asked_once_and_cast_from_there() -> None:
+    storage = BlockStorage(bits=4, block=4, axis=0, scale_dtype=F16)
+    stored, high = replace(problem(), in_blocks={W: storage}), [0, 0, 0, 0, 0]
+    edits = lower(stored, LOW)
+    assert set(edits) == {*EDITS, StoreInBlocks(W, storage)} and told(edits, of=stored) == []
+    cast = (Retype(W, F16), AddCast(W, HIGH), Rewire(PRODUCT, 1, W, HIGH), StoreInBlocks(W, storage))
+    assert lower(stored, high) == cast and told(cast, high, stored) == []
+    copied = [AddCopy(W, HIGH) if type(edit) is AddCast else edit for edit in cast]
+    assert told(copied, high, stored) == ["value 'w' is copied where it should be the other"]
+    assert told(EDITS, of=stored) == ["value 'w' is stored in blocks 0 times"]
+    assert told([*edits, StoreInBlocks(W, storage)], of=stored) == ["value 'w' is stored in blocks 2 times"]
+    other = StoreInBlocks(W, replace(storage, bits=8))
+    assert told([*EDITS, other], of=stored) == ["value 'w' is stored in other blocks than were asked for"]
+    assert told([*EDITS, other]) == ["value 'w' is stored in other blocks than were asked for"]
+    wide = replace(storage, scale_dtype=HIGH)
+    assert told([*EDITS, StoreInBlocks(W, wide)], of=replace(stored, in_blocks={W: wide})) == [
+        "value 'w' is noted as f16, but its blocks have scales of f32"
+    ]
+    how = Quantization(dtype=DType.INT8, scales=(1.0,), zero_points=(0,))
+    both = told([*edits, Quantize(W, how, takes_over=False)], of=stored)
+    assert "value 'w' is stored in blocks and as integers of a kernel" in both
+
+
+def test_weights_in_blocks_save_no_bytes_at_a_lower_level() -> None:
+    plain = problem()
+    stored = replace(plain, in_blocks={W: BlockStorage(bits=4, block=4, axis=0)})
+    read, read_stored = plain.elements_moved[0], stored.elements_moved[0]
+    assert (read - read_stored).tolist() == [0, 0, 8, 0, 0]  # the product reads the weight's 8 elements

@@ -311,3 +311,37 @@ def test_calibrator_of_a_package_chooses_ranges(site: Path) -> None:
             calibrator_of(name)
     table = discovery.calibrators()
     assert str(table.origins["half"]) == "acme 1.0 (acme:Half)" and len(table.broken) == 3
+
+
+ROUNDINGS = """
+import numpy as np
+from mezzo.contracts.rounding import RoundedBlocks, Rounding
+
+class Zeros(Rounding):
+    name, summary = "zeros", "everything becomes zero"
+    def round(self, blocks, storage):
+        ones, zeros = np.ones(len(blocks), np.float32), np.zeros(len(blocks), np.int32)
+        return RoundedBlocks(np.zeros(blocks.shape, np.int32), ones, zeros)
+
+class Far(Zeros):
+    name = "far"
+    def round(self, blocks, storage):
+        return super().round(blocks, storage)._replace(integers=np.full(blocks.shape, 99))
+"""
+
+
+def test_rounding_of_a_package_is_used_and_its_results_are_checked(site: Path) -> None:
+    from mezzo.formats.block_storage import BlockStorage
+    from mezzo.onnx.files.block_payloads import Part, block_payload_of
+
+    points = {"zeros": "acme:Zeros", "far": "acme:Far"}
+    install(site, "acme", {"mezzo.roundings": points}, {"__init__.py": ROUNDINGS})
+    weight = np.float32([1.0, 2.0])
+
+    def dequantized(name: str) -> np.ndarray:
+        storage = BlockStorage(bits=4, block=2, axis=0, rounding=name)
+        return block_payload_of(storage, (2,), Part.FLOATS, "w").convert(weight)
+
+    assert dequantized("zeros").tolist() == [0.0, 0.0]
+    with pytest.raises(mezzo.ContractError, match=r"^rounding 'far' returned integers outside 0 to 15; mend it$"):
+        dequantized("far")

@@ -17,6 +17,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.formats.precision_line import Precision
 from mezzo.io.planfile import load_plan
 from mezzo.ir.graph import Graph
+from mezzo.planner.choices.choosing import weights_in_blocks
 
 if TYPE_CHECKING:
     import onnx
@@ -65,6 +66,9 @@ def emulate(
             number for number, precision in precisions.items() if precision.accumulate is HIGH
         },
         limits=_limits(reading.graph, loaded_plan),
+        in_blocks=weights_in_blocks(
+            reading.graph, dict(loaded_plan.in_blocks), loaded_plan.line.dtypes
+        ),
     )
     return dict(emulator.run(feeds, low))
 

@@ -1,7 +1,7 @@
 """Application of a plan's edits to an FX graph, verified by fake execution of affected calls."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +14,11 @@ from mezzo.aten.read.origins import inherited
 from mezzo.aten.read.read import TorchReading
 from mezzo.aten.read.retype import CAST, as_dtype, fake_mode_of
 from mezzo.aten.refreshing import Refresher
+from mezzo.common.errors import ContractError
 from mezzo.contracts.frontend import Fault
-from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire, StoreInBlocks
 from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
 
 
@@ -48,6 +50,15 @@ def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
 def edit_in_place(reading: TorchReading, edits: Sequence[Edit], journal: EditJournal) -> Rewritten:
     """Apply edits to the graph that was read. The journal can undo them."""
     return _Applier(reading, edits, reading.program.graph, journal).apply()
+
+
+def refuse_blocks(graph: Graph, values: Collection[int]) -> None:
+    """Raises ContractError: a weight, by value id, is to be stored in blocks."""
+    for value in values:
+        raise ContractError(
+            f"weight {graph.values[value].name!r} cannot be stored in blocks: PyTorch programs have"
+            " no such storage here; take it out of the plan"
+        )
 
 
 class _Applier:
@@ -95,6 +106,8 @@ class _Applier:
                 self.wired[Use(node, operand)] = self._form(value, dtype), dtype
             case Retype() | AddCopy() | Rewire():
                 pass  # a Python scalar has no fixed type
+            case StoreInBlocks(value):
+                refuse_blocks(self.reading.graph, [value])
             case _:
                 raise AssertionError(f"nothing is quantized here: {edit}")
 

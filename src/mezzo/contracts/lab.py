@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Artifact, Reading
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.ir.input_roles import Slot
 
@@ -280,12 +281,14 @@ class Lab(Protocol):
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
+        in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
     ) -> Emulator:
         """Prepare the model for runs in any mix of FP32 and `formats`. The reading is spent.
 
         `accumulation`: for contractions in low precision, except the node ids `sums_high`.
         `limits`: bounds of rounded constants, by value id. `quantized`: quantized inputs and
-        outputs of nodes.
+        outputs of nodes. `in_blocks`: weights, by value id, that every run takes as dequantized
+        from blocks.
 
         Raises ContractError: no engine loads it, or it has no casts to a format.
         """

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.quantized_level import DynamicProduct
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import Precision, PrecisionLine
 from mezzo.formats.quantization import Quantization
@@ -93,6 +94,16 @@ class Quantize(NamedTuple):
     reader: Use | None = None
 
 
+class StoreInBlocks(NamedTuple):
+    """A weight stored as low-bit integers in blocks, and dequantized for all its readers.
+
+    Its native form has the dtype of the scales; every other form is cast from that.
+    """
+
+    value: int
+    storage: BlockStorage
+
+
 class RunDynamic(NamedTuple):
     """A matmul or LSTM with dynamic quantization: INT8 arithmetic, float inputs and outputs."""
 
@@ -100,7 +111,7 @@ class RunDynamic(NamedTuple):
     product: DynamicProduct
 
 
-Edit = Retype | AddCast | AddCopy | Quantize | Rewire | RunDynamic
+Edit = Retype | AddCast | AddCopy | Quantize | Rewire | RunDynamic | StoreInBlocks
 
 
 class PlannedNode(NamedTuple):
@@ -137,12 +148,12 @@ class Plan(Displayed):
     `dialect`: the model's; `version`: the opset that the edits need, None if unchanged. `settings`:
     the options of the plan, by name. `limits`: clamped constants: source name and bound.
     `quantized`: quantization parameters by value name; `dynamic`: names of nodes with dynamic
-    quantization; `corrected`: constants changed before planning. `origin`: recorded decisions of
-    the model that affect the plan; `gain`: the target's performance row; `choice`: the reason for a
-    default format; `obstacle`: why the opset was not raised though more would run low; `apart`:
-    number of operators that compute in a float that is no level of the plan, by dtype. `names` are
-    empty for a plan loaded without its model. Nodes, fingerprint and names are computed on first
-    access: most conversions need none.
+    quantization; `corrected`: constants changed before planning; `in_blocks`: storage of weights by
+    name. `origin`: recorded decisions of the model that affect the plan; `gain`: the target's
+    performance row; `choice`: the reason for a default format; `obstacle`: why the opset was not
+    raised though more would run low; `apart`: number of operators that compute in a float that is
+    no level of the plan, by dtype. `names` are empty for a plan loaded without its model. Nodes,
+    fingerprint and names are computed on first access: most conversions need none.
     """
 
     line: PrecisionLine
@@ -158,6 +169,7 @@ class Plan(Displayed):
     quantized: tuple[tuple[str, Quantization], ...] = ()
     dynamic: tuple[str, ...] = ()
     corrected: tuple[Correction, ...] = ()
+    in_blocks: tuple[tuple[str, BlockStorage], ...] = ()
     gain: Gain | None = field(default=None, repr=False, compare=False)
     choice: str | None = field(default=None, repr=False, compare=False)
     obstacle: str | None = field(default=None, repr=False, compare=False)

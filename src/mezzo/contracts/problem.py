@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.common.union_find import joined
 from mezzo.contracts.quantized_level import Quantized
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
@@ -98,9 +99,10 @@ class Problem:
     only. `links`: (threshold, node, node) that must be on one side of the threshold, in addition to
     nodes that share a value that cannot be cast. `caps`: lowest and highest level, inclusive, that
     a use may read, whatever its node runs at. `quantized`: data of the quantized level, if there is
-    one. `hands_on_base`: nodes at other levels whose outputs are cast to the base; users at the
-    same level may skip that cast. `measured` replaces the gains and cast costs derived from
-    categories, worths and `prices`. `kernels`: the target's fused kernels; None if unknown.
+    one. `in_blocks`: storage of weights in low-bit integers, by value id. `hands_on_base`: nodes at
+    other levels whose outputs are cast to the base; users at the same level may skip that cast.
+    `measured` replaces the gains and cast costs derived from categories, worths and `prices`.
+    `kernels`: the target's fused kernels; None if unknown.
     """
 
     graph: Graph
@@ -114,6 +116,7 @@ class Problem:
     measured: MeasuredCosts | None = None
     kernels: "Kernels | None" = None
     quantized: Quantized | None = None
+    in_blocks: Mapping[int, BlockStorage] = field(default_factory=dict)
 
     def side(self, level: int) -> LevelChoices:
         """The choices for a non-base level."""
@@ -238,13 +241,17 @@ class Problem:
 
     @cached_property
     def elements_moved(self) -> "tuple[Ints, Ints]":
-        """Elements read and written by each node, of operands and results in its group."""
+        """Elements read and written by each node, of operands and results in its group. Weights in
+        blocks do not count: no level makes them smaller.
+        """
         import numpy as np
 
         from mezzo.ir.columns import GROUP
 
         columns, size = self.graph.columns, len(self.graph.nodes)
         is_operand, is_result = columns.use_role == GROUP, columns.value_role == GROUP
+        if self.in_blocks:
+            is_operand &= ~np.isin(columns.use_value, [*self.in_blocks])
         read = np.zeros(size, np.int64)
         np.add.at(
             read,

@@ -300,6 +300,7 @@ def _make_plan(
         quantized=parameters_of(problem, levels),
         dynamic=dynamic_names(problem, levels),
         corrected=options.corrected,
+        in_blocks=tuple(planning.in_blocks.items()),
         choice=options.choice,
         apart=_apart(problem.graph, problem.line),
         make_names=lambda: names_in(problem.graph),

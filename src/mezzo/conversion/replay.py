@@ -37,7 +37,7 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
             "the plan was made for another model: their structures differ; make a new one with"
             f" {verb('plan')}"
         )
-    planning = replace(options.planning, line=given.line)
+    planning = replace(options.planning, line=given.line, in_blocks=dict(given.in_blocks))
     if given.line.quantized is not None:  # allow what the plan's policy allowed
         planning = replace(
             planning,
@@ -70,7 +70,9 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
             f"the plan cannot be carried out: {faults[0]}; change its precision in the plan"
         )
     record = (
-        spell_replay(model, reading, given) if options.is_recorded and not given.dynamic else None
+        spell_replay(model, reading, given)
+        if options.is_recorded and not given.dynamic and not given.in_blocks
+        else None
     )
     return Decided(
         reading=reading,

@@ -15,7 +15,8 @@ Floats = npt.NDArray[np.float32]
 # Formats for which range statistics are reported.
 RANGED = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2)
 _STORAGE: dict[DType, np.dtype[Any]] = {
-    DType.FLOAT16: np.dtype(np.float16), DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+    DType.FLOAT32: np.dtype(np.float32), DType.FLOAT16: np.dtype(np.float16),
+    DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
     DType.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
     DType.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2),
 }  # fmt: skip

@@ -11,6 +11,7 @@ from mezzo.common.file_kinds import tell_kind
 from mezzo.common.message_style import either
 from mezzo.common.safe_paths import read_file, write_file
 from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.formats.block_storage import BITS, MOST_ELEMENTS, SCALE_DTYPES, BlockStorage
 from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, integer_span, size_bits
 from mezzo.formats.precision_line import Precision, PrecisionLine, uniform
 from mezzo.formats.quantization import Quantization
@@ -43,6 +44,8 @@ def to_json(plan: Plan) -> str:
         head["quantized"] = {name: _spell_parameters(how) for name, how in plan.quantized}
     if plan.dynamic:
         head["dynamic"] = list(plan.dynamic)
+    if plan.in_blocks:
+        head["in_blocks"] = {name: _spell_storage(storage) for name, storage in plan.in_blocks}
     if plan.corrected:
         head["corrected"] = spell_corrections(plan.corrected)
     lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
@@ -80,6 +83,17 @@ def _spell_parameters(how: Quantization) -> dict[str, object]:
         scales, zero_points = how.scales[0], how.zero_points[0]
     rounding = {"turned": base64.b64encode(how.turned).decode()} if how.turned else {}
     return {"dtype": str(how.dtype), **axis, "scale": scales, "zero_point": zero_points, **rounding}
+
+
+def _spell_storage(storage: BlockStorage) -> dict[str, object]:
+    return {
+        "bits": storage.bits,
+        "block": storage.block,
+        "axis": storage.axis,
+        "symmetric": storage.is_symmetric,
+        "scale_dtype": str(storage.scale_dtype),
+        "rounding": storage.rounding,
+    }
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -134,8 +148,12 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
             notes=tuple(str(note) for note in document["notes"]),
             quantized=tuple(
-                (str(name), _read_parameters(name, parameters))
-                for name, parameters in _quantized(document)
+                (name, _read_parameters(name, parameters))
+                for name, parameters in _by_name(document, "quantized", "parameters")
+            ),
+            in_blocks=tuple(
+                (name, _read_storage(name, entry))
+                for name, entry in _by_name(document, "in_blocks", "storage")
             ),
             dynamic=_dynamic(document, frozenset(names)),
             corrected=read_corrections(document.get("corrected", [])),
@@ -155,10 +173,10 @@ def _text(entry: dict[str, object], key: str) -> str:
     return value
 
 
-def _quantized(document: dict[str, object]) -> list[tuple[str, object]]:
-    by_name = document.get("quantized", {})
+def _by_name(document: dict[str, object], key: str, what: str) -> list[tuple[str, object]]:
+    by_name = document.get(key, {})
     if not isinstance(by_name, dict):
-        raise ValueError(f"quantized is {by_name!r}, wanted parameters by the names of values")
+        raise ValueError(f"{key} is {by_name!r}, wanted {what} by the names of values")
     return [*by_name.items()]
 
 
@@ -199,6 +217,37 @@ def _read_parameters(name: str, entry: object) -> Quantization:
         axis=axis,
         turned=rounding,
     )
+
+
+def _read_storage(name: str, entry: object) -> BlockStorage:
+    """Storage of a weight in blocks from JSON data. Raises ValueError: malformed."""
+    where = f"in_blocks {name!r}"
+    keys = {"bits", "block", "axis", "symmetric", "scale_dtype", "rounding"}
+    if not isinstance(entry, dict) or entry.keys() != keys:
+        raise ValueError(f"{where}: found {entry!r}, wanted {', '.join(sorted(keys))}")
+    bits = _whole(f"{where}: bits", entry["bits"], min(BITS), max(BITS))
+    scale_dtype = DType(entry["scale_dtype"])
+    if bits not in BITS or scale_dtype not in SCALE_DTYPES:
+        raise ValueError(
+            f"{where}: bits are {bits} and scales {scale_dtype}, wanted"
+            f" {' or '.join(map(str, BITS))}, and {', '.join(map(str, SCALE_DTYPES))}"
+        )
+    if not isinstance(entry["symmetric"], bool) or not isinstance(entry["rounding"], str):
+        raise ValueError(f"{where}: symmetric is true or false, and rounding is a name")
+    return BlockStorage(
+        bits=bits,
+        block=_whole(f"{where}: block", entry["block"], 1, MOST_ELEMENTS),
+        axis=_whole(f"{where}: axis", entry["axis"], 0, _MOST_AXES - 1),
+        is_symmetric=entry["symmetric"],
+        scale_dtype=scale_dtype,
+        rounding=entry["rounding"],
+    )
+
+
+def _whole(where: str, value: object, lowest: int, highest: int) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest:
+        return value
+    raise ValueError(f"{where} is {value!r}, wanted a number from {lowest} to {highest}")
 
 
 def _read_turned(where: str, text: object) -> bytes:

@@ -1,11 +1,20 @@
 """Legality check of an assignment and its edits. It trusts neither the strategy nor `lower`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from mezzo.contracts.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire, RunDynamic
+from mezzo.contracts.plans import (
+    AddCast,
+    AddCopy,
+    Edit,
+    Quantize,
+    Retype,
+    Rewire,
+    RunDynamic,
+    StoreInBlocks,
+)
 from mezzo.contracts.problem import Problem
 from mezzo.formats.dtypes import DType
 from mezzo.ir.columns import ANY, Bools, Ints
@@ -74,12 +83,14 @@ def _check_edits(problem: Problem, levels: Sequence[int], edits: Sequence[Edit])
     rewires = [edit for edit in edits if type(edit) is Rewire]
     quantized = [edit for edit in edits if type(edit) is Quantize]
     dynamic = [edit for edit in edits if type(edit) is RunDynamic]
+    in_blocks = [edit for edit in edits if type(edit) is StoreInBlocks]
     native = _Native(problem, levels, retypes, quantized)
     return [
         *_check_quantized(problem, quantized),
         *_check_dynamic(problem, levels, dynamic),
         *_check_makers(problem, levels, native),
-        *_check_forms(problem, native, conversions),
+        *_check_blocks(problem, native, in_blocks, quantized),
+        *_check_forms(problem, native, conversions, {edit.value for edit in in_blocks}),
         *_check_readers(
             problem, levels, native, [*conversions, *quantized], [*rewires, *_read_alone(quantized)]
         ),
@@ -161,15 +172,45 @@ def _check_makers(problem: Problem, levels: Sequence[int], native: "_Native") ->
     return violations
 
 
-def _check_forms(
-    problem: Problem, native: "_Native", edits: Sequence[AddCast | AddCopy]
+def _check_blocks(
+    problem: Problem,
+    native: "_Native",
+    edits: Sequence[StoreInBlocks],
+    quantized: Sequence[Quantize],
 ) -> list[str]:
-    """Check that each further form exists once: copied from a source, cast otherwise."""
+    """Check that the problem's weights, and no other values, are stored in blocks, once each."""
+    graph, violations = problem.graph, []
+    counts, as_integers = Counter(edit.value for edit in edits), {edit.value for edit in quantized}
+    for edit in edits:
+        name, storage = graph.values[edit.value].name, edit.storage
+        if problem.in_blocks.get(edit.value) != storage:
+            violations.append(f"value {name!r} is stored in other blocks than were asked for")
+        if native[edit.value] is not storage.scale_dtype:
+            violations.append(
+                f"value {name!r} is noted as {native[edit.value]}, but its blocks have scales of"
+                f" {storage.scale_dtype}"
+            )
+        if edit.value in as_integers:
+            violations.append(f"value {name!r} is stored in blocks and as integers of a kernel")
+    for number in problem.in_blocks:
+        if counts[number] != 1:
+            name = graph.values[number].name
+            violations.append(f"value {name!r} is stored in blocks {counts[number]} times")
+    return violations
+
+
+def _check_forms(
+    problem: Problem, native: "_Native", edits: Sequence[AddCast | AddCopy], in_blocks: Set[int]
+) -> list[str]:
+    """Check that each further form exists once: copied from a source, cast otherwise. Weights in
+    blocks are cast.
+    """
     graph, violations = problem.graph, []
     forms: set[tuple[int, DType]] = set()
     for edit in edits:
         name = graph.values[edit.value].name
         is_source = graph.nodes[graph.values[edit.value].producer].kind is Kind.SOURCE
+        is_source &= edit.value not in in_blocks
         if (edit.value, edit.dtype) in forms or native[edit.value] is edit.dtype:
             violations.append(f"value {name!r} is made in {edit.dtype} twice")
         if isinstance(edit, AddCast) and not graph.values[edit.value].is_castable:

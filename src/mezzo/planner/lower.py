@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mezzo.contracts.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire, RunDynamic
+from mezzo.contracts.plans import (
+    AddCast,
+    AddCopy,
+    Edit,
+    Quantize,
+    Retype,
+    Rewire,
+    RunDynamic,
+    StoreInBlocks,
+)
 from mezzo.contracts.problem import Problem
 from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import between
@@ -30,15 +39,15 @@ def lower(
     problem: Problem, levels: Sequence[int], limits: Mapping[int, float] | None = None
 ) -> tuple[Edit, ...]:
     """List the edits that give every node its level: values in graph order, then nodes with dynamic
-    quantization.
+    quantization, then weights in blocks.
 
     A value has one native form: its producer's dtype, or for a source today's dtype while any use
-    needs that. Every other dtype that a use needs is one further form, made once and shared by all
-    uses in all scopes; a dtype more than one level away is cast from the adjacent level. `limits`
-    bounds constants stored outside the base, by value id. A quantized value keeps its base form,
-    which all other uses read. The outputs of nodes with base-precision outputs are cast back at
-    once: uses that accept any dtype get the base form, and only uses at the producer's level read
-    the rounded form.
+    needs that, and for a weight in blocks its scales' dtype. Every other dtype that a use needs is
+    one further form, made once and shared by all uses in all scopes; a dtype more than one level
+    away is cast from the adjacent level. `limits` bounds constants stored outside the base, by
+    value id. A quantized value keeps its base form, which all other uses read. The outputs of nodes
+    with base-precision outputs are cast back at once: uses that accept any dtype get the base form,
+    and only uses at the producer's level read the rounded form.
     """
     return tuple(_Lowering(problem, levels, limits or {}).edits())
 
@@ -70,7 +79,9 @@ class _Lowering:
                 assert dtype is not None, "only values with a dtype are lowered"
                 edits += reversed(self._lower_value(number, dtype))
         edits.reverse()
-        return [*edits, *(RunDynamic(number, product) for number, product in self.dynamic.items())]
+        edits += [RunDynamic(number, product) for number, product in self.dynamic.items()]
+        edits += [StoreInBlocks(*stored) for stored in sorted(self.problem.in_blocks.items())]
+        return edits
 
     def _changing(self) -> Iterator[tuple[int, DType | None]]:
         """Values to lower, last first, with their new dtype where a Retype is enough."""
@@ -92,6 +103,7 @@ class _Lowering:
         ] = True
         if line.quantized is not None:
             needs_casts |= produced == line.quantized
+        needs_casts[[*self.problem.in_blocks]] = True
         for number in self.problem.hands_on_base:
             needs_casts[
                 [value for value in self.graph.nodes[number].outputs if value is not None]
@@ -130,7 +142,9 @@ class _Lowering:
             redirected = [typed_use._replace(must_rewire=True) for typed_use in typed_uses]
             self.absorbed.setdefault(operand, []).extend(redirected)
             return []
-        if producer.kind is Kind.SOURCE:
+        if number in self.problem.in_blocks:
+            native = self.problem.in_blocks[number].scale_dtype
+        elif producer.kind is Kind.SOURCE:
             stored = {
                 typed_use.dtype
                 for typed_use in typed_uses
@@ -210,6 +224,7 @@ class _Lowering:
         """Further forms of a value: the needed ones; for casts the intermediate ones too."""
         graph, dtypes = self.graph, self.line.dtypes
         is_source = graph.nodes[graph.values[number].producer].kind is Kind.SOURCE
+        is_source &= number not in self.problem.in_blocks  # a weight in blocks is stored once
         native_level = dtypes.index(native)
         for level in between(native_level, [dtypes.index(dtype) for dtype in needed]):
             dtype, neighbour = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from mezzo.contracts.problem import MeasuredCosts
 from mezzo.contracts.strategy import Strategy
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.formats.precision_line import PrecisionLine, float_of
 from mezzo.formats.quantization import Quantization
@@ -35,8 +36,8 @@ class PlanningOptions:
     None before calibration. `coarse`: nodes not quantized because one scale cannot represent the
     small values among their inputs. `quantize_mode`: "smart" or "full", see `choose_units`.
     `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a replayed plan,
-    the nodes that run so. `error_prices` (by dtype and node name) and `measured` are costs for the
-    strategy.
+    the nodes that run so. `in_blocks`: storage of weights in low-bit integers, by name.
+    `error_prices` (by dtype and node name) and `measured` are costs for the strategy.
     """
 
     line: PrecisionLine
@@ -61,6 +62,7 @@ class PlanningOptions:
     quantize_mode: str = "smart"
     is_dynamic: bool = False
     dynamic: frozenset[str] | None = None
+    in_blocks: Mapping[str, BlockStorage] = field(default_factory=dict)
 
     @property
     def low(self) -> DType:

@@ -27,6 +27,7 @@ from mezzo.planner.choices.choosing import (
     choices_of,
     fix_marks,
     fix_regions,
+    weights_in_blocks,
 )
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.verdicts.custom import judge_custom, mention_custom
@@ -174,6 +175,7 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
             for pair in side.agreeing
             if line.base in (threshold, threshold + 1)
         ),
+        in_blocks=weights_in_blocks(graph, planning.in_blocks, line.dtypes),
     )
     if planning.io or planning.fixed_regions:
         check_links(problem, [side.verdicts for side in judgements], planning.io)

@@ -1,9 +1,12 @@
-"""Plug-in discovery: policies, targets, strategies, calibrators and front ends of mezzo and of
-other packages. Adding one adds a file, or a package, and edits none.
+"""Plug-in discovery: policies, targets, strategies, calibrators, roundings and front ends of mezzo
+and of other packages. Adding one adds a file, or a package, and edits none.
 
 A plug-in is imported when requested by name, or when all are listed, not before. A built-in module
 has the name of its plug-in, with "_" for "-".
 """
+
+# Abstract base classes are passed as values.
+# mypy: disable-error-code="type-abstract"
 
 import logging
 import os
@@ -18,6 +21,7 @@ from mezzo.common.name_matching import settle
 from mezzo.common.packages import PACKAGES
 from mezzo.contracts.calibrator import NO_CALIBRATOR, Calibrator
 from mezzo.contracts.frontend import Frontend
+from mezzo.contracts.rounding import Rounding
 from mezzo.contracts.strategy import Strategy
 from mezzo.formats.dtypes import DType
 from mezzo.io.policyfile import read_policy
@@ -140,28 +144,17 @@ class _Kind(Generic[_T]):
                 )
 
 
-def _strategy_of(module: ModuleType, name: str) -> Strategy:
-    own = [
+def _instance_of(base: type[_T], module: ModuleType, name: str) -> _T:
+    """An instance of the subclass of that name which a built-in module defines."""
+    (plugin_class,) = (
         thing
         for thing in vars(module).values()
-        if isinstance(thing, type) and issubclass(thing, Strategy)
-    ]
-    (strategy_class,) = (
-        thing for thing in own if thing.__module__ == module.__name__ and thing.name == name
+        if isinstance(thing, type)
+        and issubclass(thing, base)
+        and thing.__module__ == module.__name__
+        and getattr(thing, "name", None) == name
     )
-    return strategy_class()
-
-
-def _calibrator_of(module: ModuleType, name: str) -> Calibrator:
-    own = [
-        thing
-        for thing in vars(module).values()
-        if isinstance(thing, type) and issubclass(thing, Calibrator)
-    ]
-    (calibrator_class,) = (
-        thing for thing in own if thing.__module__ == module.__name__ and thing.name == name
-    )
-    return calibrator_class()
+    return plugin_class()
 
 
 def _policy_of(module: ModuleType, name: str) -> Policy:
@@ -206,25 +199,14 @@ def _load_target(entry: PluginEntry, find: _Find[Target]) -> Target:
     return _check_texts(entry, loaded, loaded.name, loaded.summary)
 
 
-def _load_strategy(entry: PluginEntry, find: _Find[Strategy]) -> Strategy:
+def _load_class(base: type[_T], texts: Sequence[str], entry: PluginEntry, find: _Find[_T]) -> _T:
+    """An instance of an entry point's class. `texts`: attributes that are text, first `name`."""
     loaded = entry.load()
-    if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
-        raise entry.fault("it is no class that derives from mezzo.contracts.strategy.Strategy")
-    instance = _try_out(entry, loaded)
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
+        raise entry.fault(f"it is no class that derives from {base.__module__}.{base.__qualname__}")
+    instance: _T = _try_out(entry, loaded)
     return _check_texts(
-        entry,
-        instance,
-        *_try_out(entry, lambda: (instance.name, instance.summary, instance.because)),
-    )
-
-
-def _load_calibrator(entry: PluginEntry, find: _Find[Calibrator]) -> Calibrator:
-    loaded = entry.load()
-    if not (isinstance(loaded, type) and issubclass(loaded, Calibrator)):
-        raise entry.fault("it is no class that derives from mezzo.contracts.calibrator.Calibrator")
-    instance = _try_out(entry, loaded)
-    return _check_texts(
-        entry, instance, *_try_out(entry, lambda: (instance.name, instance.summary))
+        entry, instance, *_try_out(entry, lambda: [getattr(instance, text) for text in texts])
     )
 
 
@@ -274,13 +256,20 @@ _TARGETS = _Kind(
     "target", built_in("mezzo.tables.targets", _target_of), _load_target, "a .toml file"
 )
 _STRATEGIES = _Kind(
-    "strategy", built_in("mezzo.planner.strategies", _strategy_of, "strategy"), _load_strategy
+    "strategy",
+    built_in("mezzo.planner.strategies", partial(_instance_of, Strategy), "strategy"),
+    partial(_load_class, Strategy, ("name", "summary", "because")),
 )
 _CALIBRATORS = _Kind(
     "calibrator",
-    built_in("mezzo.quantize.calibrators", _calibrator_of),
-    _load_calibrator,
+    built_in("mezzo.quantize.calibrators", partial(_instance_of, Calibrator)),
+    partial(_load_class, Calibrator, ("name", "summary")),
     words=(NO_CALIBRATOR,),
+)
+_ROUNDINGS = _Kind(
+    "rounding",
+    built_in("mezzo.quantize.rounding", partial(_instance_of, Rounding)),
+    partial(_load_class, Rounding, ("name", "summary")),
 )
 _FRONTENDS = _Kind(
     "front end",
@@ -292,8 +281,11 @@ _FRONTENDS = _Kind(
     ),
     _load_frontend,
 )
-_KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator]"] = (
-    MappingProxyType({kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS)})
+_KINDS: Mapping[
+    str,
+    "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator] | _Kind[Rounding]",
+] = MappingProxyType(
+    {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS, _ROUNDINGS)}
 )
 
 
@@ -406,7 +398,7 @@ def op_facts(dialect: str) -> Mapping[str, OpFacts]:
 
 def policy(name: str) -> Policy:
     """A policy by name. Raises InputError: no such name, two, or a broken one. The same for the
-    three below.
+    four below.
     """
     return _POLICIES.find(name)
 
@@ -423,8 +415,14 @@ def calibrator(name: str) -> Calibrator:
     return _CALIBRATORS.find(name)
 
 
+def rounding(name: str) -> Rounding:
+    return _ROUNDINGS.find(name)
+
+
 def names(kind: str) -> tuple[str, ...]:
-    """Accepted names of a "policy", "target", "strategy" or "calibrator", without imports."""
+    """Accepted names of a "policy", "target", "strategy", "calibrator" or "rounding", without
+    imports.
+    """
     return _KINDS[kind].names()
 
 

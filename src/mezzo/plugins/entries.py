@@ -1,5 +1,5 @@
-"""Entry points of installed packages: targets, policies, strategies, calibrators, metrics and front
-ends. Only package metadata is read; the objects are imported on demand.
+"""Entry points of installed packages: targets, policies, strategies, calibrators, roundings,
+metrics and front ends. Only package metadata is read; the objects are imported on demand.
 
 An entry point names an object, "acme_npu:TARGET", or a TOML file of the package,
 "acme_npu:npu.toml".
@@ -21,6 +21,7 @@ GROUPS = {
     "policy": "mezzo.policies",
     "strategy": "mezzo.strategies",
     "calibrator": "mezzo.calibrators",
+    "rounding": "mezzo.roundings",
     "metric": "mezzo.metrics",
     "front end": "mezzo.frontends",
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch.export import ExportedProgram
 
-from mezzo.aten.apply import Rewritten
+from mezzo.aten.apply import Rewritten, refuse_blocks
 from mezzo.aten.lab.arithmetic import Arithmetic, AsTyped
 from mezzo.aten.lab.emulator import AtenEmulator
 from mezzo.aten.lab.inputs import TorchInputs
@@ -24,6 +24,7 @@ from mezzo.contracts.lab import Feeds, ObservedValue, Run, Running
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class TorchLab:
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
+        in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
     ) -> AtenEmulator:
+        refuse_blocks(reading.graph, in_blocks)
         return AtenEmulator(_own(reading), formats, accumulation, sums_high, limits)
 
     def observer(

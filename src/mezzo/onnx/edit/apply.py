@@ -9,7 +9,15 @@ import onnx
 import onnx.helper
 
 from mezzo.common.errors import InputError
-from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire, RunDynamic
+from mezzo.contracts.plans import (
+    AddCast,
+    AddCopy,
+    Edit,
+    Retype,
+    Rewire,
+    RunDynamic,
+    StoreInBlocks,
+)
 from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Use
@@ -69,6 +77,9 @@ class _Applier:
         first, last = self.quantizing.in_turns(edits)
         self.quantizing.quantize(first)
         self.dynamic.store(edit for edit in edits if isinstance(edit, RunDynamic))
+        for edit in edits:
+            if type(edit) is StoreInBlocks:
+                self.quantizing.store_in_blocks(edit)
         stated = self.handles.declared.keys() | self.handles.tensors.keys()
         for edit in (edit for edit in edits if not isinstance(edit, RunDynamic)):
             kind = type(edit)
@@ -93,6 +104,8 @@ class _Applier:
             retype_proto(info.type, dtype)
         tensor = self.handles.tensors.get(value)
         proto = self.handles.protos[producer.id]
+        if value in self.quantizing.in_blocks:
+            return  # its scales have the dtype
         if tensor is not None:
             self.blobs.retarget(self._own_tensor(proto, tensor), dtype, limit)
         elif proto is not None and producer.kind is Kind.SOURCE:

@@ -5,6 +5,7 @@ Operators keep FP32 inputs and outputs: runtimes fuse the pairs around an operat
 kernel.
 """
 
+import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, MutableSequence, Sequence
 from functools import cached_property
@@ -15,14 +16,17 @@ import onnx
 from onnx import numpy_helper
 
 from mezzo.common.errors import ContractError
-from mezzo.contracts.plans import Edit, Quantize
+from mezzo.contracts.plans import Edit, Quantize, StoreInBlocks
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Use
 from mezzo.onnx.edit.forms import Forms
+from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.edit.placement import Placement
 from mezzo.onnx.files.blobs import Blobs
+from mezzo.onnx.files.block_payloads import Part
 from mezzo.onnx.files.quantized_payloads import payload_of
 from mezzo.onnx.protos.attributes import set_int
 from mezzo.onnx.protos.constants import constant_of, sparse_of
@@ -33,6 +37,13 @@ from mezzo.onnx.schema.infos import forget_infos, state_casts, state_shapes
 
 # IR version from which initializers need not be graph inputs too.
 _APART_FROM_INPUTS = 4
+# Opset from which DequantizeLinear takes integers of four bits, and `block_size`.
+_BLOCKS_SINCE = 21
+_WORDS = {
+    Part.INTEGERS: "quantized",
+    Part.SCALES: "scale",
+    Part.ZERO_POINTS: "zero_point",
+}
 
 
 class QuantizedForms:
@@ -44,6 +55,7 @@ class QuantizedForms:
         self.graph, self.handles, self.forms = graph, handles, forms
         self.placement, self.blobs = placement, blobs
         self.stored: list[int] = []  # constants stored as integers
+        self.in_blocks: set[int] = set()  # of them, those with a scale per block
         # Names of the integers and the scales of quantized weights.
         self._held: dict[tuple[int, Quantization], tuple[str, str]] = {}
         # By scope: value name, and a new value of the same shape with its dtype.
@@ -126,6 +138,39 @@ class QuantizedForms:
         )
         self.stored.append(number)
 
+    def store_in_blocks(self, edit: StoreInBlocks) -> None:
+        """Store a weight as integers in blocks, with a DequantizeLinear that takes its name.
+
+        Raises ContractError: it is no dense constant, or the opset has no blocks.
+        """
+        number, storage = edit.value, edit.storage
+        name = self.graph.values[number].name
+        opset = default_opset(self.handles.model)
+        if not self.is_stored(number):
+            raise ContractError(
+                f"value {name!r} cannot be stored in blocks: it is no dense constant; take it out"
+            )
+        if opset is None or opset < _BLOCKS_SINCE:
+            raise ContractError(
+                f"weight {name!r} cannot be stored in blocks at opset {opset}; make the plan for"
+                f" opset {_BLOCKS_SINCE} or newer"
+            )
+        tensor = self.handles.tensors[number]
+        parts = [Part.INTEGERS, Part.SCALES, *([] if storage.is_symmetric else [Part.ZERO_POINTS])]
+        tensors = [self.blobs.in_blocks(tensor, storage, part) for part in parts]
+        # ONNX Runtime rejects `block_size` with a single scale.
+        has_one = math.prod(storage.blocks_shape(tensor.dims)) == 1
+        for parameter in tensors[1:] if has_one else ():
+            del parameter.dims[:]
+        operands = [
+            self._hold(number, _WORDS[part], stored)
+            for part, stored in zip(parts, tensors, strict=True)
+        ]
+        result = self.forms.native_name(number)
+        self._add(number, "DequantizeLinear", operands, result, None if has_one else storage)
+        self.stored.append(number)
+        self.in_blocks.add(number)
+
     def hold_integers(self, number: int, how: Quantization) -> tuple[str, str]:
         """Quantize a weight for operators that read integers. Returns the names of the integers and
         of the scales. A weight that is not a dense constant gets a QuantizeLinear.
@@ -191,14 +236,23 @@ class QuantizedForms:
         return tensor.name
 
     def _add(
-        self, number: int, op: str, operands: Sequence[str], result: str, axis: int | None
+        self,
+        number: int,
+        op: str,
+        operands: Sequence[str],
+        result: str,
+        scaled: int | BlockStorage | None,
     ) -> None:
+        """Add a QuantizeLinear or DequantizeLinear. `scaled`: the axis of its scales, or blocks."""
         value = self.graph.values[number]
         verb = "quantize" if op == "QuantizeLinear" else "dequantize"
         name = self.forms.names.fresh_node(self.forms.container(number), f"{value.name}_{verb}")
         node = onnx.NodeProto(op_type=op, input=operands, output=[result], name=name)
-        if axis is not None:
-            set_int(node, "axis", axis)
+        if isinstance(scaled, BlockStorage):
+            set_int(node, "axis", scaled.axis)
+            set_int(node, "block_size", scaled.block)
+        elif scaled is not None:
+            set_int(node, "axis", scaled)
         copy_origin(node, served(self.handles, value.producer, self._readers(number)))
         self.placement.add(value.scope, self.placement.behind(number), node)
 
@@ -256,7 +310,7 @@ class QuantizedForms:
         return nodes
 
     def _is_read(self, number: int, dropped: set[int]) -> bool:
-        if number in self.forms.taken_over:
+        if number in self.forms.taken_over or number in self.in_blocks:
             return False
         native = number, self.forms.native_dtype(number)
         if any(

@@ -15,12 +15,14 @@ import onnx
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.borders import mark_borders
 from mezzo.onnx.emulate.fp32_simulation import free_prefix, twin
 from mezzo.onnx.emulate.precision_switches import SwitchOptions, make_port, put_switches
 from mezzo.onnx.emulate.tags import tagged
+from mezzo.onnx.files.block_payloads import Part
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.lowcast import raise_opset
 from mezzo.onnx.read.reading import OnnxReading
@@ -46,6 +48,7 @@ class OnnxEmulator:
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
+        in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
         settings: SessionSettings = EMULATING,
     ) -> None:
         """Load the model for runs in any mix of FP32 and `formats`. Consumes `reading`.
@@ -53,13 +56,15 @@ class OnnxEmulator:
         `extra_outputs` are values of the main graph to return as well. `accumulation` applies to
         every MatMul, Gemm and Conv in low precision, except the node ids in `sums_high`. `limits`
         clamps finite values of rounded constants, by value id; `quantized` describes the inputs and
-        outputs of quantized nodes.
+        outputs of quantized nodes; `in_blocks` replaces weights, by value id, in every run.
 
         Raises:
             InputError: an extra output is not a value of the main graph.
             ContractError: no runtime loads the model, or its opset has no casts to a format.
         """
         check_rounding(formats)
+        for value, storage in in_blocks.items():
+            _dequantize(model, reading, value, storage)
         self._graph = reading.graph
         self._formats = tuple(formats)
         mark_borders(reading, free_prefix(reading.handles.model.graph, "border_"))
@@ -163,3 +168,16 @@ def _add_outputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
                 f"extra output {name!r} is no value of the main graph; name one that its nodes make"
             )
         model.graph.output.append(make_port(name, text))
+
+
+def _dequantize(model: OnnxModel, reading: OnnxReading, value: int, storage: BlockStorage) -> None:
+    """Replace a constant of the reading's model by its elements dequantized from blocks."""
+    graph, handles = reading.graph, reading.handles
+    tensor = handles.tensors[value]
+    dequantized = model.source.blobs.in_blocks(tensor, storage, Part.FLOATS)
+    proto = handles.protos[graph.values[value].producer]
+    if proto is None:
+        tensor.CopyFrom(dequantized)
+        return
+    del proto.attribute[:]  # a Constant's
+    proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(dequantized)

@@ -16,9 +16,17 @@ import onnx
 from onnx import numpy_helper
 
 from mezzo.common.errors import ModelError
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FLOATING, DType, size_bits
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.files import wire
+from mezzo.onnx.files.block_payloads import (
+    BlockPayload,
+    Part,
+    block_payload_of,
+    in_units,
+    read_block_payload,
+)
 from mezzo.onnx.files.computation import Computation
 from mezzo.onnx.files.factors import Factors
 from mezzo.onnx.files.paths import DataFile, Files, quote
@@ -34,7 +42,7 @@ INLINE_BYTES = 4096
 MAX_ELEMENTS = 1 << 62
 _FEW_BYTES = 64
 # Optional keys of a marker, after the blob's number.
-LIMIT, QUANTIZED, THROUGH = "limit", "quantized", "through"
+LIMIT, QUANTIZED, THROUGH, BLOCKS = "limit", "quantized", "through", "blocks"
 
 # TensorProto fields whose packed bytes equal the raw_data encoding.
 RAW_FIELD, FLOAT_FIELD, DOUBLE_FIELD = 9, 4, 10
@@ -79,6 +87,7 @@ class Stored:
 
     `through`: formats to round to first, in order, each with its limit. `limit`: clamp for finite
     values. `quantized`: quantization parameters; with a float `dtype`, dequantize afterwards.
+    `blocks`: the part that the tensor has of a weight in blocks.
     """
 
     blob: int
@@ -86,19 +95,27 @@ class Stored:
     limit: float | None = None
     quantized: QuantizedPayload | None = None
     through: tuple[tuple[DType, float | None], ...] = ()
+    blocks: BlockPayload | None = None
 
     def convert(self, chunk: Array, start: int) -> Array:
         """Convert a chunk of the blob that begins at element `start`."""
         for low, limit in self.through:
             chunk = round_through(chunk, low, limit)
+        if self.blocks is not None:
+            return self.blocks.convert(chunk)
         if self.quantized is None:
             return round_to(chunk, self.dtype, self.limit)
         steps = self.quantized.quantize(chunk, start)
         return self.quantized.dequantize(steps, start) if self.dtype is DType.FLOAT32 else steps
 
+    def elements(self, blob: Blob) -> int:
+        """Number of elements after the conversion."""
+        return blob.elements if self.blocks is None else math.prod(self.blocks.part_shape)
+
     def keeps(self, blob: Blob) -> bool:
         """Whether the elements need no conversion."""
-        return self.dtype is blob.dtype and self.quantized is None and not self.through
+        is_converted = self.quantized is not None or self.blocks is not None or self.through
+        return self.dtype is blob.dtype and not is_converted
 
 
 def element_dtype(tensor: onnx.TensorProto, where: str) -> DType:
@@ -213,7 +230,8 @@ class Blobs:
                 " or ONNX allows none here; store it in the model"
             )
         further = {entry.key: entry.value for entry in entries[2:]}
-        if len(entries) > 2 + len(further) or not further.keys() <= {LIMIT, QUANTIZED, THROUGH}:
+        valid = {LIMIT, QUANTIZED, THROUGH, BLOCKS}
+        if len(entries) > 2 + len(further) or not further.keys() <= valid:
             raise ModelError(
                 f"{self.where(tensor)}: the tensor is stored in two parts; export the model again"
             )
@@ -229,12 +247,14 @@ class Blobs:
             limit=limit,
             quantized=quantized,
             through=through,
+            blocks=read_block_payload(further[BLOCKS]) if BLOCKS in further else None,
         )
 
     def blob(self, tensor: onnx.TensorProto, stored: Stored) -> Blob:
         """Return a marker's payload. Raises ModelError if its element count does not match."""
         blob = self.blobs[stored.blob]
-        if count_elements(tensor.dims, self.where(tensor)) != blob.elements:
+        dims = tensor.dims if stored.blocks is None else stored.blocks.shape
+        if count_elements(dims, self.where(tensor)) != blob.elements:
             raise ModelError(
                 f"{self.where(tensor)}: the shape {_shape(tensor.dims)} does not fit its"
                 f" {blob.elements} elements; export the model again"
@@ -284,6 +304,28 @@ class Blobs:
             tensor.raw_data = integers
         tensor.data_type = TO_ONNX[how.dtype]
 
+    def in_blocks(
+        self, tensor: onnx.TensorProto, storage: BlockStorage, part: Part
+    ) -> onnx.TensorProto:
+        """A part of a floating tensor stored in blocks. Blobs are converted from the source when
+        written.
+
+        Raises:
+            ContractError: the storage does not fit the tensor.
+        """
+        payload = block_payload_of(storage, tensor.dims, part, tensor.name)
+        result = onnx.TensorProto()
+        result.CopyFrom(tensor)
+        if self.stored(tensor) is not None:
+            result.external_data.add(key=BLOCKS, value=payload.to_text())
+        else:
+            clear_payload(result)
+            flat = self.array(tensor).reshape(-1)
+            result.raw_data = payload.convert(flat).tobytes()
+        result.data_type = TO_ONNX[payload.dtype]
+        result.dims[:] = payload.part_shape
+        return result
+
     def array(self, tensor: onnx.TensorProto) -> Array:
         """Return the whole tensor in its shape, in memory, with sub-byte elements unpacked."""
         stored = self.stored(tensor)
@@ -313,7 +355,7 @@ class Blobs:
             yield self.array(tensor).reshape(-1)
             return
         blob, start = self.blob(tensor, stored), 0
-        for chunk in self.read_chunks(blob):
+        for chunk in self.read_pieces(stored):
             yield chunk if stored.keeps(blob) else stored.convert(chunk, start)
             start += chunk.size
 
@@ -325,6 +367,11 @@ class Blobs:
         filled.raw_data = b"".join(chunk.tobytes() for chunk in self.chunks(tensor))
         check_payload(filled, len(filled.raw_data), self.where(tensor))
         return filled
+
+    def read_pieces(self, stored: Stored, buffers: int = 1) -> Iterator[Array]:
+        """Yield a blob's elements as `read_chunks` does, in pieces that `stored` can convert."""
+        pieces = self.read_chunks(self.blobs[stored.blob], buffers)
+        return pieces if stored.blocks is None else in_units(pieces, stored.blocks.unit)
 
     def read_chunks(self, blob: Blob, buffers: int = 1) -> Iterator[Array]:
         """Yield a blob's elements as stored, in pieces; a piece is valid until `buffers` more were

@@ -70,7 +70,7 @@ class FileLayout:
             return None
         stored = self.blobs.stored(tensor)
         assert stored is not None, "an external tensor has a marker or is refused"
-        size_bytes = payload_bytes(stored.dtype, self.blobs.blob(tensor, stored).elements)
+        size_bytes = payload_bytes(stored.dtype, stored.elements(self.blobs.blob(tensor, stored)))
         clear_payload(tensor)
         return tensor, stored, size_bytes
 

@@ -111,7 +111,7 @@ def _may_be_mapped(tensor: onnx.TensorProto, blobs: Blobs) -> bool:
 def _payload_bytes(tensor: onnx.TensorProto, blobs: Blobs) -> int:
     stored = blobs.stored(tensor)
     assert stored is not None, "a marked tensor stands for something"
-    return payload_bytes(stored.dtype, blobs.blob(tensor, stored).elements)
+    return payload_bytes(stored.dtype, stored.elements(blobs.blob(tensor, stored)))
 
 
 def _is_converted_inlining(model: onnx.ModelProto) -> bool:

@@ -248,7 +248,7 @@ class _Writer:
             return
         pending: deque[Future[Array]] = deque()
         start = 0
-        for chunk in self._blobs.read_chunks(blob, buffers=_AHEAD + 1):
+        for chunk in self._blobs.read_pieces(stored, buffers=_AHEAD + 1):
             pending.append(self._pool.submit(stored.convert, chunk, start))
             start += chunk.size
             if len(pending) == _AHEAD:

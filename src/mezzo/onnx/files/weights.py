@@ -60,7 +60,8 @@ class Weights:
             flat = self._passing.get(stored)
         if flat is None:
             blob = self.blobs.blob(tensor, stored)
-            is_passing = blob.factors is not None or stored.quantized is not None
+            is_quantized = stored.quantized is not None or stored.blocks is not None
+            is_passing = blob.factors is not None or is_quantized
             if is_passing:
                 flat = self._passing[stored] = self._write(tensor, stored, self._passing_spill)
             else:
@@ -96,7 +97,7 @@ class Weights:
         return self._spill.write([array], array.dtype, array.size)
 
     def _write(self, tensor: onnx.TensorProto, stored: Stored, spill: "_Spill") -> Array:
-        elements = self.blobs.blobs[stored.blob].elements
+        elements = stored.elements(self.blobs.blobs[stored.blob])
         return spill.write(self.blobs.chunks(tensor), STORAGE[stored.dtype], elements)
 
     def _mapped(self, blob: Blob, stored: Stored) -> Array | None:

@@ -13,6 +13,7 @@ from mezzo.contracts.profiles import Effort, NodeTimes
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.timings import Loading, Stopwatch
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.files.runnable_model import RunnableModel
@@ -66,6 +67,7 @@ class OnnxLab:
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
+        in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
     ) -> OnnxEmulator:
         return OnnxEmulator(
             self._model,
@@ -75,6 +77,7 @@ class OnnxLab:
             sums_high=sums_high,
             limits=limits,
             quantized=quantized,
+            in_blocks=in_blocks,
         )
 
     def observer(

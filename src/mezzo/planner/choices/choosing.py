@@ -1,6 +1,7 @@
 """Choices per node: the levels that verdicts, schema, target and interface leave open."""
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,12 +12,14 @@ from mezzo.common.message_style import option as called
 from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.contracts.options.option import asked_so
 from mezzo.contracts.problem import Choice, Problem
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.formats.format_words import words_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Signature, Use, port_of
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.verdicts.rules import nodes_in, regions_of
+from mezzo.plugins.discovery import settle_name
 from mezzo.tables.facts import Function
 from mezzo.tables.policy import Category, NodeVerdict
 from mezzo.tables.target import Refusal
@@ -246,6 +249,39 @@ def check_links(
             f" {graph.nodes[rival].name!r} holds it in {line.dtypes[clash]}; ask the same of both,"
             " or leave it out"
         )
+
+
+def weights_in_blocks(
+    graph: Graph, by_name: Mapping[str, BlockStorage], dtypes: Sequence[DType]
+) -> dict[int, BlockStorage]:
+    """Storage of weights by value id. `by_name`: by a source's node name; `dtypes`: the plan's.
+
+    Raises InputError: a name is of no weight, or its elements cannot be stored so.
+    """
+    result = {}
+    for name, storage in by_name.items():
+        number = graph.by_name.get(name)
+        node = None if number is None else graph.nodes[number]
+        value = None if node is None or node.kind is not Kind.SOURCE else node.outputs[0]
+        if value is None or value not in graph.constants:
+            sources = [other.name for other in graph.nodes if other.kind is Kind.SOURCE]
+            asked = aside(did_you_mean(name, sources, 1))
+            raise InputError(f"the plan stores {name!r} in blocks, and it is no weight{asked}")
+        facts, shape = graph.constants[value], graph.shapes.get(value)
+        problem = None
+        if facts.has_nan or facts.has_infinity:
+            problem = "it holds numbers that are not finite"
+        elif shape is None or storage.axis >= len(shape):
+            problem = f"it has no axis {storage.axis}"
+        elif storage.scale_dtype not in dtypes:
+            formats = " and ".join(map(str, dtypes))
+            problem = f"its scales are {storage.scale_dtype}, and the plan has {formats}"
+        if problem is not None:
+            raise InputError(
+                f"the plan stores {name!r} in blocks, and {problem}; change its line in the plan"
+            )
+        result[value] = replace(storage, rounding=settle_name("rounding", storage.rounding))
+    return result
 
 
 def refusal_of(node: Node, planning: PlanningOptions, low: DType) -> Refusal | None:

@@ -1,0 +1,42 @@
+"""Rounding contract: blocks of a weight in, low-bit integers with scales and zero points out."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from mezzo.formats.block_storage import BlockStorage
+    from mezzo.formats.rounding import Floats
+
+    Integers = npt.NDArray[np.int32]
+
+
+class RoundedBlocks(NamedTuple):
+    """Integers of shape [blocks, elements]; scales, FP32 numbers that the storage's `scale_dtype`
+    holds exactly, and zero points, of shape [blocks].
+    """
+
+    integers: "Integers"
+    scales: "Floats"
+    zero_points: "Integers"
+
+
+class Rounding(ABC):
+    """One way to compute scales and integers. `name`: its option; `summary`: its line in the table;
+    `also`: aliases.
+
+    Blocks are rounded independently and from the weight alone, so that large weights are rounded
+    while they are streamed, and a plan is replayed without data.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    also: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def round(self, blocks: "Floats", storage: "BlockStorage") -> RoundedBlocks:
+        """Round blocks of shape [blocks, elements], all finite. Integers and zero points are within
+        the span of `storage.dtype`; zero points of symmetric storage are 0.
+        """

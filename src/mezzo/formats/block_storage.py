@@ -1,0 +1,55 @@
+"""Storage of a weight as low-bit integers in blocks, each with its own scale and zero point, as
+DequantizeLinear with `block_size` (opset 21) and MatMulNBits read it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType, size_bits
+
+# Storage types by bits: of symmetric blocks, and of those with zero points.
+_INTEGERS = {4: (DType.INT4, DType.UINT4), 8: (DType.INT8, DType.UINT8)}
+BITS = tuple(_INTEGERS)
+SCALE_DTYPES = (HIGH, *LOW_DTYPES.values())
+MOST_ELEMENTS = 1 << 20  # of a block: more share no scale usefully
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockStorage:
+    """How the elements of a weight are stored; a recipe, without the numbers that result from it.
+
+    `block` consecutive elements along `axis`, counted from the front, share a scale of
+    `scale_dtype` and, if not `is_symmetric`, a zero point; the last block of an axis may be
+    shorter. An element is (integer - zero point) * scale. `rounding` names the plug-in that
+    computes scales and integers from the weight (`contracts.rounding`).
+    """
+
+    bits: int
+    block: int
+    axis: int
+    is_symmetric: bool = False
+    scale_dtype: DType = DType.FLOAT32
+    rounding: str = "nearest"
+
+    def __post_init__(self) -> None:
+        assert self.bits in _INTEGERS, f"integers of {self.bits} bits are not stored in blocks"
+        assert 0 < self.block <= MOST_ELEMENTS, "a block has elements"
+        assert self.axis >= 0, "axes count from the front"
+        assert self.scale_dtype in SCALE_DTYPES, "scales are floats"
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the stored integers: signed if symmetric."""
+        signed, unsigned = _INTEGERS[self.bits]
+        return signed if self.is_symmetric else unsigned
+
+    def blocks_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the scales of a weight of this shape."""
+        blocks = -(-shape[self.axis] // self.block)
+        return (*shape[: self.axis], blocks, *shape[self.axis + 1 :])
+
+    def bits_per_element(self, length: int) -> float:
+        """Bits of an element, with its share of scale and zero point. `length`: of the axis."""
+        zero_bits = 0 if self.is_symmetric else self.bits
+        blocks = -(-length // self.block)
+        return self.bits + blocks * (size_bits(self.scale_dtype) + zero_bits) / length

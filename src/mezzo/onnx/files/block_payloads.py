@@ -1,0 +1,188 @@
+"""Weights as low-bit integers in blocks: integers, scales and zero points computed from a flat
+payload in pieces.
+"""
+
+import enum
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mezzo.common.errors import ContractError
+from mezzo.contracts.rounding import RoundedBlocks
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.dtypes import DType, size_bits, storage_span
+from mezzo.onnx.protos.rounding import STORAGE, Array, round_to
+from mezzo.plugins.discovery import rounding
+
+
+class Part(enum.Enum):
+    """What of a weight in blocks a tensor has. FLOATS: the dequantized elements, FP32."""
+
+    INTEGERS = "integers"
+    SCALES = "scales"
+    ZERO_POINTS = "zero_points"
+    FLOATS = "floats"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPayload:
+    """One part of a weight of shape `shape` that is stored in blocks."""
+
+    storage: BlockStorage
+    shape: tuple[int, ...]
+    part: Part
+
+    @property
+    def part_shape(self) -> tuple[int, ...]:
+        """Shape of the part."""
+        has_all = self.part in (Part.INTEGERS, Part.FLOATS)
+        return self.shape if has_all else self.storage.blocks_shape(self.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the part."""
+        match self.part:
+            case Part.SCALES:
+                return self.storage.scale_dtype
+            case Part.FLOATS:
+                return DType.FLOAT32
+        return self.storage.dtype
+
+    @property
+    def _inner(self) -> int:
+        """Number of consecutive elements at one position of the axis."""
+        return math.prod(self.shape[self.storage.axis + 1 :])
+
+    @property
+    def _length(self) -> int:
+        """Positions of the axis that hold whole blocks: one block, or the axis if its last block is
+        shorter.
+        """
+        length, block = self.shape[self.storage.axis], self.storage.block
+        return block if length % block == 0 else length
+
+    @property
+    def unit(self) -> int:
+        """Pieces of the payload have a multiple of this many elements, so that each holds whole
+        blocks, and whole bytes of every part.
+        """
+        blocks = -(-self._length // self.storage.block) * self._inner
+        elements = self._length * self._inner
+        return elements if blocks % 2 == 0 and elements % 2 == 0 else 2 * elements
+
+    def convert(self, numbers: Array) -> Array:
+        """This part of a flat piece, flat; types of less than a byte are packed."""
+        length, inner, block = self._length, self._inner, self.storage.block
+        count = -(-length // block)
+        whole = np.zeros((numbers.size // (length * inner), count * block, inner), np.float32)
+        whole[:, :length] = numbers.reshape(-1, length, inner)
+        blocks = whole.reshape(-1, count, block, inner).transpose(0, 1, 3, 2)
+        rounded = _round(blocks.reshape(-1, block), self.storage)
+        match self.part:
+            case Part.SCALES:
+                return round_to(rounded.scales, self.storage.scale_dtype)
+            case Part.ZERO_POINTS:
+                return _pack(rounded.zero_points, self.dtype)
+        values: Array = rounded.integers
+        if self.part is Part.FLOATS:
+            steps = (rounded.integers - rounded.zero_points[:, None]).astype(np.float32)
+            values = round_to(
+                round_to(steps * rounded.scales[:, None], self.storage.scale_dtype), DType.FLOAT32
+            )
+        laid = values.reshape(-1, count, inner, block).transpose(0, 1, 3, 2)
+        flat = laid.reshape(-1, count * block, inner)[:, :length].reshape(-1)
+        return flat if self.part is Part.FLOATS else _pack(flat, self.dtype)
+
+    def to_text(self) -> str:
+        """Serialize it for a marker; `read_block_payload` parses it."""
+        storage = self.storage
+        return json.dumps(
+            [
+                storage.bits,
+                storage.block,
+                storage.axis,
+                storage.is_symmetric,
+                storage.scale_dtype.value,
+                storage.rounding,
+                self.shape,
+                self.part.value,
+            ]
+        )
+
+
+def block_payload_of(
+    storage: BlockStorage, shape: Sequence[int], part: Part, name: str
+) -> BlockPayload:
+    """One part of a weight in blocks. Raises ContractError: the weight has no such axis, or no
+    element.
+    """
+    if not storage.axis < len(shape) or not math.prod(shape):
+        raise ContractError(
+            f"weight {name!r} cannot be stored in blocks along axis {storage.axis}: its shape is"
+            f" {list(shape)}; name an axis of it"
+        )
+    return BlockPayload(storage, tuple(shape), part)
+
+
+def read_block_payload(text: str) -> BlockPayload:
+    """Parse the output of `to_text`."""
+    bits, block, axis, is_symmetric, scale_dtype, name, shape, part = json.loads(text)
+    storage = BlockStorage(
+        bits=bits,
+        block=block,
+        axis=axis,
+        is_symmetric=is_symmetric,
+        scale_dtype=DType(scale_dtype),
+        rounding=name,
+    )
+    return BlockPayload(storage, tuple(shape), Part(part))
+
+
+def in_units(pieces: Iterable[Array], unit: int) -> Iterator[Array]:
+    """Flat pieces cut anew, into copies of a multiple of `unit` elements; the last has the rest."""
+    waiting: list[Array] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece.copy())
+        size += piece.size
+        if size >= unit:
+            joined = np.concatenate(waiting)
+            end = size - size % unit
+            yield joined[:end]
+            waiting, size = [joined[end:]], size - end
+    if size:
+        yield np.concatenate(waiting)
+
+
+def _round(blocks: Array, storage: BlockStorage) -> RoundedBlocks:
+    """Round blocks with the plug-in of the storage. Raises ContractError: its result is not as
+    `contracts.rounding` says.
+    """
+    rounded = rounding(storage.rounding).round(blocks, storage)
+    integers, scales, zeros = map(np.asarray, rounded)
+    low, high = storage_span(storage.dtype)
+    fault = None
+    if integers.shape != blocks.shape or {scales.shape, zeros.shape} != {blocks.shape[:1]}:
+        fault = "arrays of other shapes than the blocks'"
+    elif not (np.isfinite(scales) & (scales > 0)).all():
+        fault = "scales that are not finite and above 0"
+    elif min(integers.min(), zeros.min()) < low or max(integers.max(), zeros.max()) > high:
+        fault = f"integers outside {low} to {high}"
+    elif storage.is_symmetric and zeros.any():
+        fault = "zero points other than 0 for symmetric storage"
+    if fault is not None:
+        raise ContractError(f"rounding {storage.rounding!r} returned {fault}; mend it")
+    return rounded
+
+
+def _pack(numbers: Array, dtype: DType) -> Array:
+    """Integers as ONNX stores them: two of four bits to a byte, the first in its lower half."""
+    if size_bits(dtype) == 8:
+        return numbers.astype(STORAGE[dtype])
+    halves = (numbers & 0xF).astype(np.uint8)
+    if halves.size % 2:
+        halves = np.append(halves, np.uint8(0))
+    return halves[::2] | halves[1::2] << 4

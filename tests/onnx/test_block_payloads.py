@@ -1,0 +1,203 @@
+"""Weights in blocks: as DequantizeLinear reads them, whole or in pieces, in memory or on their way to a file."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.reference
+import onnxruntime as ort
+import pytest
+from onnx import helper
+from random_models import random_feeds, random_model
+
+import mezzo
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.plans import Plan
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.dtypes import DType
+from mezzo.io.planfile import load_plan
+from mezzo.onnx.files.block_payloads import Part, block_payload_of, in_units, read_block_payload
+from mezzo.onnx.schema.types import TO_ONNX
+
+F16, F32 = DType.FLOAT16, DType.FLOAT32
+
+
+def drawn(rng: random.Random, shape: tuple[int, ...]) -> BlockStorage:
+    """Storage of any kind, with blocks that divide the axis, do not, or pass it."""
+    return BlockStorage(
+        bits=rng.choice([4, 8]), block=rng.choice([1, 2, 3, 4, 16, 32, 100]), axis=rng.randrange(len(shape)),
+        is_symmetric=rng.random() < 0.5, scale_dtype=rng.choice([F32, F16]),
+    )  # fmt: skip
+
+
+def weights(rng: random.Random, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers of several sizes, with blocks of zeros and of one sign among them."""
+    generator = np.random.default_rng(rng.randrange(1 << 32))
+    numbers = generator.standard_normal(shape) * np.exp(generator.uniform(-6, 3, shape))
+    numbers[generator.random(shape) < 0.2] = 0.0
+    return np.float32(np.abs(numbers) if rng.random() < 0.3 else numbers)
+
+
+def plan_with(model: onnx.ModelProto, tmp_path: Path, storages: dict[str, BlockStorage], **options: str) -> Plan:
+    """A plan of the model, with these weights in blocks, as a file says it."""
+    plan = mezzo.plan(model, **{"to": "fp16", **options})
+    mezzo.save_plan(plan, tmp_path / "plan.json")
+    document = json.loads((tmp_path / "plan.json").read_text())
+    document["in_blocks"] = {
+        name: {
+            "bits": s.bits, "block": s.block, "axis": s.axis, "symmetric": s.is_symmetric,
+            "scale_dtype": s.scale_dtype.value, "rounding": s.rounding,
+        }
+        for name, s in storages.items()
+    }  # fmt: skip
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    return load_plan(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_parts_are_read_as_the_floats_say(seed: int) -> None:
+    """ONNX Runtime's DequantizeLinear of integers, scales and zero points gives the part FLOATS, bit for bit."""
+    rng = random.Random(seed)
+    shape = (2, *(rng.randrange(1, 40) for _ in range(rng.randrange(1, 3))))
+    storage, numbers = drawn(rng, shape), weights(rng, shape)
+    if np.prod(storage.blocks_shape(shape)) == 1:
+        pytest.skip("ONNX Runtime takes no block_size with a single scale, so files have none then")
+    part = {part: block_payload_of(storage, shape, part, "w") for part in Part}
+    tensors = []
+    for name in (Part.INTEGERS, Part.SCALES, Part.ZERO_POINTS):
+        data_type = TO_ONNX[part[name].dtype]
+        raw = part[name].convert(numbers.reshape(-1)).tobytes()
+        tensors.append(helper.make_tensor(name.value, data_type, part[name].part_shape, raw, raw=True))
+    node = helper.make_node(
+        "DequantizeLinear", [tensor.name for tensor in tensors], ["y"], axis=storage.axis, block_size=storage.block
+    )
+    kind = TO_ONNX[storage.scale_dtype]
+    graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("y", kind, shape)], tensors)
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    expected = part[Part.FLOATS].convert(numbers.reshape(-1)).reshape(shape)
+    onnx.checker.check_model(model, full_check=True)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(np.float32(session.run(None, {})[0]), expected)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pieces_are_as_the_whole(seed: int) -> None:
+    rng = random.Random(seed)
+    shape = tuple(rng.randrange(1, 30) for _ in range(rng.randrange(1, 4)))
+    storage, numbers = drawn(rng, shape), weights(rng, shape).reshape(-1)
+    cuts = sorted(rng.randrange(numbers.size + 1) for _ in range(rng.randrange(8)))
+    for part in Part:
+        payload = block_payload_of(storage, shape, part, "w")
+        assert read_block_payload(payload.to_text()) == payload
+        pieces = list(in_units(np.split(numbers, cuts), payload.unit))
+        np.testing.assert_array_equal(np.concatenate(pieces), numbers)
+        joined = np.concatenate([payload.convert(piece) for piece in pieces])
+        np.testing.assert_array_equal(joined, payload.convert(numbers))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_error_is_half_a_step_at_most(seed: int) -> None:
+    rng = random.Random(seed)
+    shape = (rng.randrange(1, 50), rng.randrange(1, 20))
+    storage, numbers = drawn(rng, shape), weights(rng, shape)
+    flat = numbers.reshape(-1)
+    floats = block_payload_of(storage, shape, Part.FLOATS, "w").convert(flat).reshape(shape)
+    scales = np.float64(block_payload_of(storage, shape, Part.SCALES, "w").convert(flat))
+    scales = scales.reshape(storage.blocks_shape(shape)).repeat(storage.block, axis=storage.axis)
+    steps = np.take(scales, range(shape[storage.axis]), axis=storage.axis)
+    # Half a step; as much again where the range's end moves with its zero point or a rounded scale; and the product's
+    # own rounding, eps of the scales' format.
+    eps = 2**-10 if storage.scale_dtype is F16 else 2**-23
+    assert (np.abs(floats - numbers) <= steps * (1 + 16 * eps * 2**storage.bits) + 2 * eps * np.abs(numbers)).all()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_replayed_plan_computes_what_its_emulation_says(tmp_path: Path, seed: int) -> None:
+    """Of random models: the file is valid, holds the integers, and runs bit for bit as `emulate` runs the plan."""
+    rng = random.Random(seed)
+    model = random_model(rng, 10, opset=21, is_tame=True)
+    shapes = {
+        f"weight {t.name}": tuple(t.dims)
+        for t in model.graph.initializer
+        if t.data_type == 1 and t.dims and t.name != "default"
+    }
+    storages = {name: drawn(rng, shape) for name, shape in shapes.items() if np.prod(shape) and rng.random() < 0.8}
+    plan = plan_with(model, tmp_path, storages)
+    result = mezzo.convert(model, plan=plan).model
+    assert result is not None
+    onnx.checker.check_model(result, full_check=True)
+    stored = {t.name for t in result.graph.initializer if t.data_type in (2, 3, 21, 22)}
+    assert len([name for name in stored if "quantized" in name]) == len(storages)
+    feeds = random_feeds(model, rng)
+    ran, emulated = mezzo.emulate(result, feeds), mezzo.emulate(model, feeds, plan=plan)
+    for name, numbers in ran.items():
+        np.testing.assert_array_equal(numbers, emulated[name])
+
+
+def large_product(tmp_path: Path) -> Path:
+    """A model with a weight of several chunks in a file."""
+    numbers = np.random.default_rng(3).standard_normal((1030, 700)).astype(np.float32)
+    weight = onnx.numpy_helper.from_array(numbers, "w")
+    ports = helper.make_tensor_value_info("x", 1, [None, 1030]), helper.make_tensor_value_info("y", 1, [None, 700])
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="m")
+    graph = helper.make_graph([node], "g", [ports[0]], [ports[1]], [weight])
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
+    return tmp_path / "m.onnx"
+
+
+@pytest.mark.parametrize(("bits", "block", "axis"), [(4, 32, 0), (8, 100, 0), (4, 64, 1), (4, 7, 1)])
+def test_large_weights_are_streamed_as_in_memory(tmp_path: Path, bits: int, block: int, axis: int) -> None:
+    source = large_product(tmp_path)
+    storage = BlockStorage(bits=bits, block=block, axis=axis, scale_dtype=F16)
+    plan = plan_with(onnx.load(source), tmp_path, {"weight w": storage})
+    mezzo.convert(source, tmp_path / "streamed.onnx", plan=plan)
+    whole = mezzo.convert(onnx.load(source), plan=plan).model
+    streamed = onnx.load(tmp_path / "streamed.onnx")
+    assert whole is not None
+    for tensor, expected in zip(streamed.graph.initializer, whole.graph.initializer, strict=True):
+        read, kept = map(onnx.numpy_helper.to_array, (tensor, expected))
+        np.testing.assert_array_equal(read.astype(np.float32), kept.astype(np.float32))
+    size = (tmp_path / "streamed.onnx").stat().st_size + sum(p.stat().st_size for p in tmp_path.glob("streamed*.data"))
+    # The weight's bits, and 4 KB for the rest of the file.
+    assert size < 1030 * 700 * storage.bits_per_element((1030, 700)[axis]) / 8 + 4096
+    feeds = {"x": np.random.default_rng(1).standard_normal((2, 1030)).astype(np.float32)}
+    emulated = mezzo.emulate(source, feeds, plan=plan)
+    ran = mezzo.emulate(tmp_path / "streamed.onnx", feeds)["y"]
+    # Sums of 1,030 products in another order, within FP32's eps each, may round to the next FP16 number.
+    np.testing.assert_allclose(ran, emulated["y"], rtol=0, atol=2**-10 * np.abs(ran).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "opset", "message"),
+    [
+        ("weight v", {}, 21, "the plan stores 'weight v' in blocks, and it is no weight"),
+        ("weight w", {"axis": 2}, 21, "the plan stores 'weight w' in blocks, and it has no axis 2; change its line"),
+        ("weight w", {"scale_dtype": DType.BFLOAT16}, 21, "its scales are bf16, and the plan has f32 and f16"),
+        ("weight w", {"rounding": "hqq?"}, 21, "'hqq\\?'"),
+        ("weight w", {}, 20, "weight 'w' cannot be stored in blocks at opset 20; make the plan for opset 21 or newer"),
+    ],
+)
+def test_what_cannot_be_stored_is_one_line(
+    tmp_path: Path, name: str, changes: dict[str, object], opset: int, message: str
+) -> None:
+    model = onnx.load(large_product(tmp_path))
+    model.opset_import[0].version = opset
+    storage = BlockStorage(**{"bits": 4, "block": 32, "axis": 0, "scale_dtype": F16, **changes})  # type: ignore[arg-type]
+    plan = plan_with(model, tmp_path, {name: storage})
+    with pytest.raises((InputError, ContractError), match=message):
+        mezzo.convert(model, tmp_path / "never.onnx", plan=plan)
+    assert not (tmp_path / "never.onnx").exists()
+
+
+def test_weight_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    model = onnx.load(large_product(tmp_path))
+    numbers = onnx.numpy_helper.to_array(model.graph.initializer[0]).copy()
+    numbers[4, 4] = np.nan
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(numbers, "w"))
+    plan = plan_with(model, tmp_path, {"weight w": BlockStorage(bits=4, block=32, axis=0, scale_dtype=F16)})
+    with pytest.raises(InputError, match="it holds numbers that are not finite"):
+        mezzo.convert(model, plan=plan)
