@@ -7,7 +7,7 @@ import onnx
 
 from mezzo.contracts.frontend import Port
 from mezzo.formats.dtypes import LOW_DTYPES, DType
-from mezzo.onnx.schema.shapes import all_nodes
+from mezzo.onnx.protos.graphs import nodes_of, subgraphs_of
 from mezzo.onnx.schema.types import FROM_ONNX
 
 
@@ -44,10 +44,9 @@ def low_weights(model: onnx.ModelProto) -> DType | None:
 def _weights(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Initializers and Constants of the model, its subgraphs and functions."""
     yield from model.graph.initializer
-    for owner in (model.graph, *model.functions):
-        for node in all_nodes(owner):
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.TENSOR and node.op_type == "Constant":
-                    yield attribute.t
-                elif attribute.type == onnx.AttributeProto.GRAPH:
-                    yield from attribute.g.initializer
+    for node in nodes_of(model):
+        if node.op_type == "Constant":
+            constants = (a.t for a in node.attribute if a.type == onnx.AttributeProto.TENSOR)
+            yield from constants
+        for body in subgraphs_of(node):
+            yield from body.initializer

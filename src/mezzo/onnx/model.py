@@ -29,6 +29,7 @@ from mezzo.onnx.files.save import materialize
 from mezzo.onnx.files.store import OnnxStore
 from mezzo.onnx.folder import low_weights, ports_of
 from mezzo.onnx.protos.constants import read_constants
+from mezzo.onnx.protos.graphs import nodes_of
 from mezzo.onnx.protos.metadata import PROVENANCE, put_entry, take_entry
 from mezzo.onnx.protos.order import sort_nodes
 from mezzo.onnx.read.origins import title_of
@@ -37,7 +38,7 @@ from mezzo.onnx.read.reading import OnnxReading, own
 from mezzo.onnx.schema.custom_types import infer_types, lacks_types, state_types
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.schema import find_schema
-from mezzo.onnx.schema.shapes import KnownShapes, all_nodes, may_crash, value_sizes
+from mezzo.onnx.schema.shapes import KnownShapes, may_crash, value_sizes
 from mezzo.onnx.schema.types import ValueType
 
 _log = logging.getLogger(__name__)
@@ -146,9 +147,10 @@ class OnnxModel:
 
     def operators(self) -> set[tuple[str, str]]:
         """Dialect and name of every operator in the model, subgraphs and functions included."""
-        owners = (self.source.model.graph, *self.source.model.functions)
-        nodes = (node for owner in owners for node in all_nodes(owner))
-        return {("onnx" if node.domain in DEFAULT else node.domain, node.op_type) for node in nodes}
+        return {
+            ("onnx" if node.domain in DEFAULT else node.domain, node.op_type)
+            for node in nodes_of(self.source.model)
+        }
 
     def attributes_of(self, op: str) -> Set[str] | None:
         """Attribute names of an operator of the default domain; None for other operators."""

@@ -6,7 +6,6 @@ model must pass the strictest check that its source passes.
 """
 
 import enum
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
@@ -18,8 +17,9 @@ from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.runnable_model import whole_of
 from mezzo.onnx.files.save import without_payloads
+from mezzo.onnx.protos.graphs import all_graphs, nested_graphs
 from mezzo.onnx.schema.custom_operators import has_custom_operators, with_private_domain
-from mezzo.onnx.schema.shapes import all_nodes, can_infer
+from mezzo.onnx.schema.shapes import can_infer
 
 _LONGEST_FAULT = 200
 _FAILURES = (
@@ -153,22 +153,15 @@ def _without_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy that declares the types of node outputs, but not their shapes."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    bodies = [copy.graph, *_bodies(copy.graph)]
+    bodies = [*all_graphs(copy.graph)]
     for function in copy.functions:
-        bodies += _bodies(function)
+        bodies += nested_graphs(function)
         for info in function.value_info:
             _drop_shape(info.type)
     for body in bodies:
         for info in (*body.value_info, *body.output):
             _drop_shape(info.type)
     return copy
-
-
-def _bodies(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.GraphProto]:
-    for node in all_nodes(owner):
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield attribute.g
 
 
 def _drop_shape(type_proto: onnx.TypeProto) -> None:

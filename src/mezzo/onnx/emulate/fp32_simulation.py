@@ -28,6 +28,7 @@ from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
 from mezzo.onnx.emulate.tiles import is_tiled, tile
 from mezzo.onnx.files.marks import is_marked, mark_widened
 from mezzo.onnx.protos.lowcast import raise_opset, show_overflow
+from mezzo.onnx.protos.names import free_prefix
 from mezzo.onnx.schema.value_types import TypedScope, find_node_schema, type_text, value_types
 
 LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
@@ -322,26 +323,6 @@ def widen_attributes(node: onnx.NodeProto) -> None:
             attribute.sparse_tensor.CopyFrom(widen_sparse(attribute.sparse_tensor))
         elif attribute.type == onnx.AttributeProto.TYPE_PROTO:
             _widen_type(attribute.tp)
-
-
-def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
-    """An unused prefix of value names in a graph and its subgraphs: `wish`, plus underscores."""
-    names = set(value_names(graph))
-    prefix = wish
-    while any(name.startswith(prefix) for name in names):
-        prefix += "_"
-    return prefix
-
-
-def value_names(graph: onnx.GraphProto) -> Iterable[str]:
-    for port in graph.input:
-        yield port.name
-    yield from _constant_names(graph)
-    for node in graph.node:
-        yield from node.output
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from value_names(attribute.g)
 
 
 def _constant_names(graph: onnx.GraphProto) -> Iterable[str]:

@@ -22,7 +22,6 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
 from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.emulate.borders import border_of
-from mezzo.onnx.emulate.fp32_simulation import free_prefix
 from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
 from mezzo.onnx.emulate.switch_quantizing import Quantizer
 from mezzo.onnx.emulate.tags import tag_of
@@ -30,6 +29,7 @@ from mezzo.onnx.emulate.tiles import is_tiled, tile
 from mezzo.onnx.files.marks import is_marked, mark_rounded
 from mezzo.onnx.protos.attributes import constant_tensor
 from mezzo.onnx.protos.lowcast import round_nodes
+from mezzo.onnx.protos.names import free_prefix
 from mezzo.onnx.protos.rounding import round_through
 from mezzo.onnx.schema.types import TO_ONNX, parse_type_string
 from mezzo.onnx.schema.value_types import TypedScope, value_types

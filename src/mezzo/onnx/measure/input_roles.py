@@ -4,7 +4,7 @@ The graph is walked forward from each input, through operators that pass its num
 Concat, Cast, ...), into subgraphs and inlined functions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from mezzo.ir.input_roles import Length, Part, Slot
 from mezzo.onnx.measure.compared import flatten
+from mezzo.onnx.protos.graphs import subgraphs_of
 from mezzo.onnx.schema.domains import DEFAULT, canonical
 from mezzo.onnx.schema.shapes import can_infer
 from mezzo.onnx.schema.types import FROM_ONNX
@@ -200,7 +201,7 @@ class _Walk:
                     info.name, tuple(map(_length, info.type.tensor_type.shape.dim))
                 )
         for node in graph.node:
-            for body in _bodies(node):
+            for body in subgraphs_of(node):
                 results = body.output[1:] if node.op_type == "Loop" else body.output
                 for result, output in zip(results, node.output, strict=False):
                     self._results.setdefault(result.name, []).append(output)
@@ -210,9 +211,8 @@ class _Walk:
             for operand, name in enumerate(node.input):
                 if name:
                     self._users.setdefault(name, []).append((node, operand))
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    self._enter(attribute.g)
+            for body in subgraphs_of(node):
+                self._enter(body)
 
     def follow(self, name: str) -> _Found:
         """Collect the uses of an input, over at most _MOST_STEPS values that depend on it."""
@@ -357,12 +357,6 @@ def _casts_to(node: onnx.NodeProto) -> int | None:
 def _into_bodies(current: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
     """The value under its name in the body of a loop that takes it as an operand."""
     if node.domain in DEFAULT and node.op_type in ("Loop", "Scan", "SequenceMap"):
-        for body in _bodies(node):
+        for body in subgraphs_of(node):
             if operand < len(body.input):
                 yield current._replace(name=body.input[operand].name)
-
-
-def _bodies(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
-    return [
-        attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH
-    ]

@@ -13,7 +13,8 @@ from mezzo.ir.graph import Graph
 from mezzo.onnx.measure import instruments_nodes as made
 from mezzo.onnx.measure.instruments_nodes import Nodes, Places, StatisticNames, StatisticRecord
 from mezzo.onnx.measure.instruments_sizes import Size, spread_sizes
-from mezzo.onnx.measure.instruments_values import BODIES, PlannedValues, free_prefix
+from mezzo.onnx.measure.instruments_values import BODIES, PlannedValues
+from mezzo.onnx.protos.names import free_prefix
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.value_types import TypedScope
 

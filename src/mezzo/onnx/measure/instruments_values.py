@@ -84,20 +84,3 @@ def _planner_node(node: onnx.NodeProto) -> int | None:
     return next(
         (int(e.value) for e in node.metadata_props if e.key == _KEY and e.value.isdecimal()), None
     )
-
-
-def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
-    """The wish, with underscores appended until no value name of the model starts with it."""
-    names: set[str] = set()
-    pending = [graph]
-    while pending:
-        current = pending.pop()
-        names.update(port.name for port in (*current.input, *current.output))
-        names.update(tensor.name for tensor in current.initializer)
-        names.update(sparse.values.name for sparse in current.sparse_initializer)
-        for node in current.node:
-            names.update((*node.input, *node.output))
-            pending += [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-    while any(name.startswith(wish) for name in names):
-        wish += "_"
-    return wish

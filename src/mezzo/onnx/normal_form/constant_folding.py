@@ -16,6 +16,7 @@ from mezzo.onnx.normal_form.evaluation import EVALUATED, evaluate
 from mezzo.onnx.normal_form.no_ops import keeps_type
 from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.normal_form.use_counts import add_initializer
+from mezzo.onnx.protos.graphs import subgraphs_of
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.types import FROM_ONNX
@@ -143,7 +144,7 @@ def _foldable(scope: GraphScope, left_out: Set[str], weights: Set[str]) -> dict[
             continue
         if node.op_type == "Identity" and (_bytes_of(scope, node.input[0]) or 0) > INLINE_BYTES:
             continue  # readers share the constant itself
-        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+        if any(subgraphs_of(node)):
             continue
         largest = max(sizes.get(name) or _bytes_of(scope, name) or 0 for name in node.input)
         results = {

@@ -26,8 +26,9 @@ from mezzo.onnx.normal_form.affine import (
 from mezzo.onnx.normal_form.normalize import normalize
 from mezzo.onnx.normal_form.relu_normalization import Cutter
 from mezzo.onnx.normal_form.respelling import respell
-from mezzo.onnx.normal_form.use_counts import Constants, ConstantTensor, UseCounts, bodies_of
+from mezzo.onnx.normal_form.use_counts import Constants, ConstantTensor, UseCounts
 from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.protos.graphs import bodies_of
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.protos.rounding import Array
 from mezzo.onnx.read.origins import name_node, title_of

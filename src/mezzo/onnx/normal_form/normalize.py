@@ -13,7 +13,9 @@ from mezzo.onnx.normal_form.no_ops import remove_no_ops
 from mezzo.onnx.normal_form.padding import merge_pads
 from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.normal_form.shape_folding import fold_shapes
-from mezzo.onnx.normal_form.use_counts import bodies_of, drop_named, graphs_of, names_of
+from mezzo.onnx.normal_form.use_counts import drop_named
+from mezzo.onnx.protos.graphs import all_graphs, bodies_of
+from mezzo.onnx.protos.names import names_of
 from mezzo.onnx.schema.shapes import infer_types
 
 _PASSES: tuple[Callable[[GraphScope], bool], ...] = (
@@ -77,18 +79,18 @@ def remove_dead(model: onnx.ModelProto, kept: Set[str]) -> bool:
     while _remove_unread(model, kept):
         is_changed = True
     defined = {
-        name for graph in graphs_of(model.graph) for node in graph.node for name in node.output
+        name for graph in all_graphs(model.graph) for node in graph.node for name in node.output
     }
-    for graph in graphs_of(model.graph):
+    for graph in all_graphs(model.graph):
         drop_named(graph.value_info, {info.name for info in graph.value_info} - defined)
     return is_changed
 
 
 def _remove_unread(model: onnx.ModelProto, kept: Set[str]) -> bool:
-    read = {name for graph in graphs_of(model.graph) for node in graph.node for name in node.input}
-    read.update(port.name for graph in graphs_of(model.graph) for port in graph.output)
+    read = {name for graph in all_graphs(model.graph) for node in graph.node for name in node.input}
+    read.update(port.name for graph in all_graphs(model.graph) for port in graph.output)
     is_changed = False
-    for graph in graphs_of(model.graph):
+    for graph in all_graphs(model.graph):
         for position in reversed(range(len(graph.node))):
             results = graph.node[position].output
             if read.isdisjoint(results) and kept.isdisjoint(results):

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 import onnx
 
 from mezzo.onnx.edit.opset import default_opset
-from mezzo.onnx.normal_form.use_counts import UseCounts, graphs_of
+from mezzo.onnx.normal_form.use_counts import UseCounts
+from mezzo.onnx.protos.graphs import all_graphs
 from mezzo.onnx.read.origins import name_node, title_of
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.tables.target import Respelling
@@ -37,7 +38,7 @@ def respell(use_counts: UseCounts, apart: Set[str], respellings: Sequence[Respel
 
 def _before_norms(use_counts: UseCounts) -> Iterator[onnx.NodeProto]:
     """Operators without constant operands whose only user is a normalization."""
-    for graph in graphs_of(use_counts.model.graph):
+    for graph in all_graphs(use_counts.model.graph):
         constants = use_counts.constants(graph, {})
         readers: dict[str, list[onnx.NodeProto]] = {}
         for node in graph.node:

@@ -11,8 +11,9 @@ from onnx import TensorProto, numpy_helper
 
 from mezzo.onnx.files.blobs import EXTERNAL, INLINE_BYTES
 from mezzo.onnx.files.files import ModelSource
-from mezzo.onnx.normal_form.use_counts import bodies_of, fed_names, graphs_of
+from mezzo.onnx.normal_form.use_counts import fed_names
 from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.protos.graphs import all_graphs, defined_names, nested_graphs
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.shapes import Shape
 
@@ -69,7 +70,7 @@ class GraphScope:
     def reads(self) -> Counter[str]:
         """Number of uses of each name: by nodes, in subgraphs, as outputs."""
         counts: Counter[str] = Counter(self.outputs)
-        for graph in graphs_of(self.graph):
+        for graph in all_graphs(self.graph):
             counts.update(name for node in graph.node for name in node.input)
             if graph is not self.graph:
                 counts.update(port.name for port in graph.output)
@@ -101,12 +102,7 @@ class GraphScope:
     @cached_property
     def inner(self) -> Set[str]:
         """Names that subgraphs define, which may shadow the graph's."""
-        names: set[str] = set()
-        for body in bodies_of(self.graph):
-            for graph in graphs_of(body):
-                names.update(entry.name for entry in (*graph.input, *graph.initializer))
-                names.update(name for node in graph.node for name in node.output)
-        return names
+        return {name for body in nested_graphs(self.graph) for name in defined_names(body)}
 
     def stays(self, node: onnx.NodeProto) -> bool:
         """Whether an operator must stay: listed in `kept`, or not of the default domain. Its
@@ -173,7 +169,7 @@ def _tensor_of(node: onnx.NodeProto) -> TensorProto | None:
 
 def rename_reads(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     """Rename the uses of values in a graph and its subgraphs."""
-    for owner in graphs_of(graph):
+    for owner in all_graphs(graph):
         for node in owner.node:
             for position, name in enumerate(node.input):
                 if name in names:

@@ -1,7 +1,7 @@
 """Use counts of a model's values during rewrites: sole users, shared constants, dead values."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, MutableSequence, Set
+from collections.abc import Collection, Mapping, MutableSequence, Set
 from typing import NamedTuple
 
 import onnx
@@ -9,7 +9,8 @@ from onnx import TensorProto, helper
 
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.protos.attributes import constant_tensor
-from mezzo.onnx.protos.names import fresh_name
+from mezzo.onnx.protos.graphs import all_graphs
+from mezzo.onnx.protos.names import fresh_name, names_of
 from mezzo.onnx.protos.rounding import Array
 from mezzo.onnx.schema.domains import DEFAULT
 
@@ -36,7 +37,7 @@ class UseCounts:
         self.reads: Counter[str] = Counter()
         self.taken = names_of(model)
         self._left: set[str] = set()  # names with removed uses
-        for graph in graphs_of(model.graph):
+        for graph in all_graphs(model.graph):
             self.reads.update(name for node in graph.node for name in node.input)
             self.reads.update(port.name for port in graph.output)
 
@@ -95,7 +96,7 @@ class UseCounts:
         """Remove constants that lost their last use, and value_info of removed values."""
         while unread := {name for name in self._left if not self.reads[name]}:
             self._left.clear()
-            for graph in graphs_of(self.model.graph):
+            for graph in all_graphs(self.model.graph):
                 initializers = {tensor.name for tensor in graph.initializer}
                 drop_named(graph.initializer, unread)
                 drop_named(graph.input, unread & initializers)
@@ -135,28 +136,3 @@ def add_initializer(
             helper.make_tensor_value_info(tensor.name, tensor.data_type, [*tensor.dims])
         )
     return added
-
-
-def names_of(model: onnx.ModelProto) -> set[str]:
-    """All names of values and nodes in a model, subgraphs included."""
-    names: set[str] = set()
-    for graph in graphs_of(model.graph):
-        names.update(name for node in graph.node for name in (node.name, *node.input, *node.output))
-        names.update(entry.name for entry in (*graph.input, *graph.output, *graph.initializer))
-    return names
-
-
-def bodies_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The subgraphs of a graph's nodes, of any operator."""
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield attribute.g
-            yield from attribute.graphs
-
-
-def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and all its nested subgraphs."""
-    yield graph
-    for body in bodies_of(graph):
-        yield from graphs_of(body)

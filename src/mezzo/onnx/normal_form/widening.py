@@ -12,14 +12,14 @@ from onnx import TensorProto, helper
 from mezzo.onnx.emulate.fp32_simulation import (
     LOW,
     WIDENED_DOMAINS,
-    free_prefix,
     widen_attributes,
     widen_port,
     widen_sparse,
     widen_tensor,
 )
 from mezzo.onnx.files.files import ModelSource
-from mezzo.onnx.schema.shapes import all_nodes
+from mezzo.onnx.protos.graphs import defined_names, nodes_of, subgraphs_of
+from mezzo.onnx.protos.names import free_prefix
 
 # A Cast between Q/DQ operators and their kernel breaks its fusion; BitCast has no FP32 form.
 _KEPT = frozenset({"BitCast", "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
@@ -30,8 +30,7 @@ def widen(source: ModelSource) -> ModelSource | None:
 
     The source is not changed. The result shares its payloads: weights are converted when read.
     """
-    owners = (source.model.graph, *source.model.functions)
-    nodes = [node for owner in owners for node in all_nodes(owner)]
+    nodes = [*nodes_of(source.model)]
     local_functions = {(function.domain, function.name) for function in source.model.functions}
     is_kept = any(
         node.op_type in _KEPT
@@ -116,8 +115,8 @@ def _widen_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
         for attribute in node.attribute:
             if attribute.name == "to" and attribute.i in LOW:
                 attribute.i = TensorProto.FLOAT
-            elif attribute.type == onnx.AttributeProto.GRAPH:
-                _widen_graph(attribute.g)
+        for body in subgraphs_of(node):
+            _widen_graph(body)
 
 
 def _rename(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
@@ -125,15 +124,12 @@ def _rename(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
     for node in graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
         node.output[:] = [renamed.get(name, name) for name in node.output]
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                body = attribute.g
-                hidden = {port.name for port in (*body.input, *body.initializer)}
-                hidden |= {name for inner in body.node for name in inner.output}
-                visible = {name: new for name, new in renamed.items() if name not in hidden}
-                _rename(body, visible)
-                for port in body.output:
-                    port.name = visible.get(port.name, port.name)
+        for body in subgraphs_of(node):
+            hidden = set(defined_names(body))
+            visible = {name: new for name, new in renamed.items() if name not in hidden}
+            _rename(body, visible)
+            for port in body.output:
+                port.name = visible.get(port.name, port.name)
     for port in graph.value_info:
         port.name = renamed.get(port.name, port.name)
 

@@ -10,8 +10,9 @@ import onnx.helper
 
 from mezzo.onnx.opset_steps.site import BlockedError, Fresh, StepSite
 from mezzo.onnx.opset_steps.table import STEPS
-from mezzo.onnx.opset_steps.values import Knowledge, Owner, Path, Snapshot, owners, reads_in
-from mezzo.onnx.protos.names import fresh_name
+from mezzo.onnx.opset_steps.values import Knowledge, Path, Snapshot, owners, reads_in
+from mezzo.onnx.protos.graphs import Owner, nodes_of
+from mezzo.onnx.protos.names import fresh_name, names_of
 from mezzo.onnx.protos.order import sort_nodes
 from mezzo.onnx.schema.contrib import ENDED_AT_10
 from mezzo.onnx.schema.domains import DEFAULT
@@ -88,9 +89,7 @@ def _steppers(model: onnx.ModelProto, version: int) -> Iterator[tuple[Path, Owne
 
 def _operators(model: onnx.ModelProto) -> set[str]:
     """Operators of the default domain, subgraphs and functions included."""
-    return {
-        node.op_type for _, owner in owners(model) for node in owner.node if node.domain in DEFAULT
-    }
+    return {node.op_type for node in nodes_of(model) if node.domain in DEFAULT}
 
 
 def _affected(operators: set[str], version: int) -> frozenset[str]:
@@ -137,7 +136,7 @@ def _step(
 def _drop_unread_constants(model: onnx.ModelProto, source: onnx.ModelProto) -> None:
     """Remove unused Constants that an earlier step added."""
     reads = {name for _, owner in owners(model) for name in reads_in(owner)}
-    original_names = {node.name for _, owner in owners(source) for node in owner.node}
+    original_names = {node.name for node in nodes_of(source)}
     for _, owner in owners(model):
         for node in list(owner.node):
             if (
@@ -154,26 +153,10 @@ def _fresh_names(model: onnx.ModelProto) -> Fresh:
 
     def fresh(wish: str) -> str:
         if not names_in_use:
-            names_in_use.update(name for _, owner in owners(model) for name in _names(owner))
+            names_in_use.update(names_of(model))
         return fresh_name(names_in_use, wish)
 
     return fresh
-
-
-def _names(owner: Owner) -> Iterator[str]:
-    for node in owner.node:
-        yield node.name
-        yield from node.input
-        yield from node.output
-    if isinstance(owner, onnx.GraphProto):
-        yield from (
-            named.name
-            for group in (owner.input, owner.output, owner.initializer)
-            for named in group
-        )
-        yield from (tensor.values.name for tensor in owner.sparse_initializer)
-    else:
-        yield from (*owner.input, *owner.output)
 
 
 @cache

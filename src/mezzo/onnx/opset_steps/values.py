@@ -6,11 +6,11 @@ import onnx
 from onnx import helper
 
 from mezzo.onnx.opset_steps.site import Values
-from mezzo.onnx.schema.shapes import BODIES, infer
+from mezzo.onnx.protos.graphs import Owner, all_nodes, subgraphs_of
+from mezzo.onnx.schema.shapes import infer
 
-Owner = onnx.GraphProto | onnx.FunctionProto
 # A graph or function: "" or its name, then for each nested subgraph "first output of its
-# node/attribute".
+# node/number of the subgraph".
 Path = tuple[str, ...]
 _Types = dict[str, onnx.TypeProto.Tensor]
 
@@ -24,10 +24,9 @@ def owners(model: onnx.ModelProto) -> Iterator[tuple[Path, Owner]]:
 
 def _owners(owner: Owner, path: Path) -> Iterator[tuple[Path, Owner]]:
     for node in owner.node:
-        for attribute in node.attribute if node.op_type in BODIES else ():
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                holder = next((name for name in node.output if name), "")
-                yield from _owners(attribute.g, (*path, f"{holder}/{attribute.name}"))
+        for number, body in enumerate(subgraphs_of(node)):
+            holder = next(filter(None, node.output), "")
+            yield from _owners(body, (*path, f"{holder}/{number}"))
     yield path, owner
 
 
@@ -105,7 +104,7 @@ def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:
         called = {
             f"{node.domain}::{node.op_type}"
             for function in pending.values()
-            for node in _all_nodes(function)
+            for node in all_nodes(function)
         }
         ready = [title for title in pending if title not in called] or list(pending)
         for title in ready:
@@ -141,11 +140,6 @@ def _types_of(model: onnx.ModelProto, title: str = "") -> dict[Path, _Types]:
             ).tensor_type
         types[title, *path[1:]] = scope
     return types
-
-
-def _all_nodes(owner: Owner) -> Iterator[onnx.NodeProto]:
-    for _, body in _owners(owner, ()):
-        yield from body.node
 
 
 def _infer_function(

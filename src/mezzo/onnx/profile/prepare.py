@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import onnx
 import onnx.inliner
 
+from mezzo.onnx.protos.graphs import subgraphs_of
+
 Label = Callable[[onnx.NodeProto], str | None]
 
 
@@ -95,9 +97,8 @@ class _Renamer:
         reads = tuple(self._made.get(name, name) for name in node.input)
         self.pieces.append(TimedNode(self._label(node), node.op_type, reads, owner))
         node.name = f"{self._prefix}{number}q"
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                self.rename(attribute.g, names, number)
+        for body in subgraphs_of(node):
+            self.rename(body, names, number)
         for position, name in enumerate(node.output):
             if name:
                 names[name] = f"{node.name}o{position}"
@@ -110,9 +111,8 @@ def _kept_names(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (tensor.name for tensor in graph.initializer)
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _kept_names(attribute.g)
+        for body in subgraphs_of(node):
+            yield from _kept_names(body)
 
 
 def bodies_of(pieces: Sequence[TimedNode]) -> dict[int, list[int]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import onnx
 
 from mezzo.common.errors import ModelError
+from mezzo.onnx.protos.graphs import Owner, all_nodes
 from mezzo.onnx.schema.domains import canonical
 
 # Each call is planned separately, so a function's nodes, inputs and outputs count once per call.
@@ -28,8 +29,8 @@ def check_expansion(model: onnx.ModelProto) -> None:
     depths: dict[_Key, int] = {}
     for key in _callees_first(model, functions, calls):
         function = functions[key]
-        border = len(function.input) + len(function.output) + 1
-        sizes[key] = border + _count(function) + sum(sizes[callee] for callee in calls[key])
+        own_size = len([*function.input, *function.output, *all_nodes(function)]) + 1
+        sizes[key] = own_size + sum(sizes[callee] for callee in calls[key])
         depths[key] = 1 + max((depths[callee] for callee in calls[key]), default=0)
         if depths[key] > MOST_DEPTH:
             raise ModelError(
@@ -70,28 +71,10 @@ def _callees_first(
                 path[callee] = iter(calls[callee])
 
 
-def _calls(
-    owner: onnx.GraphProto | onnx.FunctionProto, functions: dict[_Key, onnx.FunctionProto]
-) -> list[_Key]:
+def _calls(owner: Owner, functions: dict[_Key, onnx.FunctionProto]) -> list[_Key]:
     """The functions called in a graph or function and its subgraphs, once per call."""
-    keys = [(canonical(node.domain), node.op_type, node.overload) for node in _nodes(owner)]
+    keys = [(canonical(node.domain), node.op_type, node.overload) for node in all_nodes(owner)]
     return [key for key in keys if key in functions]
-
-
-def _count(owner: onnx.GraphProto | onnx.FunctionProto) -> int:
-    return sum(1 for _ in _nodes(owner))
-
-
-def _nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    pending: list[onnx.GraphProto | onnx.FunctionProto] = [owner]
-    while pending:
-        for node in pending.pop().node:
-            yield node
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    pending.append(attribute.g)
-                elif attribute.type == onnx.AttributeProto.GRAPHS:
-                    pending += attribute.graphs
 
 
 def _spell(count: int) -> str:

@@ -1,6 +1,11 @@
 """Generation of unique names for values and nodes, per container (main graph or function)."""
 
+from collections.abc import Iterator
+
+import onnx
+
 from mezzo.ir.graph import Graph
+from mezzo.onnx.protos.graphs import Owner, all_graphs, defined_names, nested_graphs, owners_of
 from mezzo.onnx.read.handles import Container, Handles
 
 
@@ -56,3 +61,32 @@ def fresh_name(taken: set[str], wish: str) -> str:
         name = f"{wish}_{count}"
     taken.add(name)
     return name
+
+
+def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
+    """An unused prefix of value names in a graph and its subgraphs: `wish`, plus underscores."""
+    names = {name for owner in all_graphs(graph) for name in defined_names(owner)}
+    while any(name.startswith(wish) for name in names):
+        wish += "_"
+    return wish
+
+
+def names_of(model: onnx.ModelProto) -> set[str]:
+    """All names of values and nodes in a model, subgraphs and functions included."""
+    names: set[str] = set()
+    for owner in owners_of(model):
+        for graph in (owner, *nested_graphs(owner)):
+            names.update(_names_in(graph))
+    return names
+
+
+def _names_in(owner: Owner) -> Iterator[str]:
+    for node in owner.node:
+        yield node.name
+        yield from node.input
+        yield from node.output
+    if isinstance(owner, onnx.GraphProto):
+        yield from defined_names(owner)
+        yield from (port.name for port in owner.output)
+    else:
+        yield from (*owner.input, *owner.output)

@@ -1,14 +1,12 @@
 """Stable topological sort of nodes; values that subgraphs capture count as dependencies."""
 
 import heapq
-from collections.abc import Iterator
-
-import onnx
 
 from mezzo.common.errors import ModelError
+from mezzo.onnx.protos.graphs import Owner, reads_of, subgraphs_of
 
 
-def sort_nodes(graph: onnx.GraphProto | onnx.FunctionProto, where: str = "the graph") -> None:
+def sort_nodes(graph: Owner, where: str = "the graph") -> None:
     """Sort the nodes of a graph and its subgraphs, in place. Linear time but for a heap.
 
     Raises:
@@ -19,7 +17,7 @@ def sort_nodes(graph: onnx.GraphProto | onnx.FunctionProto, where: str = "the gr
     pending_inputs = [0] * len(nodes)
     readers: list[list[int]] = [[] for _ in nodes]
     for index, node in enumerate(nodes):
-        for body in _bodies(node):
+        for body in subgraphs_of(node):
             sort_nodes(body, f"a body of node {node.name or node.op_type!r}")
         for source in {maker[name] for name in reads_of(node) if name in maker}:
             pending_inputs[index] += 1
@@ -41,23 +39,3 @@ def sort_nodes(graph: onnx.GraphProto | onnx.FunctionProto, where: str = "the gr
             " none"
         )
     graph.node.sort(key=lambda node: rank[id(node)])
-
-
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            yield from attribute.graphs
-
-
-def reads_of(node: onnx.NodeProto) -> Iterator[str]:
-    """Operands of a node and captures of its subgraphs, possibly with inner names."""
-    yield from (name for name in node.input if name)
-    for body in _bodies(node):
-        defined = {name for inner in body.node for name in inner.output} | {
-            info.name for info in body.input
-        }
-        for inner in body.node:
-            yield from (name for name in reads_of(inner) if name not in defined)
-        yield from (info.name for info in body.output if info.name not in defined)

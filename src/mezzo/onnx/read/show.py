@@ -8,6 +8,7 @@ import onnx
 
 from mezzo.common.errors import ModelError
 from mezzo.onnx.protos.attributes import decode
+from mezzo.onnx.protos.graphs import Owner, all_graphs
 from mezzo.onnx.read.read import Reader, no_facts
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.shapes import KnownShapes
@@ -72,7 +73,7 @@ class _Types:
                 self._types.setdefault((id(self._functions[container.key]), value.name), value_type)
         self.shapes = _shapes(model)
 
-    def text(self, owner: onnx.GraphProto | onnx.FunctionProto, name: str) -> str:
+    def text(self, owner: Owner, name: str) -> str:
         value_type = self._types.get((id(owner), name))
         return type_text(value_type) + self.shapes.get(name, "")
 
@@ -91,7 +92,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, str]:
     except Exception:  # noqa: BLE001  shapes are optional; inference fails on some valid models
         inferred = model
     shapes: dict[str, str] = {}
-    for graph in _graphs(inferred.graph):
+    for graph in all_graphs(inferred.graph):
         for infos in (graph.value_info, graph.input, graph.output):
             for info in infos:
                 tensor = info.type.tensor_type
@@ -107,14 +108,6 @@ def _shapes(model: onnx.ModelProto) -> dict[str, str]:
 def _symbol(name: str) -> str:
     """A symbolic dimension; "?" for one that inference has generated."""
     return "?" if not name or name.startswith("unk__") else name
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
 
 
 def _graph_lines(
@@ -145,9 +138,7 @@ def _graph_lines(
         yield f"{indent}{'output' if is_main else 'yield '} {info.name}"
 
 
-def _node_lines(
-    node: onnx.NodeProto, typed: _Types, owner: onnx.GraphProto | onnx.FunctionProto, indent: str
-) -> Iterator[str]:
+def _node_lines(node: onnx.NodeProto, typed: _Types, owner: Owner, indent: str) -> Iterator[str]:
     results = ", ".join(
         f"{name}: {typed.text(owner, name)}" if name else "_" for name in node.output
     )

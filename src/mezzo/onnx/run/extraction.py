@@ -7,6 +7,7 @@ import onnx.helper
 import onnx.shape_inference
 
 from mezzo.common.errors import InputError, ModelError
+from mezzo.onnx.protos.graphs import reads_of
 from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.shapes import can_infer
@@ -84,7 +85,7 @@ class _Cut:
         self._graph = model.graph
         self._weights = {tensor.name for tensor in model.graph.initializer}
         self._weights |= {tensor.values.name for tensor in model.graph.sparse_initializer}
-        self._reads = [tuple(_reads(node)) for node in model.graph.node]
+        self._reads = [tuple(reads_of(node)) for node in model.graph.node]
         self._makers = {
             name: position
             for position, node in enumerate(model.graph.node)
@@ -164,23 +165,6 @@ class _Cut:
         return [n for n in results if n in used_outside] or [
             n for n in results if n not in self.read
         ]
-
-
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Operands of a node and captures of its subgraphs."""
-    yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield from _captured(attribute.g)
-
-
-def _captured(body: onnx.GraphProto) -> Iterator[str]:
-    defined = {port.name for port in body.input} | {tensor.name for tensor in body.initializer}
-    defined |= {sparse.values.name for sparse in body.sparse_initializer}
-    defined |= {name for node in body.node for name in node.output}
-    for node in body.node:
-        yield from (name for name in _reads(node) if name not in defined)
-    yield from (port.name for port in body.output if port.name not in defined)
 
 
 class _Types:

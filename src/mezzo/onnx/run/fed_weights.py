@@ -3,13 +3,12 @@
 Runtimes use inputs in place: they neither copy nor repack them, and fold no constants from them.
 """
 
-from collections.abc import Iterator
-
 import onnx
 
-from mezzo.onnx.emulate.fp32_simulation import free_prefix
 from mezzo.onnx.files.marks import is_marked
 from mezzo.onnx.files.runnable_model import RunnableModel
+from mezzo.onnx.protos.graphs import bodies_of, defined_names, subgraphs_of
+from mezzo.onnx.protos.names import free_prefix
 from mezzo.onnx.protos.rounding import Array
 
 
@@ -40,10 +39,8 @@ class _Lifting:
         self._prefix = free_prefix(model.graph, "weight_")
         for name, tensor in _taken_out(model.graph):
             self.lifted[name] = tensor
-        for node in model.graph.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    self._lift(attribute.g)
+        for body in bodies_of(model.graph):
+            self._lift(body)
 
     def _lift(self, body: onnx.GraphProto) -> None:
         """Lift a subgraph's tensors under new names, as its names may be reused elsewhere."""
@@ -57,10 +54,8 @@ class _Lifting:
             onnx.helper.make_node("Identity", [named[name]], [name])
             for name in dict.fromkeys(results)
         )
-        for node in body.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    self._lift(attribute.g)
+        for inner in bodies_of(body):
+            self._lift(inner)
 
 
 def _taken_out(graph: onnx.GraphProto) -> list[tuple[str, onnx.TensorProto]]:
@@ -96,21 +91,11 @@ def _rename(graph: onnx.GraphProto, named: dict[str, str]) -> None:
         return
     for node in graph.node:
         node.input[:] = [named.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                inner_names = set(_own_names(attribute.g))
-                inner = {name: new for name, new in named.items() if name not in inner_names}
-                _rename(attribute.g, inner)
-                results = dict.fromkeys(
-                    port.name for port in attribute.g.output if port.name in inner
-                )
-                attribute.g.node.extend(
-                    onnx.helper.make_node("Identity", [inner[name]], [name]) for name in results
-                )
-
-
-def _own_names(graph: onnx.GraphProto) -> Iterator[str]:
-    yield from (port.name for port in graph.input)
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (sparse.values.name for sparse in graph.sparse_initializer)
-    yield from (name for node in graph.node for name in node.output)
+        for body in subgraphs_of(node):
+            inner_names = set(defined_names(body))
+            inner = {name: new for name, new in named.items() if name not in inner_names}
+            _rename(body, inner)
+            results = dict.fromkeys(port.name for port in body.output if port.name in inner)
+            body.node.extend(
+                onnx.helper.make_node("Identity", [inner[name]], [name]) for name in results
+            )

@@ -7,7 +7,8 @@ import onnx
 
 from mezzo.contracts.segments import Course, SegmentStep
 from mezzo.onnx.files.disk_cache import storage_of
-from mezzo.onnx.protos.order import reads_of, sort_nodes
+from mezzo.onnx.protos.graphs import reads_of, subgraphs_of
+from mezzo.onnx.protos.order import sort_nodes
 from mezzo.onnx.schema.value_types import type_text, value_types
 
 # Values of unknown type may be spilled to disk; known types other than plain tensors may not.
@@ -104,7 +105,7 @@ class Flat:
             scratch_bytes=[
                 (
                     2 * sum(sizes[value] for value in (*step.reads, *step.makes))
-                    if _has_bodies(node)
+                    if any(subgraphs_of(node))
                     else 0
                 )
                 for node, step in zip(self.model.graph.node, self._steps, strict=True)
@@ -175,7 +176,3 @@ def _kept(model: onnx.ModelProto, numbers: Mapping[str, int]) -> frozenset[int]:
         for name, number in numbers.items()
         if types.get(name, _UNKNOWN) not in (_UNKNOWN, *plain)
     )
-
-
-def _has_bodies(node: onnx.NodeProto) -> bool:
-    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)

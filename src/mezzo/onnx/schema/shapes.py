@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -11,6 +11,7 @@ import onnx.defs
 import onnx.shape_inference
 
 from mezzo.ir.nodes import NOMINAL_DIM
+from mezzo.onnx.protos.graphs import all_graphs, nodes_of
 from mezzo.onnx.schema.domains import canonical
 
 _log = logging.getLogger(__name__)
@@ -58,11 +59,11 @@ def may_crash(data: bytes) -> bool:
 
 def _can_infer(model: onnx.ModelProto) -> bool:
     """Exact test for crashes, for a model without negative dimensions in its types."""
-    nodes = [node for owner in (model.graph, *model.functions) for node in all_nodes(owner)]
+    nodes = [*nodes_of(model)]
     if any(_is_too_much(a, node) for node in nodes for a in node.attribute):
         return False
     constants = [a.t for node in nodes for a in node.attribute if a.HasField("t")]
-    tensors = [tensor for graph in _graphs(model.graph) for tensor in graph.initializer]
+    tensors = [tensor for graph in all_graphs(model.graph) for tensor in graph.initializer]
     if any(size < 0 for tensor in (*tensors, *constants) for size in tensor.dims):
         return False
     ops = {(node.domain, node.op_type) for node in nodes}
@@ -87,7 +88,7 @@ def _negative_infos(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """Declarations with a negative dimension, which old exporters write for an unknown one."""
     infos = [
         info
-        for graph in _graphs(model.graph)
+        for graph in all_graphs(model.graph)
         for info in (*graph.value_info, *graph.input, *graph.output)
     ]
     infos += [info for function in model.functions for info in function.value_info]
@@ -105,16 +106,6 @@ def _with_unknown_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
             if dim.dim_value < 0:
                 dim.ClearField("dim_value")
     return copy
-
-
-def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Nodes of a graph or function and its subgraphs."""
-    for node in owner.node:
-        yield node
-        if node.op_type in BODIES:
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    yield from all_nodes(attribute.g)
 
 
 # Operators with subgraphs.
@@ -141,7 +132,7 @@ def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> Know
     shapes: dict[str, Shape] = {}
     measured: dict[bytes, tuple[int, Shape] | None] = {}  # models repeat few types
     has_bodies = any(mark in data for mark in _BODY_MARKS)
-    for graph in _graphs(inferred.graph) if has_bodies else (inferred.graph,):
+    for graph in all_graphs(inferred.graph) if has_bodies else (inferred.graph,):
         for infos in (graph.value_info, graph.input, graph.output):
             for info in infos:
                 value_type = info.type
@@ -171,7 +162,7 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
     stripped = onnx.ModelProto()
     stripped.CopyFrom(model)
     functions = {(function.domain, function.name) for function in model.functions}
-    for graph in _graphs(stripped.graph):
+    for graph in all_graphs(stripped.graph):
         without_inference = {
             name
             for node in graph.node
@@ -190,7 +181,7 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
     inferred = _infer(stripped, data, may_crash=may_crash(data), data_prop=True)
     types: dict[str, onnx.TypeProto] = {}
     ambiguous: set[str] = set()
-    for graph in _graphs(inferred.graph):
+    for graph in all_graphs(inferred.graph):
         for info in (*graph.value_info, *graph.input, *graph.output):
             if info.name in types:
                 ambiguous.add(info.name)
@@ -225,13 +216,3 @@ def _infer(
     except Exception as error:  # noqa: BLE001  fails on some valid models: sizes are then unknown
         _log.debug("shape inference failed: %s", error)
     return model
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and its subgraphs."""
-    yield graph
-    for node in graph.node:
-        if node.op_type in BODIES:
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    yield from _graphs(attribute.g)

@@ -1,0 +1,72 @@
+"""Traversal of graphs, functions and their nested subgraphs; names that they define and read."""
+
+from collections.abc import Iterator
+
+import onnx
+
+Owner = onnx.GraphProto | onnx.FunctionProto
+
+
+def owners_of(model: onnx.ModelProto) -> tuple[Owner, ...]:
+    """The main graph and the functions, without subgraphs."""
+    return model.graph, *model.functions
+
+
+def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The subgraphs of a node, of any operator."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def bodies_of(owner: Owner) -> Iterator[onnx.GraphProto]:
+    """The subgraphs of a graph's or function's nodes."""
+    for node in owner.node:
+        yield from subgraphs_of(node)
+
+
+def nested_graphs(owner: Owner) -> Iterator[onnx.GraphProto]:
+    """All subgraphs inside a graph or function, each before its own."""
+    for body in bodies_of(owner):
+        yield from all_graphs(body)
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and all subgraphs inside it, each before its own."""
+    yield graph
+    yield from nested_graphs(graph)
+
+
+def all_nodes(owner: Owner) -> Iterator[onnx.NodeProto]:
+    """Nodes of a graph or function and its subgraphs."""
+    for node in owner.node:
+        yield node
+        for body in subgraphs_of(node):
+            yield from all_nodes(body)
+
+
+def nodes_of(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """All nodes of a model, subgraphs and functions included."""
+    for owner in owners_of(model):
+        yield from all_nodes(owner)
+
+
+def defined_names(graph: onnx.GraphProto) -> Iterator[str]:
+    """Values that a graph itself defines: inputs, weights and results of nodes."""
+    yield from (port.name for port in graph.input)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        yield from node.output
+
+
+def reads_of(node: onnx.NodeProto) -> Iterator[str]:
+    """Operands of a node and captures of its subgraphs."""
+    yield from filter(None, node.input)
+    for body in subgraphs_of(node):
+        defined = set(defined_names(body))
+        reads = [name for inner in body.node for name in reads_of(inner)]
+        reads += [port.name for port in body.output]
+        yield from (name for name in reads if name not in defined)
