@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
+from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -130,8 +131,7 @@ class OnnxModel:
     def _at(self, version: int) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         """The model at a newer opset (shared, read-only), and outputs with corrected shapes."""
         if self._raised is None or self._raised[0] != version:
-            raised = onnx.ModelProto()
-            raised.CopyFrom(self.source.model)
+            raised = deepcopy(self.source.model)
             corrected = opsets.set_opset(raised, version)
             self._raised = version, raised, corrected
         return self._raised[1:]

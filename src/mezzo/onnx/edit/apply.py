@@ -3,6 +3,7 @@ edit prescribes every change.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 import onnx
@@ -152,8 +153,7 @@ class _Applier:
         if dtype not in self.casts:
             to = onnx.AttributeProto(name="to", type=onnx.AttributeProto.INT, i=TO_ONNX[dtype])
             self.casts[dtype] = onnx.NodeProto(op_type="Cast", attribute=[to])
-        cast = onnx.NodeProto()
-        cast.CopyFrom(self.casts[dtype])
+        cast = deepcopy(self.casts[dtype])
         cast.input.append(self.forms.native_name(value))
         cast.output.append(name)
         cast.name = self._node_name(value, name)
@@ -176,8 +176,7 @@ class _Applier:
         proto, tensor = self.handles.protos[producer], self.handles.tensors.get(value)
         if proto is None:
             assert tensor is not None, "a source without a node is a weight"
-            owner = self.handles.owners[scope]
-            assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
+            owner = self.handles.graph(scope)
             copy = owner.initializer.add()
             copy.CopyFrom(tensor)
             copy.name = name
@@ -188,8 +187,7 @@ class _Applier:
                 info.name = name
                 retype_proto(info.type, dtype)
             return
-        node = onnx.NodeProto()
-        node.CopyFrom(proto)
+        node = deepcopy(proto)
         node.output[0] = name
         node.name = self._node_name(value, name)
         if tensor is None:
@@ -227,9 +225,7 @@ class _Applier:
     def _write_use(self, use: Use, name: str) -> None:
         place = self.handles.places.get(use)
         if place is None:
-            proto = self.handles.protos[use.node]
-            assert proto is not None, "an operator has a node"
-            proto.input[use.operand] = name
+            self.handles.proto(use.node).input[use.operand] = name
         elif isinstance(place, OperandPlace):
             place.proto.input[place.position] = name
         elif isinstance(place.owner, onnx.FunctionProto):

@@ -6,6 +6,7 @@ model must pass the strictest check that its source passes.
 """
 
 import enum
+from copy import deepcopy
 from dataclasses import dataclass
 
 import onnx
@@ -132,8 +133,7 @@ def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy with the fields that the checker requires and runtimes do not: the graph's name, types
     of outputs, shapes of inputs and outputs. Missing ones are added as undefined.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     try:
         is_named = bool(copy.graph.name)
     except UnicodeDecodeError:
@@ -151,8 +151,7 @@ def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _without_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy that declares the types of node outputs, but not their shapes."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     bodies = [*all_graphs(copy.graph)]
     for function in copy.functions:
         bodies += nested_graphs(function)

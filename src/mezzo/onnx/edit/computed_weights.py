@@ -3,6 +3,8 @@ from smaller constants, such as INT8 numbers and scales, is written as that comp
 in float. So folding makes no file larger.
 """
 
+from copy import deepcopy
+
 import onnx
 from onnx import TensorProto, helper
 
@@ -10,8 +12,8 @@ from mezzo.formats.dtypes import FLOATING, HIGH
 from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.edit.placement import Placement
 from mezzo.onnx.files.blobs import Blobs, Stored
-from mezzo.onnx.files.computation import Computation, copy_of
-from mezzo.onnx.normal_form.use_counts import add_initializer, drop_named
+from mezzo.onnx.files.computation import Computation
+from mezzo.onnx.protos.entries import add_initializer, remove_named
 from mezzo.onnx.protos.names import UsedNames
 from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.schema.types import TO_ONNX
@@ -57,7 +59,7 @@ class ComputedWeights:
         self, scope: int, owner: onnx.GraphProto, tensor: TensorProto, computation: Computation
     ) -> None:
         container, result = self._handles.containers[scope], computation.result
-        nodes = [copy_of(node) for node in computation.nodes]
+        nodes = [deepcopy(node) for node in computation.nodes]
         if tensor.data_type != TO_ONNX[HIGH]:
             result = self._names.fresh(container, f"{tensor.name}_computed")
             nodes.append(
@@ -75,9 +77,9 @@ class ComputedWeights:
             node.name = self._names.fresh_node(container, next(filter(None, node.output)))
             self._placement.add(scope, None, node)
         removed = {tensor.name}
-        drop_named(owner.initializer, removed)
+        remove_named(owner.initializer, removed)
         if scope == 0:
-            drop_named(owner.input, removed)
+            remove_named(owner.input, removed)
 
     def _hold(self, scope: int, owner: onnx.GraphProto, tensor: TensorProto) -> str:
         """Name of the initializer that equals `tensor`; it is added if the model has none."""
@@ -89,6 +91,6 @@ class ComputedWeights:
             )
             if name is None:
                 name = self._names.fresh(self._handles.containers[scope], tensor.name)
-                add_initializer(self._handles.model, owner, tensor).name = name
+                add_initializer(self._handles.model, owner, tensor, name)
             self._held[scope, key] = name
         return self._held[scope, key]

@@ -4,6 +4,7 @@ shifted as calibration data suggested. Decides nothing.
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -25,8 +26,7 @@ def correct(source: ModelSource, corrections: Sequence[Correction]) -> ModelSour
     Raises InputError: a constant is not an FP32 constant of the main graph, a correction does not
     fit its shape, or the corrected numbers overflow FP32.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(source.model)
+    model = deepcopy(source.model)
     constants = dict(_constants(model.graph))
     for correction in corrections:
         _change(source.blobs, constants, correction)

@@ -65,8 +65,7 @@ class Dynamic:
             self._replace(edit)
 
     def _replace(self, edit: RunDynamic) -> None:
-        node, proto = self._graph.nodes[edit.node], self._handles.protos[edit.node]
-        assert proto is not None, "a product is an operator"
+        node, proto = self._graph.nodes[edit.node], self._handles.proto(edit.node)
         name_node(proto, node.name)
         container, result = self._handles.containers[node.scope], next(filter(None, proto.output))
 

@@ -7,9 +7,9 @@ kernel.
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import onnx
@@ -30,13 +30,12 @@ from mezzo.onnx.files.block_payloads import Part
 from mezzo.onnx.files.quantized_payloads import payload_of
 from mezzo.onnx.protos.attributes import set_int
 from mezzo.onnx.protos.constants import constant_of, sparse_of
+from mezzo.onnx.protos.entries import DEFAULTS_SINCE, remove_named
 from mezzo.onnx.protos.rounding import STORAGE
 from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.read.origins import copy_origin, name_node, served
-from mezzo.onnx.schema.infos import forget_infos, state_casts, state_shapes
+from mezzo.onnx.schema.infos import state_casts, state_shapes
 
-# IR version from which initializers need not be graph inputs too.
-_APART_FROM_INPUTS = 4
 # Opset from which DequantizeLinear takes integers of four bits, and `block_size`.
 _BLOCKS_SINCE = 21
 _WORDS = {
@@ -129,9 +128,7 @@ class QuantizedForms:
             result = self.forms.name_of((number, how.format))
         else:
             result = self._fresh(number, "dequantized")
-            proto = self.handles.protos[edit.reader.node]
-            assert proto is not None, "who adds up a constant is an operator"
-            proto.input[edit.reader.operand] = result
+            self.handles.proto(edit.reader.node).input[edit.reader.operand] = result
         self._add(number, "DequantizeLinear", operands, result, how.axis)
         self._shaped.setdefault(value.scope, []).append(
             (result, tuple(self.handles.tensors[number].dims))
@@ -198,8 +195,7 @@ class QuantizedForms:
 
     def _integers(self, number: int, how: Quantization) -> str:
         """Store the integers of a constant. Returns their name."""
-        tensor = onnx.TensorProto()
-        tensor.CopyFrom(self.handles.tensors[number])
+        tensor = deepcopy(self.handles.tensors[number])
         tensor.name = self.graph.values[number].name
         self.blobs.quantize(tensor, how)
         return self._hold(number, "quantized", tensor)
@@ -223,10 +219,7 @@ class QuantizedForms:
         tensor.name = self._fresh(number, word)
         scope = self.graph.values[number].scope
         owner = self.handles.owners[scope]
-        if (
-            isinstance(owner, onnx.GraphProto)
-            and self.handles.model.ir_version >= _APART_FROM_INPUTS
-        ):
+        if isinstance(owner, onnx.GraphProto) and self.handles.model.ir_version >= DEFAULTS_SINCE:
             owner.initializer.append(tensor)
         else:
             node = onnx.NodeProto(op_type="Constant", output=[tensor.name])
@@ -278,8 +271,7 @@ class QuantizedForms:
             if self.forms.native_dtype(number) is not HIGH or self.is_stored(number):
                 continue
             producer = self.graph.nodes[self.graph.values[number].producer]
-            proto = self.handles.protos[producer.id]
-            assert proto is not None, "what is taken over is made by an operator"
+            proto = self.handles.proto(producer.id)
             if producer.kind is Kind.OP:
                 name_node(proto, producer.name)
             proto.output[list(proto.output).index(self.forms.native_name(number))] = raw
@@ -299,14 +291,12 @@ class QuantizedForms:
             else:
                 nodes.add(id(proto))
             if number not in self.forms.taken_over:
-                forget_infos(self.handles.owners[value.scope], {value.name})
+                remove_named(self.handles.owners[value.scope].value_info, {value.name})
         for scope, names in weights.items():
-            owner = self.handles.owners[scope]
-            assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
-            _remove(owner.initializer, names)
-            _remove(
-                owner.input, names if self.handles.model.ir_version < _APART_FROM_INPUTS else ()
-            )
+            graph = self.handles.graph(scope)
+            remove_named(graph.initializer, names)
+            if self.handles.model.ir_version < DEFAULTS_SINCE:
+                remove_named(graph.input, names)
         return nodes
 
     def _is_read(self, number: int, dropped: set[int]) -> bool:
@@ -328,9 +318,3 @@ class QuantizedForms:
             state_casts(self.handles.owners[scope], alike)
         for scope, shaped in self._shaped.items():
             state_shapes(self.handles.owners[scope], shaped)
-
-
-def _remove(messages: MutableSequence[Any], names: Container[str]) -> None:
-    """Remove named messages from a repeated field in place; handles to others remain valid."""
-    for at in reversed([at for at, message in enumerate(messages) if message.name in names]):
-        del messages[at]

@@ -9,6 +9,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Use
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.normal_form.use_counts import UseCounts
+from mezzo.onnx.protos.entries import remove_where
 from mezzo.onnx.read.origins import copy_origin, name_node, title_of
 from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.infos import state_own
@@ -40,28 +41,23 @@ class _Writer:
 
     def write(self, replacement: Replacement) -> None:
         """Turn the last replaced node into the new operator, and mark the others for removal."""
-        last = self._proto(replacement.nodes[-1])
+        last = self._handles.proto(replacement.nodes[-1])
         node = onnx.NodeProto(op_type=replacement.op, output=last.output[:1])
         node.input.extend(map(self._name_read, replacement.reads))
         name_node(node, title_of(last))
         copy_origin(node, [last])
         for number in replacement.nodes:
-            self._ledger.leave(*self._proto(number).input)
+            self._ledger.leave(*self._handles.proto(number).input)
         self._ledger.reads.update(node.input)
         scope = self._graph.nodes[replacement.nodes[-1]].scope
         self._gone.setdefault(scope, set()).update(
-            id(self._proto(number)) for number in replacement.nodes[:-1]
+            id(self._handles.proto(number)) for number in replacement.nodes[:-1]
         )
         self._state(replacement, last.output[0])
         last.CopyFrom(node)
 
-    def _proto(self, number: int) -> onnx.NodeProto:
-        proto = self._handles.protos[number]
-        assert proto is not None, "an operator has a node"
-        return proto
-
     def _name_read(self, use: Use) -> str:
-        name: str = self._proto(use.node).input[use.operand]
+        name: str = self._handles.proto(use.node).input[use.operand]
         return name
 
     def _state(self, replacement: Replacement, name: str) -> None:
@@ -71,9 +67,7 @@ class _Writer:
 
     def finish(self) -> None:
         """Remove the replaced nodes, and nodes and weights that have no users any more."""
-        for scope, removed in self._gone.items():
-            nodes = self._handles.owners[scope].node
-            for position in reversed(range(len(nodes))):
-                if id(nodes[position]) in removed:
-                    del nodes[position]
+        removed = set[int]().union(*self._gone.values())
+        for scope in self._gone:
+            remove_where(self._handles.owners[scope].node, lambda node: id(node) in removed)
         self._ledger.prune()

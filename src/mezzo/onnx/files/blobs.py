@@ -9,6 +9,7 @@ import json
 import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -361,8 +362,7 @@ class Blobs:
 
     def filled(self, tensor: onnx.TensorProto, stored: Stored) -> onnx.TensorProto:
         """Return a copy of a marked tensor with its payload embedded."""
-        filled = onnx.TensorProto()
-        filled.CopyFrom(tensor)
+        filled = deepcopy(tensor)
         clear_payload(filled)
         filled.raw_data = b"".join(chunk.tobytes() for chunk in self.chunks(tensor))
         check_payload(filled, len(filled.raw_data), self.where(tensor))

@@ -31,9 +31,3 @@ class Computation:
         return Computation(
             nodes=(*graph.node,), tensors=(*graph.initializer,), result=self.result, opset=opset
         )
-
-
-def copy_of(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy

@@ -4,6 +4,7 @@ A marked tensor refers to a payload (its bytes in a file) through `external_data
 """
 
 import json
+from copy import deepcopy
 
 import onnx
 
@@ -54,7 +55,6 @@ def mark_quantized(
 
 def _copy_mark(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
     """A copy of the marked tensor, declared FP32."""
-    result = onnx.TensorProto()
-    result.CopyFrom(tensor)
+    result = deepcopy(tensor)
     result.name, result.data_type = name, onnx.TensorProto.FLOAT
     return result

@@ -1,6 +1,7 @@
 """Runnable form of a model: small models in memory, large models with memory-mapped weights."""
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,8 +63,7 @@ class RunnableModel:
 
     def with_moved(self, move: Callable[[Array], Array]) -> "RunnableModel":
         """A copy with `move` applied to FP32 and FP64 initializers, large ones chunk by chunk."""
-        result, moved = onnx.ModelProto(), dict[str, Array]()
-        result.CopyFrom(self.model)
+        result, moved = deepcopy(self.model), dict[str, Array]()
         for tensor in result.graph.initializer:
             if tensor.data_type not in _MOVED:
                 continue
@@ -91,8 +91,7 @@ def whole_of(model: onnx.ModelProto, source: ModelSource) -> RunnableModel:
     numbers = sum(blob.elements for blob in blobs.blobs if blob.factors is None)
     if numbers < MAPPED_FROM or _is_converted_inlining(model):
         return RunnableModel(materialize(model, blobs))
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     owners = (result.graph, *result.functions)
     for tensor, is_dense in [pair for owner in owners for pair in _tensors(owner)]:
         if is_marked(tensor) and not (is_dense and _may_be_mapped(tensor, blobs)):

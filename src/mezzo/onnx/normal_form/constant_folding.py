@@ -6,6 +6,7 @@ size, and their original computation is kept, to be stored again if they stay in
 
 import math
 from collections.abc import Mapping, Set
+from copy import deepcopy
 
 import onnx
 from onnx import TensorProto
@@ -15,7 +16,7 @@ from mezzo.onnx.files.blobs import EXTERNAL, INLINE_BYTES
 from mezzo.onnx.normal_form.evaluation import EVALUATED, evaluate
 from mezzo.onnx.normal_form.no_ops import keeps_type
 from mezzo.onnx.normal_form.scope import GraphScope
-from mezzo.onnx.normal_form.use_counts import add_initializer
+from mezzo.onnx.protos.entries import add_initializer
 from mezzo.onnx.protos.graphs import subgraphs_of
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.schema.domains import DEFAULT
@@ -79,8 +80,8 @@ def fold_constants(scope: GraphScope) -> bool:
             if name in tensors:
                 # The dead node's new output name.
                 node.output[position] = fresh_name(scope.taken, f"{name}_unfolded")
-    for tensor in tensors.values():
-        add_initializer(scope.model, scope.graph, tensor)
+    for name, tensor in tensors.items():
+        add_initializer(scope.model, scope.graph, tensor, name)
     return bool(tensors)
 
 
@@ -208,9 +209,7 @@ def _reshaped(scope: GraphScope, name: str) -> TensorProto | None:
         if tensor is not None:
             if tensor.data_location != EXTERNAL and tensor.ByteSize() <= INLINE_BYTES:
                 return None
-            result = TensorProto()
-            result.CopyFrom(tensor)
-            result.name = name
+            result = deepcopy(tensor)
             del result.dims[:]
             result.dims.extend(dim for dim in dims or () if dim is not None)
             return result

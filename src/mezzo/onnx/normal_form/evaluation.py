@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
+from copy import deepcopy
 from dataclasses import replace
 
 import onnx
@@ -10,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.formats.dtypes import size_bits
 from mezzo.onnx.files.blobs import INLINE_BYTES, Blob, Blobs
-from mezzo.onnx.files.computation import Computation, copy_of
+from mezzo.onnx.files.computation import Computation
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.protos.rounding import STORAGE, Array
@@ -58,20 +59,18 @@ def _keep_computation(scope: GraphScope, name: str, tensor: TensorProto) -> None
     """Attach the computation of a tensor to its payload, if that is smaller."""
     blobs, nodes, tensors = scope.source.blobs, list[onnx.NodeProto](), list[TensorProto]()
     producers, constant_names = _behind(scope, [name])
-    for constant in (
-        _named(scope.constants[constant_name], constant_name) for constant_name in constant_names
-    ):
+    for constant_name in constant_names:
+        constant = deepcopy(scope.constants[constant_name])
+        constant.name = constant_name  # the tensor of a Constant has none
         earlier = _computation_of(blobs, constant)
         nodes += earlier.nodes if earlier is not None else ()
         tensors += earlier.tensors if earlier is not None else (constant,)
     stored = blobs.stored(tensor)
     assert stored is not None, "a large result waits in a file"
     blob = blobs.blobs[stored.blob]
-    if sum(_size_of(constant_name) for constant_name in tensors) < blob.size_bytes:
-        copies = (copy_of(node) for node in (*nodes, *producers))
-        computation = Computation(
-            nodes=(*copies,), tensors=(*tensors,), result=name, opset=scope.opset
-        )
+    if sum(map(_size_of, tensors)) < blob.size_bytes:
+        copies = tuple(map(deepcopy, (*nodes, *producers)))
+        computation = Computation(nodes=copies, tensors=(*tensors,), result=name, opset=scope.opset)
         blobs.blobs[stored.blob] = replace(blob, computation=computation)
 
 
@@ -84,14 +83,6 @@ def _computation_of(blobs: Blobs, constant: TensorProto) -> Computation | None:
 
 def _size_of(tensor: TensorProto) -> int:
     return math.prod(map(int, tensor.dims)) * size_bits(FROM_ONNX[tensor.data_type]) // 8
-
-
-def _named(tensor: TensorProto, name: str) -> TensorProto:
-    """A copy of a tensor under a name, as the tensor of a Constant has none."""
-    copy = TensorProto()
-    copy.CopyFrom(tensor)
-    copy.name = name
-    return copy
 
 
 def _run(scope: GraphScope, names: Sequence[str]) -> dict[str, TensorProto] | None:

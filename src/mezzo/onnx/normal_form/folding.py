@@ -5,6 +5,7 @@ intermediate values have no other use. The weight is scaled per channel; large o
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,10 +29,11 @@ from mezzo.onnx.normal_form.relu_normalization import Cutter
 from mezzo.onnx.normal_form.respelling import respell
 from mezzo.onnx.normal_form.use_counts import Constants, ConstantTensor, UseCounts
 from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.protos.entries import remove_where
 from mezzo.onnx.protos.graphs import bodies_of
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.protos.rounding import Array
-from mezzo.onnx.read.origins import name_node, title_of
+from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.shapes import Shape, value_shapes
 from mezzo.tables.target import Respelling
@@ -66,8 +68,7 @@ def _fold(
     opset = default_opset(source.model)
     if opset is None or opset < _OLDEST_OPSET:
         return None
-    model = onnx.ModelProto()
-    model.CopyFrom(source.model)
+    model = deepcopy(source.model)
     use_counts = UseCounts(model, source.blobs)
     shapes = _Shapes(model)
     folder, cutter = _Folder(use_counts, apart, shapes), Cutter(use_counts, apart, shapes.of)
@@ -127,10 +128,8 @@ class _Folder:
                 folded.update(step.output[0] for step in self._fold(node, users, constants))
                 if node.op_type in _CONVOLUTIONS:
                     self._complete(node, constants)
-        for position in reversed(range(len(graph.node))):
-            node = graph.node[position]
-            if node.op_type in (_NORM, *STEPS) and node.output[0] in folded:
-                del graph.node[position]
+        foldable = (_NORM, *STEPS)
+        remove_where(graph.node, lambda node: node.op_type in foldable and node.output[0] in folded)
 
     def _fold(
         self, node: onnx.NodeProto, users: Mapping[str, onnx.NodeProto], constants: Constants
@@ -184,7 +183,7 @@ class _Folder:
         bias = None if channels is None else self._bias_of(node, channels.count, constants)
         if bias is None or bias.any():
             return
-        name_node(node, title_of(node))
+        name_node(node)
         self.use_counts.leave(*filter(None, node.input[2:]))
         del node.input[2:]
         smallest = numpy_helper.from_array(np.full(len(bias), np.finfo(np.float32).tiny))
@@ -284,7 +283,7 @@ class _Folder:
         """Give a node the output of the last folded step, and the offset as its bias. Returns the
         nodes to delete; a MatMul keeps one, turned into an Add.
         """
-        name_node(node, title_of(node))
+        name_node(node)
         bias = numpy_helper.from_array(offset)
         for step in steps:
             self.use_counts.leave(*step.input)

@@ -3,7 +3,7 @@
 from onnx import TensorProto
 
 from mezzo.onnx.normal_form.scope import GraphScope
-from mezzo.onnx.normal_form.use_counts import add_initializer
+from mezzo.onnx.protos.entries import add_initializer
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.tables.quantized_kernels import DYNAMIC_WEIGHTS
@@ -27,6 +27,6 @@ def hoist_weights(scope: GraphScope) -> bool:
                 continue
             if name not in hoisted:
                 hoisted[name] = fresh_name(scope.taken, name)
-                add_initializer(scope.model, scope.model.graph, tensor).name = hoisted[name]
+                add_initializer(scope.model, scope.model.graph, tensor, hoisted[name])
             node.input[position] = hoisted[name]
     return bool(hoisted)

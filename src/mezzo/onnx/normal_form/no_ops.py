@@ -6,7 +6,7 @@ import onnx
 
 from mezzo.onnx.normal_form.scope import GraphScope, rename_reads
 from mezzo.onnx.protos.attributes import find
-from mezzo.onnx.read.origins import name_node, title_of
+from mezzo.onnx.read.origins import name_node
 
 _TRAINING_IS_ATTRIBUTE_BEFORE = 7
 _TRAINING_IS_OPERAND_SINCE = 12
@@ -52,7 +52,7 @@ def _take_name(scope: GraphScope, source: str, result: str, names: dict[str, str
     maker = scope.makers.get(source)
     if maker is None or source in scope.outputs or source in names.values():
         return False
-    name_node(maker, title_of(maker))
+    name_node(maker)
     for position, name in enumerate(maker.output):
         if name == source:
             maker.output[position] = result

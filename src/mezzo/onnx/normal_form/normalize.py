@@ -1,6 +1,7 @@
 """Normal form of a model: simplification passes, repeated until none changes it."""
 
 from collections.abc import Callable, Set
+from copy import deepcopy
 from dataclasses import replace
 
 import onnx
@@ -13,7 +14,7 @@ from mezzo.onnx.normal_form.no_ops import remove_no_ops
 from mezzo.onnx.normal_form.padding import merge_pads
 from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.normal_form.shape_folding import fold_shapes
-from mezzo.onnx.normal_form.use_counts import drop_named
+from mezzo.onnx.protos.entries import DEFAULTS_SINCE, remove_named, remove_where
 from mezzo.onnx.protos.graphs import all_graphs, bodies_of
 from mezzo.onnx.protos.names import names_of
 from mezzo.onnx.schema.shapes import infer_types
@@ -39,8 +40,7 @@ def normalize(source: ModelSource, kept: Set[str], copied: float) -> ModelSource
     opset = default_opset(source.model)
     if opset is None:
         return None
-    model = onnx.ModelProto()
-    model.CopyFrom(source.model)
+    model = deepcopy(source.model)
     is_changed = remove_dead(model, kept)
     for _ in range(_MOST_ROUNDS):
         types, names_in_use = infer_types(model), names_of(model)
@@ -82,26 +82,19 @@ def remove_dead(model: onnx.ModelProto, kept: Set[str]) -> bool:
         name for graph in all_graphs(model.graph) for node in graph.node for name in node.output
     }
     for graph in all_graphs(model.graph):
-        drop_named(graph.value_info, {info.name for info in graph.value_info} - defined)
+        remove_where(graph.value_info, lambda info: info.name not in defined)
     return is_changed
 
 
 def _remove_unread(model: onnx.ModelProto, kept: Set[str]) -> bool:
     read = {name for graph in all_graphs(model.graph) for node in graph.node for name in node.input}
     read.update(port.name for graph in all_graphs(model.graph) for port in graph.output)
-    is_changed = False
+    needed, is_changed = read | kept, False
     for graph in all_graphs(model.graph):
-        for position in reversed(range(len(graph.node))):
-            results = graph.node[position].output
-            if read.isdisjoint(results) and kept.isdisjoint(results):
-                del graph.node[position]
-                is_changed = True
-        fed = (
-            {port.name for port in graph.input}
-            if model.ir_version >= 4 or graph is not model.graph
-            else frozenset()
-        )
+        is_changed |= remove_where(graph.node, lambda node: needed.isdisjoint(node.output))
+        is_main_before_defaults = graph is model.graph and model.ir_version < DEFAULTS_SINCE
+        fed = set() if is_main_before_defaults else {port.name for port in graph.input}
         unread = {tensor.name for tensor in graph.initializer} - read - fed
-        drop_named(graph.initializer, unread)
-        drop_named(graph.input, unread)
+        remove_named(graph.initializer, unread)
+        remove_named(graph.input, unread)
     return is_changed

@@ -4,7 +4,7 @@ import onnx
 
 from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.protos.attributes import find
-from mezzo.onnx.read.origins import name_node, title_of
+from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import DEFAULT
 
 _PADDED = frozenset({"AveragePool", "Conv", "ConvInteger", "MaxPool"})
@@ -37,7 +37,7 @@ def _merge(scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.Nod
     pad_widths = None if own_pads is None else _spatial_pads(scope, pad, len(own_pads) // 2)
     if own_pads is None or pad_widths is None or not _is_same(scope, pad, number, node, own_pads):
         return False
-    name_node(node, title_of(node))
+    name_node(node)
     for name in ("pads", "auto_pad"):
         attribute = find(node, name)
         if attribute is not None:

@@ -13,7 +13,8 @@ from onnx import numpy_helper
 
 from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.normal_form.use_counts import Constants, UseCounts
-from mezzo.onnx.read.origins import name_node, title_of
+from mezzo.onnx.protos.entries import remove_where
+from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.shapes import Shape
 
@@ -67,9 +68,7 @@ class Cutter:
             if clamp.low == 0.0 < clamp.high and not is_normal:
                 self._write(chain, clamp)
                 removed.update(map(id, chain[1:]))
-        for position in reversed(range(len(nodes))):
-            if id(nodes[position]) in removed:
-                del graph.node[position]
+        remove_where(graph.node, lambda node: id(node) in removed)
 
     def _next(
         self, node: onnx.NodeProto, users: Mapping[str, onnx.NodeProto], constants: Constants
@@ -134,7 +133,7 @@ class Cutter:
     def _write(self, chain: Sequence[onnx.NodeProto], clamp: _Cut) -> None:
         """Replace a chain of clamps by one Relu or Clip with the last output."""
         first, last = chain[0], chain[-1]
-        name_node(first, title_of(first))
+        name_node(first)
         for node in chain:
             self._ledger.leave(*node.input)
         self._ledger.reads[clamp.value] += 1

@@ -10,7 +10,7 @@ import onnx
 from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.normal_form.use_counts import UseCounts
 from mezzo.onnx.protos.graphs import all_graphs
-from mezzo.onnx.read.origins import name_node, title_of
+from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.tables.target import Respelling
 
@@ -30,7 +30,7 @@ def respell(use_counts: UseCounts, apart: Set[str], respellings: Sequence[Respel
     is_changed = False
     for node in _before_norms(use_counts):
         if node.op_type in instead and node.output[0] not in apart:
-            name_node(node, title_of(node))
+            name_node(node)
             node.op_type = instead[node.op_type]
             is_changed = True
     return is_changed

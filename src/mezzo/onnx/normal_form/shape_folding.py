@@ -5,8 +5,8 @@ import onnx
 from onnx import numpy_helper
 
 from mezzo.onnx.normal_form.scope import GraphScope
-from mezzo.onnx.normal_form.use_counts import add_initializer
 from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.protos.entries import add_initializer
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.shapes import Shape
@@ -27,9 +27,8 @@ def fold_shapes(scope: GraphScope) -> bool:
             and node.output[0] not in scope.outputs
             and node.output[0] not in scope.inner
         ):
-            add_initializer(
-                scope.model, scope.graph, numpy_helper.from_array(numbers, node.output[0])
-            )
+            tensor = numpy_helper.from_array(numbers)
+            add_initializer(scope.model, scope.graph, tensor, node.output[0])
             removed.append(position)
         elif (
             node.op_type == "Reshape"
@@ -110,6 +109,6 @@ def _fix_target(scope: GraphScope, node: onnx.NodeProto) -> bool:
         return False
     target = np.array([-1 if dim is None else dim for dim in dims], np.int64)
     name = fresh_name(scope.taken, f"{node.output[0]}_shape")
-    add_initializer(scope.model, scope.graph, numpy_helper.from_array(target, name))
+    add_initializer(scope.model, scope.graph, numpy_helper.from_array(target), name)
     node.input[1] = name
     return True

@@ -1,21 +1,19 @@
 """Use counts of a model's values during rewrites: sole users, shared constants, dead values."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, MutableSequence, Set
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.protos.attributes import constant_tensor
+from mezzo.onnx.protos.entries import add_initializer, fed_names, remove_named
 from mezzo.onnx.protos.graphs import all_graphs
 from mezzo.onnx.protos.names import fresh_name, names_of
 from mezzo.onnx.protos.rounding import Array
 from mezzo.onnx.schema.domains import DEFAULT
-
-# IR version: before it, every initializer is also an input; since then, such inputs have defaults.
-_DEFAULTS_SINCE = 4
 
 
 class ConstantTensor(NamedTuple):
@@ -81,11 +79,9 @@ class UseCounts:
 
     def new_initializer(self, wish: str, like: TensorProto) -> TensorProto:
         """Add a copy of a tensor with one use to the main graph, visible everywhere."""
-        tensor = TensorProto()
-        tensor.CopyFrom(like)
-        tensor.name = fresh_name(self.taken, wish)
-        self.reads[tensor.name] = 1
-        return add_initializer(self.model, self.model.graph, tensor)
+        name = fresh_name(self.taken, wish)
+        self.reads[name] = 1
+        return add_initializer(self.model, self.model.graph, like, name)
 
     def leave(self, *names: str) -> None:
         """Report that each of these names has one use less."""
@@ -98,41 +94,11 @@ class UseCounts:
             self._left.clear()
             for graph in all_graphs(self.model.graph):
                 initializers = {tensor.name for tensor in graph.initializer}
-                drop_named(graph.initializer, unread)
-                drop_named(graph.input, unread & initializers)
-                drop_named(graph.value_info, unread)
+                remove_named(graph.initializer, unread)
+                remove_named(graph.input, unread & initializers)
+                remove_named(graph.value_info, unread)
                 for position in reversed(range(len(graph.node))):
                     node = graph.node[position]
                     if node.op_type in ("Constant", "Identity") and node.output[0] in unread:
                         self.leave(*node.input)
                         del graph.node[position]
-
-
-def drop_named(
-    held: "MutableSequence[TensorProto] | MutableSequence[onnx.ValueInfoProto]",
-    names: Collection[str],
-) -> None:
-    """Delete the entries with these names, in place."""
-    for position in reversed(range(len(held))):
-        if held[position].name in names:
-            del held[position]
-
-
-def fed_names(model: onnx.ModelProto, graph: onnx.GraphProto) -> Set[str]:
-    """Inputs of a graph that may be fed; an initializer of such a name is only a default."""
-    return (
-        {port.name for port in graph.input} if model.ir_version >= _DEFAULTS_SINCE else frozenset()
-    )
-
-
-def add_initializer(
-    model: onnx.ModelProto, graph: onnx.GraphProto, tensor: TensorProto
-) -> TensorProto:
-    """Add a copy of a tensor to a graph as an initializer, and return the copy."""
-    added: TensorProto = graph.initializer.add()
-    added.CopyFrom(tensor)
-    if model.ir_version < _DEFAULTS_SINCE and graph is model.graph:
-        graph.input.append(
-            helper.make_tensor_value_info(tensor.name, tensor.data_type, [*tensor.dims])
-        )
-    return added

@@ -4,6 +4,7 @@ Weights are exact in FP32. Intermediate values are no longer rounded.
 """
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 
 import onnx
@@ -42,8 +43,7 @@ def widen(source: ModelSource) -> ModelSource | None:
     )
     if is_kept or not _holds_low(source.model, nodes):
         return None
-    model = onnx.ModelProto()
-    model.CopyFrom(source.model)
+    model = deepcopy(source.model)
     for function in model.functions:
         _widen_nodes(function.node)
         _replace_all(function.value_info, map(widen_port, function.value_info))

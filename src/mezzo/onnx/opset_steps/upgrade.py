@@ -1,6 +1,7 @@
 """Upgrade of a model from opset to opset: in each step all nodes are converted, or none."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from copy import deepcopy
 from functools import cache
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import onnx.helper
 from mezzo.onnx.opset_steps.site import BlockedError, Fresh, StepSite
 from mezzo.onnx.opset_steps.table import STEPS
 from mezzo.onnx.opset_steps.values import Knowledge, Path, Snapshot, owners, reads_in
+from mezzo.onnx.protos.entries import remove_where
 from mezzo.onnx.protos.graphs import Owner, nodes_of
 from mezzo.onnx.protos.names import fresh_name, names_of
 from mezzo.onnx.protos.order import sort_nodes
@@ -39,13 +41,13 @@ class Upgraded(NamedTuple):
 def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
     """Upgrade a copy of a model, with functions, towards an opset as far as all nodes convert."""
     knowledge, fresh = Knowledge(source), _fresh_names(source)
-    model = _copy(source)
+    model = deepcopy(source)
     lowest = min((entry.version for entry in _imports(model)), default=until)
     operators = _operators(model)
     for version in range(max(lowest, 0) + 1, until + 1):  # a damaged file may import version -2^63
         affected = _affected(operators, version)
         if affected:
-            trial = _copy(model)
+            trial = deepcopy(model)
             obstacles = _step(trial, version, affected, knowledge, fresh)
             if obstacles:
                 return Upgraded(model, tuple(obstacles))
@@ -59,12 +61,6 @@ def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
     if needed is not None and model.ir_version < needed:
         model.ir_version = needed
     return Upgraded(model, ())
-
-
-def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy
 
 
 def _imports(model: onnx.ModelProto) -> Iterator[onnx.OperatorSetIdProto]:
@@ -137,14 +133,13 @@ def _drop_unread_constants(model: onnx.ModelProto, source: onnx.ModelProto) -> N
     """Remove unused Constants that an earlier step added."""
     reads = {name for _, owner in owners(model) for name in reads_in(owner)}
     original_names = {node.name for node in nodes_of(source)}
+
+    def is_unread(node: onnx.NodeProto) -> bool:
+        is_added = node.op_type == "Constant" and node.name not in original_names
+        return is_added and node.output[0] not in reads
+
     for _, owner in owners(model):
-        for node in list(owner.node):
-            if (
-                node.op_type == "Constant"
-                and node.output[0] not in reads
-                and node.name not in original_names
-            ):
-                owner.node.remove(node)
+        remove_where(owner.node, is_unread)
 
 
 def _fresh_names(model: onnx.ModelProto) -> Fresh:

@@ -1,6 +1,7 @@
 """Types, shapes and constants of a model's values by scope, from ONNX's inference and the model."""
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 
 import onnx
 from onnx import helper
@@ -114,8 +115,7 @@ def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:
 
 def without_stated_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy without declared inner shapes, which may be out of date."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for path, owner in owners(copy):
         if isinstance(owner, onnx.GraphProto):
             declared = (*owner.value_info, *owner.output, *(owner.input if len(path) > 1 else ()))

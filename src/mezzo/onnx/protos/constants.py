@@ -44,19 +44,11 @@ def sparse_of(graph: Graph, handles: Handles, value: int) -> onnx.SparseTensorPr
     producer = graph.nodes[graph.values[value].producer]
     proto = handles.protos[producer.id]
     if proto is not None:
-        return (
-            proto.attribute[0].sparse_tensor if proto.attribute[0].name == "sparse_value" else None
-        )
-    owner = handles.owners[producer.scope]
-    assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
-    return next(
-        (
-            entry
-            for entry in owner.sparse_initializer
-            if entry.values.name == graph.values[value].name
-        ),
-        None,
-    )
+        attribute = proto.attribute[0]
+        return attribute.sparse_tensor if attribute.name == "sparse_value" else None
+    name = graph.values[value].name
+    entries = handles.graph(producer.scope).sparse_initializer
+    return next((entry for entry in entries if entry.values.name == name), None)
 
 
 def _dense(

@@ -15,6 +15,7 @@ from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import ANY_FLOAT, Env, Frame, pseudo_signature
 from mezzo.onnx.read.handles import Place
+from mezzo.onnx.read.origins import title_of
 from mezzo.onnx.schema.infos import stated_infos
 from mezzo.onnx.schema.schema import find_schema
 from mezzo.onnx.schema.types import (
@@ -99,10 +100,6 @@ def body_of(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
             " mend the model"
         )
     return attribute.g
-
-
-def title_of(proto: onnx.NodeProto) -> str:
-    return proto.name or f"{proto.op_type}:{proto.output[0] if proto.output else ''}"
 
 
 def enter(

@@ -1,5 +1,7 @@
 """Reading of If and function calls, whose bodies run once."""
 
+from copy import deepcopy
+
 import onnx
 
 from mezzo.common.errors import ModelError
@@ -13,11 +15,11 @@ from mezzo.onnx.read.bodies import (
     finish,
     read_body,
     read_result,
-    title_of,
 )
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import Env, Frame
 from mezzo.onnx.read.handles import Container, OperandPlace, ResultPlace
+from mezzo.onnx.read.origins import title_of
 from mezzo.onnx.schema.domains import imported_opsets
 from mezzo.onnx.schema.types import ValueType
 
@@ -76,9 +78,7 @@ def read_call(
             f"node {title_of(proto)!r} has {len(proto.input)} operands, function {function.name!r}"
             f" takes {len(function.input)}; mend the model"
         )
-    copy = onnx.FunctionProto()  # a copy for this call, so that two calls can be typed differently
-    copy.CopyFrom(function)
-    function = copy
+    function = deepcopy(function)  # for this call, so that two calls can be typed differently
     opsets = imported_opsets(function)
     container = Container(
         function, call=proto, key=(function.domain, function.name, function.overload)

@@ -1,9 +1,11 @@
 """Function specialization: calls with equal edited bodies share a function variant."""
 
+from copy import deepcopy
+
 import onnx
 
 from mezzo.onnx.read.handles import Container, Handles
-from mezzo.onnx.read.origins import name_node, title_of
+from mezzo.onnx.read.origins import name_node
 
 _Key = tuple[str, str, str]
 
@@ -41,14 +43,14 @@ def replace_functions(handles: Handles) -> None:
             names[content] = _fresh(names_in_use, key)
             copy.name = names[content]
             specialised.setdefault(key, []).append(copy)
-        name_node(call, title_of(call))
+        name_node(call)
         call.op_type = names[content]
     called = {(c.key) for c in _calls(handles)}
     functions = []
     for key, function in order.items():
         if key in used or key not in called:
-            functions.append(_copy(function))
-        functions += [_copy(f) for f in specialised.get(key, ())]
+            functions.append(deepcopy(function))
+        functions += [deepcopy(f) for f in specialised.get(key, ())]
     del model.functions[:]
     model.functions.extend(functions)
 
@@ -64,9 +66,3 @@ def _fresh(names_in_use: set[tuple[str, str]], key: _Key) -> str:
         count += 1
     names_in_use.add((key[0], f"{key[1]}_{count}"))
     return f"{key[1]}_{count}"
-
-
-def _copy(function: onnx.FunctionProto) -> onnx.FunctionProto:
-    copy = onnx.FunctionProto()
-    copy.CopyFrom(function)
-    return copy

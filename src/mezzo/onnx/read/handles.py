@@ -62,3 +62,15 @@ class Handles:
     declared: dict[int, list[onnx.ValueInfoProto]] = field(default_factory=dict)
     made: list[tuple[int, onnx.NodeProto]] = field(default_factory=list)
     is_resorted: bool = False
+
+    def proto(self, node: int) -> onnx.NodeProto:
+        """The node of an operator."""
+        proto = self.protos[node]
+        assert proto is not None, "an operator has a node"
+        return proto
+
+    def graph(self, scope: int) -> onnx.GraphProto:
+        """The graph or subgraph of a scope that has weights."""
+        owner = self.owners[scope]
+        assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
+        return owner

@@ -15,11 +15,11 @@ from mezzo.onnx.read.bodies import (
     finish,
     read_body,
     read_result,
-    title_of,
 )
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import Frame
 from mezzo.onnx.read.handles import OperandPlace, Place, ResultPlace
+from mezzo.onnx.read.origins import title_of
 from mezzo.onnx.schema.types import Aggregate, ValueType, element_dtype, from_type_proto
 
 # Assumed number of iterations of a loop, as its trip count is data.

@@ -45,7 +45,6 @@ def title_of(proto: onnx.NodeProto) -> str:
     return name or f"{proto.op_type}:{proto.output[0] if proto.output else ''}"
 
 
-def name_node(proto: onnx.NodeProto, title: str) -> None:
+def name_node(proto: onnx.NodeProto, title: str | None = None) -> None:
     """Store a node's name in plans, before its operator or first output changes."""
-    if not proto.name:
-        proto.name = title
+    proto.name = proto.name or title or title_of(proto)

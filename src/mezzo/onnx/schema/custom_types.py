@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 
 import onnx
 
@@ -66,8 +67,7 @@ def state_types(model: onnx.ModelProto, types: Mapping[str, ValueType]) -> None:
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy with large weights turned into inputs."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     large = [
         t
         for t in copy.graph.initializer

@@ -1,6 +1,6 @@
 """Maintenance of value_info, the declared types of inner values, for viewers without inference."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 import onnx.helper
@@ -23,13 +23,6 @@ def retype_infos(
         if info.name in names:
             info.name, dtype = names[info.name]
             retype_proto(info.type, dtype)
-
-
-def forget_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Container[str]) -> None:
-    """Delete the value_info of removed values."""
-    for position in reversed(range(len(owner.value_info))):
-        if owner.value_info[position].name in names:
-            del owner.value_info[position]
 
 
 def state_shapes(

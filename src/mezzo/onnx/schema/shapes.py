@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 
 import onnx
@@ -97,8 +98,7 @@ def _negative_infos(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 def _with_unknown_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy with negative dimensions turned into unknown ones."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for info in _negative_infos(copy):
         if not info.type.HasField("tensor_type"):
             info.ClearField("type")
@@ -159,8 +159,7 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
     Declared inner shapes are ignored, as they may be out of date. Names that occur in two graphs
     are left out. Never raises on a malformed model.
     """
-    stripped = onnx.ModelProto()
-    stripped.CopyFrom(model)
+    stripped = deepcopy(model)
     functions = {(function.domain, function.name) for function in model.functions}
     for graph in all_graphs(stripped.graph):
         without_inference = {
