@@ -1,5 +1,6 @@
 """Reading of Loop, Scan and SequenceMap, whose bodies run repeatedly and carry state."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import onnx
@@ -7,233 +8,143 @@ import onnx
 from mezzo.common.errors import ModelError
 from mezzo.ir.nodes import Use
 from mezzo.onnx.protos.attributes import find
-from mezzo.onnx.read.bodies import (
-    Ties,
-    add_control_node,
-    body_of,
-    enter,
-    finish,
-    read_body,
-    read_result,
-)
+from mezzo.onnx.read.bodies import ControlFlow, TieUse
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import Frame
-from mezzo.onnx.read.handles import OperandPlace, Place, ResultPlace
-from mezzo.onnx.read.origins import title_of
-from mezzo.onnx.schema.types import Aggregate, ValueType, element_dtype, from_type_proto
+from mezzo.onnx.schema.types import Aggregate, element_dtype, from_type_proto
 
 # Assumed number of iterations of a loop, as its trip count is data.
 _NOMINAL_TRIPS = 8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """Where a loop's operands and results are. Others of the body's results are scan outputs.
+
+    `plain`: operands before the states (trip count, condition). `formals` and `results`: inputs
+    and outputs of the body before the states. `states`: loop-carried values. `slices`: scan inputs.
+    `stacked`: the type of a scan output, around its element type; empty if as in the body.
+    """
+
+    plain: int = 0
+    formals: int = 0
+    results: int = 0
+    states: int = 0
+    slices: int = 0
+    stacked: str = ""
+
+
 class _Carried(NamedTuple):
-    """A loop state or scan input of a body: its tie, if it has one, and the tie's uses."""
+    """A loop state or scan input of a body: its tie, and its use of the operand.
 
-    tie: int | None
-    uses: list[tuple[int | None, Place]]
-    result: int | None  # the value after the loop
-
-
-def _carry(
-    reader: GraphBuilder,
-    frame: Frame,
-    inner: Frame,
-    ties: Ties,
-    proto: onnx.NodeProto,
-    body: onnx.GraphProto,
-    operand: int,
-    formal: int,
-    output: int | None,
-    label: str,
-    node: int,
-    is_slice: bool,
-) -> _Carried:
-    """Bind a body's input (`formal`) to an operand, by a tie if it is a planned float. `output` is
-    the node's output for a state, None for a scan input.
+    `result` is the value after the loop, of a state.
     """
-    has_operand = operand < len(proto.input) and proto.input[operand] != ""
-    name = body.input[formal].name
-    if not has_operand:
-        value_type = from_type_proto(body.input[formal].type)
-        inner.env.names[name] = reader.add_value(name, value_type, node, inner.scope, 1)
-        return _Carried(None, [], None)
-    tie = len(reader.nodes)
-    value, value_type = reader.read_name(frame, proto.input[operand], Use(tie, 0), proto)
-    size = 1 if value is None else reader.values[value].elements
-    formal_type: ValueType = value_type
-    if is_slice and isinstance(value_type, Aggregate):
-        formal_type = value_type.dtype
-    if not reader.is_planned(value_type):
-        reader.widened.discard(Use(tie, 0))
-        reader.aliased.discard(Use(tie, 0))
-        inner.env.names[name] = reader.add_value(name, formal_type, node, inner.scope, size)
-        return _Carried(None, [], None)
-    outputs = [(name, formal_type, inner.scope, size)]
-    result_name = proto.output[output] if output is not None and output < len(proto.output) else ""
-    if output is not None:
-        outputs.append((result_name, value_type, frame.scope, size))
-    _, values = ties.open(label, value_type, outputs)
-    inner.env.names[name] = values[0]
-    reader.handles.declared.setdefault(values[0], []).append(body.input[formal])
-    uses: list[tuple[int | None, Place]] = [(value, OperandPlace(frame.container, proto, operand))]
-    return _Carried(tie, uses, values[1] if output is not None else None)
+
+    tie: int
+    use: TieUse
+    result: int | None
 
 
-def _leave(
-    reader: GraphBuilder,
-    frame: Frame,
-    inner: Frame,
-    ties: Ties,
-    proto: onnx.NodeProto,
-    body: onnx.GraphProto,
-    index: int,
-    output: int,
-    node: int,
-    shape: str,
-) -> int | None:
-    """Add a body's scan output. Returns its value if the node produces it, None for a tie."""
-    name = proto.output[output] if output < len(proto.output) else ""
-    tie = len(reader.nodes)
-    result = read_result(reader, inner, body, index, Use(tie, 0))
-    size = 1 if result.value is None else reader.values[result.value].elements
-    outer: ValueType = result.value_type
-    if shape and outer is not None:
-        outer = Aggregate(shape, element_dtype(outer))
-    size = max(size, reader.counts.get(name, 0))
-    if not reader.is_planned(result.value_type):
-        reader.widened.discard(Use(tie, 0))
-        reader.aliased.discard(Use(tie, 0))
-        frame.env.names[name] = reader.add_value(name, outer, node, frame.scope, size)
-        return frame.env.names[name]
-    ties.open(f"output[{output}]", outer, [(name, outer, frame.scope, size)])
-    ties.close(tie, [(result.value, ResultPlace(frame.container, body, index))])
-    value = len(reader.values) - 1
-    reader.handles.declared.setdefault(value, []).append(body.output[index])
-    frame.env.names[name] = value
-    return None
+class _Loop(ControlFlow):
+    """Reads a loop: its states, scan inputs, body and scan outputs, in this order."""
 
+    def __init__(self, reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
+        super().__init__(reader, frame, proto, proto.op_type)
+        self.content = self.body("body")
 
-def _read_states(
-    reader: GraphBuilder,
-    frame: Frame,
-    proto: onnx.NodeProto,
-    body: onnx.GraphProto,
-    op: str,
-    plain: int,
-    states: int,
-    first_formal: int,
-    first_result: int,
-    slices: int,
-    shape: str,
-    is_slice: bool,
-) -> None:
-    """Common part of Loop, Scan and SequenceMap: `states` are loop-carried values, `slices` scan
-    inputs; all other results are scan outputs.
-    """
-    node, title = add_control_node(reader, frame, proto)
-    inputs = [reader.operand(frame, proto, i, node)[0] for i in range(min(plain, len(proto.input)))]
-    inner = enter(reader, frame, node, f"{title}/body", body, _NOMINAL_TRIPS)
-    ties = Ties(reader, frame, op, title)
-    for index in range(first_formal):  # Loop's iteration number and condition: no floats
-        name = body.input[index].name
-        inner.env.names[name] = reader.add_value(
-            name, from_type_proto(body.input[index].type), node, inner.scope, 1
-        )
-    carried = [
-        _carry(
-            reader,
-            frame,
-            inner,
-            ties,
-            proto,
-            body,
-            plain + k,
-            first_formal + k,
-            k,
-            f"state[{k}]",
-            node,
-            False,
-        )
-        for k in range(states)
-    ]
-    scanned = [
-        _carry(
-            reader,
-            frame,
-            inner,
-            ties,
-            proto,
-            body,
-            plain + k,
-            first_formal + k,
-            None,
-            f"input[{k}]",
-            node,
-            is_slice,
-        )
-        for k in range(states, states + slices)
-    ]
-    read_body(reader, inner, body)
-    outputs: list[int | None] = []
-    for index in range(first_result):  # Loop's condition
-        inputs.append(reader.read_name(inner, body.output[index].name, Use(node, len(inputs)))[0])
-    for k, state in enumerate(carried):
-        index = first_result + k
-        if state.tie is None:
-            outputs.append(_leave(reader, frame, inner, ties, proto, body, index, k, node, ""))
-            continue
-        use = Use(state.tie, len(state.uses))
-        result = read_result(reader, inner, body, index, use)
-        ties.close(
-            state.tie, [*state.uses, (result.value, ResultPlace(frame.container, body, index))]
-        )
+    def read(self, layout: _Layout) -> None:
+        reader, body = self.reader, self.content
+        for operand in range(min(layout.plain, len(self.proto.input))):
+            self.inputs.append(reader.operand(self.frame, self.proto, operand, self.node)[0])
+        inner = self.enter("body", body, _NOMINAL_TRIPS)
+        for port in body.input[: layout.formals]:  # Loop's iteration number and condition
+            self.bind(port.name, from_type_proto(port.type), inner)
+        carried = [
+            self._carry(layout, inner, index) for index in range(layout.states + layout.slices)
+        ]
+        self.read_body(inner, body)
+        for port in body.output[: layout.results]:  # Loop's condition
+            value, _ = reader.read_name(inner, port.name, Use(self.node, len(self.inputs)))
+            self.inputs.append(value)
+        for index, state in enumerate(carried[: layout.states]):
+            if state is None:
+                self._bind_result(layout, inner, index)
+            else:
+                self._close(layout, inner, index, state)
+        for scanned in carried[layout.states :]:
+            if scanned is not None:
+                self.close_tie(scanned.tie, [scanned.use])
+        for index in range(layout.states, len(body.output) - layout.results):
+            self._bind_result(layout, inner, index)
+        self.finish()
+
+    def _carry(self, layout: _Layout, inner: Frame, index: int) -> _Carried | None:
+        """Bind an input of the body to an operand, by a tie if it is a planned float."""
+        reader, operand = self.reader, layout.plain + index
+        formal, is_state = self.content.input[layout.formals + index], index < layout.states
+        if operand >= len(self.proto.input) or not self.proto.input[operand]:
+            self.bind(formal.name, from_type_proto(formal.type), inner)
+            return None
+        value, value_type = self.read_operand(operand, Use(len(reader.nodes), 0))
+        elements = 1 if value is None else reader.values[value].elements
+        is_slice = isinstance(value_type, Aggregate) and not is_state
+        formal_type = element_dtype(value_type) if is_slice else value_type
+        if not reader.is_planned(value_type):
+            self.bind(formal.name, formal_type, inner, elements)
+            return None
+        ports = [(formal.name, formal_type, inner.scope, elements)]
+        if is_state:
+            ports.append((self.output_name(index), value_type, self.frame.scope, elements))
+        label = f"state[{index}]" if is_state else f"input[{index}]"
+        tie, values = self.open_tie(label, value_type, ports)
+        inner.env.names[formal.name] = values[0]
+        reader.handles.declared.setdefault(values[0], []).append(formal)
+        result = values[1] if is_state else None
+        return _Carried(tie, (value, self.operand_place(operand)), result)
+
+    def _close(self, layout: _Layout, inner: Frame, index: int, state: _Carried) -> None:
+        """Close the tie of a state with the body's result, and bind the value after the loop."""
+        position = layout.results + index
+        result = self.read_result(inner, self.content, position, Use(state.tie, 1))
+        self.close_tie(state.tie, [state.use, (result.value, result.place)])
         assert state.result is not None, "a carried state has a value after the loop"
-        reader.handles.declared.setdefault(state.result, []).append(body.output[index])
-        if k < len(proto.output):
-            frame.env.names[proto.output[k]] = state.result
-    for entry in scanned:
-        if entry.tie is not None:
-            ties.close(entry.tie, entry.uses)
-    for k in range(states, len(body.output) - first_result):
-        outputs.append(
-            _leave(reader, frame, inner, ties, proto, body, first_result + k, k, node, shape)
-        )
-    finish(reader, node, inputs, [o for o in outputs if o is not None])
+        declared = self.reader.handles.declared.setdefault(state.result, [])
+        declared.append(self.content.output[position])
+        if index < len(self.proto.output):
+            self.frame.env.names[self.proto.output[index]] = state.result
+
+    def _bind_result(self, layout: _Layout, inner: Frame, index: int) -> None:
+        """Bind a scan output of the node, or a state without a tie, to a result of the body."""
+        position, tie = layout.results + index, len(self.reader.nodes)
+        result = self.read_result(inner, self.content, position, Use(tie, 0))
+        value_type = result.value_type
+        if layout.stacked and value_type is not None:
+            value_type = Aggregate(layout.stacked, element_dtype(value_type))
+        elements = max(result.elements, self.reader.counts.get(self.output_name(index), 0))
+        uses, infos = [(result.value, result.place)], [self.content.output[position]]
+        self.bind_output(index, value_type, elements, uses, infos)
 
 
 def read_loop(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
-    body = body_of(proto, "body")
-    states = max(len(body.input) - 2, 0)
-    _read_states(reader, frame, proto, body, "Loop", 2, states, 2, 1, 0, "", False)
+    loop = _Loop(reader, frame, proto)
+    states = max(len(loop.content.input) - 2, 0)
+    loop.read(_Layout(plain=2, formals=2, results=1, states=states))
 
 
 def read_scan(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
-    body = body_of(proto, "body")
+    loop = _Loop(reader, frame, proto)
     attribute = find(proto, "num_scan_inputs")
     slices = attribute.i if attribute is not None else 0
-    states = len(body.input) - slices
+    states = len(loop.content.input) - slices
     if slices < 0 or states < 0:
         raise ModelError(
-            f"node {title_of(proto)!r} (Scan): num_scan_inputs is {slices}, its body has "
-            f"{len(body.input)} inputs; mend the model"
+            f"node {loop.title!r} (Scan): num_scan_inputs is {slices}, its body has "
+            f"{len(loop.content.input)} inputs; mend the model"
         )
     plain = 1 if frame.opsets.get("", 1) < 9 else 0  # Scan-8 takes the sequences' lengths first
-    _read_states(reader, frame, proto, body, "Scan", plain, states, 0, 0, slices, "", True)
+    loop.read(_Layout(plain=plain, states=states, slices=slices))
 
 
 def read_sequence_map(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
-    body = body_of(proto, "body")
-    _read_states(
-        reader,
-        frame,
-        proto,
-        body,
-        "SequenceMap",
-        0,
-        0,
-        0,
-        0,
-        len(body.input),
-        "seq(tensor({}))",
-        True,
-    )
+    loop = _Loop(reader, frame, proto)
+    loop.read(_Layout(slices=len(loop.content.input), stacked="seq(tensor({}))"))
