@@ -124,13 +124,9 @@ def element_dtype(tensor: onnx.TensorProto, where: str) -> DType:
     if dtype is None:
         raise ModelError(
             f"{where}: element type number {tensor.data_type} is unknown; valid are"
-            f" {_valid_numbers()}"
+            f" {min(FROM_ONNX)} to {max(FROM_ONNX)}"
         )
     return dtype
-
-
-def _valid_numbers() -> str:
-    return f"{min(FROM_ONNX)} to {max(FROM_ONNX)}"
 
 
 def count_elements(dims: Sequence[int], where: str) -> int:
@@ -238,16 +234,13 @@ class Blobs:
             )
         limit = float(further[LIMIT]) if LIMIT in further else None
         quantized = read_payload(further[QUANTIZED]) if QUANTIZED in further else None
-        dtype, through = (
-            element_dtype(tensor, self.where(tensor)),
-            _read_through(further.get(THROUGH)),
-        )
+        through = json.loads(further.get(THROUGH, "[]"))
         return Stored(
             blob=int(entries[1].value),
-            dtype=dtype,
+            dtype=element_dtype(tensor, self.where(tensor)),
             limit=limit,
             quantized=quantized,
-            through=through,
+            through=tuple((DType(low), low_limit) for low, low_limit in through),
             blocks=read_block_payload(further[BLOCKS]) if BLOCKS in further else None,
         )
 
@@ -438,7 +431,3 @@ def clear_payload(tensor: onnx.TensorProto) -> None:
         tensor.ClearField(name)
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
-
-
-def _read_through(text: str | None) -> tuple[tuple[DType, float | None], ...]:
-    return tuple((DType(low), limit) for low, limit in json.loads(text)) if text is not None else ()

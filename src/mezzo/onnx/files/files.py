@@ -93,15 +93,7 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
         if kind is None:
             raise
         raise ModelError(describe_stranger(text, kind)) from error
-    return ModelSource(
-        model=model,
-        blobs=blobs,
-        weights=Weights(blobs),
-        path=Path(text),
-        files=(file, *external.files),
-        size_bytes=file.size_bytes + external.size_bytes,
-        is_external=bool(external.files),
-    )
+    return _source(model, external, file.size_bytes, Path(text), file)
 
 
 def from_proto(
@@ -132,16 +124,7 @@ def from_proto(
     # Each marker of a large initializer has the key once; more of them may be external data.
     if data.count(_EXTERNAL_KEY) > len(blobs):
         skeleton = _parse(external.mark_all(data), blobs.name)
-    size_bytes = len(data) + in_memory_bytes + external.size_bytes
-    return ModelSource(
-        model=skeleton,
-        blobs=blobs,
-        weights=Weights(blobs),
-        path=None,
-        files=tuple(external.files),
-        size_bytes=size_bytes,
-        is_external=bool(external.files),
-    )
+    return _source(skeleton, external, len(data) + in_memory_bytes)
 
 
 def _copy_light(skeleton: onnx.ModelProto, model: onnx.ModelProto, blobs: Blobs) -> int:
@@ -281,16 +264,14 @@ def _strip(
         return None
     dtype, elements = check_payload(tensor, end - content, blobs.where(tensor))
     blobs.mark(tensor, _in_file(dtype, elements, FileRange(file, content)))
-    rope = wire.Rope()
-    rope.add_bytes(tensor.SerializeToString())
-    return rope
+    return wire.rope_of(tensor.SerializeToString())
 
 
 class _External:
     """Marks tensors with external data after checking their file paths."""
 
     def __init__(self, blobs: Blobs, folder: str | None, trust: bool) -> None:
-        self._blobs = blobs
+        self.blobs = blobs
         self._folder = folder
         self._trust = trust
         self._by_location: dict[str, DataFile] = {}
@@ -312,15 +293,15 @@ class _External:
                 lambda start, stop: self._mark(data[start:stop]),
             )
         except wire.WireError as error:
-            raise _damaged(self._blobs.name, str(error)) from error
+            raise _damaged(self.blobs.name, str(error)) from error
         return data if rope is None else wire.join(source, rope)
 
     def _mark(self, data: bytes) -> wire.Rope | None:
-        tensor = _parse_tensor(data, self._blobs.name)
+        tensor = _parse_tensor(data, self.blobs.name)
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        if tensor.data_location != EXTERNAL or entries.get("location") == self._blobs.token:
+        if tensor.data_location != EXTERNAL or entries.get("location") == self.blobs.token:
             return None
-        where = self._blobs.where(tensor)
+        where = self.blobs.where(tensor)
         # protobuf returns text that is not UTF-8 as bytes.
         if not all(isinstance(text, str) for entry in entries.items() for text in entry):
             raise ModelError(
@@ -342,15 +323,13 @@ class _External:
             )
         clear_payload(tensor)
         if size_bytes > INLINE_BYTES:
-            self._blobs.mark(tensor, _in_file(dtype, elements, FileRange(file, offset)))
+            self.blobs.mark(tensor, _in_file(dtype, elements, FileRange(file, offset)))
         else:
-            tensor.raw_data = wire.FileBytes(self._blobs.files.handle(file), file.size_bytes).read(
+            tensor.raw_data = wire.FileBytes(self.blobs.files.handle(file), file.size_bytes).read(
                 offset, size_bytes
             )
         self.size_bytes += size_bytes
-        rope = wire.Rope()
-        rope.add_bytes(tensor.SerializeToString())
-        return rope
+        return wire.rope_of(tensor.SerializeToString())
 
     def _find_file(self, location: str, where: str) -> DataFile:
         file = self._by_location.get(location)
@@ -360,9 +339,27 @@ class _External:
                     f"{where}: its data is in the file {quote(location)}, but a model in memory has"
                     " no folder; pass base_dir, or the model's path instead"
                 )
-            file = self._blobs.files.open_external(self._folder, location, where, trust=self._trust)
+            file = self.blobs.files.open_external(self._folder, location, where, trust=self._trust)
             self._by_location[location] = file
         return file
+
+
+def _source(
+    model: onnx.ModelProto,
+    external: _External,
+    size_bytes: int,
+    path: Path | None = None,
+    *files: DataFile,
+) -> ModelSource:
+    return ModelSource(
+        model=model,
+        blobs=external.blobs,
+        weights=Weights(external.blobs),
+        path=path,
+        files=(*files, *external.files),
+        size_bytes=size_bytes + external.size_bytes,
+        is_external=bool(external.files),
+    )
 
 
 def _in_file(dtype: DType, elements: int, where: FileRange) -> Blob:

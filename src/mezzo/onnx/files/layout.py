@@ -1,7 +1,6 @@
 """Layout of a written model's weights: inside the model file, or in an external data file."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import onnx
 
@@ -15,28 +14,15 @@ _PAGE_BYTES, _PAGED_FROM_BYTES, _ALIGNMENT_BYTES = 4096, 1 << 20, 64
 _EXTERNAL_FROM_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadEntry:
-    """A payload's offset in the external file, and its source: a blob or bytes of the model."""
-
-    offset: int
-    size_bytes: int
-    key: Stored | wire.Span
-
-
 class FileLayout:
-    """File positions of a serialized model's payloads.
-
-    `entries` and `size_bytes` describe the external file, if any.
-    """
+    """File positions of a serialized model's payloads. `payloads` is the external file, if any."""
 
     def __init__(self, blobs: Blobs, serialized: bytes, location: str) -> None:
         self.blobs = blobs
         self.serialized = serialized
         self.data = wire.MemoryBytes(serialized)
         self.location = location
-        self.entries: list[PayloadEntry] = []
-        self.size_bytes = 0
+        self.payloads = wire.Rope()
         self._token = blobs.token.encode()
         self._offsets: dict[Stored, int] = {}
 
@@ -87,7 +73,8 @@ class FileLayout:
             return _inline(*marked)
         offset = self._offsets.get(stored)
         if offset is None:
-            offset = self._offsets[stored] = self._place(size_bytes, stored)
+            offset = self._offsets[stored] = self._align(size_bytes)
+            self.payloads.add_payload(wire.Payload(stored, size_bytes))
         return self._refer(tensor, offset, size_bytes)
 
     def _move_out(self, start: int, stop: int) -> wire.Rope | None:
@@ -100,17 +87,16 @@ class FileLayout:
             ):
                 tensor = onnx.TensorProto.FromString(self.serialized[start:stop])
                 clear_payload(tensor)
-                return self._refer(
-                    tensor, self._place(end - content, wire.Span(content, end)), end - content
-                )
+                offset = self._align(end - content)
+                self.payloads.add_span(content, end)
+                return self._refer(tensor, offset, end - content)
         return None
 
-    def _place(self, size_bytes: int, key: Stored | wire.Span) -> int:
+    def _align(self, size_bytes: int) -> int:
+        """Pad the external file for a payload of this size; returns the payload's offset."""
         alignment = _PAGE_BYTES if size_bytes >= _PAGED_FROM_BYTES else _ALIGNMENT_BYTES
-        offset = -(-self.size_bytes // alignment) * alignment
-        self.entries.append(PayloadEntry(offset, size_bytes, key))
-        self.size_bytes = offset + size_bytes
-        return offset
+        self.payloads.add_bytes(bytes(-self.payloads.size_bytes % alignment))
+        return self.payloads.size_bytes
 
     def _refer(self, tensor: onnx.TensorProto, offset: int, size_bytes: int) -> wire.Rope:
         tensor.data_location = EXTERNAL
@@ -120,14 +106,11 @@ class FileLayout:
             ("length", str(size_bytes)),
         ):
             tensor.external_data.add(key=key, value=value)
-        rope = wire.Rope()
-        rope.add_bytes(tensor.SerializeToString())
-        return rope
+        return wire.rope_of(tensor.SerializeToString())
 
 
 def _inline(tensor: onnx.TensorProto, stored: Stored, size_bytes: int) -> wire.Rope:
-    rope = wire.Rope()
     header = wire.encode_varint(RAW_FIELD << 3 | wire.LENGTH) + wire.encode_varint(size_bytes)
-    rope.add_bytes(tensor.SerializeToString() + header)
+    rope = wire.rope_of(tensor.SerializeToString() + header)
     rope.add_payload(wire.Payload(stored, size_bytes))
     return rope

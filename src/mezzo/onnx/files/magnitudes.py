@@ -82,29 +82,15 @@ def measure_few(values: Sequence[float]) -> ConstantFacts:
             count, max(magnitudes), least, False, False, low < 0.0, small_values,
             sum(values) / count, size, low, high, None, are_whole(values),
         )  # fmt: skip
-    largest = 0.0
-    smallest = math.inf
-    has_infinity = has_nan = has_negative = False
-    for value in values:
-        magnitude = abs(value)
-        if value < 0.0:
-            has_negative = True
-        if magnitude == math.inf:
-            has_infinity = True
-        elif magnitude != magnitude:
-            has_nan = True
-        elif magnitude:
-            if magnitude > largest:
-                largest = magnitude
-            if magnitude < smallest:
-                smallest = magnitude
+    sizes = [magnitude for magnitude in magnitudes if magnitude and math.isfinite(magnitude)]
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     mean, size = (
         sum(finite) / len(finite),
         math.sqrt(sum(value * value for value in finite) / len(finite)),
     )
     return ConstantFacts(
-        count, largest, smallest if largest else 0.0, has_infinity, has_nan, has_negative,
+        count, max(sizes, default=0.0), min(sizes, default=0.0), math.inf in magnitudes,
+        any(map(math.isnan, values)), any(value < 0.0 for value in values),
         small_values, mean, size, min(finite), max(finite), None, are_whole(values),
     )  # fmt: skip
 

@@ -32,16 +32,9 @@ class QuantizedPayload:
         formats keep NaN.
         """
         how, (low, high) = self.how, self.how.span
-        scales: Array = np.array(how.scales, np.float32)
         # FP32 cannot represent the largest INT32, so biases saturate in FP64.
-        zeros: Array = np.array(
-            how.zero_points, np.float64 if how.dtype is DType.INT32 else np.float32
-        )
-        if how.axis is not None:
-            scales, zeros = (
-                self._laid(scales, start, values.size),
-                self._laid_zeros(zeros, start, values.size),
-            )
+        zero_type = np.float64 if how.dtype is DType.INT32 else np.float32
+        scales, zeros = self._parameters(zero_type, start, values.size)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             steps: Array = values.astype(np.float32) / scales
             if integer_span(how.dtype) is None:
@@ -59,14 +52,7 @@ class QuantizedPayload:
 
     def dequantize(self, steps: Array, start: int = 0) -> Array:
         """Dequantize a flat chunk that begins at element `start`, to FP32."""
-        how = self.how
-        scales: Array = np.array(how.scales, np.float32)
-        zeros: Array = np.array(how.zero_points, np.float64)
-        if how.axis is not None:
-            scales, zeros = (
-                self._laid(scales, start, steps.size),
-                self._laid_zeros(zeros, start, steps.size),
-            )
+        scales, zeros = self._parameters(np.float64, start, steps.size)
         numbers: Array = (steps.astype(np.float64) - zeros).astype(np.float32) * scales
         return numbers
 
@@ -78,13 +64,19 @@ class QuantizedPayload:
         ][: steps.size]
         return np.where(bits, np.where(steps >= np.rint(steps), 1, -1), 0).astype(steps.dtype)
 
-    def _laid(self, parameters: Array, start: int, count: int) -> Array:
-        """The parameter of each element."""
-        return spread(parameters, self.run, start, count)
-
-    def _laid_zeros(self, zeros: Array, start: int, count: int) -> Array:
-        """The zero point of each element; a single one if all are zero, as for weights."""
-        return self._laid(zeros, start, count) if zeros.any() else zeros[:1]
+    def _parameters(
+        self, zero_type: type[np.float32 | np.float64], start: int, count: int
+    ) -> tuple[Array, Array]:
+        """The scale and zero point of each element; a single one if all have the same."""
+        scales: Array = np.array(self.how.scales, np.float32)
+        zeros: Array = np.array(self.how.zero_points, zero_type)
+        if self.how.axis is None:
+            return scales, zeros
+        has_zeros = zeros.any()  # weights have none
+        return (
+            spread(scales, self.run, start, count),
+            spread(zeros, self.run, start, count) if has_zeros else zeros[:1],
+        )
 
     def to_text(self) -> str:
         """Serialize the parameters for a marker; `read_payload` parses them."""

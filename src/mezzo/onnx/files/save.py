@@ -87,20 +87,20 @@ def save(
             f"{quote(path)} would have {rope.size_bytes} bytes, one ONNX file holds"
             f" {MAX_MESSAGE_BYTES}; let the weights go to external data"
         )
-    paths = (path, data_path) if layout.entries else (path,)
+    paths = (path, data_path) if layout.payloads.pieces else (path,)
     for written in paths[1:]:
         check_destination(written)
     if not overwrite:
         for written in paths:
             _check_not_source(written, source)
-    total = rope.size_bytes + layout.size_bytes
+    total = rope.size_bytes + layout.payloads.size_bytes
     try:
         _check_space(path, total)
         with Staging() as staging, ThreadPoolExecutor(1) as pool:
             writer = _Writer(source.blobs, pool, total, progress)
-            if layout.entries:
-                with staging.create(data_path) as sink:
-                    writer.write_external(layout, sink)
+            for written in paths[1:]:
+                with staging.create(written) as sink:
+                    writer.write(layout.payloads, layout.data, sink)
             with staging.create(path) as sink:
                 writer.write(rope, layout.data, sink)
             staging.commit()
@@ -215,17 +215,6 @@ class _Writer:
                     self._put(piece, sink)
                 case _:
                     raise AssertionError(f"{piece!r} has no place in a model")
-
-    def write_external(self, layout: FileLayout, sink: BinaryIO) -> None:
-        position = 0
-        for entry in layout.entries:
-            self._put(bytes(entry.offset - position), sink)
-            match entry.key:
-                case wire.Span(start, stop):
-                    self._put(layout.data.read(start, stop - start), sink)
-                case Stored() as stored:
-                    self._put_stored(stored, entry.size_bytes, sink)
-            position = entry.offset + entry.size_bytes
 
     def _put(self, data: bytes | memoryview, sink: BinaryIO) -> None:
         sink.write(data)

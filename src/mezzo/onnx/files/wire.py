@@ -129,6 +129,11 @@ class Rope:
         self.size_bytes += other.size_bytes
 
 
+def rope_of(data: bytes) -> Rope:
+    """A rope of given bytes."""
+    return Rope([data], len(data))
+
+
 def encode_varint(number: int) -> bytes:
     """Encode a number from 0 to 2**64 - 1."""
     assert 0 <= number < 1 << 64, f"{number!r} does not fit a varint"
