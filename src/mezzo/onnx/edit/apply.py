@@ -165,9 +165,7 @@ class _Applier:
         self.placement.add(self.graph.values[value].scope, self.placement.behind(value), cast)
 
     def _node_name(self, value: int, name: str) -> str:
-        return self.names.fresh_node(
-            self.forms.container(value), f"{name}_cast" if not name.endswith("cast") else name
-        )
+        return self.forms.fresh_node(value, name if name.endswith("cast") else f"{name}_cast")
 
     def add_copy(self, value: int, dtype: DType, limit: float | None) -> None:
         name = self.forms.name_of((value, dtype))
@@ -262,7 +260,7 @@ class _Applier:
             if self.forms.by_form.get(form) == public:  # a Cast without effect has the name
                 self.names_only.add(form)
                 continue
-            name = self.names.fresh_node(self.forms.container(form[0]), f"{public}_identity")
+            name = self.forms.fresh_node(form[0], f"{public}_identity")
             node = onnx.NodeProto(
                 op_type="Identity",
                 input=[self.forms.name_of(form)],

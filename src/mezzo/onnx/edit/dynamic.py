@@ -12,7 +12,7 @@ from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.dynamic_products import (
     RUNTIME_DIALECT,
     HeldWeight,
-    QuantizedInputs,
+    QuantizedData,
     lstm_nodes,
     product_nodes,
 )
@@ -23,8 +23,6 @@ from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import import_domain
 from mezzo.onnx.schema.infos import state_own
-
-_Data = tuple[str, str, str]  # names of a quantized input: integers, scale, zero point
 
 
 class Dynamic:
@@ -44,7 +42,7 @@ class Dynamic:
         self._placement, self._quantizing = placement, quantizing
         self._weights: dict[int, list[HeldWeight]] = {}  # by node
         self._edits: list[RunDynamic] = []
-        self._data: dict[tuple[int, str], _Data] = {}
+        self._data: dict[tuple[int, str], QuantizedData] = {}
 
     def store(self, edits: Iterable[RunDynamic]) -> None:
         """Store the weights as integers. Called before other edits change the float weights."""
@@ -79,7 +77,9 @@ class Dynamic:
                 if value is not None:
                     state_own(self._handles.owners[node.scope], name, self._graph.shapes.get(value))
         else:
-            *preceding, last = product_nodes(proto, self._integers(edit, proto), result, fresh)
+            (weight,) = self._weights[edit.node]
+            data = self._quantized(edit, proto)
+            *preceding, last = product_nodes(proto, data, weight, result, fresh)
         for helper_node in preceding:
             self._add(node.id, helper_node, proto)
         proto.op_type, proto.domain = last.op_type, last.domain
@@ -87,20 +87,7 @@ class Dynamic:
         proto.input.extend(last.input)
         proto.attribute.extend(last.attribute)
 
-    def _integers(self, edit: RunDynamic, proto: onnx.NodeProto) -> QuantizedInputs:
-        """Names of the quantized inputs of a matmul."""
-        data, data_scale, zero_point = self._quantized(edit, proto)
-        (weight,) = self._weights[edit.node]
-        return QuantizedInputs(
-            data=data,
-            data_scale=data_scale,
-            zero_point=zero_point,
-            weight=weight.integers,
-            weight_scales=weight.scales,
-            is_turned=bool(self._graph.nodes[edit.node].attributes.get("transB")),
-        )
-
-    def _quantized(self, edit: RunDynamic, proto: onnx.NodeProto) -> _Data:
+    def _quantized(self, edit: RunDynamic, proto: onnx.NodeProto) -> QuantizedData:
         """Names of the quantized input. Its DynamicQuantizeLinear is placed before the first
         operator in the scope that reads it.
         """
@@ -115,7 +102,7 @@ class Dynamic:
             self._add(
                 edit.node, helper.make_node("DynamicQuantizeLinear", [source], outputs), proto
             )
-            self._data[key] = outputs[0], outputs[1], outputs[2]
+            self._data[key] = QuantizedData(*outputs)
         return self._data[key]
 
     def _add(self, reader: int, node: onnx.NodeProto, proto: onnx.NodeProto) -> None:

@@ -6,7 +6,6 @@ Operands are in the order that ONNX Runtime's fusions match: input scale times w
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.formats.quantization import Quantization
+from mezzo.onnx.protos.attributes import read_int
 
 # Position of a Gemm's optional bias.
 _BIAS = 2
@@ -34,38 +34,36 @@ class HeldWeight(NamedTuple):
     how: Quantization
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizedInputs:
-    """Names of a matmul's quantized operands: input (`data`) with scale and zero point, weight with
-    scales. `is_turned`: the Gemm transposes its weight, which MatMulInteger cannot.
-    """
+class QuantizedData(NamedTuple):
+    """Names of an input that is quantized at run time: integers, scale and zero point."""
 
-    data: str
-    data_scale: str
+    integers: str
+    scale: str
     zero_point: str
-    weight: str
-    weight_scales: str
-    is_turned: bool
 
 
 def product_nodes(
-    product: onnx.NodeProto, integers: QuantizedInputs, result: str, fresh: Callable[[str], str]
+    product: onnx.NodeProto,
+    data: QuantizedData,
+    weight: HeldWeight,
+    result: str,
+    fresh: Callable[[str], str],
 ) -> list[onnx.NodeProto]:
     """Nodes that replace a float matmul or Gemm; the last one outputs `result`.
 
     `fresh` makes a unique value name from a suffix.
     """
-    nodes, weight = list[onnx.NodeProto](), integers.weight
-    if integers.is_turned:
-        weight = fresh("turned")
-        nodes.append(helper.make_node("Transpose", [integers.weight], [weight], perm=[1, 0]))
+    nodes, integers = list[onnx.NodeProto](), weight.integers
+    if read_int(product, "transB", 0):  # MatMulInteger transposes no operand
+        integers = fresh("turned")
+        nodes.append(helper.make_node("Transpose", [weight.integers], [integers], perm=[1, 0]))
     sums, floats, scale = fresh("sums"), fresh("floats"), fresh("scale")
     bias = product.input[_BIAS] if product.op_type == "Gemm" and len(product.input) > _BIAS else ""
     scaled = fresh("product") if bias else result
     nodes += [
-        helper.make_node("MatMulInteger", [integers.data, weight, integers.zero_point], [sums]),
+        helper.make_node("MatMulInteger", [data.integers, integers, data.zero_point], [sums]),
         helper.make_node("Cast", [sums], [floats], to=TensorProto.FLOAT),
-        helper.make_node("Mul", [integers.data_scale, integers.weight_scales], [scale]),
+        helper.make_node("Mul", [data.scale, weight.scales], [scale]),
         helper.make_node("Mul", [floats, scale], [scaled]),
     ]
     return [*nodes, helper.make_node("Add", [scaled, bias], [result])] if bias else nodes

@@ -36,6 +36,15 @@ class Forms:
     def container(self, value: int) -> Container:
         return self.handles.containers[self.graph.values[value].scope]
 
+    def fresh(self, value: int, suffix: str) -> str:
+        """An unused name for a value derived from `value`: its name and a suffix."""
+        name = self.graph.values[value].name
+        return self.names.fresh(self.container(value), f"{name}_{suffix}")
+
+    def fresh_node(self, value: int, wish: str) -> str:
+        """An unused name for a node in the container of a value."""
+        return self.names.fresh_node(self.container(value), wish)
+
     def native_dtype(self, value: int) -> DType | None:
         return self.native.get(value, self.graph.values[value].dtype)
 
@@ -48,9 +57,8 @@ class Forms:
         if dtype is self.native_dtype(value):
             return self.native_name(value)
         if (value, dtype) not in self.by_form:
-            word = "dequantized" if dtype in QUANTIZED else dtype
-            name = f"{self.graph.values[value].name}_{word}"
-            self.by_form[value, dtype] = self.names.fresh(self.container(value), name)
+            word = "dequantized" if dtype in QUANTIZED else str(dtype)
+            self.by_form[value, dtype] = self.fresh(value, word)
         return self.by_form[value, dtype]
 
     def made_name(self, form: Form) -> str:
@@ -61,9 +69,7 @@ class Forms:
         if value not in self.taken_over or dtype is not HIGH:
             return self.name_of(form)
         if not self.taken_over[value]:
-            self.taken_over[value] = self.names.fresh(
-                self.container(value), f"{self.graph.values[value].name}_float"
-            )
+            self.taken_over[value] = self.fresh(value, "float")
         return self.taken_over[value]
 
     def lacking(self, edits: Iterable[Quantize]) -> list[Form]:
@@ -125,9 +131,7 @@ class Forms:
         is_native = dtype is self.native_dtype(source)
         if not is_native:
             if self.graph.values[source].name == public:
-                self.renamed[source] = self.names.fresh(
-                    self.container(source), f"{public}_{self.native_dtype(source)}"
-                )
+                self.renamed[source] = self.fresh(source, str(self.native_dtype(source)))
             # A Cast of the source model gets the name too, unless its own is another output's. Not
             # if the Cast is a node of the graph: its users read the node's value, not a form.
             is_node = self.graph.forms.get((source, dtype)) is not None

@@ -106,7 +106,7 @@ class QuantizedForms:
         if shape is not None or how.axis is None:
             payload_of(how, shape or (), value.name)
         base = self.forms.made_name((number, HIGH))
-        quantized = self._fresh(number, "quantized")
+        quantized = self.forms.fresh(number, "quantized")
         parameters = self._parameters(number, how)
         result = self.forms.name_of((number, how.format))
         self._add(number, "QuantizeLinear", [base, *parameters], quantized, how.axis)
@@ -127,7 +127,7 @@ class QuantizedForms:
         if edit.reader is None:
             result = self.forms.name_of((number, how.format))
         else:
-            result = self._fresh(number, "dequantized")
+            result = self.forms.fresh(number, "dequantized")
             self.handles.proto(edit.reader.node).input[edit.reader.operand] = result
         self._add(number, "DequantizeLinear", operands, result, how.axis)
         self._shaped.setdefault(value.scope, []).append(
@@ -180,7 +180,7 @@ class QuantizedForms:
             self.stored.append(number)
         else:
             scales, zeros = self._parameters(number, how)
-            integers = self._fresh(number, "quantized")
+            integers = self.forms.fresh(number, "quantized")
             self._add(
                 number,
                 "QuantizeLinear",
@@ -216,7 +216,7 @@ class QuantizedForms:
         """Add a constant to a value's scope, as initializer if possible, else as Constant node.
         Returns its name.
         """
-        tensor.name = self._fresh(number, word)
+        tensor.name = self.forms.fresh(number, word)
         scope = self.graph.values[number].scope
         owner = self.handles.owners[scope]
         if isinstance(owner, onnx.GraphProto) and self.handles.model.ir_version >= DEFAULTS_SINCE:
@@ -224,7 +224,7 @@ class QuantizedForms:
         else:
             node = onnx.NodeProto(op_type="Constant", output=[tensor.name])
             node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(tensor)
-            node.name = self.forms.names.fresh_node(self.forms.container(number), tensor.name)
+            node.name = self.forms.fresh_node(number, tensor.name)
             self.placement.add(scope, self.placement.behind(number), node)
         return tensor.name
 
@@ -239,7 +239,7 @@ class QuantizedForms:
         """Add a QuantizeLinear or DequantizeLinear. `scaled`: the axis of its scales, or blocks."""
         value = self.graph.values[number]
         verb = "quantize" if op == "QuantizeLinear" else "dequantize"
-        name = self.forms.names.fresh_node(self.forms.container(number), f"{value.name}_{verb}")
+        name = self.forms.fresh_node(number, f"{value.name}_{verb}")
         node = onnx.NodeProto(op_type=op, input=operands, output=[result], name=name)
         if isinstance(scaled, BlockStorage):
             set_int(node, "axis", scaled.axis)
@@ -252,11 +252,6 @@ class QuantizedForms:
     def _readers(self, number: int) -> Iterator[Use]:
         forms = [(number, dtype) for dtype in QUANTIZED]
         return (use for use in self.graph.uses[number] if self.forms.rewired.get(use) in forms)
-
-    def _fresh(self, number: int, word: str) -> str:
-        return self.forms.names.fresh(
-            self.forms.container(number), f"{self.graph.values[number].name}_{word}"
-        )
 
     @cached_property
     def _names(self) -> Counter[str]:

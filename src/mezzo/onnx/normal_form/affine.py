@@ -7,12 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.protos.attributes import read_float, read_int
 from mezzo.onnx.protos.rounding import Array
 
 _EPSILON = 1e-5  # the attribute's default
-# Attribute values for batch statistics or statistics per element, which are no per-channel map.
-_STOPS = {"training_mode": True, "spatial": False}
 # Operators that shift or scale by a constant.
 STEPS = ("Add", "Sub", "Mul", "Div")
 
@@ -27,12 +25,16 @@ class Affine:
     def then(self, other: "Affine") -> "Affine":
         return Affine(self.factor * other.factor, self.offset * other.factor + other.offset)
 
+    def if_finite(self) -> "Affine | None":
+        is_finite = np.isfinite(self.factor).all() and np.isfinite(self.offset).all()
+        return self if is_finite else None
+
 
 def affine_of(norm: onnx.NodeProto, constant_of: Callable[[str], Array | None]) -> Affine | None:
     """The map of a BatchNormalization; None if it depends on data, or is not finite."""
-    if any(norm.output[1:]) or any(
-        (a := find(norm, name)) and bool(a.i) is stop for name, stop in _STOPS.items()
-    ):
+    # Batch statistics, or statistics per element, are no per-channel map.
+    is_fixed = not read_int(norm, "training_mode", 0) and read_int(norm, "spatial", 1)
+    if any(norm.output[1:]) or not is_fixed:
         return None
     parameters = [numbers for name in norm.input[1:5] if (numbers := constant_of(name)) is not None]
     if len(parameters) < 4 or any(
@@ -40,12 +42,10 @@ def affine_of(norm: onnx.NodeProto, constant_of: Callable[[str], Array | None]) 
     ):
         return None
     scale, bias, mean, variance = (numbers.astype(np.float64) for numbers in parameters)
-    epsilon = find(norm, "epsilon")
     with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + (_EPSILON if epsilon is None else epsilon.f))
+        factor = scale / np.sqrt(variance + read_float(norm, "epsilon", _EPSILON))
         offset = bias - mean * factor
-    is_finite = np.isfinite(factor).all() and np.isfinite(offset).all()
-    return Affine(factor, offset) if is_finite else None
+    return Affine(factor, offset).if_finite()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -99,7 +99,7 @@ def affine_of_step(
                 affine = Affine(1.0 / constant, zeros)
             case _:
                 return None
-    return affine if np.isfinite(affine.factor).all() and np.isfinite(affine.offset).all() else None
+    return affine.if_finite()
 
 
 def channels_of(node: onnx.NodeProto, shape: Sequence[int]) -> Channels | None:
@@ -107,21 +107,20 @@ def channels_of(node: onnx.NodeProto, shape: Sequence[int]) -> Channels | None:
     if 0 in shape or len(shape) < 2 or (len(shape) != 2) is (node.op_type in ("Gemm", "MatMul")):
         return None
     if node.op_type == "Conv":
-        order, run = np.arange(shape[0]), math.prod(shape[1:])
         return Channels(
-            count=shape[0], order=order, run=run, behind=len(shape) - 2, rank=len(shape)
+            count=shape[0],
+            order=np.arange(shape[0]),
+            run=math.prod(shape[1:]),
+            behind=len(shape) - 2,
+            rank=len(shape),
         )
     if node.op_type == "ConvTranspose":
-        group = find(node, "group")
-        groups = 1 if group is None else group.i
+        groups = read_int(node, "group", 1)
         if groups < 1 or shape[0] % groups:
             return None
         # Weight [C, M/groups, ...]: each input channel holds the filters of its group's outputs.
-        owners = (
-            np.zeros(1, np.int64)
-            if groups == 1
-            else np.repeat(np.arange(groups), shape[0] // groups)
-        )
+        rows_per_group = 1 if groups == 1 else shape[0] // groups
+        owners = np.repeat(np.arange(groups), rows_per_group)
         order = owners[:, None] * shape[1] + np.arange(shape[1])
         return Channels(
             count=groups * shape[1],
@@ -131,7 +130,6 @@ def channels_of(node: onnx.NodeProto, shape: Sequence[int]) -> Channels | None:
             rank=len(shape),
         )
     rank = 2 if node.op_type == "Gemm" else None
-    transposed = find(node, "transB")
-    if transposed is not None and transposed.i:
+    if read_int(node, "transB", 0):
         return Channels(count=shape[0], order=np.arange(shape[0]), run=shape[1], rank=rank)
     return Channels(count=shape[1], order=np.arange(shape[1]), run=1, rank=rank)

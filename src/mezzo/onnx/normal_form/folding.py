@@ -28,8 +28,8 @@ from mezzo.onnx.normal_form.normalize import normalize
 from mezzo.onnx.normal_form.relu_normalization import Cutter
 from mezzo.onnx.normal_form.respelling import respell
 from mezzo.onnx.normal_form.use_counts import Constants, ConstantTensor, UseCounts
-from mezzo.onnx.protos.attributes import find
-from mezzo.onnx.protos.entries import remove_where
+from mezzo.onnx.protos.attributes import read_float
+from mezzo.onnx.protos.entries import remove_named, remove_where
 from mezzo.onnx.protos.graphs import bodies_of
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.protos.rounding import Array
@@ -238,12 +238,12 @@ class _Folder:
         operand = self.use_counts.floats(constants.get(node.input[2]))
         if operand is None:
             return None
-        bias, beta = operand.astype(np.float64), find(node, "beta")
+        bias, beta = operand.astype(np.float64), read_float(node, "beta", 1.0)
         if node.op_type != "Gemm":
             return bias if bias.shape == (count,) else None
         if bias.shape not in ((), (1,), (1, 1), (count,), (1, count)):
             return None  # varies by row
-        return np.broadcast_to(bias.reshape(-1), (count,)) * (1.0 if beta is None else beta.f)
+        return np.broadcast_to(bias.reshape(-1), (count,)) * beta
 
     # -- changing ----------------------------------------------------------------------------------
 
@@ -318,9 +318,7 @@ class _Folder:
             self.use_counts.leave(*node.input[2:])
             del node.input[2:]
             node.input.append(self.use_counts.new_initializer(f"{node.name}.bias", bias).name)
-        beta = find(node, "beta")
-        if beta is not None:
-            node.attribute.remove(beta)
+        remove_named(node.attribute, ("beta",))
         return steps
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from mezzo.onnx.normal_form.scope import GraphScope, rename_reads
-from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.protos.attributes import find, read_int
 from mezzo.onnx.read.origins import name_node
 
 _TRAINING_IS_ATTRIBUTE_BEFORE = 7
@@ -62,8 +62,7 @@ def _take_name(scope: GraphScope, source: str, result: str, names: dict[str, str
 
 def _is_inference(scope: GraphScope, node: onnx.NodeProto) -> bool:
     if scope.opset < _TRAINING_IS_ATTRIBUTE_BEFORE:
-        attribute = find(node, "is_test")
-        return attribute is not None and attribute.i != 0
+        return read_int(node, "is_test", 0) != 0
     if scope.opset < _TRAINING_IS_OPERAND_SINCE or len(node.input) < 3 or not node.input[2]:
         return True
     training = scope.numbers(node.input[2])
@@ -72,8 +71,8 @@ def _is_inference(scope: GraphScope, node: onnx.NodeProto) -> bool:
 
 def keeps_type(scope: GraphScope, node: onnx.NodeProto) -> bool:
     """Whether a Cast's operand already has the target type."""
-    to = find(node, "to")
-    return to is not None and to.i != 0 and to.i == scope.element(node.input[0])
+    to = read_int(node, "to", 0)
+    return to != 0 and to == scope.element(node.input[0])
 
 
 def _keeps_order(_: GraphScope, node: onnx.NodeProto) -> bool:

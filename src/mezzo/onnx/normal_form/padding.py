@@ -3,7 +3,8 @@
 import onnx
 
 from mezzo.onnx.normal_form.scope import GraphScope
-from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.protos.attributes import find, read_float, read_int, set_int
+from mezzo.onnx.protos.entries import remove_named
 from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import DEFAULT
 
@@ -38,17 +39,11 @@ def _merge(scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.Nod
     if own_pads is None or pad_widths is None or not _is_same(scope, pad, number, node, own_pads):
         return False
     name_node(node)
-    for name in ("pads", "auto_pad"):
-        attribute = find(node, name)
-        if attribute is not None:
-            node.attribute.remove(attribute)
-    node.attribute.append(
-        onnx.helper.make_attribute(
-            "pads", [a + b for a, b in zip(own_pads, pad_widths, strict=True)]
-        )
-    )
-    if node.op_type == "AveragePool" and find(node, "count_include_pad") is None:
-        node.attribute.append(onnx.helper.make_attribute("count_include_pad", 1))
+    remove_named(node.attribute, ("pads", "auto_pad"))
+    pads = [own + added for own, added in zip(own_pads, pad_widths, strict=True)]
+    node.attribute.append(onnx.helper.make_attribute("pads", pads))
+    if node.op_type == "AveragePool":
+        set_int(node, "count_include_pad", read_int(node, "count_include_pad", 1))
     node.input[0] = pad.input[0]
     return True
 
@@ -58,9 +53,8 @@ def _constant_of(scope: GraphScope, pad: onnx.NodeProto) -> float | None:
     mode = find(pad, "mode")
     if mode is not None and mode.s != b"constant":
         return None
-    value = find(pad, "value")
-    if value is not None:
-        return float(value.f)
+    if find(pad, "value") is not None:
+        return read_float(pad, "value", 0.0)
     if len(pad.input) < 3 or not pad.input[2]:
         return 0.0
     numbers = scope.numbers(pad.input[2])
@@ -102,17 +96,16 @@ def _is_same(
     scope: GraphScope, pad: onnx.NodeProto, number: float, node: onnx.NodeProto, own_pads: list[int]
 ) -> bool:
     """Whether the operator's own padding gives the same results as this Pad."""
-    counts, ceiling = find(node, "count_include_pad"), find(node, "ceil_mode")
     match node.op_type:
         case "Conv":
             return number == 0.0
         case "ConvInteger":  # pads with its zero point
             return number == 0.0 and (len(node.input) < 3 or not node.input[2])
         case "AveragePool":
-            is_whole = ceiling is None or not ceiling.i
-            has_counts = counts is not None and bool(counts.i)
+            counts = find(node, "count_include_pad")
             is_free = not any(own_pads) and counts is None and scope.opset >= 7
-            return number == 0.0 and is_whole and (has_counts or is_free)
+            counts_pads = is_free or read_int(node, "count_include_pad", 0) != 0
+            return number == 0.0 and not read_int(node, "ceil_mode", 0) and counts_pads
         case _:  # MaxPool pads with minus infinity
             return not any(own_pads) and _is_below(scope, pad, number, node)
 

@@ -5,7 +5,7 @@ import onnx
 from onnx import numpy_helper
 
 from mezzo.onnx.normal_form.scope import GraphScope
-from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.protos.attributes import read_int
 from mezzo.onnx.protos.entries import add_initializer
 from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.schema.domains import DEFAULT
@@ -68,8 +68,7 @@ def _dims_of(scope: GraphScope, shape: onnx.NodeProto) -> Shape | None:
     dims = scope.shape(shape.input[0])
     if dims is None:
         return None
-    start, end = find(shape, "start"), find(shape, "end")
-    return dims[0 if start is None else start.i : len(dims) if end is None else end.i]
+    return dims[read_int(shape, "start", 0) : read_int(shape, "end", len(dims))]
 
 
 def _picked(

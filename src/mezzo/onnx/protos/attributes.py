@@ -27,12 +27,10 @@ class NodeAttributes(Mapping[str, object]):
         self._proto = proto
 
     def __getitem__(self, name: str) -> object:
-        for attribute in self._proto.attribute:
-            if attribute.name == name:
-                value = decode(attribute)
-                if value is not None:
-                    return value
-        raise KeyError(name)
+        value = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
 
     def get(self, name: str, default: object = None) -> object:
         """The value or the default, without the cost of an exception."""
@@ -80,6 +78,18 @@ def find(proto: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
         if attribute.name == name:
             return attribute
     return None
+
+
+def read_int(proto: onnx.NodeProto, name: str, default: int) -> int:
+    """The value of an integer attribute, or its default."""
+    attribute = find(proto, name)
+    return default if attribute is None else attribute.i
+
+
+def read_float(proto: onnx.NodeProto, name: str, default: float) -> float:
+    """The value of a float attribute, or its default."""
+    attribute = find(proto, name)
+    return default if attribute is None else attribute.f
 
 
 # Attributes of a function call, by the names that the function's body refers to.

@@ -29,10 +29,14 @@ class UsedNames:
             self._nodes = self._node_names()
         return fresh_name(self._nodes[id(container)], wish)
 
+    def _empty(self) -> tuple[dict[int, set[str]], list[set[str]]]:
+        """Sets of names by the container's id; the same sets by scope."""
+        ids = [id(container) for container in self._handles.containers]
+        by_container: dict[int, set[str]] = {container: set() for container in ids}
+        return by_container, [by_container[container] for container in ids]
+
     def _value_names(self) -> dict[int, set[str]]:
-        containers = self._handles.containers
-        by_container: dict[int, set[str]] = {id(container): set() for container in containers}
-        by_scope = [by_container[id(container)] for container in containers]
+        by_container, by_scope = self._empty()
         for value in self._graph.values:
             by_scope[value.scope].add(value.name)
         for scope, cast in self._handles.casts:
@@ -42,9 +46,7 @@ class UsedNames:
         return by_container
 
     def _node_names(self) -> dict[int, set[str]]:
-        containers = self._handles.containers
-        by_container: dict[int, set[str]] = {id(container): set() for container in containers}
-        by_scope = [by_container[id(container)] for container in containers]
+        by_container, by_scope = self._empty()
         for node, proto in zip(self._graph.nodes, self._handles.protos, strict=True):
             if proto is not None:  # in the main graph the planner's names are the nodes' own
                 by_scope[node.scope].add(proto.name if node.scope else node.name)

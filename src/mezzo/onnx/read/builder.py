@@ -94,6 +94,25 @@ class GraphBuilder(ABC):
         self.handles.protos.append(proto)
         return number
 
+    def add_maker(
+        self,
+        frame: Frame,
+        title: str,
+        kind: Kind,
+        signature: Signature,
+        inputs: tuple[int | None, ...],
+        proto: onnx.NodeProto | None,
+        name: str,
+        value_type: ValueType,
+        elements: int,
+    ) -> int:
+        """Add a node with a single output, and bind the output's name; returns its id."""
+        outputs = (len(self.values),)
+        node = self.add_node(title, kind, signature, frame.scope, inputs, outputs, proto)
+        value = self.add_value(name, value_type, node, frame.scope, elements)
+        frame.env.names[name] = value
+        return value
+
     def add_scope(
         self,
         owner: int | None,
@@ -215,10 +234,9 @@ class GraphBuilder(ABC):
             "weight", 0, 1, dtype if is_planned else None, ANY_FLOAT if is_planned else frozenset()
         )
         title = self.unique(frame, (proto.name if proto is not None else "") or f"weight {name}")
-        node = self.add_node(
-            title, Kind.SOURCE, signature, frame.scope, (), (len(self.values),), proto
+        value = self.add_maker(
+            frame, title, Kind.SOURCE, signature, (), proto, name, dtype, elements
         )
-        value = self.add_value(name, dtype, node, frame.scope, elements)
         if is_planned:
             self.constants[value] = self.facts_of(tensor)
         elif dtype is DType.FLOAT64:
@@ -226,7 +244,6 @@ class GraphBuilder(ABC):
         self.handles.tensors[value] = tensor
         if info is not None:
             self.handles.declared.setdefault(value, []).append(info)
-        frame.env.names[name] = value
 
     @abstractmethod
     def read_nodes(self, frame: Frame, protos: Iterable[onnx.NodeProto]) -> None:

@@ -5,30 +5,22 @@ from collections.abc import Sequence
 import onnx
 
 from mezzo.formats.dtypes import HIGH, DType
-from mezzo.ir.nodes import Kind, Use, name_port
+from mezzo.ir.nodes import Kind, Signature, Use, name_port
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import ANY_FLOAT, Frame, pseudo_signature
 from mezzo.onnx.read.handles import ResultPlace
-from mezzo.onnx.schema.types import element_dtype, from_type_proto, state_type
+from mezzo.onnx.schema.types import ValueType, element_dtype, from_type_proto, state_type
 
 
 def read_input(reader: GraphBuilder, frame: Frame, info: onnx.ValueInfoProto) -> None:
-    value_type = from_type_proto(info.type)
-    dtype = element_dtype(value_type) if reader.is_planned(value_type) else None
-    legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
-    node = reader.add_node(
-        reader.unique(frame, name_port(Kind.INPUT, info.name)),
-        Kind.INPUT,
-        pseudo_signature("input", 0, 1, dtype, legal),
-        frame.scope,
-        (),
-        (len(reader.values),),
-    )
-    value = reader.add_value(
-        info.name, value_type, node, frame.scope, reader.elements(info.name, ())
+    name, value_type = info.name, from_type_proto(info.type)
+    title = reader.unique(frame, name_port(Kind.INPUT, name))
+    signature = _signature(reader, "input", 0, 1, value_type)
+    elements = reader.elements(name, ())
+    value = reader.add_maker(
+        frame, title, Kind.INPUT, signature, (), None, name, value_type, elements
     )
     reader.handles.declared.setdefault(value, []).append(info)
-    frame.env.names[info.name] = value
 
 
 def read_defaults(reader: GraphBuilder, frame: Frame, tensors: Sequence[onnx.TensorProto]) -> None:
@@ -59,10 +51,15 @@ def read_output(
     node = len(reader.nodes)
     value, value_type = reader.read_name(frame, info.name, Use(node, 0))
     state_type(info.type, value_type, reader.shapes.get(info.name))
+    name = reader.unique(frame, name_port(Kind.OUTPUT, info.name))
+    signature = _signature(reader, "output", 1, 0, value_type)
+    reader.add_node(name, Kind.OUTPUT, signature, frame.scope, (value,), ())
+    reader.handles.places[Use(node, 0)] = ResultPlace(frame.container, graph, index)
+
+
+def _signature(
+    reader: GraphBuilder, op: str, inputs: int, outputs: int, value_type: ValueType
+) -> Signature:
     dtype = element_dtype(value_type) if reader.is_planned(value_type) else None
     legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
-    name = reader.unique(frame, name_port(Kind.OUTPUT, info.name))
-    reader.add_node(
-        name, Kind.OUTPUT, pseudo_signature("output", 1, 0, dtype, legal), frame.scope, (value,), ()
-    )
-    reader.handles.places[Use(node, 0)] = ResultPlace(frame.container, graph, index)
+    return pseudo_signature(op, inputs, outputs, dtype, legal)

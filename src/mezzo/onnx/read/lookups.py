@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import onnx
 
@@ -16,13 +17,35 @@ _LONGEST_SCOPES = 10_000
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
-class Modules(Mapping[int, str]):
+_Entry = TypeVar("_Entry")
+
+
+class _Lookup(Mapping[int, _Entry]):
+    """A mapping of ids from 0, whose entries are computed by `get` when asked for."""
+
+    count: int
+
+    def __getitem__(self, key: int) -> _Entry:
+        entry = self.get(key)
+        if entry is None:
+            raise KeyError(key)
+        return entry
+
+    def __iter__(self) -> Iterator[int]:
+        return (key for key in range(self.count) if self.get(key) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Modules(_Lookup[str]):
     """PyTorch module path by node id, if the exporter recorded it; "" is the model."""
 
     def __init__(self, protos: Sequence[onnx.NodeProto | None]) -> None:
-        self._protos = protos
+        self._protos, self.count = protos, len(protos)
 
-    def __getitem__(self, node: int) -> str:
+    def get(self, node: int, default: str | None = None) -> str | None:  # type: ignore[override]
+        """The path, or the default if none is recorded."""
         proto = self._protos[node]
         for entry in () if proto is None else proto.metadata_props:
             if (
@@ -35,13 +58,7 @@ class Modules(Mapping[int, str]):
                 ]
                 if len(scopes) > 1:
                     return scopes[-2]
-        raise KeyError(node)
-
-    def __iter__(self) -> Iterator[int]:
-        return (node for node in range(len(self._protos)) if self.get(node) is not None)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return default
 
 
 class Shapes(Mapping[int, Shape]):
@@ -80,7 +97,7 @@ class Shapes(Mapping[int, Shape]):
         return len(self._known)
 
 
-class ConstantIntegers(Mapping[int, tuple[int, ...]]):
+class ConstantIntegers(_Lookup[tuple[int, ...]]):
     """Elements of small integer constants by value id, decoded on first use."""
 
     def __init__(
@@ -88,13 +105,8 @@ class ConstantIntegers(Mapping[int, tuple[int, ...]]):
         nodes: Sequence[Node], protos: Sequence[onnx.NodeProto | None],
     ) -> None:  # fmt: skip
         self._values, self._tensors, self._nodes, self._protos = values, tensors, nodes, protos
+        self.count = len(values)
         self._decoded: dict[int, tuple[int, ...] | None] = {}
-
-    def __getitem__(self, value: int) -> tuple[int, ...]:
-        numbers = self.get(value)
-        if numbers is None:
-            raise KeyError(value)
-        return numbers
 
     def get(self, value: int, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:  # type: ignore[override]
         """The elements, or the default if the value is no small integer constant."""
@@ -121,12 +133,6 @@ class ConstantIntegers(Mapping[int, tuple[int, ...]]):
             if attribute.name == "value_ints":
                 return tuple(attribute.ints)
         return None
-
-    def __iter__(self) -> Iterator[int]:
-        return (value for value in range(len(self._values)) if self.get(value) is not None)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 _FEW = 16

@@ -7,7 +7,7 @@ import onnx
 
 from mezzo.common.errors import ModelError
 from mezzo.ir.nodes import Use
-from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.protos.attributes import read_int
 from mezzo.onnx.read.bodies import ControlFlow, TieUse
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import Frame
@@ -133,8 +133,7 @@ def read_loop(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None
 
 def read_scan(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
     loop = _Loop(reader, frame, proto)
-    attribute = find(proto, "num_scan_inputs")
-    slices = attribute.i if attribute is not None else 0
+    slices = read_int(proto, "num_scan_inputs", 0)
     states = len(loop.content.input) - slices
     if slices < 0 or states < 0:
         raise ModelError(

@@ -1,14 +1,16 @@
 """Reading of Constants and Casts: values available in any dtype, and existing casts."""
 
+from dataclasses import replace
+
 import onnx
 
 from mezzo.common.errors import ModelError
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind, Role, Signature, Use
-from mezzo.onnx.protos.attributes import constant_tensor, dtype_of, resolve
+from mezzo.onnx.protos.attributes import constant_tensor, dtype_of, find, resolve
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import ANY_FLOAT, Frame, pseudo_signature
-from mezzo.onnx.schema.types import FROM_ONNX, element_dtype
+from mezzo.onnx.schema.types import FROM_ONNX, ValueType, element_dtype
 
 _PLAIN_CAST = Signature(
     dialect="onnx",
@@ -19,6 +21,7 @@ _PLAIN_CAST = Signature(
     dtype=None,
     legal=frozenset(),
 )
+_SOURCE_CAST = replace(_PLAIN_CAST, outputs=(Role.GROUP,), dtype=HIGH, legal=ANY_FLOAT)
 
 
 def read_constant(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
@@ -34,30 +37,20 @@ def read_constant(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> 
         return
     dtype = DType.STRING if attribute.name in ("value_string", "value_strings") else DType.INT64
     signature = pseudo_signature("constant", 0, 1, None, frozenset())
-    title = reader.unique(frame, proto.name or f"Constant:{proto.output[0]}")
-    node = reader.add_node(
-        title, Kind.SOURCE, signature, frame.scope, (), (len(reader.values),), proto
-    )
+    name = proto.output[0]
+    title = reader.unique(frame, proto.name or f"Constant:{name}")
     count = max(len(attribute.ints), len(attribute.strings), 1)
-    frame.env.names[proto.output[0]] = reader.add_value(
-        proto.output[0], dtype, node, frame.scope, count
-    )
+    reader.add_maker(frame, title, Kind.SOURCE, signature, (), proto, name, dtype, count)
 
 
 def note_generated(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, value: int) -> None:
     """Record a ConstantOfShape's fill number as the facts of its result `value`."""
-    for attribute in (
-        proto.attribute
-        if proto.op_type == "ConstantOfShape" and proto.output and proto.output[0]
-        else ()
-    ):
-        resolved = resolve(attribute, frame.attributes)
-        if (
-            resolved is not None
-            and attribute.name == "value"
-            and FROM_ONNX.get(resolved.t.data_type) in (HIGH, reader.low)
-        ):
-            reader.constants[value] = reader.facts_of(resolved.t)
+    if proto.op_type != "ConstantOfShape" or not any(proto.output):
+        return
+    attribute = find(proto, "value")
+    resolved = None if attribute is None else resolve(attribute, frame.attributes)
+    if resolved is not None and FROM_ONNX.get(resolved.t.data_type) in (HIGH, reader.low):
+        reader.constants[value] = reader.facts_of(resolved.t)
 
 
 def read_cast(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
@@ -72,61 +65,37 @@ def read_cast(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None
         raise ModelError(
             f"node {proto.name or name!r} (Cast) lacks its operand or its 'to'; mend the model"
         )
-    source = element_dtype(source_type)
-    use = Use(number, 0)
-    value_dtype = reader.values[value].dtype
-    if reader.low is None:
-        _read_plain_cast(reader, frame, proto, value, target)
-        return
-    if reader.is_planned(value_dtype) and target is HIGH and source_type in (HIGH, reader.low):
+    source, value_dtype = element_dtype(source_type), reader.values[value].dtype
+    is_alias = _is_alias(reader, value_dtype, source_type, target)
+    if is_alias:
+        use = Use(number, 0)
         reader.widened.discard(use)
         reader.aliased.discard(use)
         reader.handles.casts.append((frame.scope, proto))
-        frame.env.names[name] = ~value
-        if reader.values[value].scope == frame.scope:
+        frame.env.names[name] = ~value if target is HIGH else value
+        if target is HIGH and reader.values[value].scope == frame.scope:
             reader.add_form((value, HIGH), name, None)
         return
-    if value_dtype is reader.low and target is reader.low:
-        reader.widened.discard(use)
-        reader.aliased.discard(use)
-        reader.handles.casts.append((frame.scope, proto))
-        frame.env.names[name] = value
-        return
-    title = reader.unique(frame, proto.name or f"Cast:{name}")
-    elements = reader.elements(name, (value,))
-    assert reader.low is not None, "types alone are read by _read_plain_cast"
-    if source is HIGH and target is reader.low:
-        signature = pseudo_signature("Cast", 1, 1, reader.low, frozenset({reader.low}))
+    kind, signature = Kind.OP, _PLAIN_CAST
+    if reader.low is not None and source is HIGH and target is reader.low:
         kind = Kind.CAST
+        signature = pseudo_signature("Cast", 1, 1, reader.low, frozenset({reader.low}))
         reader.handles.casts.append((frame.scope, proto))
         if reader.values[value].scope == frame.scope:
             reader.add_form((value, reader.low), name, number)
-    elif target is HIGH:
-        signature = Signature(
-            dialect="onnx",
-            op="Cast",
-            version=0,
-            inputs=(Role.ANY,),
-            outputs=(Role.GROUP,),
-            dtype=HIGH,
-            legal=ANY_FLOAT,
-        )
-        kind = Kind.SOURCE
-    else:
-        signature = _PLAIN_CAST
-        kind = Kind.OP
-    reader.add_node(title, kind, signature, frame.scope, (value,), (len(reader.values),), proto)
-    frame.env.names[name] = reader.add_value(name, target, number, frame.scope, elements)
-
-
-def _read_plain_cast(
-    reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, value: int, target: DType
-) -> None:
-    name = proto.output[0]
+    elif reader.low is not None and target is HIGH:
+        kind, signature = Kind.SOURCE, _SOURCE_CAST
     title = reader.unique(frame, proto.name or f"Cast:{name}")
-    number = reader.add_node(
-        title, Kind.OP, _PLAIN_CAST, frame.scope, (value,), (len(reader.values),), proto
-    )
-    frame.env.names[name] = reader.add_value(
-        name, target, number, frame.scope, reader.elements(name, (value,))
-    )
+    elements = reader.elements(name, (value,))
+    reader.add_maker(frame, title, kind, signature, (value,), proto, name, target, elements)
+
+
+def _is_alias(
+    reader: GraphBuilder, value_dtype: DType | None, source_type: ValueType, target: DType
+) -> bool:
+    """Whether a Cast widens from `low`, or changes nothing."""
+    if reader.low is None:
+        return False
+    if target is HIGH and source_type in (HIGH, reader.low):
+        return reader.is_planned(value_dtype)
+    return value_dtype is target is reader.low

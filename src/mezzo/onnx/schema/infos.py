@@ -30,10 +30,7 @@ def state_shapes(
 ) -> None:
     """Declare values as FP32 with shapes, if the graph has any value_info."""
     if isinstance(owner, onnx.GraphProto) and owner.value_info:
-        owner.value_info.extend(
-            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
-            for name, dims in shaped
-        )
+        owner.value_info.extend(_float_info(name, dims) for name, dims in shaped)
 
 
 def state_own(
@@ -42,11 +39,12 @@ def state_own(
     """Declare a contrib operator's output as FP32, with its shape if known."""
     if isinstance(owner, onnx.FunctionProto):
         return
-    if not any(info.name == name for infos in (owner.value_info, owner.output) for info in infos):
-        shape = None if dims is None else [*dims]
-        owner.value_info.append(
-            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-        )
+    if not any(info.name == name for info in (*owner.value_info, *owner.output)):
+        owner.value_info.append(_float_info(name, dims))
+
+
+def _float_info(name: str, dims: Sequence[int | str | None] | None) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
 
 
 def state_casts(
@@ -56,10 +54,7 @@ def state_casts(
     if not isinstance(owner, onnx.GraphProto):
         return
     # An input's type precedes a value_info.
-    stated = {
-        **stated_infos(owner),
-        **{info.name: info for info in owner.input},
-    }
+    stated = stated_infos(owner) | {info.name: info for info in owner.input}
     for operand, result, dtype in casts:
         source = stated.get(operand)
         if source is not None and result not in stated:

@@ -87,8 +87,8 @@ def find_schema(domain: str, op: str, opset: int) -> Schema | None:
             1,
             tuple(port.rstrip("*") for port in row.inputs),
             tuple(port.rstrip("*") for port in row.outputs),
-            row.inputs[-1:] != () and row.inputs[-1].endswith("*"),
-            row.outputs[-1:] != () and row.outputs[-1].endswith("*"),
+            any(port.endswith("*") for port in row.inputs[-1:]),
+            any(port.endswith("*") for port in row.outputs[-1:]),
             row.allowed(),
             {},  # the schemas of contrib operators are not published
         )
@@ -186,16 +186,16 @@ def custom_signature(
         (value_type for value_type in (HIGH, *_LOW) if value_type in (*inputs, *outputs)), None
     )
     is_known = UNKNOWN not in (*inputs, *outputs)
-    roles = [
-        tuple(Role.GROUP if value_type is dtype is not None else Role.FIXED for value_type in ports)
-        for ports in (inputs, outputs)
-    ]
+
+    def roles(ports: tuple[ValueType, ...]) -> tuple[Role, ...]:
+        return tuple(Role.GROUP if kind is dtype is not None else Role.FIXED for kind in ports)
+
     return Signature(
         dialect=domain or "onnx",
         op=op,
         version=0,
-        inputs=roles[0],
-        outputs=roles[1],
+        inputs=roles(inputs),
+        outputs=roles(outputs),
         dtype=dtype,
         legal=frozenset({dtype, *(_LOW if is_known and dtype is HIGH else ())} - {None}),
         is_custom=True,
@@ -284,27 +284,21 @@ def _signature(
             v for v in holding if any(schema.admits(v, with_element(bound[v], low)) for low in _LOW)
         } or holding
     else:
-        group = holding & row.group
+        group = {v for v in holding if v in row.group}
 
-    def role(index: int, variable: str | None, value_type: ValueType, is_fixed: bool) -> Role:
-        if element_dtype(value_type) is dtype and variable in group and not is_fixed:
-            return Role.GROUP
-        return Role.FIXED
+    def role(variable: str | None, value_type: ValueType) -> Role:
+        is_grouped = element_dtype(value_type) is dtype and variable in group
+        return Role.GROUP if is_grouped else Role.FIXED
 
-    def takes_any(variable: str | None) -> bool:
-        return variable is not None and all(schema.admits(variable, low) for low in _LOW)
-
-    input_roles = tuple(
-        (
-            Role.ANY
-            if i in row.any_inputs and takes_any(schema.input(i))
-            else role(i, schema.input(i), t, False)
-        )
-        for i, t in enumerate(inputs)
-    )
-    output_roles = tuple(
-        role(i, schema.output(i), t, i in row.fixed_outputs) for i, t in enumerate(outputs)
-    )
+    input_roles = [role(schema.input(i), value_type) for i, value_type in enumerate(inputs)]
+    output_roles = [role(schema.output(i), value_type) for i, value_type in enumerate(outputs)]
+    for index in row.any_inputs:
+        variable = schema.input(index)
+        if index < len(inputs) and variable and all(schema.admits(variable, low) for low in _LOW):
+            input_roles[index] = Role.ANY
+    for index in row.fixed_outputs:
+        if index < len(outputs):
+            output_roles[index] = Role.FIXED
     if Role.GROUP not in input_roles and Role.GROUP not in output_roles:
         dtype = None
     legal = frozenset(() if dtype is None else (dtype,))
@@ -312,16 +306,15 @@ def _signature(
         legal |= {
             low for low in _LOW if all(schema.admits(v, with_element(bound[v], low)) for v in group)
         }
-    version, attributes = schema.version, schema.attributes
     return Signature(
         dialect=domain or "onnx",
         op=op,
-        version=version,
-        inputs=input_roles,
-        outputs=output_roles,
+        version=schema.version,
+        inputs=tuple(input_roles),
+        outputs=tuple(output_roles),
         dtype=dtype,
         legal=legal,
-        attributes=attributes,
+        attributes=schema.attributes,
     )
 
 
@@ -367,5 +360,10 @@ def stated_type(proto: onnx.NodeProto) -> ValueType:
 @cache
 def frozen(signature: Signature) -> Signature:
     """The signature without a dtype group: FP64 or the other 16-bit type is not planned."""
-    roles = (Role.FIXED,) * len(signature.inputs), (Role.FIXED,) * len(signature.outputs)
-    return replace(signature, inputs=roles[0], outputs=roles[1], dtype=None, legal=frozenset())
+    return replace(
+        signature,
+        inputs=(Role.FIXED,) * len(signature.inputs),
+        outputs=(Role.FIXED,) * len(signature.outputs),
+        dtype=None,
+        legal=frozenset(),
+    )

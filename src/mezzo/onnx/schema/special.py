@@ -4,12 +4,12 @@ specification and its reason.
 By default, all type variables of an operator that are FP32 form one compute group.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from mezzo.formats.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Special:
     """Deviations of one operator's types from the default.
 
@@ -22,52 +22,29 @@ class Special:
     """
 
     because: str
-    group: frozenset[str] | None = None
-    any_inputs: frozenset[int] = frozenset()
+    _: KW_ONLY
+    group: tuple[str, ...] | None = None
+    any_inputs: tuple[int, ...] = ()
     dtype_attribute: str | None = None
     absent: DType | None = None
-    fixed_outputs: frozenset[int] = frozenset()
+    fixed_outputs: tuple[int, ...] = ()
     is_retypable: bool = True
     unbound_like_first: bool = False
 
 
-def _row(
-    because: str,
-    *,
-    group: str | None = None,
-    any_inputs: tuple[int, ...] = (),
-    dtype_attribute: str | None = None,
-    absent: DType | None = None,
-    fixed_outputs: tuple[int, ...] = (),
-    is_retypable: bool = True,
-    unbound_like_first: bool = False,
-) -> Special:
-    variables = None if group is None else frozenset(group.split())
-    return Special(
-        because=because,
-        group=variables,
-        any_inputs=frozenset(any_inputs),
-        dtype_attribute=dtype_attribute,
-        absent=absent,
-        fixed_outputs=frozenset(fixed_outputs),
-        is_retypable=is_retypable,
-        unbound_like_first=unbound_like_first,
-    )
-
-
-_WINDOW = _row(
+_WINDOW = Special(
     "the window's type is an attribute", dtype_attribute="output_datatype", absent=DType.FLOAT32
 )
-_RANDOM = _row("the draw's type is an attribute", dtype_attribute="dtype", absent=DType.FLOAT32)
-_LIKE = _row(
+_RANDOM = Special("the draw's type is an attribute", dtype_attribute="dtype", absent=DType.FLOAT32)
+_LIKE = Special(
     "only the input's shape matters; the output's type is an attribute",
-    group="T2",
+    group=("T2",),
     any_inputs=(0,),
     dtype_attribute="dtype",
 )
-_STASH = _row(
+_STASH = Special(
     "Mean and InvStdDev have the type that stash_type names",
-    group="T V",  # ONNX Runtime's early version has a separate variable for the scale
+    group=("T", "V"),  # ONNX Runtime's early version has a separate variable for the scale
     dtype_attribute="stash_type",
     absent=DType.FLOAT32,
     fixed_outputs=(1, 2),
@@ -75,50 +52,53 @@ _STASH = _row(
 
 # Keyed by (domain, operator). Source: onnx 1.23 operator specification, opsets 1 to 28.
 SPECIAL: dict[tuple[str, str], Special] = {
-    ("", "BatchNormalization"): _row(
-        "running statistics and affine parameters keep their precision", group="T"
+    ("", "BatchNormalization"): Special(
+        "running statistics and affine parameters keep their precision", group=("T",)
     ),
-    ("", "Bernoulli"): _row(
-        "the output's type is an attribute", group="T2", dtype_attribute="dtype"
+    ("", "Bernoulli"): Special(
+        "the output's type is an attribute", group=("T2",), dtype_attribute="dtype"
     ),
-    ("", "BitCast"): _row("reads bits, not numbers", dtype_attribute="to", is_retypable=False),
+    ("", "BitCast"): Special("reads bits, not numbers", dtype_attribute="to", is_retypable=False),
     ("", "BlackmanWindow"): _WINDOW,
-    ("", "CastLike"): _row(
-        "the second operand's type is the result's", group="T2", any_inputs=(0,)
+    ("", "CastLike"): Special(
+        "the second operand's type is the result's", group=("T2",), any_inputs=(0,)
     ),
-    ("", "ConstantOfShape"): _row(
+    ("", "ConstantOfShape"): Special(
         "the type is its value's", dtype_attribute="value", absent=DType.FLOAT32
     ),
-    ("", "DequantizeLinear"): _row(
+    ("", "DequantizeLinear"): Special(
         "the result has output_dtype, else the scale's type",
-        group="T2 T3",
+        group=("T2", "T3"),
         dtype_attribute="output_dtype",
     ),
-    ("", "Dropout"): _row("the ratio is a parameter, not data", group="T"),
+    ("", "Dropout"): Special("the ratio is a parameter, not data", group=("T",)),
     ("", "EyeLike"): _LIKE,
-    ("", "GridSample"): _row("the grid holds positions", group="T1"),
+    ("", "GridSample"): Special("the grid holds positions", group=("T1",)),
     ("", "HammingWindow"): _WINDOW,
     ("", "HannWindow"): _WINDOW,
     ("", "LayerNormalization"): _STASH,
-    ("", "LinearAttention"): _row(
+    ("", "LinearAttention"): Special(
         "without a past state the new one has the query's type", unbound_like_first=True
     ),
-    ("", "MeanVarianceNormalization"): _row(
+    ("", "MeanVarianceNormalization"): Special(
         "its function body holds FP32 constants", is_retypable=False
     ),
-    ("", "MelWeightMatrix"): _row(
+    ("", "MelWeightMatrix"): Special(
         "the edges are frequencies; the output's type is an attribute",
-        group="T3",
+        group=("T3",),
         dtype_attribute="output_datatype",
         absent=DType.FLOAT32,
     ),
-    ("", "Multinomial"): _row(
-        "the draw's type is an attribute", group="T1", dtype_attribute="dtype", absent=DType.INT32
+    ("", "Multinomial"): Special(
+        "the draw's type is an attribute",
+        group=("T1",),
+        dtype_attribute="dtype",
+        absent=DType.INT32,
     ),
-    ("", "OneHot"): _row("indices and depth are positions, whatever their type", group="T3"),
-    ("", "QuantizeLinear"): _row(
+    ("", "OneHot"): Special("indices and depth are positions, whatever their type", group=("T3",)),
+    ("", "QuantizeLinear"): Special(
         "the result has output_dtype, else the zero point's type",
-        group="T1 T2",
+        group=("T1", "T2"),
         dtype_attribute="output_dtype",
         absent=DType.UINT8,
     ),
@@ -126,19 +106,19 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ("", "RandomNormalLike"): _LIKE,
     ("", "RandomUniform"): _RANDOM,
     ("", "RandomUniformLike"): _LIKE,
-    ("", "Resize"): _row("roi and scales hold positions", group="T T1"),
-    ("", "SequenceEmpty"): _row(
+    ("", "Resize"): Special("roi and scales hold positions", group=("T", "T1")),
+    ("", "SequenceEmpty"): Special(
         "the element type is an attribute", dtype_attribute="dtype", absent=DType.FLOAT32
     ),
-    ("", "Shape"): _row("reads no element", group="", any_inputs=(0,)),
-    ("", "Size"): _row("reads no element", group="", any_inputs=(0,)),
-    ("", "TfIdfVectorizer"): _row("its output is FP32 by definition", is_retypable=False),
-    ("ai.onnx.ml", "TreeEnsemble"): _row(
+    ("", "Shape"): Special("reads no element", group=(), any_inputs=(0,)),
+    ("", "Size"): Special("reads no element", group=(), any_inputs=(0,)),
+    ("", "TfIdfVectorizer"): Special("its output is FP32 by definition", is_retypable=False),
+    ("ai.onnx.ml", "TreeEnsemble"): Special(
         "tensors among its attributes have its operand's type", is_retypable=False
     ),
-    ("", "SimplifiedLayerNormalization"): _row(
+    ("", "SimplifiedLayerNormalization"): Special(
         "the statistics' type is an attribute; the scale is data",
-        group="T V",
+        group=("T", "V"),
         dtype_attribute="stash_type",
         absent=DType.FLOAT32,
         fixed_outputs=(1,),
@@ -149,7 +129,7 @@ SPECIAL: dict[tuple[str, str], Special] = {
 TYPED_BY_ATTRIBUTE = frozenset(
     op for (_, op), row in SPECIAL.items() if row.dtype_attribute is not None
 )
-_DEFAULT = Special(because="")
+_DEFAULT = Special("")
 
 
 def special(domain: str, op: str) -> Special:
