@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
-from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT, HeldWeight, QuantizedInputs, lstm_nodes, product_nodes
+from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT, HeldWeight, QuantizedData, lstm_nodes, product_nodes
 from mezzo.tables.quantized_kernels import Bias, Storage
 from probe.quantized_forms import ASKED, Array, Built, Form
 
@@ -41,9 +41,8 @@ def _build_lstm(form: Form) -> Built:
     for operand, (weight, port) in enumerate(zip(weights, form.ports[1:], strict=True), start=1):
         integers, scales = _held(weight / np.sqrt(weight.shape[-1]), port.axis)
         constants |= {f"weight{operand}": integers, f"scales{operand}": scales}
-        numbers = tuple(scales.ravel().tolist())
-        quantization = Quantization(dtype=DType.INT8, scales=numbers, zero_points=(0,) * len(numbers), axis=port.axis)
-        weights_int8.append(HeldWeight(operand, f"weight{operand}", f"scales{operand}", quantization))
+        how = _how(scales, port.axis)
+        weights_int8.append(HeldWeight(operand, f"weight{operand}", f"scales{operand}", how))
     lstm, numbering = helper.make_node(form.op, ["x", "w", "r"], ["y"], **form.attributes), count()
     nodes = lstm_nodes(lstm, weights_int8, lambda word: f"{word}_{next(numbering)}")
     for number, node in enumerate(nodes):
@@ -57,21 +56,15 @@ def _build_product(form: Form) -> Built:
     integers, scales = _held(weight, form.ports[1].axis)
     constants = {"weight": integers, "weight_scales": scales}
     product = helper.make_node(form.op, ["x", "weight"], ["y"], **form.attributes)
-    names = QuantizedInputs(
-        data="data",
-        data_scale="scale",
-        zero_point="zero_point",
-        weight="weight",
-        weight_scales="weight_scales",
-        is_turned=bool(form.attributes.get("transB")),
-    )
-    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["data", "scale", "zero_point"])]
+    data_names = QuantizedData("data", "scale", "zero_point")
+    weight_int8 = HeldWeight(1, "weight", "weight_scales", _how(scales, form.ports[1].axis))
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], data_names)]
     if form.bias is not None:
         constants["bias"] = random.standard_normal(form.channels).astype(np.float32)
     if form.bias is not None and form.op == "Gemm":
         product.input.append("bias")
     numbers, result = count(), "floats" if form.bias is not None and form.op == "MatMul" else "y"
-    nodes += product_nodes(product, names, result, lambda word: f"{word}{next(numbers)}")
+    nodes += product_nodes(product, data_names, weight_int8, result, lambda word: f"{word}{next(numbers)}")
     if result != "y":
         nodes.append(helper.make_node("Add", [result, "bias"], ["y"]))
     for number, node in enumerate(nodes):
@@ -85,6 +78,11 @@ def _held(weight: Array, axis: int | None) -> tuple[Array, Array]:
     scales = np.abs(weight).max(axis=reduced_axes, keepdims=axis is not None) / np.float32(127)
     integers = np.rint(weight / scales).astype(np.int8)
     return integers, np.asarray(scales, np.float32).reshape(() if axis is None else (-1,))
+
+
+def _how(scales: Array, axis: int | None) -> Quantization:
+    numbers = tuple(scales.ravel().tolist())
+    return Quantization(dtype=DType.INT8, scales=numbers, zero_points=(0,) * len(numbers), axis=axis)
 
 
 def _model(form: Form, nodes: list[onnx.NodeProto], constants: dict[str, Array]) -> onnx.ModelProto:

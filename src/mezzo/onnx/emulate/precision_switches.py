@@ -348,10 +348,7 @@ class _Switcher:
         copy, nodes, ports = self._copy(node), list[onnx.NodeProto](), self._planning.quantized
         product = ports.dynamic.get(number)
         if product is not None:
-            is_turned = bool(self._planned.nodes[number].attributes.get("transB"))
-            return self._quantizer.product(copy, product, visible.constants, is_turned), list(
-                copy.output
-            )
+            return self._quantizer.product(copy, product, visible.constants), list(copy.output)
         for index, name in enumerate(copy.input):
             how = ports.reads.get(Use(number, index))
             if how is not None:

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from mezzo.contracts.quantized_level import DynamicProduct
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
-from mezzo.onnx.edit.dynamic_products import HeldWeight, QuantizedInputs, lstm_nodes, product_nodes
+from mezzo.onnx.edit.dynamic_products import HeldWeight, QuantizedData, lstm_nodes, product_nodes
 from mezzo.onnx.files.marks import is_marked, mark_quantized
 from mezzo.onnx.files.quantized_payloads import payload_of
 from mezzo.onnx.protos.rounding import STORAGE
@@ -48,7 +48,6 @@ class Quantizer:
         node: onnx.NodeProto,
         product: DynamicProduct,
         constants: Mapping[str, onnx.TensorProto],
-        is_turned: bool,
     ) -> list[onnx.NodeProto]:
         """Build the nodes of a dynamically quantized operator.
 
@@ -64,22 +63,13 @@ class Quantizer:
                 weights.append(HeldWeight(operand, *self._held_integers(weight, how), how))
         if node.op_type == "LSTM":
             return [*nodes, *lstm_nodes(node, weights, lambda word: self._fresh())]
-        data, scale, zero_point = self._fresh(), self._fresh(), self._fresh()
+        data = QuantizedData(self._fresh(), self._fresh(), self._fresh())
         (quantized_weight,) = weights
-        integers = QuantizedInputs(
-            data=data,
-            data_scale=scale,
-            zero_point=zero_point,
-            weight=quantized_weight.integers,
-            weight_scales=quantized_weight.scales,
-            is_turned=is_turned,
-        )
         nodes.append(
-            onnx.helper.make_node(
-                "DynamicQuantizeLinear", [node.input[product.data]], [data, scale, zero_point]
-            )
+            onnx.helper.make_node("DynamicQuantizeLinear", [node.input[product.data]], data)
         )
-        return [*nodes, *product_nodes(node, integers, node.output[0], lambda word: self._fresh())]
+        fresh, result = lambda word: self._fresh(), node.output[0]
+        return [*nodes, *product_nodes(node, data, quantized_weight, result, fresh)]
 
     def _held_integers(self, weight: onnx.TensorProto, how: Quantization) -> tuple[str, str]:
         """Names of the initializers with a weight's integers and scales."""

@@ -12,8 +12,8 @@ from mezzo.onnx.protos.attributes import find
 Array = npt.NDArray[np.generic]
 # Returns an unused name for a preferred one.
 Fresh = Callable[[str], str]
-Types = Sequence[Mapping[str, onnx.TypeProto.Tensor]]
-Constants = Sequence[Mapping[str, onnx.TensorProto]]
+Types = Mapping[str, onnx.TypeProto.Tensor]
+Constants = Mapping[str, onnx.TensorProto]
 _INT64 = onnx.TensorProto.INT64
 
 
@@ -24,7 +24,7 @@ class BlockedError(Exception):
 
 
 class Values:
-    """Values visible in a graph or function: its own and the enclosing graphs', innermost first."""
+    """Values visible in a graph or function: its own and the enclosing graphs'."""
 
     def __init__(
         self, types: Callable[[], Types], constants: Constants, reads: frozenset[str]
@@ -53,19 +53,17 @@ class Values:
 
     def constant(self, name: str) -> Array | None:
         """The array of a constant stored inline; None for any other value."""
-        for constants in self._constants:
-            if name in constants:
-                tensor = constants[name]
-                is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
-                return None if is_external else numpy_helper.to_array(tensor)
-        return None
+        tensor = self._constants.get(name)
+        if tensor is None or tensor.data_location == onnx.TensorProto.EXTERNAL:
+            return None
+        return numpy_helper.to_array(tensor)
 
     def is_read(self, name: str) -> bool:
         """Whether the value is an operand of a node or an output of a graph."""
         return name in self._reads
 
     def _type(self, name: str) -> onnx.TypeProto.Tensor | None:
-        return next((types[name] for types in self._types() if name in types), None)
+        return self._types().get(name)
 
 
 class StepSite:

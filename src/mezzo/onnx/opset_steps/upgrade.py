@@ -11,7 +11,7 @@ import onnx.helper
 
 from mezzo.onnx.opset_steps.site import BlockedError, Fresh, StepSite
 from mezzo.onnx.opset_steps.table import STEPS
-from mezzo.onnx.opset_steps.values import Knowledge, Path, Snapshot, owners, reads_in
+from mezzo.onnx.opset_steps.values import Knowledge, Path, Snapshot, owners, reads_in, title_of
 from mezzo.onnx.protos.entries import remove_where
 from mezzo.onnx.protos.graphs import Owner, nodes_of
 from mezzo.onnx.protos.names import fresh_name, names_of
@@ -42,7 +42,7 @@ def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
     """Upgrade a copy of a model, with functions, towards an opset as far as all nodes convert."""
     knowledge, fresh = Knowledge(source), _fresh_names(source)
     model = deepcopy(source)
-    lowest = min((entry.version for entry in _imports(model)), default=until)
+    lowest = min((entry.version for entry in _imports(model, *model.functions)), default=until)
     operators = _operators(model)
     for version in range(max(lowest, 0) + 1, until + 1):  # a damaged file may import version -2^63
         affected = _affected(operators, version)
@@ -54,7 +54,7 @@ def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
             model = trial
             _drop_unread_constants(model, source)
             operators = _operators(model)
-        for entry in _imports(model):
+        for entry in _imports(model, *model.functions):
             if entry.version == version - 1:
                 entry.version = version
     needed = onnx.helper.OP_SET_ID_VERSION_MAP.get(("ai.onnx", until))
@@ -63,24 +63,23 @@ def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
     return Upgraded(model, ())
 
 
-def _imports(model: onnx.ModelProto) -> Iterator[onnx.OperatorSetIdProto]:
-    for holder in (model, *model.functions):
+def _imports(
+    *holders: onnx.ModelProto | onnx.FunctionProto,
+) -> Iterator[onnx.OperatorSetIdProto]:
+    """Imports of the default domain."""
+    for holder in holders:
         yield from (entry for entry in holder.opset_import if entry.domain in DEFAULT)
 
 
 def _steppers(model: onnx.ModelProto, version: int) -> Iterator[tuple[Path, Owner]]:
     """Graphs and functions at opset `version - 1`."""
-    versions_by_function = {
-        "": {entry.version for entry in model.opset_import if entry.domain in DEFAULT}
+    holders = {"": model} | {title_of(function): function for function in model.functions}
+    stepping = {
+        title
+        for title, holder in holders.items()
+        if any(entry.version == version - 1 for entry in _imports(holder))
     }
-    for function in model.functions:
-        versions = {entry.version for entry in function.opset_import if entry.domain in DEFAULT}
-        versions_by_function[f"{function.domain}::{function.name}"] = versions
-    yield from (
-        (path, owner)
-        for path, owner in owners(model)
-        if version - 1 in versions_by_function[path[0]]
-    )
+    return ((path, owner) for path, owner in owners(model) if path[0] in stepping)
 
 
 def _operators(model: onnx.ModelProto) -> set[str]:

@@ -1,7 +1,10 @@
 """Types, shapes and constants of a model's values by scope, from ONNX's inference and the model."""
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from functools import cached_property
+from typing import TypeVar
 
 import onnx
 from onnx import helper
@@ -14,13 +17,14 @@ from mezzo.onnx.schema.shapes import infer
 # node/number of the subgraph".
 Path = tuple[str, ...]
 _Types = dict[str, onnx.TypeProto.Tensor]
+_Entry = TypeVar("_Entry")
 
 
 def owners(model: onnx.ModelProto) -> Iterator[tuple[Path, Owner]]:
     """Every graph and function with its path; subgraphs precede their enclosing graph."""
     yield from _owners(model.graph, ("",))
     for function in model.functions:
-        yield from _owners(function, (_title(function),))
+        yield from _owners(function, (title_of(function),))
 
 
 def _owners(owner: Owner, path: Path) -> Iterator[tuple[Path, Owner]]:
@@ -31,7 +35,8 @@ def _owners(owner: Owner, path: Path) -> Iterator[tuple[Path, Owner]]:
     yield path, owner
 
 
-def _title(function: onnx.FunctionProto) -> str:
+def title_of(function: onnx.FunctionProto) -> str:
+    """A function's name in paths."""
     return f"{function.domain}::{function.name}"
 
 
@@ -42,15 +47,10 @@ class Knowledge:
 
     def __init__(self, source: onnx.ModelProto) -> None:
         self._source = source
-        self._types: dict[Path, _Types] | None = None
 
-    def types(self, path: Path) -> list[Mapping[str, onnx.TypeProto.Tensor]]:
-        """Types by name that are visible in a scope, innermost scope first."""
-        if self._types is None:
-            self._types = _infer_types(self._source)
-        return [
-            self._types[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self._types
-        ]
+    @cached_property
+    def types(self) -> Mapping[Path, _Types]:
+        return _infer_types(self._source)
 
 
 class Snapshot:
@@ -59,22 +59,25 @@ class Snapshot:
     def __init__(self, model: onnx.ModelProto, knowledge: Knowledge) -> None:
         self._model = model
         self._knowledge = knowledge
-        self._constants: dict[Path, dict[str, onnx.TensorProto]] = {}
-        self._reads: frozenset[str] | None = None
+
+    @cached_property
+    def _constants(self) -> Mapping[Path, dict[str, onnx.TensorProto]]:
+        return {path: _constants(owner) for path, owner in owners(self._model)}
+
+    @cached_property
+    def _reads(self) -> frozenset[str]:
+        return frozenset(name for _, owner in owners(self._model) for name in reads_in(owner))
 
     def values(self, path: Path) -> Values:
         """The values visible in a scope."""
-        if self._reads is None:
-            self._constants = {place: _constants(owner) for place, owner in owners(self._model)}
-            self._reads = frozenset(
-                name for _, owner in owners(self._model) for name in reads_in(owner)
-            )
-        scopes = [
-            self._constants[path[:end]]
-            for end in range(len(path), 0, -1)
-            if path[:end] in self._constants
-        ]
-        return Values(lambda: self._knowledge.types(path), scopes, self._reads)
+        constants = _visible(self._constants, path)
+        return Values(lambda: _visible(self._knowledge.types, path), constants, self._reads)
+
+
+def _visible(by_scope: Mapping[Path, dict[str, _Entry]], path: Path) -> ChainMap[str, _Entry]:
+    """The entries of a scope and of those that enclose it, innermost first."""
+    scopes = [path[:end] for end in range(len(path), 0, -1)]
+    return ChainMap(*[by_scope[scope] for scope in scopes if scope in by_scope])
 
 
 def _constants(owner: Owner) -> dict[str, onnx.TensorProto]:
@@ -100,7 +103,7 @@ def reads_in(owner: Owner) -> Iterator[str]:
 
 def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:
     types = _types_of(infer(without_stated_shapes(model)))
-    pending = {_title(function): function for function in model.functions}
+    pending = {title_of(function): function for function in model.functions}
     while pending:  # callers are inferred before the functions that they call
         called = {
             f"{node.domain}::{node.op_type}"
@@ -148,22 +151,17 @@ def _infer_function(
     """Types inside a function, from input types on which all calls agree."""
     calls = []
     for path, owner in owners(model):
-        scopes = [types[path[:end]] for end in range(len(path), 0, -1) if path[:end] in types]
+        visible = _visible(types, path)
         for node in owner.node:
             if (node.domain, node.op_type) == (function.domain, function.name):
-                calls.append(
-                    [next((s[name] for s in scopes if name in s), None) for name in node.input]
-                )
+                calls.append([visible.get(name) for name in node.input])
     inputs = []
     for index, name in enumerate(function.input):
         argument_types = [call[index] if index < len(call) else None for call in calls]
+        first, *others = argument_types or [None]
         info = helper.make_empty_tensor_value_info(name)
-        if (
-            argument_types
-            and argument_types[0] is not None
-            and all(argument_type == argument_types[0] for argument_type in argument_types)
-        ):
-            info.type.tensor_type.CopyFrom(argument_types[0])
+        if first is not None and all(other == first for other in others):
+            info.type.tensor_type.CopyFrom(first)
         inputs.append(info)
     graph = helper.make_graph(
         list(function.node),
@@ -174,4 +172,4 @@ def _infer_function(
     body = helper.make_model(
         graph, opset_imports=list(function.opset_import), functions=list(model.functions)
     )
-    return _types_of(infer(body), _title(function))
+    return _types_of(infer(body), title_of(function))
