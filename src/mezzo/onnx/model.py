@@ -166,7 +166,7 @@ class OnnxModel:
             return None
         steps = since, opsets.newest_within(limit)
         if steps not in self._reachable:
-            self._reachable[steps] = opsets.reachable_opset(own(reading).handles.model, steps[1])
+            self._reachable[steps] = opsets.reach(own(reading).handles.model, steps[1])[0]
         reachable = self._reachable[steps]
         best = max(
             opsets.helpful_opset(reading.graph, numbers, low, since, reachable)

@@ -12,11 +12,10 @@ import onnx
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.corrections import Correction
-from mezzo.onnx.files.blobs import Blobs, clear_payload
+from mezzo.onnx.files.blobs import Blobs, set_payload
 from mezzo.onnx.files.factors import Factors, spread
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.protos.attributes import constant_tensor
-from mezzo.onnx.protos.rounding import Array
 
 
 def correct(source: ModelSource, corrections: Sequence[Correction]) -> ModelSource:
@@ -57,15 +56,13 @@ def _change(blobs: Blobs, constants: dict[str, onnx.TensorProto], correction: Co
             f" {'x'.join(map(str, shape))}; give one for each slice, or take the correction out"
         )
     run = math.prod(shape[correction.axis + 1 :])
-    stored = blobs.stored(tensor)
-    if stored is not None and not correction.added:
-        blob = blobs.blob(tensor, stored)
-        factors = _joined(blob.factors, Factors(np.array(correction.factors), run), blob.elements)
-        blobs.mark(tensor, replace(blob, factors=factors))
+    factors = Factors(np.array(correction.factors), run) if correction.factors else None
+    if factors is not None and not correction.added and blobs.stored(tensor) is not None:
+        blobs.scale(tensor, factors)
         return
     numbers = blobs.array(tensor).reshape(-1)
-    if correction.factors:
-        numbers = Factors(np.array(correction.factors), run).scale(numbers)
+    if factors is not None:
+        numbers = factors.scale(numbers)
     if correction.added:
         with np.errstate(over="ignore"):
             numbers = (numbers + spread(np.array(correction.added), run, 0, numbers.size)).astype(
@@ -75,15 +72,4 @@ def _change(blobs: Blobs, constants: dict[str, onnx.TensorProto], correction: Co
         raise InputError(
             f"{fault}, and FP32 does not hold what comes of it; take the correction out"
         )
-    clear_payload(tensor)
-    tensor.raw_data = numbers.astype("<f4").tobytes()
-
-
-def _joined(first: Factors | None, then: Factors, elements: int) -> Factors:
-    """Element-wise product of two sets of factors."""
-    if first is None:
-        return then
-    numbers: Array = spread(first.numbers, first.run, 0, elements) * spread(
-        then.numbers, then.run, 0, elements
-    )
-    return Factors(numbers, 1)
+    set_payload(tensor, numbers.astype("<f4").tobytes())

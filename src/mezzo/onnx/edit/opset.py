@@ -43,13 +43,6 @@ def reach(model: onnx.ModelProto, until: int) -> tuple[int, Upgraded]:
     return reached, upgraded
 
 
-def reachable_opset(model: onnx.ModelProto, until: int) -> int:
-    """The newest opset up to `until` that preserves the semantics of every node, including nodes
-    that the upgrade rewrites.
-    """
-    return reach(model, until)[0]
-
-
 def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, until: int) -> int:
     """Smallest opset up to `until` at which no further `wanted` node gains `low` from newer ones.
 

@@ -244,6 +244,28 @@ class Blobs:
             blocks=read_block_payload(further[BLOCKS]) if BLOCKS in further else None,
         )
 
+    def marker(self, tensor: onnx.TensorProto) -> Stored:
+        """Read the marker of a tensor that has one."""
+        stored = self.stored(tensor)
+        assert stored is not None, "a marked tensor stands for something"
+        return stored
+
+    def stored_bytes(self, tensor: onnx.TensorProto) -> int:
+        """Size of a marked tensor's payload, as converted."""
+        stored = self.marker(tensor)
+        return payload_bytes(stored.dtype, stored.elements(self.blob(tensor, stored)))
+
+    def scale(self, tensor: onnx.TensorProto, factors: Factors) -> None:
+        """Multiply an FP32 tensor by factors, in place. Blobs are scaled when read."""
+        stored = self.stored(tensor)
+        if stored is None:
+            set_payload(tensor, factors.scale(self.array(tensor).reshape(-1)).tobytes())
+            return
+        blob = self.blob(tensor, stored)
+        if blob.factors is not None:
+            factors = blob.factors.then(factors, blob.elements)
+        self.mark(tensor, replace(blob, factors=factors))
+
     def blob(self, tensor: onnx.TensorProto, stored: Stored) -> Blob:
         """Return a marker's payload. Raises ModelError if its element count does not match."""
         blob = self.blobs[stored.blob]
@@ -275,8 +297,7 @@ class Blobs:
                 tensor.raw_data = round_few(raw, dtype, limit)
             else:
                 rounded = round_to(self.array(tensor), dtype, limit).tobytes()
-                clear_payload(tensor)
-                tensor.raw_data = rounded
+                set_payload(tensor, rounded)
         tensor.data_type = TO_ONNX[dtype]
 
     def quantize(self, tensor: onnx.TensorProto, how: Quantization) -> None:
@@ -294,8 +315,7 @@ class Blobs:
             tensor.external_data.add(key=QUANTIZED, value=quantized.to_text())
         else:
             integers = quantized.quantize(self.array(tensor).reshape(-1)).tobytes()
-            clear_payload(tensor)
-            tensor.raw_data = integers
+            set_payload(tensor, integers)
         tensor.data_type = TO_ONNX[how.dtype]
 
     def in_blocks(
@@ -331,7 +351,7 @@ class Blobs:
                 element_dtype(tensor, where)
                 count_elements(tensor.dims, where)
         else:
-            tensor = self.filled(tensor, stored)
+            tensor = self.filled(tensor)
         try:
             return numpy_helper.to_array(tensor)
         except (ValueError, TypeError, OverflowError) as error:
@@ -353,11 +373,10 @@ class Blobs:
             yield chunk if stored.keeps(blob) else stored.convert(chunk, start)
             start += chunk.size
 
-    def filled(self, tensor: onnx.TensorProto, stored: Stored) -> onnx.TensorProto:
+    def filled(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
         """Return a copy of a marked tensor with its payload embedded."""
         filled = deepcopy(tensor)
-        clear_payload(filled)
-        filled.raw_data = b"".join(chunk.tobytes() for chunk in self.chunks(tensor))
+        set_payload(filled, b"".join(chunk.tobytes() for chunk in self.chunks(tensor)))
         check_payload(filled, len(filled.raw_data), self.where(tensor))
         return filled
 
@@ -423,6 +442,12 @@ class Blobs:
                 f"{self.where(tensor)} changed since it was read; read the model again"
             )
         return payload
+
+
+def set_payload(tensor: onnx.TensorProto, data: bytes) -> None:
+    """Replace the payload, or a marker, by embedded bytes."""
+    clear_payload(tensor)
+    tensor.raw_data = data
 
 
 def clear_payload(tensor: onnx.TensorProto) -> None:

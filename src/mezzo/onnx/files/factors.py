@@ -22,6 +22,11 @@ class Factors:
             )
             return products.astype(np.float32)
 
+    def then(self, other: "Factors", elements: int) -> "Factors":
+        """The element-wise product of two sets of factors."""
+        sets = [spread(factors.numbers, factors.run, 0, elements) for factors in (self, other)]
+        return Factors(sets[0] * sets[1], 1)
+
 
 def spread(numbers: Array, run: int, start: int, count: int) -> Array:
     """Expand `numbers`, one per `run` consecutive elements, to `count` elements from `start`."""

@@ -54,9 +54,8 @@ class FileLayout:
         tensor = onnx.TensorProto.FromString(self.serialized[start:stop])
         if tensor.data_location != EXTERNAL:
             return None
-        stored = self.blobs.stored(tensor)
-        assert stored is not None, "an external tensor has a marker or is refused"
-        size_bytes = payload_bytes(stored.dtype, stored.elements(self.blobs.blob(tensor, stored)))
+        stored = self.blobs.marker(tensor)
+        size_bytes = self.blobs.stored_bytes(tensor)
         clear_payload(tensor)
         return tensor, stored, size_bytes
 

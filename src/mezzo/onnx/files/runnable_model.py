@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from mezzo.onnx.edit.opset import default_opset
-from mezzo.onnx.files.blobs import Blobs, payload_bytes
+from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.marks import is_marked
 from mezzo.onnx.files.save import materialize
@@ -56,7 +56,7 @@ class RunnableModel:
             (
                 tensor.ByteSize()
                 if blobs is None or not is_marked(tensor)
-                else _payload_bytes(tensor, blobs)
+                else blobs.stored_bytes(tensor)
             )
             for tensor in self.model.graph.initializer
         )
@@ -95,22 +95,12 @@ def whole_of(model: onnx.ModelProto, source: ModelSource) -> RunnableModel:
     owners = (result.graph, *result.functions)
     for tensor, is_dense in [pair for owner in owners for pair in _tensors(owner)]:
         if is_marked(tensor) and not (is_dense and _may_be_mapped(tensor, blobs)):
-            stored = blobs.stored(tensor)
-            assert stored is not None, "a marked tensor stands for something"
-            tensor.CopyFrom(blobs.filled(tensor, stored))
+            tensor.CopyFrom(blobs.filled(tensor))
     return RunnableModel(result, source.weights)
 
 
 def _may_be_mapped(tensor: onnx.TensorProto, blobs: Blobs) -> bool:
-    return (
-        FROM_ONNX.get(tensor.data_type) in STORAGE and _payload_bytes(tensor, blobs) >= _LEAST_BYTES
-    )
-
-
-def _payload_bytes(tensor: onnx.TensorProto, blobs: Blobs) -> int:
-    stored = blobs.stored(tensor)
-    assert stored is not None, "a marked tensor stands for something"
-    return payload_bytes(stored.dtype, stored.elements(blobs.blob(tensor, stored)))
+    return FROM_ONNX.get(tensor.data_type) in STORAGE and blobs.stored_bytes(tensor) >= _LEAST_BYTES
 
 
 def _is_converted_inlining(model: onnx.ModelProto) -> bool:

@@ -73,7 +73,7 @@ class OnnxInstruments:
         self.optional = frozenset(name for name in self.input_names if name in initialized)
         reading = model.read(DType.FLOAT16)
         if reading.version is not None and reading.version < _WANTED_OPSET:
-            reachable = opsets.reachable_opset(reading.handles.model, _WANTED_OPSET)
+            reachable = opsets.reach(reading.handles.model, _WANTED_OPSET)[0]
             if reachable > reading.version:
                 reading = model.read(DType.FLOAT16, reachable)
         graph = reading.graph

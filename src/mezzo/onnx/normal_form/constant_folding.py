@@ -97,7 +97,7 @@ def _growing(scope: GraphScope, sizes: Mapping[str, int]) -> Set[str]:
         folded = [
             node for node in scope.readers.get(name, ()) if node.output and node.output[0] in sizes
         ]
-        is_shared = scope.reads[name] > sum([*node.input].count(name) for node in folded)
+        is_shared = scope.is_read_outside(name, folded)
         if size <= _SMALL_BYTES or not folded or not is_shared:
             continue
         results = [result for node in folded for result in node.output if result in sizes]
@@ -198,7 +198,7 @@ def _is_read_elsewhere(scope: GraphScope, name: str, sizes: Mapping[str, int]) -
     folded_users = [
         node for node in scope.readers.get(name, ()) if not node.output or node.output[0] in sizes
     ]
-    return scope.reads[name] > sum([*node.input].count(name) for node in folded_users)
+    return scope.is_read_outside(name, folded_users)
 
 
 def _reshaped(scope: GraphScope, name: str) -> TensorProto | None:

@@ -65,13 +65,12 @@ def _keep_computation(scope: GraphScope, name: str, tensor: TensorProto) -> None
         earlier = _computation_of(blobs, constant)
         nodes += earlier.nodes if earlier is not None else ()
         tensors += earlier.tensors if earlier is not None else (constant,)
-    stored = blobs.stored(tensor)
-    assert stored is not None, "a large result waits in a file"
-    blob = blobs.blobs[stored.blob]
+    number = blobs.marker(tensor).blob
+    blob = blobs.blobs[number]
     if sum(map(_size_of, tensors)) < blob.size_bytes:
         copies = tuple(map(deepcopy, (*nodes, *producers)))
         computation = Computation(nodes=copies, tensors=(*tensors,), result=name, opset=scope.opset)
-        blobs.blobs[stored.blob] = replace(blob, computation=computation)
+        blobs.blobs[number] = replace(blob, computation=computation)
 
 
 def _computation_of(blobs: Blobs, constant: TensorProto) -> Computation | None:

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.onnx.edit.opset import default_opset
-from mezzo.onnx.files.blobs import Blobs, clear_payload
+from mezzo.onnx.files.blobs import Blobs, set_payload
 from mezzo.onnx.files.factors import Factors
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.normal_form.affine import (
@@ -265,13 +265,7 @@ class _Folder:
             tensor = self.use_counts.new_initializer(f"{node.input[1]}_folded", weight.tensor)
             self.use_counts.leave(node.input[1])
             node.input[1] = tensor.name
-        stored = self._blobs.stored(tensor)
-        if stored is not None:
-            self._blobs.mark(tensor, replace(self._blobs.blob(tensor, stored), factors=factors))
-            return
-        scaled = factors.scale(self._blobs.array(tensor).reshape(-1))
-        clear_payload(tensor)
-        tensor.raw_data = scaled.tobytes()
+        self._blobs.scale(tensor, factors)
 
     def _hand_on(
         self,
@@ -312,8 +306,7 @@ class _Folder:
             and self.use_counts.reads[node.input[2]] == 1
         )
         if bias_constant is not None and is_own and bias_constant.tensor.dims == bias.dims:
-            clear_payload(bias_constant.tensor)
-            bias_constant.tensor.raw_data = bias.raw_data
+            set_payload(bias_constant.tensor, bias.raw_data)
         else:
             self.use_counts.leave(*node.input[2:])
             del node.input[2:]

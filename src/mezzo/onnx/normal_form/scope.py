@@ -1,7 +1,7 @@
 """Analyses of one graph for normal-form passes: uses, producers, constants, inferred types."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,6 +84,10 @@ class GraphScope:
             for name in dict.fromkeys(node.input):
                 readers.setdefault(name, []).append(node)
         return readers
+
+    def is_read_outside(self, name: str, nodes: Iterable[onnx.NodeProto]) -> bool:
+        """Whether a value has uses other than those by `nodes`."""
+        return self.reads[name] > sum([*node.input].count(name) for node in nodes)
 
     @cached_property
     def makers(self) -> Mapping[str, onnx.NodeProto]:

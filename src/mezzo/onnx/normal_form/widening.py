@@ -46,7 +46,7 @@ def widen(source: ModelSource) -> ModelSource | None:
     model = deepcopy(source.model)
     for function in model.functions:
         _widen_nodes(function.node)
-        _replace_all(function.value_info, map(widen_port, function.value_info))
+        _widen_ports(function.value_info)
     _widen_main(model.graph)
     return replace(source, model=model)
 
@@ -71,10 +71,7 @@ def _widen_main(graph: onnx.GraphProto) -> None:
         free_prefix(graph, "widened_"),
         {tensor.name for tensor in graph.initializer},
     )
-    ports = [
-        onnx.ValueInfoProto.FromString(port.SerializeToString())
-        for port in (*graph.input, *graph.output)
-    ]
+    ports = [*map(deepcopy, (*graph.input, *graph.output))]
     fed = {port.name for port in graph.input} - constants
     low = {
         port.name: port.type.tensor_type.elem_type
@@ -94,19 +91,25 @@ def _widen_main(graph: onnx.GraphProto) -> None:
         for name, inner_name in renamed.items()
         if name not in fed
     ]
-    _replace_all(graph.node, [*before, *graph.node, *after])
-    count = len(graph.input)
-    new_ports = [port if port.name in renamed else widen_port(port) for port in ports]
-    _replace_all(graph.input, new_ports[:count])
-    _replace_all(graph.output, new_ports[count:])
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    for port, original in zip((*graph.input, *graph.output), ports, strict=True):
+        port.CopyFrom(original if original.name in renamed else widen_port(original))
 
 
 def _widen_graph(graph: onnx.GraphProto) -> None:
-    for ports in (graph.input, graph.output, graph.value_info):
-        _replace_all(ports, map(widen_port, ports))
-    _replace_all(graph.initializer, map(widen_tensor, graph.initializer))
-    _replace_all(graph.sparse_initializer, map(widen_sparse, graph.sparse_initializer))
+    _widen_ports((*graph.input, *graph.output, *graph.value_info))
+    for tensor in graph.initializer:
+        tensor.CopyFrom(widen_tensor(tensor))
+    for sparse in graph.sparse_initializer:
+        sparse.CopyFrom(widen_sparse(sparse))
     _widen_nodes(graph.node)
+
+
+def _widen_ports(ports: Iterable[onnx.ValueInfoProto]) -> None:
+    for port in ports:
+        port.CopyFrom(widen_port(port))
 
 
 def _widen_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
@@ -132,12 +135,6 @@ def _rename(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
                 port.name = visible.get(port.name, port.name)
     for port in graph.value_info:
         port.name = renamed.get(port.name, port.name)
-
-
-def _replace_all(field, entries) -> None:  # type: ignore[no-untyped-def]  # any repeated field of a message
-    copies = [entry.__class__.FromString(entry.SerializeToString()) for entry in entries]
-    del field[:]
-    field.extend(copies)
 
 
 def _cast(source: str, result: str, to: int) -> onnx.NodeProto:

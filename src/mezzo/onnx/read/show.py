@@ -11,7 +11,7 @@ from mezzo.onnx.protos.attributes import decode
 from mezzo.onnx.protos.graphs import Owner, all_graphs
 from mezzo.onnx.read.read import Reader, no_facts
 from mezzo.onnx.schema.domains import DEFAULT
-from mezzo.onnx.schema.shapes import KnownShapes
+from mezzo.onnx.schema.shapes import KnownShapes, infer
 from mezzo.onnx.schema.types import FROM_ONNX, Aggregate, ValueType
 
 _Shapes = Mapping[str, str]
@@ -87,21 +87,16 @@ def type_text(value_type: ValueType) -> str:
 
 
 def _shapes(model: onnx.ModelProto) -> dict[str, str]:
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model)
-    except Exception:  # noqa: BLE001  shapes are optional; inference fails on some valid models
-        inferred = model
     shapes: dict[str, str] = {}
-    for graph in all_graphs(inferred.graph):
-        for infos in (graph.value_info, graph.input, graph.output):
-            for info in infos:
-                tensor = info.type.tensor_type
-                if tensor.HasField("shape"):
-                    dims = (
-                        str(d.dim_value) if d.HasField("dim_value") else _symbol(d.dim_param)
-                        for d in tensor.shape.dim
-                    )
-                    shapes[info.name] = f"[{','.join(dims)}]"
+    for graph in all_graphs(infer(model).graph):
+        for info in (*graph.value_info, *graph.input, *graph.output):
+            tensor = info.type.tensor_type
+            if tensor.HasField("shape"):
+                dims = (
+                    str(d.dim_value) if d.HasField("dim_value") else _symbol(d.dim_param)
+                    for d in tensor.shape.dim
+                )
+                shapes[info.name] = f"[{','.join(dims)}]"
     return shapes
 
 

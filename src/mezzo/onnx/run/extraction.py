@@ -10,7 +10,7 @@ from mezzo.common.errors import InputError, ModelError
 from mezzo.onnx.protos.graphs import reads_of
 from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.read.reading import OnnxReading
-from mezzo.onnx.schema.shapes import can_infer
+from mezzo.onnx.schema.shapes import infer
 
 _DRAWS = frozenset(
     {
@@ -171,7 +171,7 @@ class _Types:
     """Types of a model's values, declared or inferred."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._stated = {info.name: info for info in _infos(_infer(model).graph)}
+        self._stated = {info.name: info for info in _infos(infer(model, data_prop=True).graph)}
 
     def port(self, name: str) -> onnx.ValueInfoProto:
         """Declaration of an input or output. Raises ModelError: unknown type or rank."""
@@ -193,15 +193,6 @@ def _is_full(kind: onnx.TypeProto) -> bool:
             return bool(kind.tensor_type.elem_type) and kind.tensor_type.HasField("shape")
         case _:
             return True
-
-
-def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    if not can_infer(model):
-        return model
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # noqa: BLE001  fails on some valid models; declared types remain
-        return model
 
 
 def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:

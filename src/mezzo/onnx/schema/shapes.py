@@ -176,8 +176,7 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
         for port in graph.output:
             if port.type.HasField("tensor_type"):
                 port.type.tensor_type.ClearField("shape")
-    data = stripped.SerializeToString()
-    inferred = _infer(stripped, data, may_crash=may_crash(data), data_prop=True)
+    inferred = infer(stripped, data_prop=True)
     types: dict[str, onnx.TypeProto] = {}
     ambiguous: set[str] = set()
     for graph in all_graphs(inferred.graph):
@@ -188,10 +187,13 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
     return {name: value_type for name, value_type in types.items() if name not in ambiguous}
 
 
-def infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy with inferred types; the model itself if inference fails. Never raises."""
+def infer(model: onnx.ModelProto, *, data_prop: bool = False) -> onnx.ModelProto:
+    """A copy with inferred types; the model itself if inference fails. Never raises.
+
+    `data_prop`: also propagate the values of small constants, such as shapes.
+    """
     data = model.SerializeToString()
-    return _infer(model, data, may_crash=may_crash(data))
+    return _infer(model, data, may_crash=may_crash(data), data_prop=data_prop)
 
 
 def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
