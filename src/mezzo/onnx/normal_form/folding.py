@@ -7,6 +7,7 @@ intermediate values have no other use. The weight is scaled per channel; large o
 from collections.abc import Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -25,9 +26,9 @@ from mezzo.onnx.normal_form.affine import (
     channels_of,
 )
 from mezzo.onnx.normal_form.normalize import normalize
-from mezzo.onnx.normal_form.relu_normalization import Cutter
+from mezzo.onnx.normal_form.relu_normalization import normalize_clamps
 from mezzo.onnx.normal_form.respelling import respell
-from mezzo.onnx.normal_form.use_counts import Constants, ConstantTensor, UseCounts
+from mezzo.onnx.normal_form.use_counts import Constants, ConstantTensor, GraphUses, UseCounts
 from mezzo.onnx.protos.attributes import read_float
 from mezzo.onnx.protos.entries import remove_named, remove_where
 from mezzo.onnx.protos.graphs import bodies_of
@@ -70,23 +71,12 @@ def _fold(
         return None
     model = deepcopy(source.model)
     use_counts = UseCounts(model, source.blobs)
-    shapes = _Shapes(model)
-    folder, cutter = _Folder(use_counts, apart, shapes), Cutter(use_counts, apart, shapes.of)
-    _walk(model.graph, {}, folder, cutter)
+    is_folded = _walk(use_counts, model.graph, {}, apart, _Shapes(model))
     is_respelled = respell(use_counts, apart, respellings)
-    if not (folder.is_changed or cutter.is_changed or is_respelled):
+    if not (is_folded or is_respelled):
         return None
     use_counts.prune()
     return replace(source, model=model)
-
-
-def _walk(graph: onnx.GraphProto, outer: Constants, folder: "_Folder", cutter: Cutter) -> None:
-    """Fold in a graph and its subgraphs; `outer` are constants of the enclosing graphs."""
-    constants = folder.use_counts.constants(graph, outer)
-    folder.fold_graph(graph, constants)
-    cutter.cut_graph(graph, constants)
-    for body in bodies_of(graph):
-        _walk(body, constants, folder, cutter)
 
 
 class _Shapes:
@@ -94,12 +84,25 @@ class _Shapes:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
-        self._known: Mapping[str, Shape] | None = None
+
+    @cached_property
+    def _known(self) -> Mapping[str, Shape]:
+        return value_shapes(self._model)
 
     def of(self, name: str) -> Shape | None:
-        if self._known is None:
-            self._known = value_shapes(self._model)
         return self._known.get(name)
+
+
+def _walk(
+    counts: UseCounts, graph: onnx.GraphProto, outer: Constants, apart: Set[str], shapes: _Shapes
+) -> bool:
+    """Fold in a graph and its subgraphs; `outer` are constants of the enclosing graphs."""
+    constants = counts.constants(graph, outer)
+    is_changed = _Folder(GraphUses(counts, graph, constants), apart, shapes).fold()
+    is_changed |= normalize_clamps(GraphUses(counts, graph, constants), apart, shapes.of)
+    for body in bodies_of(graph):
+        is_changed |= _walk(counts, body, constants, apart, shapes)
+    return is_changed
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,38 +115,37 @@ class _Linear:
 
 
 class _Folder:
-    """Folds affine operators in one model, in place."""
+    """Folds affine operators in one graph, in place, without its subgraphs."""
 
-    def __init__(self, use_counts: UseCounts, apart: Set[str], shapes: _Shapes) -> None:
-        self.use_counts, self.apart, self.is_changed = use_counts, apart, False
-        self._blobs: Blobs = use_counts.blobs
+    def __init__(self, uses: GraphUses, apart: Set[str], shapes: _Shapes) -> None:
+        self.uses, self.use_counts, self.constants = uses, uses.counts, uses.constants
+        self.apart, self.is_changed = apart, False
+        self._blobs: Blobs = uses.counts.blobs
         self._shapes = shapes
 
-    def fold_graph(self, graph: onnx.GraphProto, constants: Constants) -> None:
-        """Fold in one graph, without its subgraphs."""
-        users = {name: node for node in graph.node for name in node.input}
-        folded: set[str] = set()
+    def fold(self) -> bool:
+        """Fold all chains; True if there were any."""
+        graph, folded = self.uses.graph, set[str]()
         for node in graph.node:
             if node.op_type in _LINEAR and node.domain in DEFAULT:
-                folded.update(step.output[0] for step in self._fold(node, users, constants))
+                folded.update(step.output[0] for step in self._fold(node))
                 if node.op_type in _CONVOLUTIONS:
-                    self._complete(node, constants)
+                    self._complete(node)
         foldable = (_NORM, *STEPS)
         remove_where(graph.node, lambda node: node.op_type in foldable and node.output[0] in folded)
+        return self.is_changed
 
-    def _fold(
-        self, node: onnx.NodeProto, users: Mapping[str, onnx.NodeProto], constants: Constants
-    ) -> Sequence[onnx.NodeProto]:
+    def _fold(self, node: onnx.NodeProto) -> Sequence[onnx.NodeProto]:
         """Fold the affine operators after a node into it. Returns the nodes to delete."""
-        weight = constants.get(node.input[1]) if len(node.input) > 1 else None
+        weight = self.constants.get(node.input[1]) if len(node.input) > 1 else None
         if weight is None or weight.tensor.data_type != TensorProto.FLOAT:
             return ()
         channels = channels_of(node, weight.tensor.dims)
-        bias = None if channels is None else self._bias_of(node, channels.count, constants)
+        bias = None if channels is None else self._bias_of(node, channels.count)
         if channels is None or bias is None:
             return ()
         linear = _Linear(node, weight, channels)
-        chain = [*self._behind(linear, users, constants)]
+        chain = [*self._behind(linear)]
         if not chain or (
             node.op_type == "MatMul" and [step.op_type for step, _ in chain] == ["Add"]
         ):
@@ -151,10 +153,9 @@ class _Folder:
         total = Affine(np.ones(channels.count), bias)
         for _, affine in chain:
             total = total.then(affine)
-        factors, offset = (
-            Factors(total.factor[channels.order], channels.run),
-            _as_float32(total.offset),
-        )
+        factors = Factors(total.factor[channels.order], channels.run)
+        with np.errstate(over="ignore"):
+            offset = total.offset.astype(np.float32)
         is_scaled = bool((total.factor != 1.0).any())
         if not np.isfinite(offset).all() or (
             is_scaled and not self._may_scale(weight.tensor, factors)
@@ -164,23 +165,23 @@ class _Folder:
         if is_scaled:
             self._scale(node, weight, factors)
         self.is_changed = True
-        return self._hand_on(node, steps, offset, constants)
+        return self._hand_on(node, steps, offset)
 
-    def _complete(self, node: onnx.NodeProto, constants: Constants) -> None:
+    def _complete(self, node: onnx.NodeProto) -> None:
         """Add a tiny non-zero bias to a convolution with several uses and none or a zero bias.
 
         OpenVINO 2026.4.1 computes wrong INT8 results without it, and drops a zero bias if a
         dimension is dynamic. FP32's smallest normal number changes no sum.
         """
         weight = (
-            constants.get(node.input[1])
+            self.constants.get(node.input[1])
             if len(node.input) > 1 and self.use_counts.reads[node.output[0]] > 1
             else None
         )
         if weight is None or weight.tensor.data_type != TensorProto.FLOAT:
             return
         channels = channels_of(node, weight.tensor.dims)
-        bias = None if channels is None else self._bias_of(node, channels.count, constants)
+        bias = None if channels is None else self._bias_of(node, channels.count)
         if bias is None or bias.any():
             return
         name_node(node)
@@ -190,35 +191,29 @@ class _Folder:
         node.input.append(self.use_counts.new_initializer(f"{node.name}.bias", smallest).name)
         self.is_changed = True
 
-    def _behind(
-        self, linear: _Linear, users: Mapping[str, onnx.NodeProto], constants: Constants
-    ) -> Iterator[tuple[onnx.NodeProto, Affine]]:
+    def _behind(self, linear: _Linear) -> Iterator[tuple[onnx.NodeProto, Affine]]:
         """The chain of affine operators after a node, with their per-channel maps."""
         value = linear.node.output[0]
-        while (step := self.use_counts.sole_user(value, users)) is not None and step.output[
-            0
-        ] not in self.apart:
-            affine = self._affine_of(linear, step, value, constants)
+        while (step := self.uses.sole_user(value)) is not None and step.output[0] not in self.apart:
+            affine = self._affine_of(linear, step, value)
             if affine is None or affine.factor.shape != (linear.channels.count,):
                 return
             yield step, affine
             value = step.output[0]
 
-    def _affine_of(
-        self, linear: _Linear, step: onnx.NodeProto, value: str, constants: Constants
-    ) -> Affine | None:
+    def _affine_of(self, linear: _Linear, step: onnx.NodeProto, value: str) -> Affine | None:
         """The per-channel map of an operator on a node's output; None if it is not one."""
         if step.op_type == _NORM and step.input[0] == value:
             if linear.node.op_type == "MatMul" and not self._is_matrix(linear.node):
                 return None
-            return affine_of(step, lambda name: self.use_counts.floats(constants.get(name)))
+            return affine_of(step, self.uses.floats)
         if step.op_type not in STEPS or len(step.input) != 2:
             return None
         constant_name = next(name for name in step.input if name != value)
         # Not worth a second copy of a shared weight: kernels fuse a scale by a constant.
         if step.op_type in ("Mul", "Div") and self.use_counts.reads[linear.node.input[1]] != 1:
             return None
-        numbers = self.use_counts.floats(constants.get(constant_name))
+        numbers = self.uses.floats(constant_name)
         is_first = step.input[0] == value
         return (
             None
@@ -231,11 +226,11 @@ class _Folder:
         shapes = (self._shapes.of(name) for name in (node.input[0], node.output[0]))
         return any(shape is not None and len(shape) == 2 for shape in shapes)
 
-    def _bias_of(self, node: onnx.NodeProto, count: int, constants: Constants) -> Array | None:
+    def _bias_of(self, node: onnx.NodeProto, count: int) -> Array | None:
         """A node's bias per channel, zeros if absent; None if it is no per-channel constant."""
         if node.op_type == "MatMul" or len(node.input) < 3 or not node.input[2]:
             return np.zeros(count)
-        operand = self.use_counts.floats(constants.get(node.input[2]))
+        operand = self.uses.floats(node.input[2])
         if operand is None:
             return None
         bias, beta = operand.astype(np.float64), read_float(node, "beta", 1.0)
@@ -268,11 +263,7 @@ class _Folder:
         self._blobs.scale(tensor, factors)
 
     def _hand_on(
-        self,
-        node: onnx.NodeProto,
-        steps: Sequence[onnx.NodeProto],
-        offset: Array,
-        constants: Constants,
+        self, node: onnx.NodeProto, steps: Sequence[onnx.NodeProto], offset: Array
     ) -> Sequence[onnx.NodeProto]:
         """Give a node the output of the last folded step, and the offset as its bias. Returns the
         nodes to delete; a MatMul keeps one, turned into an Add.
@@ -282,14 +273,9 @@ class _Folder:
         for step in steps:
             self.use_counts.leave(*step.input)
         if node.op_type == "MatMul" and offset.any():
-            node.output[0], last_step = (
-                fresh_name(self.use_counts.taken, f"{node.output[0]}_folded"),
-                steps[-1],
-            )
-            title, result = (
-                fresh_name(self.use_counts.taken, f"{node.name}_bias"),
-                last_step.output[0],
-            )
+            node.output[0] = fresh_name(self.use_counts.taken, f"{node.output[0]}_folded")
+            title = fresh_name(self.use_counts.taken, f"{node.name}_bias")
+            last_step, result = steps[-1], steps[-1].output[0]
             bias_name = self.use_counts.new_initializer(f"{node.name}.bias", bias).name
             last_step.CopyFrom(
                 helper.make_node("Add", [node.output[0], bias_name], [result], title)
@@ -299,7 +285,7 @@ class _Folder:
         node.output[0] = steps[-1].output[0]
         if node.op_type == "MatMul" or (len(node.input) < 3 and not offset.any()):
             return steps
-        bias_constant = constants.get(node.input[2]) if len(node.input) > 2 else None
+        bias_constant = self.constants.get(node.input[2]) if len(node.input) > 2 else None
         is_own = (
             bias_constant is not None
             and bias_constant.is_initializer
@@ -313,8 +299,3 @@ class _Folder:
             node.input.append(self.use_counts.new_initializer(f"{node.name}.bias", bias).name)
         remove_named(node.attribute, ("beta",))
         return steps
-
-
-def _as_float32(numbers: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return numbers.astype(np.float32)

@@ -8,7 +8,6 @@ import onnx
 from onnx import TensorProto
 
 from mezzo.onnx.files.blobs import Blobs
-from mezzo.onnx.protos.attributes import constant_tensor
 from mezzo.onnx.protos.entries import add_initializer, fed_names, remove_named
 from mezzo.onnx.protos.graphs import all_graphs
 from mezzo.onnx.protos.names import fresh_name, names_of
@@ -53,29 +52,13 @@ class UseCounts:
             # Exporters share equal weights by Identity.
             if node.op_type == "Identity" and node.input[0] in visible:
                 tensor = visible[node.input[0]].tensor
-            elif (
-                node.op_type == "Constant"
-                and len(node.attribute) == 1
-                and node.attribute[0].name == "value"
-            ):
-                tensor = constant_tensor(node.attribute[0])
+            elif node.op_type == "Constant" and [a.name for a in node.attribute] == ["value"]:
+                tensor = node.attribute[0].t
             for name in node.output:
                 visible.pop(name, None)
                 if tensor is not None:
                     visible[name] = ConstantTensor(tensor, False)
         return visible
-
-    def floats(self, held: ConstantTensor | None) -> Array | None:
-        """The array of an FP32 constant, else None."""
-        is_float = held is not None and held.tensor.data_type == TensorProto.FLOAT
-        return self.blobs.array(held.tensor) if held is not None and is_float else None
-
-    def sole_user(self, made: str, users: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:
-        """The only user of a value, if it is a node with a single use of it; None otherwise."""
-        user = users.get(made)
-        return (
-            user if user is not None and self.reads[made] == 1 and user.domain in DEFAULT else None
-        )
 
     def new_initializer(self, wish: str, like: TensorProto) -> TensorProto:
         """Add a copy of a tensor with one use to the main graph, visible everywhere."""
@@ -102,3 +85,24 @@ class UseCounts:
                     if node.op_type in ("Constant", "Identity") and node.output[0] in unread:
                         self.leave(*node.input)
                         del graph.node[position]
+
+
+class GraphUses:
+    """The users of one graph's values and its visible constants, during rewrites of the graph."""
+
+    def __init__(self, counts: UseCounts, graph: onnx.GraphProto, constants: Constants) -> None:
+        self.counts, self.graph, self.constants = counts, graph, constants
+        self._users = {name: node for node in graph.node for name in node.input}
+
+    def sole_user(self, name: str) -> onnx.NodeProto | None:
+        """The only user of a value, if it is a node with a single use of it; None otherwise."""
+        user = self._users.get(name)
+        is_sole = user is not None and self.counts.reads[name] == 1 and user.domain in DEFAULT
+        return user if is_sole else None
+
+    def floats(self, name: str) -> Array | None:
+        """The array of an FP32 constant, else None."""
+        constant = self.constants.get(name)
+        if constant is None or constant.tensor.data_type != TensorProto.FLOAT:
+            return None
+        return self.counts.blobs.array(constant.tensor)
