@@ -26,8 +26,7 @@ from mezzo.onnx.edit.checking import OnnxValidity, Strictness, find_fault, stand
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.magnitudes import facts
 from mezzo.onnx.files.runnable_model import RunnableModel, whole_of
-from mezzo.onnx.files.save import materialize
-from mezzo.onnx.files.store import OnnxStore
+from mezzo.onnx.files.save import OnnxStore, materialize
 from mezzo.onnx.folder import low_weights, ports_of
 from mezzo.onnx.protos.constants import read_constants
 from mezzo.onnx.protos.graphs import nodes_of

@@ -12,10 +12,11 @@ import onnx
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.corrections import Correction
-from mezzo.onnx.files.blobs import Blobs, set_payload
+from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.files.factors import Factors, spread
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.protos.attributes import constant_tensor
+from mezzo.onnx.protos.payloads import set_payload
 
 
 def correct(source: ModelSource, corrections: Sequence[Correction]) -> ModelSource:

@@ -8,7 +8,7 @@ formats. No input file can contain the token, as it is generated after the file 
 import json
 import math
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from onnx import numpy_helper
 
 from mezzo.common.errors import ModelError
 from mezzo.formats.block_storage import BlockStorage
-from mezzo.formats.dtypes import FLOATING, DType, size_bits
+from mezzo.formats.dtypes import FLOATING, DType
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.files import wire
 from mezzo.onnx.files.block_payloads import (
@@ -32,29 +32,27 @@ from mezzo.onnx.files.computation import Computation
 from mezzo.onnx.files.factors import Factors
 from mezzo.onnx.files.paths import DataFile, Files, quote
 from mezzo.onnx.files.quantized_payloads import QuantizedPayload, payload_of, read_payload
+from mezzo.onnx.protos.payloads import (
+    EXTERNAL,
+    PACKED_DTYPES,
+    check_payload,
+    clear_payload,
+    count_elements,
+    element_dtype,
+    payload_bytes,
+    set_payload,
+    shape_text,
+)
 from mezzo.onnx.protos.rounding import STORAGE, Array, round_few, round_through, round_to
 from mezzo.onnx.schema.types import FROM_ONNX, TO_ONNX
 
-EXTERNAL = onnx.TensorProto.EXTERNAL
 # A chunk and its converted copy fit the L2 cache.
 CHUNK_BYTES = 1 << 20
 # Larger payloads become blobs; others stay in the model.
 INLINE_BYTES = 4096
-MAX_ELEMENTS = 1 << 62
 _FEW_BYTES = 64
 # Optional keys of a marker, after the blob's number.
 LIMIT, QUANTIZED, THROUGH, BLOCKS = "limit", "quantized", "through", "blocks"
-
-# TensorProto fields whose packed bytes equal the raw_data encoding.
-RAW_FIELD, FLOAT_FIELD, DOUBLE_FIELD = 9, 4, 10
-PACKED_DTYPES: Mapping[int, frozenset[DType]] = {
-    FLOAT_FIELD: frozenset({DType.FLOAT32, DType.COMPLEX64}),
-    DOUBLE_FIELD: frozenset({DType.FLOAT64, DType.COMPLEX128}),
-}
-PAYLOAD_FIELDS = (
-    "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
-    "string_data",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,63 +115,6 @@ class Stored:
         """Whether the elements need no conversion."""
         is_converted = self.quantized is not None or self.blocks is not None or self.through
         return self.dtype is blob.dtype and not is_converted
-
-
-def element_dtype(tensor: onnx.TensorProto, where: str) -> DType:
-    dtype = FROM_ONNX.get(tensor.data_type)
-    if dtype is None:
-        raise ModelError(
-            f"{where}: element type number {tensor.data_type} is unknown; valid are"
-            f" {min(FROM_ONNX)} to {max(FROM_ONNX)}"
-        )
-    return dtype
-
-
-def count_elements(dims: Sequence[int], where: str) -> int:
-    """Element count of a shape. Raises ModelError: a negative dimension, or more than 2**62."""
-    if dims and min(dims) < 0:
-        raise ModelError(
-            f"{where}: the shape {_shape(dims)} has a negative dimension; export the model again"
-        )
-    if 0 in dims:
-        return 0
-    count = 1
-    for size in dims:
-        count *= size
-        if count > MAX_ELEMENTS:
-            raise ModelError(
-                f"{where}: the shape {_shape(dims)} has more than 2**62 elements; export the model"
-                " again"
-            )
-    return count
-
-
-def _shape(dims: Sequence[int]) -> str:
-    return (
-        str(list(dims)) if len(dims) <= 10 else f"[{dims[0]}, {dims[1]}, … {len(dims)} dimensions]"
-    )
-
-
-def payload_bytes(dtype: DType, elements: int) -> int:
-    return (elements * size_bits(dtype) + 7) // 8
-
-
-def check_payload(tensor: onnx.TensorProto, size_bytes: int, where: str) -> tuple[DType, int]:
-    """Return dtype and element count. Raises ModelError if the payload size does not match."""
-    dtype = element_dtype(tensor, where)
-    if dtype is DType.STRING:
-        raise ModelError(
-            f"{where}: strings are stored as raw bytes, which ONNX does not allow; export the model"
-            " again"
-        )
-    elements = count_elements(tensor.dims, where)
-    needed = payload_bytes(dtype, elements)
-    if size_bytes != needed:
-        raise ModelError(
-            f"{where}: the data has {size_bytes} bytes, the shape {_shape(tensor.dims)} of {dtype}"
-            f" needs {needed}; the file is damaged, get it again"
-        )
-    return dtype, elements
 
 
 class Blobs:
@@ -272,7 +213,7 @@ class Blobs:
         dims = tensor.dims if stored.blocks is None else stored.blocks.shape
         if count_elements(dims, self.where(tensor)) != blob.elements:
             raise ModelError(
-                f"{self.where(tensor)}: the shape {_shape(tensor.dims)} does not fit its"
+                f"{self.where(tensor)}: the shape {shape_text(tensor.dims)} does not fit its"
                 f" {blob.elements} elements; export the model again"
             )
         return blob
@@ -442,17 +383,3 @@ class Blobs:
                 f"{self.where(tensor)} changed since it was read; read the model again"
             )
         return payload
-
-
-def set_payload(tensor: onnx.TensorProto, data: bytes) -> None:
-    """Replace the payload, or a marker, by embedded bytes."""
-    clear_payload(tensor)
-    tensor.raw_data = data
-
-
-def clear_payload(tensor: onnx.TensorProto) -> None:
-    """Remove the payload and where it is, keeping name, type and shape."""
-    for name in PAYLOAD_FIELDS:
-        tensor.ClearField(name)
-    tensor.ClearField("external_data")
-    tensor.ClearField("data_location")

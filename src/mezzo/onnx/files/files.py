@@ -13,25 +13,27 @@ from mezzo.common.file_kinds import tell_kind
 from mezzo.common.unsupported_files import describe_folder, describe_stranger
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files import wire
-from mezzo.onnx.files.blobs import (
-    DOUBLE_FIELD,
-    EXTERNAL,
-    FLOAT_FIELD,
-    INLINE_BYTES,
-    PACKED_DTYPES,
-    PAYLOAD_FIELDS,
-    RAW_FIELD,
-    Blob,
-    Blobs,
-    FileRange,
-    check_payload,
-    clear_payload,
-    count_elements,
-    element_dtype,
-    payload_bytes,
+from mezzo.onnx.files.blobs import INLINE_BYTES, Blob, Blobs, FileRange
+from mezzo.onnx.files.external_data import (
+    EXTERNAL_KEY,
+    DamagedError,
+    ExternalData,
+    blob_in_file,
+    damaged,
+    parse_tensor,
 )
 from mezzo.onnx.files.paths import DataFile, quote
 from mezzo.onnx.files.weights import Weights
+from mezzo.onnx.protos.payloads import (
+    DOUBLE_FIELD,
+    EXTERNAL,
+    FLOAT_FIELD,
+    PACKED_DTYPES,
+    PAYLOAD_FIELDS,
+    RAW_FIELD,
+    check_payload,
+    payload_bytes,
+)
 from mezzo.onnx.schema.types import FROM_ONNX
 
 # Smaller files are read at once, with their weights.
@@ -39,15 +41,9 @@ _SMALL_BYTES = 16 << 20
 # No tool writes tensors with larger fields apart from the payload; such tensors are not marked.
 _MAX_HEADER_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = (1 << 31) - 1
-_EXTERNAL_KEY = b"location"
-_MAX_DIGITS = 19
 # No real tensor has more dimensions, and multiplying a million of them takes minutes.
 _MAX_RANK = 64
 _PACKED_FIELDS = frozenset({RAW_FIELD, *PACKED_DTYPES})
-
-
-class DamagedError(ModelError):
-    """The file is not a valid ONNX message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +81,7 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
     file = blobs.files.open_model(text)
     if not file.size_bytes:
         raise ModelError(f"{blobs.name} is empty; name an ONNX model file")
-    external = _External(blobs, os.path.dirname(os.path.abspath(text)), trust_external_paths)
+    external = ExternalData(blobs, os.path.dirname(os.path.abspath(text)), trust_external_paths)
     try:
         model = _parse(external.mark_all(_read_skeleton(file, blobs)), blobs.name)
     except DamagedError as error:
@@ -117,12 +113,12 @@ def from_proto(
         raise ModelError(
             f"{blobs.name} has a name that is not UTF-8, {quote(error.object)}; rename it"
         ) from error
-    external = _External(
+    external = ExternalData(
         blobs, None if base_dir is None else os.path.abspath(base_dir), trust_external_paths
     )
     data = skeleton.SerializeToString()
     # Each marker of a large initializer has the key once; more of them may be external data.
-    if data.count(_EXTERNAL_KEY) > len(blobs):
+    if data.count(EXTERNAL_KEY) > len(blobs):
         skeleton = _parse(external.mark_all(data), blobs.name)
     return _source(skeleton, external, len(data) + in_memory_bytes)
 
@@ -221,7 +217,7 @@ def _read_skeleton(file: DataFile, blobs: Blobs) -> bytes:
             lambda start, stop: _strip(source, start, stop, file, blobs),
         )
     except wire.WireError as error:
-        raise _damaged(blobs.name, str(error)) from error
+        raise damaged(blobs.name, str(error)) from error
     size_bytes = file.size_bytes if rope is None else rope.size_bytes
     if size_bytes > MAX_MESSAGE_BYTES:
         raise ModelError(
@@ -251,7 +247,7 @@ def _strip(
     if payload is None:
         return None
     number, begin, content, end = payload
-    tensor = _parse_tensor(
+    tensor = parse_tensor(
         source.read(start, begin - start) + source.read(end, stop - end), blobs.name
     )
     dtype = FROM_ONNX.get(tensor.data_type)
@@ -263,90 +259,13 @@ def _strip(
     ):
         return None
     dtype, elements = check_payload(tensor, end - content, blobs.where(tensor))
-    blobs.mark(tensor, _in_file(dtype, elements, FileRange(file, content)))
+    blobs.mark(tensor, blob_in_file(dtype, elements, FileRange(file, content)))
     return wire.rope_of(tensor.SerializeToString())
-
-
-class _External:
-    """Marks tensors with external data after checking their file paths."""
-
-    def __init__(self, blobs: Blobs, folder: str | None, trust: bool) -> None:
-        self.blobs = blobs
-        self._folder = folder
-        self._trust = trust
-        self._by_location: dict[str, DataFile] = {}
-        self.size_bytes = 0
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        return tuple(self._by_location.values())
-
-    def mark_all(self, data: bytes) -> bytes:
-        """Mark the external tensors of a serialized model."""
-        if _EXTERNAL_KEY not in data:
-            return data
-        source = wire.MemoryBytes(data)
-        try:
-            rope = wire.rewrite(
-                source,
-                lambda start, stop: data.find(_EXTERNAL_KEY, start, stop) >= 0,
-                lambda start, stop: self._mark(data[start:stop]),
-            )
-        except wire.WireError as error:
-            raise _damaged(self.blobs.name, str(error)) from error
-        return data if rope is None else wire.join(source, rope)
-
-    def _mark(self, data: bytes) -> wire.Rope | None:
-        tensor = _parse_tensor(data, self.blobs.name)
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        if tensor.data_location != EXTERNAL or entries.get("location") == self.blobs.token:
-            return None
-        where = self.blobs.where(tensor)
-        # protobuf returns text that is not UTF-8 as bytes.
-        if not all(isinstance(text, str) for entry in entries.items() for text in entry):
-            raise ModelError(
-                f"{where}: its external data is described in bytes that are not UTF-8; export it"
-                " again"
-            )
-        file = self._find_file(entries.get("location", ""), where)
-        dtype = element_dtype(tensor, where)
-        elements = count_elements(tensor.dims, where)
-        offset = _read_number(entries.get("offset", "0"), "offset", where)
-        size_bytes = payload_bytes(dtype, elements)
-        if "length" in entries:
-            size_bytes = _read_number(entries["length"], "length", where)
-        check_payload(tensor, size_bytes, where)
-        if offset + size_bytes > file.size_bytes:
-            raise ModelError(
-                f"{where}: its data ends at byte {offset + size_bytes} of {quote(file.path)}, which"
-                f" has {file.size_bytes} bytes; get the file again"
-            )
-        clear_payload(tensor)
-        if size_bytes > INLINE_BYTES:
-            self.blobs.mark(tensor, _in_file(dtype, elements, FileRange(file, offset)))
-        else:
-            tensor.raw_data = wire.FileBytes(self.blobs.files.handle(file), file.size_bytes).read(
-                offset, size_bytes
-            )
-        self.size_bytes += size_bytes
-        return wire.rope_of(tensor.SerializeToString())
-
-    def _find_file(self, location: str, where: str) -> DataFile:
-        file = self._by_location.get(location)
-        if file is None:
-            if self._folder is None:
-                raise InputError(
-                    f"{where}: its data is in the file {quote(location)}, but a model in memory has"
-                    " no folder; pass base_dir, or the model's path instead"
-                )
-            file = self.blobs.files.open_external(self._folder, location, where, trust=self._trust)
-            self._by_location[location] = file
-        return file
 
 
 def _source(
     model: onnx.ModelProto,
-    external: _External,
+    external: ExternalData,
     size_bytes: int,
     path: Path | None = None,
     *files: DataFile,
@@ -362,31 +281,6 @@ def _source(
     )
 
 
-def _in_file(dtype: DType, elements: int, where: FileRange) -> Blob:
-    """A blob for a payload of checked size."""
-    return Blob(
-        dtype=dtype, elements=elements, size_bytes=payload_bytes(dtype, elements), origin=where
-    )
-
-
-def _read_number(text: str, key: str, where: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-        raise ModelError(
-            f"{where}: the {key} of its external data is {quote(text)}; it must be a whole number"
-            " from 0; export the model again"
-        )
-    return int(text)
-
-
-def _parse_tensor(data: bytes, where: str) -> onnx.TensorProto:
-    tensor = onnx.TensorProto()
-    try:
-        tensor.ParseFromString(data)
-    except DecodeError as error:
-        raise _damaged(where, "a tensor that protobuf cannot read") from error
-    return tensor
-
-
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
@@ -397,14 +291,8 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
                 wire.MemoryBytes(data), lambda _start, _stop: True, lambda _start, _stop: None
             )
         except wire.WireError as reason:
-            raise _damaged(where, str(reason)) from error
-        raise _damaged(where, "a message that protobuf cannot read") from error
+            raise damaged(where, str(reason)) from error
+        raise damaged(where, "a message that protobuf cannot read") from error
     if not model.HasField("graph") or not model.ir_version:
-        raise _damaged(where, "no graph" if model.ir_version else "no ir_version")
+        raise damaged(where, "no graph" if model.ir_version else "no ir_version")
     return model
-
-
-def _damaged(where: str, found: str) -> "DamagedError":
-    return DamagedError(
-        f"{where} is not an ONNX model, or is damaged: found {found}; get the file again"
-    )

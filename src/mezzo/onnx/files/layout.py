@@ -5,7 +5,8 @@ from collections.abc import Callable
 import onnx
 
 from mezzo.onnx.files import wire
-from mezzo.onnx.files.blobs import EXTERNAL, RAW_FIELD, Blobs, Stored, clear_payload, payload_bytes
+from mezzo.onnx.files.blobs import Blobs, Stored
+from mezzo.onnx.protos.payloads import EXTERNAL, RAW_FIELD, clear_payload, payload_bytes
 
 # ONNX Runtime maps external data at page boundaries; small tensors only need their elements
 # aligned.

@@ -9,7 +9,8 @@ import onnx
 
 from mezzo.formats.dtypes import FLOATING, DType
 from mezzo.ir.graph import ConstantFacts
-from mezzo.onnx.files.blobs import EXTERNAL, Blobs, element_dtype
+from mezzo.onnx.files.blobs import Blobs
+from mezzo.onnx.protos.payloads import EXTERNAL, element_dtype
 from mezzo.onnx.protos.rounding import STORAGE, Array
 
 # Values of constants this small are stored: policies inspect epsilons, masks and exponents.

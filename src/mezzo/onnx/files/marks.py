@@ -9,8 +9,9 @@ from copy import deepcopy
 import onnx
 
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.files.blobs import EXTERNAL, LIMIT, QUANTIZED, THROUGH
+from mezzo.onnx.files.blobs import LIMIT, QUANTIZED, THROUGH
 from mezzo.onnx.files.quantized_payloads import QuantizedPayload
+from mezzo.onnx.protos.payloads import EXTERNAL
 from mezzo.onnx.schema.types import FROM_ONNX, TO_ONNX
 
 

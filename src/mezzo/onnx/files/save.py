@@ -5,10 +5,11 @@ import io
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
@@ -21,6 +22,7 @@ from mezzo.common.errors import ContractError, InputError, ModelError
 from mezzo.common.message_style import setting
 from mezzo.common.safe_paths import check_destination
 from mezzo.common.staging import Staging
+from mezzo.contracts.frontend import Progress
 from mezzo.onnx.files import wire
 from mezzo.onnx.files.blobs import Blob, Blobs, Stored
 from mezzo.onnx.files.files import MAX_MESSAGE_BYTES, ModelSource
@@ -33,7 +35,7 @@ _AHEAD = 2
 # Default suffix of the external data file, after the model file's name.
 DATA_SUFFIX = ".data"
 
-Progress = Callable[[int, int], None]
+ByteProgress = Callable[[int, int], None]
 
 
 class External(enum.Enum):
@@ -60,7 +62,7 @@ def save(
     overwrite: bool = False,
     external: External = External.AUTO,
     data_suffix: str = DATA_SUFFIX,
-    progress: Progress | None = None,
+    progress: ByteProgress | None = None,
 ) -> Saved:
     """Write a model whose tensors may refer to payloads of `source`, atomically.
 
@@ -109,6 +111,40 @@ def save(
             f"cannot write {quote(path)}: {error.strerror or error}; nothing was changed"
         ) from error
     return Saved(paths, total)
+
+
+class OnnxStore:
+    """Writes models converted from one source. `data_suffix` ends the name of their data file."""
+
+    def __init__(self, source: ModelSource, progress: Progress | None) -> None:
+        self._source, self._progress = source, progress
+        self.data_suffix = _find_data_suffix(source)
+
+    @property
+    def companions(self) -> Sequence[str]:
+        return [file.path for file in self._source.files[1:]]
+
+    def write(
+        self, result: onnx.ModelProto, dst: str | os.PathLike[str], *, overwrite: bool
+    ) -> int:
+        progress = None if self._progress is None else partial(self._progress, "writing")
+        saved = save(
+            result, self._source, dst, overwrite=overwrite, data_suffix=self.data_suffix,
+            progress=progress
+        )  # fmt: skip
+        return saved.size_bytes
+
+    @staticmethod
+    def load(path: Path) -> onnx.ModelProto:
+        return onnx.load(os.fspath(path))
+
+
+def _find_data_suffix(source: ModelSource) -> str:
+    """Suffix of the source's data file, as Hugging Face tools expect model.onnx_data."""
+    named = {os.path.basename(file.path) for file in source.files[1:]}
+    return (
+        "_data" if source.path is not None and f"{source.path.name}_data" in named else DATA_SUFFIX
+    )
 
 
 def materialize(model: onnx.ModelProto, blobs: Blobs) -> onnx.ModelProto:
@@ -196,7 +232,7 @@ class _Writer:
     """
 
     def __init__(
-        self, blobs: Blobs, pool: Executor, total_bytes: int, progress: Progress | None
+        self, blobs: Blobs, pool: Executor, total_bytes: int, progress: ByteProgress | None
     ) -> None:
         self._blobs = blobs
         self._pool = pool

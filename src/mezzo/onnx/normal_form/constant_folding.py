@@ -12,13 +12,14 @@ import onnx
 from onnx import TensorProto
 
 from mezzo.formats.dtypes import size_bits
-from mezzo.onnx.files.blobs import EXTERNAL, INLINE_BYTES
+from mezzo.onnx.files.blobs import INLINE_BYTES
 from mezzo.onnx.normal_form.evaluation import EVALUATED, evaluate
 from mezzo.onnx.normal_form.no_ops import keeps_type
 from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.protos.entries import add_initializer
 from mezzo.onnx.protos.graphs import subgraphs_of
 from mezzo.onnx.protos.names import fresh_name
+from mezzo.onnx.protos.payloads import EXTERNAL
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.types import FROM_ONNX
 from mezzo.tables.quantized_kernels import DYNAMIC_WEIGHTS

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.onnx.edit.opset import default_opset
-from mezzo.onnx.files.blobs import Blobs, set_payload
+from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.files.factors import Factors
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.normal_form.affine import (
@@ -33,6 +33,7 @@ from mezzo.onnx.protos.attributes import read_float
 from mezzo.onnx.protos.entries import remove_named, remove_where
 from mezzo.onnx.protos.graphs import bodies_of
 from mezzo.onnx.protos.names import fresh_name
+from mezzo.onnx.protos.payloads import set_payload
 from mezzo.onnx.protos.rounding import Array
 from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import DEFAULT

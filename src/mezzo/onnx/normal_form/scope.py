@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from mezzo.onnx.files.blobs import EXTERNAL, INLINE_BYTES
+from mezzo.onnx.files.blobs import INLINE_BYTES
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.protos.entries import fed_names
 from mezzo.onnx.protos.graphs import all_graphs, defined_names, nested_graphs
+from mezzo.onnx.protos.payloads import EXTERNAL
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.shapes import Shape
 

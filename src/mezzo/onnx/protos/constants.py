@@ -10,7 +10,8 @@ from onnx import numpy_helper
 from mezzo.formats.dtypes import FLOATING
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.onnx.files.blobs import Blobs, element_dtype
+from mezzo.onnx.files.blobs import Blobs
+from mezzo.onnx.protos.payloads import element_dtype
 from mezzo.onnx.read.handles import Handles
 
 

@@ -9,7 +9,7 @@ import onnx
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.onnx.files.blobs import EXTERNAL
+from mezzo.onnx.protos.payloads import EXTERNAL
 from mezzo.onnx.schema.domains import canonical, imported_opsets
 from mezzo.onnx.schema.schema import find_schema, home_of_operator
 from mezzo.onnx.schema.shapes import BODIES
