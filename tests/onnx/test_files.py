@@ -4,6 +4,7 @@ import os
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -17,7 +18,7 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files import files, save, wire
 from mezzo.onnx.files.files import ModelSource, from_proto, load
-from mezzo.onnx.files.save import External, materialize, without_payloads
+from mezzo.onnx.files.save import materialize, without_payloads
 
 RNG = np.random.default_rng(7)
 LARGE = RNG.standard_normal((600, 700)).astype(np.float32)
@@ -139,12 +140,11 @@ def test_descent_table_matches_the_installed_onnx() -> None:
 
 def test_every_road_keeps_every_bit(source: ModelSource, model: onnx.ModelProto, tmp_path: Path) -> None:
     assert raw(materialize(source.model, source.blobs)) == raw(model)
-    for external in External:
-        path = tmp_path / f"{external.value}.onnx"
-        save.save(source.model, source, path, external=external)
+    for is_external in (False, True):
+        path = tmp_path / f"{is_external}.onnx"
+        save.save(source.model, replace(source, is_external=is_external), path)
         assert raw(onnx.load(path)) == raw(model)
-    assert (tmp_path / "always.onnx.data").exists()
-    assert not (tmp_path / "never.onnx.data").exists()
+        assert path.with_name(f"{path.name}.data").exists() == is_external
     assert leftovers(tmp_path) == []
 
 
@@ -262,8 +262,8 @@ def test_input_is_only_overwritten_when_asked(source: ModelSource, model: onnx.M
 
 def test_own_external_file_can_be_replaced_while_it_is_read(model: onnx.ModelProto, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    first = from_proto(model)
-    save.save(first.model, first, path, external=External.ALWAYS)
+    first = replace(from_proto(model), is_external=True)
+    save.save(first.model, first, path)
     again = load(path)
     with pytest.raises(InputError, match="belongs to the input"):
         save.save(again.model, again, path)
@@ -282,27 +282,27 @@ def test_failing_move_changes_nothing(
     path = tmp_path / "out.onnx"
     path.write_bytes(b"old model")
     (tmp_path / "out.onnx.data").write_bytes(b"old data")
-    source = from_proto(make_model())
-    replace = os.replace
+    source = replace(from_proto(make_model()), is_external=True)
+    move = os.replace
     calls = iter(range(100))
 
     def fail(old: object, new: object) -> None:
         if next(calls) == fails_at:
             raise error
-        replace(old, new)
+        move(old, new)
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(InputError if isinstance(error, OSError) else type(error)):
-        save.save(source.model, source, path, external=External.ALWAYS)
+        save.save(source.model, source, path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {
         "out.onnx": b"old model",
         "out.onnx.data": b"old data",
     }
 
 
-@pytest.mark.parametrize("external", [External.NEVER, External.ALWAYS])
-def test_failure_while_writing_leaves_no_file(external: External, tmp_path: Path) -> None:
-    source = from_proto(make_model())
+@pytest.mark.parametrize("is_external", [False, True])
+def test_failure_while_writing_leaves_no_file(is_external: bool, tmp_path: Path) -> None:
+    source = replace(from_proto(make_model()), is_external=is_external)
 
     def interrupt(done: int, total: int) -> None:
         assert done <= total
@@ -310,7 +310,7 @@ def test_failure_while_writing_leaves_no_file(external: External, tmp_path: Path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        save.save(source.model, source, tmp_path / "out.onnx", external=external, progress=interrupt)
+        save.save(source.model, source, tmp_path / "out.onnx", progress=interrupt)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -330,8 +330,6 @@ def test_places_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(InputError, match="it is a folder; name a file"):
         save.save(source.model, source, tmp_path)
     monkeypatch.setattr(save, "MAX_MESSAGE_BYTES", 100_000)
-    with pytest.raises(InputError, match="one ONNX file holds 100000; let the weights go to external data"):
-        save.save(source.model, source, tmp_path / "out.onnx", external=External.NEVER)
     with pytest.raises(ContractError, match="a model in memory holds 100000; write it to a file"):
         materialize(source.model, source.blobs)
     assert len(save.save(source.model, source, tmp_path / "out.onnx").paths) == 2

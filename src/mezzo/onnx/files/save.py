@@ -1,6 +1,5 @@
 """Write models atomically: payloads are streamed from their source, rounded and written."""
 
-import enum
 import io
 import os
 import shutil
@@ -38,14 +37,6 @@ DATA_SUFFIX = ".data"
 ByteProgress = Callable[[int, int], None]
 
 
-class External(enum.Enum):
-    """Location of a written model's large tensors."""
-
-    AUTO = "auto"  # like the input; external where one file cannot hold them
-    NEVER = "never"
-    ALWAYS = "always"
-
-
 @dataclass(frozen=True, slots=True)
 class Saved:
     """Written files, the model first, and their size."""
@@ -60,17 +51,17 @@ def save(
     dst: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    external: External = External.AUTO,
     data_suffix: str = DATA_SUFFIX,
     progress: ByteProgress | None = None,
 ) -> Saved:
     """Write a model whose tensors may refer to payloads of `source`, atomically.
 
+    Large tensors become external data as in the source, and where one file cannot hold them.
     `overwrite` lets the result replace the source's own files. `data_suffix` follows the file's
     name in the name of its external data. `progress` gets (bytes done, bytes in all).
 
     Raises:
-        InputError: the place cannot be written, is the input's, or one file cannot hold the model.
+        InputError: the place cannot be written, or is the input's.
         ModelError: a payload cannot be read.
     """
     path = Path(dst)
@@ -80,15 +71,8 @@ def save(
     with _telling_damage(source.blobs):
         layout = FileLayout(source.blobs, data, data_path.name)
         rope = layout.inline()
-    if external is External.ALWAYS or (
-        external is External.AUTO and (source.is_external or rope.size_bytes > MAX_MESSAGE_BYTES)
-    ):
+    if source.is_external or rope.size_bytes > MAX_MESSAGE_BYTES:
         rope = layout.external()
-    elif rope.size_bytes > MAX_MESSAGE_BYTES:
-        raise InputError(
-            f"{quote(path)} would have {rope.size_bytes} bytes, one ONNX file holds"
-            f" {MAX_MESSAGE_BYTES}; let the weights go to external data"
-        )
     paths = (path, data_path) if layout.payloads.pieces else (path,)
     for written in paths[1:]:
         check_destination(written)
