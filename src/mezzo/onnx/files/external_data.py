@@ -28,7 +28,7 @@ class DamagedError(ModelError):
 class ExternalData:
     """Marks tensors with external data after checking their file paths."""
 
-    def __init__(self, blobs: Blobs, folder: str | None, trust: bool) -> None:
+    def __init__(self, blobs: Blobs, folder: str | None, *, trust: bool = False) -> None:
         self.blobs = blobs
         self._folder = folder
         self._trust = trust
@@ -95,7 +95,7 @@ class ExternalData:
             if self._folder is None:
                 raise InputError(
                     f"{where}: its data is in the file {quote(location)}, but a model in memory has"
-                    " no folder; pass base_dir, or the model's path instead"
+                    " no folder; pass the model's path instead"
                 )
             file = self.blobs.files.open_external(self._folder, location, where, trust=self._trust)
             self._by_location[location] = file

@@ -81,7 +81,8 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
     file = blobs.files.open_model(text)
     if not file.size_bytes:
         raise ModelError(f"{blobs.name} is empty; name an ONNX model file")
-    external = ExternalData(blobs, os.path.dirname(os.path.abspath(text)), trust_external_paths)
+    folder = os.path.dirname(os.path.abspath(text))
+    external = ExternalData(blobs, folder, trust=trust_external_paths)
     try:
         model = _parse(external.mark_all(_read_skeleton(file, blobs)), blobs.name)
     except DamagedError as error:
@@ -92,15 +93,12 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
     return _source(model, external, file.size_bytes, Path(text), file)
 
 
-def from_proto(
-    model: onnx.ModelProto,
-    base_dir: str | os.PathLike[str] | None = None,
-    *,
-    trust_external_paths: bool = False,
-) -> ModelSource:
+def from_proto(model: onnx.ModelProto) -> ModelSource:
     """Wrap a model in memory. Large initializers are not copied, so do not change it.
 
-    `base_dir` is the folder of its external data; without it a model that has some is refused.
+    Raises:
+        InputError: it has external data, and no folder in which to find that.
+        ModelError: it has no graph, or is malformed.
     """
     blobs = Blobs("the model")
     if not model.HasField("graph"):
@@ -113,9 +111,7 @@ def from_proto(
         raise ModelError(
             f"{blobs.name} has a name that is not UTF-8, {quote(error.object)}; rename it"
         ) from error
-    external = ExternalData(
-        blobs, None if base_dir is None else os.path.abspath(base_dir), trust_external_paths
-    )
+    external = ExternalData(blobs, folder=None)
     data = skeleton.SerializeToString()
     # Each marker of a large initializer has the key once; more of them may be external data.
     if data.count(EXTERNAL_KEY) > len(blobs):
