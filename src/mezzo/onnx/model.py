@@ -96,13 +96,8 @@ class OnnxModel:
 
     def read(self, low: DType, version: int | None = None) -> OnnxReading:
         """Read the model as a graph, at opset `version` if given. Raises ModelError: malformed."""
-        working = onnx.ModelProto()
-        corrected: tuple[str, ...] = ()
-        if version is not None and version != self.version:
-            raised, corrected = self._at(version)
-            working.CopyFrom(raised)
-        else:
-            working.CopyFrom(self.source.model)
+        original, corrected = self._at(version)
+        working = deepcopy(original)
         if not self._is_sorted:
             sort_nodes(working.graph)
         state_types(working, self._inferred or {})
@@ -127,8 +122,10 @@ class OnnxModel:
         )
         return OnnxReading(replace(graph, notes=(*graph.notes, *notes)), handles, low, opset)
 
-    def _at(self, version: int) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-        """The model at a newer opset (shared, read-only), and outputs with corrected shapes."""
+    def _at(self, version: int | None) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+        """The model at an opset (shared, read-only), and outputs with corrected shapes."""
+        if version in (None, self.version):
+            return self.source.model, ()
         if self._raised is None or self._raised[0] != version:
             raised = deepcopy(self.source.model)
             corrected = opsets.set_opset(raised, version)

@@ -21,6 +21,7 @@ from mezzo.onnx.files.save import without_payloads
 from mezzo.onnx.protos.graphs import all_graphs, nested_graphs
 from mezzo.onnx.schema.custom_operators import has_custom_operators, with_private_domain
 from mezzo.onnx.schema.shapes import can_infer
+from mezzo.onnx.schema.types import tensor_type_of
 
 _LONGEST_FAULT = 200
 _FAILURES = (
@@ -152,27 +153,17 @@ def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
 def _without_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy that declares the types of node outputs, but not their shapes."""
     copy = deepcopy(model)
-    bodies = [*all_graphs(copy.graph)]
+    bodies, infos = [*all_graphs(copy.graph)], list[onnx.ValueInfoProto]()
     for function in copy.functions:
         bodies += nested_graphs(function)
-        for info in function.value_info:
-            _drop_shape(info.type)
+        infos += function.value_info
     for body in bodies:
-        for info in (*body.value_info, *body.output):
-            _drop_shape(info.type)
+        infos += [*body.value_info, *body.output]
+    for info in infos:
+        tensor = tensor_type_of(info.type)
+        if tensor is not None:
+            tensor.ClearField("shape")
     return copy
-
-
-def _drop_shape(type_proto: onnx.TypeProto) -> None:
-    match type_proto.WhichOneof("value"):
-        case "tensor_type":
-            type_proto.tensor_type.ClearField("shape")
-        case "sparse_tensor_type":
-            type_proto.sparse_tensor_type.ClearField("shape")
-        case "sequence_type":
-            _drop_shape(type_proto.sequence_type.elem_type)
-        case "optional_type":
-            _drop_shape(type_proto.optional_type.elem_type)
 
 
 def _has_sparse_weights(graph: onnx.GraphProto) -> bool:

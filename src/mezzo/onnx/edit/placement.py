@@ -22,8 +22,8 @@ _TOLD = frozenset(
         "Transpose",
     }
 )
-# Less than the 0.5 of nodes after the preceding operator, so that those come first.
-_BEFORE = 0.25
+# Distances of ranks: nodes after an operator come before those that precede the next one.
+_AFTER, _BEFORE = 0.5, -0.25
 
 
 class Placement:
@@ -32,20 +32,21 @@ class Placement:
     def __init__(self, graph: Graph, handles: Handles) -> None:
         self._graph = graph
         self._handles = handles
-        self._added: dict[int, list[tuple[int | None, onnx.NodeProto]]] = {}
-        self._leading: dict[int, list[tuple[int, onnx.NodeProto]]] = {}
+        # By scope: a node of the Graph, the distance of the new node's rank from its rank.
+        self._queued: dict[int, list[tuple[int | None, float, onnx.NodeProto]]] = {}
 
     def add(self, scope: int, after: int | None, node: onnx.NodeProto) -> None:
         """Queue a node for insertion into a scope, after node `after` of the Graph; None: first."""
-        self._added.setdefault(scope, []).append((after, node))
-        if node.op_type in _TOLD:
-            self._handles.made.append((scope, node))
+        self._queue(scope, after, _AFTER, node)
 
     def add_before(self, scope: int, reader: int, node: onnx.NodeProto) -> None:
         """Queue a node for insertion right before operator `reader` of the Graph. Nodes of one
         operator keep the order in which they are queued.
         """
-        self._leading.setdefault(scope, []).append((reader, node))
+        self._queue(scope, reader, _BEFORE, node)
+
+    def _queue(self, scope: int, anchor: int | None, distance: float, node: onnx.NodeProto) -> None:
+        self._queued.setdefault(scope, []).append((anchor, distance, node))
         if node.op_type in _TOLD:
             self._handles.made.append((scope, node))
 
@@ -60,24 +61,18 @@ class Placement:
         """Insert the queued nodes and remove those whose ids are in `dropped`. Lists are edited in
         place, so handles to other nodes remain valid.
         """
-        scopes = {*self._added, *self._leading} | {
-            scope for scope, proto in self._handles.casts if id(proto) in dropped
-        }
+        scopes = {scope for scope, proto in self._handles.casts if id(proto) in dropped}
+        scopes.update(self._queued)
         for scope in sorted(scopes, reverse=True):  # subgraphs before the nodes that own them
             nodes = self._handles.owners[scope].node
             protos = list(nodes)
             rank: dict[int, float] = {id(proto): at for at, proto in enumerate(protos)}
-            for producer, node in self._added.get(scope, ()):
-                anchor = None if producer is None else self._anchor(producer, scope)
+            for number, distance, node in self._queued.get(scope, ()):
+                anchor = None if number is None else self._anchor(number, scope)
                 added = nodes.add()
                 added.CopyFrom(node)
                 protos.append(added)  # a live reference, so that its id stays unique
-                rank[id(added)] = -1.0 if anchor is None else rank[anchor] + 0.5
-            for reader, node in self._leading.get(scope, ()):
-                added = nodes.add()
-                added.CopyFrom(node)
-                protos.append(added)
-                rank[id(added)] = rank[id(self._handles.protos[reader])] - _BEFORE
+                rank[id(added)] = -1.0 if anchor is None else rank[anchor] + distance
             removed = [number for number in rank if number in dropped]
             for number in removed:
                 rank[number] = float("inf")

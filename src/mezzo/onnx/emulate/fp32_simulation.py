@@ -29,6 +29,7 @@ from mezzo.onnx.emulate.tiles import is_tiled, tile
 from mezzo.onnx.files.marks import is_marked, mark_widened
 from mezzo.onnx.protos.lowcast import raise_opset, show_overflow
 from mezzo.onnx.protos.names import free_prefix
+from mezzo.onnx.schema.types import tensor_type_of
 from mezzo.onnx.schema.value_types import TypedScope, find_node_schema, type_text, value_types
 
 LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
@@ -285,15 +286,9 @@ def widen_port(port: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
 
 
 def _widen_type(proto: onnx.TypeProto) -> None:
-    match proto.WhichOneof("value"):
-        case "tensor_type" if proto.tensor_type.elem_type in LOW:
-            proto.tensor_type.elem_type = TensorProto.FLOAT
-        case "sparse_tensor_type" if proto.sparse_tensor_type.elem_type in LOW:
-            proto.sparse_tensor_type.elem_type = TensorProto.FLOAT
-        case "sequence_type":
-            _widen_type(proto.sequence_type.elem_type)
-        case "optional_type":
-            _widen_type(proto.optional_type.elem_type)
+    tensor = tensor_type_of(proto)
+    if tensor is not None and tensor.elem_type in LOW:
+        tensor.elem_type = TensorProto.FLOAT
 
 
 def widen_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:

@@ -83,13 +83,28 @@ def from_type_proto(proto: onnx.TypeProto) -> ValueType:
     return None
 
 
+def tensor_type_of(
+    proto: onnx.TypeProto,
+) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor | None:
+    """The tensor type in a declared type, through sequences and optionals; None without tensors."""
+    match proto.WhichOneof("value"):
+        case "tensor_type":
+            return proto.tensor_type
+        case "sparse_tensor_type":
+            return proto.sparse_tensor_type
+        case "sequence_type":
+            return tensor_type_of(proto.sequence_type.elem_type)
+        case "optional_type":
+            return tensor_type_of(proto.optional_type.elem_type)
+        case _:
+            return None
+
+
 def retype_proto(proto: onnx.TypeProto, dtype: DType) -> None:
     """Change the element type of a declared type in place, through sequences and optionals."""
-    kind = proto.WhichOneof("value")
-    if kind in ("tensor_type", "sparse_tensor_type"):
-        getattr(proto, kind).elem_type = TO_ONNX[dtype]
-    elif kind in ("sequence_type", "optional_type"):
-        retype_proto(getattr(proto, kind).elem_type, dtype)
+    tensor = tensor_type_of(proto)
+    if tensor is not None:
+        tensor.elem_type = TO_ONNX[dtype]
 
 
 def state_type(
