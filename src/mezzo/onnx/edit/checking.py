@@ -18,7 +18,7 @@ from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.runnable_model import whole_of
 from mezzo.onnx.files.save import without_payloads
-from mezzo.onnx.protos.graphs import all_graphs, nested_graphs
+from mezzo.onnx.protos.graphs import graphs_of
 from mezzo.onnx.schema.custom_operators import has_custom_operators, with_private_domain
 from mezzo.onnx.schema.shapes import can_infer
 from mezzo.onnx.schema.types import tensor_type_of
@@ -153,12 +153,9 @@ def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
 def _without_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy that declares the types of node outputs, but not their shapes."""
     copy = deepcopy(model)
-    bodies, infos = [*all_graphs(copy.graph)], list[onnx.ValueInfoProto]()
-    for function in copy.functions:
-        bodies += nested_graphs(function)
-        infos += function.value_info
-    for body in bodies:
-        infos += [*body.value_info, *body.output]
+    infos = [info for function in copy.functions for info in function.value_info]
+    for graph in graphs_of(copy):
+        infos += [*graph.value_info, *graph.output]
     for info in infos:
         tensor = tensor_type_of(info.type)
         if tensor is not None:

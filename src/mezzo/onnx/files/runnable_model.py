@@ -13,6 +13,7 @@ from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.marks import is_marked
 from mezzo.onnx.files.save import materialize
 from mezzo.onnx.files.weights import Weights
+from mezzo.onnx.protos.graphs import graphs_of, nodes_of
 from mezzo.onnx.protos.rounding import STORAGE, Array
 from mezzo.onnx.schema.types import FROM_ONNX
 
@@ -52,14 +53,13 @@ class RunnableModel:
     def size_bytes(self) -> int:
         """Size of the main graph's initializers, embedded or external."""
         blobs = None if self.weights is None else self.weights.blobs
-        return sum(
-            (
-                tensor.ByteSize()
-                if blobs is None or not is_marked(tensor)
-                else blobs.stored_bytes(tensor)
-            )
-            for tensor in self.model.graph.initializer
-        )
+        total = 0
+        for tensor in self.model.graph.initializer:
+            if blobs is not None and is_marked(tensor):
+                total += blobs.stored_bytes(tensor)
+            else:
+                total += tensor.ByteSize()
+        return total
 
     def with_moved(self, move: Callable[[Array], Array]) -> "RunnableModel":
         """A copy with `move` applied to FP32 and FP64 initializers, large ones chunk by chunk."""
@@ -92,8 +92,7 @@ def whole_of(model: onnx.ModelProto, source: ModelSource) -> RunnableModel:
     if numbers < MAPPED_FROM or _is_converted_inlining(model):
         return RunnableModel(materialize(model, blobs))
     result = deepcopy(model)
-    owners = (result.graph, *result.functions)
-    for tensor, is_dense in [pair for owner in owners for pair in _tensors(owner)]:
+    for tensor, is_dense in _tensors(result):
         if is_marked(tensor) and not (is_dense and _may_be_mapped(tensor, blobs)):
             tensor.CopyFrom(blobs.filled(tensor))
     return RunnableModel(result, source.weights)
@@ -113,16 +112,14 @@ def _is_converted_inlining(model: onnx.ModelProto) -> bool:
     return any(opsets.get("", opsets.get("ai.onnx", opset)) != opset for opsets in own)
 
 
-def _tensors(
-    owner: onnx.GraphProto | onnx.FunctionProto, is_body: bool = False
-) -> Iterator[_Placed]:
-    """Every tensor of a graph or function and its subgraphs, and whether it is a dense value."""
-    if isinstance(owner, onnx.GraphProto):
-        fed = {port.name for port in owner.input} if is_body else frozenset()
-        yield from ((tensor, tensor.name not in fed) for tensor in owner.initializer)
-        for sparse in owner.sparse_initializer:
+def _tensors(model: onnx.ModelProto) -> Iterator[_Placed]:
+    """Every tensor of a model, and whether it is a dense value that no input feeds."""
+    for graph in graphs_of(model):
+        fed = set() if graph is model.graph else {port.name for port in graph.input}
+        yield from ((tensor, tensor.name not in fed) for tensor in graph.initializer)
+        for sparse in graph.sparse_initializer:
             yield from ((tensor, False) for tensor in (sparse.values, sparse.indices))
-    for node in owner.node:
+    for node in nodes_of(model):
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t, node.op_type == "Constant" and attribute.name == "value"
@@ -130,5 +127,3 @@ def _tensors(
                 sparse = attribute.sparse_tensor
                 yield from ((tensor, False) for tensor in (sparse.values, sparse.indices))
             yield from ((tensor, False) for tensor in attribute.tensors)
-            if attribute.HasField("g"):
-                yield from _tensors(attribute.g, is_body=True)

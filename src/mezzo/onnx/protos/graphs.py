@@ -39,6 +39,13 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield from nested_graphs(graph)
 
 
+def graphs_of(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """All graphs of a model: the main graph and subgraphs, also those inside functions."""
+    yield model.graph
+    for owner in owners_of(model):
+        yield from nested_graphs(owner)
+
+
 def all_nodes(owner: Owner) -> Iterator[onnx.NodeProto]:
     """Nodes of a graph or function and its subgraphs."""
     for node in owner.node:
