@@ -3,14 +3,14 @@
 import onnx
 
 from mezzo.contracts.frontend import ConversionRecord
+from mezzo.onnx.protos.entries import remove_where
 
 PROVENANCE = "mezzo.provenance"
 
 
 def take_entry(model: onnx.ModelProto, key: str, most_bytes: int) -> ConversionRecord | None:
     """Remove an entry from a model and return it, or None; over `most_bytes` it is not read."""
-    entries = list(model.metadata_props)
-    matches = [entry for entry in entries if entry.key == key]
+    matches = [entry for entry in model.metadata_props if entry.key == key]
     if not matches:
         return None
     record = (
@@ -18,8 +18,7 @@ def take_entry(model: onnx.ModelProto, key: str, most_bytes: int) -> ConversionR
         if len(matches) == 1
         else ConversionRecord(None, f"the model has {len(matches)} of them")
     )
-    del model.metadata_props[:]
-    model.metadata_props.extend(entry for entry in entries if entry.key != key)
+    remove_where(model.metadata_props, lambda entry: entry.key == key)
     return record
 
 

@@ -13,7 +13,7 @@ import onnx.defs
 
 from mezzo.onnx.protos.graphs import all_nodes
 from mezzo.onnx.schema.domains import canonical, imported_opsets
-from mezzo.onnx.schema.schema import find_schema, home_of_operator
+from mezzo.onnx.schema.schema import schema_of
 
 _PRIVATE = "mezzo.custom"
 _Holder = onnx.ModelProto | onnx.FunctionProto
@@ -41,8 +41,9 @@ def with_private_domain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """A copy with undefined operators moved to a private domain; None if there are none."""
     copy = deepcopy(model)
     holders: dict[int, _Holder] = {}
-    for holder, node, opset in _operators(copy):
-        if is_undefined(canonical(node.domain), node.op_type, opset):
+    for holder, node, opsets in _operators(copy):
+        domain = canonical(node.domain)
+        if is_undefined(domain, node.op_type, opsets.get(domain, 1)):
             node.domain = _PRIVATE
             holders[id(holder)] = holder
     for holder in holders.values():
@@ -52,20 +53,18 @@ def with_private_domain(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 def has_custom_operators(model: onnx.ModelProto) -> bool:
     """Whether some operator has neither a schema of ONNX nor of ONNX Runtime."""
-    for _, node, opset in _operators(model):
-        home = home_of_operator(canonical(node.domain), node.op_type, opset)
-        if find_schema(home, node.op_type, opset) is None:
-            return True
-    return False
+    return any(schema_of(node, opsets) is None for _, node, opsets in _operators(model))
 
 
-def _operators(model: onnx.ModelProto) -> Iterator[tuple[_Holder, onnx.NodeProto, int]]:
-    """All nodes but calls of functions: the model or function that imports the node's domain, the
-    node, and the opset imported.
+def _operators(
+    model: onnx.ModelProto,
+) -> Iterator[tuple[_Holder, onnx.NodeProto, dict[str, int]]]:
+    """All nodes but calls of functions, with the model or function that imports their domains, and
+    these imports.
     """
     functions = {(function.domain, function.name) for function in model.functions}
     for holder in (model, *model.functions):
-        versions = imported_opsets(holder)
+        opsets = imported_opsets(holder)
         for node in all_nodes(model.graph if holder is model else holder):
             if (node.domain, node.op_type) not in functions:
-                yield holder, node, versions.get(canonical(node.domain), 1)
+                yield holder, node, opsets

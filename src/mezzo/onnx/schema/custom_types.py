@@ -9,9 +9,10 @@ import onnx
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
+from mezzo.onnx.protos.entries import remove_named
 from mezzo.onnx.protos.payloads import EXTERNAL
-from mezzo.onnx.schema.domains import canonical, imported_opsets
-from mezzo.onnx.schema.schema import find_schema, home_of_operator
+from mezzo.onnx.schema.domains import imported_opsets
+from mezzo.onnx.schema.schema import schema_of
 from mezzo.onnx.schema.shapes import BODIES
 from mezzo.onnx.schema.types import TO_ONNX, ValueType, from_type_proto, parse_type_string
 
@@ -74,15 +75,13 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         if t.data_location == EXTERNAL or t.ByteSize() > _MOST_BYTES
     ]
     names, stated = {tensor.name for tensor in large}, {port.name for port in copy.graph.input}
-    small = [tensor for tensor in copy.graph.initializer if tensor.name not in names]
     ports = [
         onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         for tensor in large
         if tensor.name not in stated
     ]
     copy.graph.input.extend(ports)
-    del copy.graph.initializer[:]
-    copy.graph.initializer.extend(small)
+    remove_named(copy.graph.initializer, names)
     return copy
 
 
@@ -99,9 +98,7 @@ def _types_by_readers(model: onnx.ModelProto, graph: Graph) -> dict[str, ValueTy
     inferred: dict[str, ValueType] = {}
     opsets = imported_opsets(model)
     for node in reversed(model.graph.node):
-        domain = canonical(node.domain)
-        opset = opsets.get(domain, 1)
-        schema = find_schema(home_of_operator(domain, node.op_type, opset), node.op_type, opset)
+        schema = schema_of(node, opsets)
         if schema is None or node.op_type in BODIES:
             continue
         ports = [(schema.output(position), name) for position, name in enumerate(node.output)]

@@ -15,6 +15,7 @@ from mezzo.formats.dtypes import FLOATING, HIGH, QUANTIZED, STORED_AS, DType
 from mezzo.ir.nodes import Role, Signature
 from mezzo.onnx.protos.attributes import decode, find
 from mezzo.onnx.schema.contrib import CONTRIB, home_of
+from mezzo.onnx.schema.domains import canonical
 from mezzo.onnx.schema.special import AGGREGATES, Special, special
 from mezzo.onnx.schema.types import (
     UNKNOWN,
@@ -102,6 +103,13 @@ def find_schema(domain: str, op: str, opset: int) -> Schema | None:
         {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints},
         {name: decode(attribute.default_value) for name, attribute in schema.attributes.items()},
     )
+
+
+def schema_of(node: onnx.NodeProto, opsets: Mapping[str, int]) -> Schema | None:
+    """The schema of a node under a model's or function's imports; None if there is none."""
+    domain = canonical(node.domain)
+    opset = opsets.get(domain, 1)
+    return find_schema(home_of_operator(domain, node.op_type, opset), node.op_type, opset)
 
 
 @cache
