@@ -31,7 +31,7 @@ from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.protos.attributes import constant_tensor, find, set_int
 from mezzo.onnx.read.functions import replace_functions
 from mezzo.onnx.read.handles import Handles, OperandPlace, ResultPlace
-from mezzo.onnx.read.origins import copy_origin, name_node, served, title_of
+from mezzo.onnx.read.origins import copy_origin, name_node, served
 from mezzo.onnx.schema.domains import canonical
 from mezzo.onnx.schema.infos import retype_infos, state_casts
 from mezzo.onnx.schema.special import SPECIAL, TYPED_BY_ATTRIBUTE
@@ -82,19 +82,18 @@ class _Applier:
             if type(edit) is StoreInBlocks:
                 self.quantizing.store_in_blocks(edit)
         stated = self.handles.declared.keys() | self.handles.tensors.keys()
-        for edit in (edit for edit in edits if not isinstance(edit, RunDynamic)):
-            kind = type(edit)
-            if kind is Retype:
+        for edit in edits:
+            if type(edit) is Retype:
                 producer = graph.nodes[graph.values[edit.value].producer]
                 op = producer.signature.op
                 if edit.value in stated or producer.kind is not Kind.OP or op in TYPED_BY_ATTRIBUTE:
-                    self.retype(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # a Retype
-            elif kind is Rewire:
-                self.rewire(edit.node, edit.operand, edit.value, edit.dtype)  # type: ignore[union-attr]  # a Rewire
-            elif kind is AddCast:
-                self.add_cast(edit.value, edit.dtype)  # type: ignore[union-attr]  # an AddCast
-            elif kind is AddCopy:
-                self.add_copy(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # an AddCopy
+                    self.retype(edit.value, edit.dtype, edit.limit)
+            elif type(edit) is Rewire:
+                self.rewire(edit.node, edit.operand, edit.value, edit.dtype)
+            elif type(edit) is AddCast:
+                self.add_cast(edit.value, edit.dtype)
+            elif type(edit) is AddCopy:
+                self.add_copy(edit.value, edit.dtype, edit.limit)
         for form in self.forms.lacking(last):  # sources need no AddCopy in a plan
             self.add_copy(*form, None)
         self.quantizing.quantize(last)
@@ -148,7 +147,7 @@ class _Applier:
             set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
 
     def add_cast(self, value: int, dtype: DType) -> None:
-        producer = self.graph.values[value].producer
+        origin = self.graph.values[value]
         name = self.forms.made_name((value, dtype))
         if dtype not in self.casts:
             to = onnx.AttributeProto(name="to", type=onnx.AttributeProto.INT, i=TO_ONNX[dtype])
@@ -160,21 +159,19 @@ class _Applier:
         readers = (
             use for use in self.graph.uses[value] if self.forms.rewired.get(use) == (value, dtype)
         )
-        copy_origin(cast, served(self.handles, producer, readers))
-        self.added.setdefault(self.graph.values[value].scope, []).append((value, dtype))
-        self.placement.add(self.graph.values[value].scope, self.placement.behind(value), cast)
+        copy_origin(cast, served(self.handles, origin.producer, readers))
+        self.added.setdefault(origin.scope, []).append((value, dtype))
+        self.placement.add(origin.scope, self.placement.behind(value), cast)
 
     def _node_name(self, value: int, name: str) -> str:
         return self.forms.fresh_node(value, name if name.endswith("cast") else f"{name}_cast")
 
     def add_copy(self, value: int, dtype: DType, limit: float | None) -> None:
-        name = self.forms.name_of((value, dtype))
-        scope = self.graph.values[value].scope
-        producer = self.graph.values[value].producer
-        proto, tensor = self.handles.protos[producer], self.handles.tensors.get(value)
+        name, origin = self.forms.name_of((value, dtype)), self.graph.values[value]
+        proto, tensor = self.handles.protos[origin.producer], self.handles.tensors.get(value)
         if proto is None:
             assert tensor is not None, "a source without a node is a weight"
-            owner = self.handles.graph(scope)
+            owner = self.handles.graph(origin.scope)
             copy = owner.initializer.add()
             copy.CopyFrom(tensor)
             copy.name = name
@@ -196,7 +193,7 @@ class _Applier:
             if node.attribute[0].ref_attr_name:
                 constant = tensor
             self.blobs.retarget(self._own_tensor(node, constant), dtype, limit)
-        self.placement.add(scope, producer, node)
+        self.placement.add(origin.scope, origin.producer, node)
 
     def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:
         if self.graph.nodes[node].kind is Kind.OUTPUT:
@@ -214,9 +211,7 @@ class _Applier:
         """
         scope = next(s for s, owner in enumerate(self.handles.owners) if owner is place.owner)
         result = self.names.fresh(self.handles.containers[scope], f"{name}_inside")
-        identity = onnx.NodeProto(
-            op_type="Identity", input=[name], output=[result], name=self._node_name(value, result)
-        )
+        identity = _identity(name, result, self._node_name(value, result))
         self.placement.add(scope, None, identity)
         return result
 
@@ -251,9 +246,9 @@ class _Applier:
 
     def _show_outputs(self) -> None:
         for number, (public, form) in self.forms.public.items():
-            place = self.handles.places[Use(number, 0)]
+            place, output = self.handles.places[Use(number, 0)], self.graph.nodes[number]
             dtype = HIGH if form[1] in QUANTIZED else form[1]
-            if dtype is not self.graph.nodes[number].signature.dtype:
+            if dtype is not output.signature.dtype:
                 retype_proto(self.handles.model.graph.output[place.position].type, dtype)
             if self.forms.name_of(form) == public:
                 continue
@@ -261,34 +256,25 @@ class _Applier:
                 self.names_only.add(form)
                 continue
             name = self.forms.fresh_node(form[0], f"{public}_identity")
-            node = onnx.NodeProto(
-                op_type="Identity",
-                input=[self.forms.name_of(form)],
-                output=[public],
-                name=name,
-            )
-            self.placement.add(
-                self.graph.nodes[number].scope, self.graph.values[form[0]].producer, node
-            )
+            node = _identity(self.forms.name_of(form), public, name)
+            self.placement.add(output.scope, self.graph.values[form[0]].producer, node)
 
     def _rename_natives(self) -> None:
         if len(self.graph.scopes) > 1:
             _ = self.placement.control_protos  # cache it before outputs are renamed
         for value, name in self.forms.renamed.items():
-            number = self.graph.values[value].producer
-            producer = self.graph.nodes[number]
-            proto = self.handles.protos[number]
+            origin = self.graph.values[value]
+            producer = self.graph.nodes[origin.producer]
+            proto = self.handles.protos[producer.id]
             if producer.kind is Kind.TIE:
-                proto = self.placement.control_proto(number, self.graph.values[value].name)
+                proto = self.placement.control_proto(producer.id, origin.name)
             if proto is None:
                 raise InputError(
-                    f"{self.graph.values[value].name!r} is an input or a weight and an output as"
-                    " well, so both have one dtype; ask the same of both"
+                    f"{origin.name!r} is an input or a weight and an output as well, so both have"
+                    " one dtype; ask the same of both"
                 )
-            name_node(proto, producer.name if producer.kind is Kind.OP else title_of(proto))
-            for index, output in enumerate(proto.output):
-                if output == self.graph.values[value].name:
-                    proto.output[index] = name
+            name_node(proto, producer.name if producer.kind is Kind.OP else None)
+            proto.output[:] = [name if output == origin.name else output for output in proto.output]
             for use in self.graph.uses[value]:
                 if (
                     use not in self.forms.rewired
@@ -374,15 +360,13 @@ class _Applier:
         changed: dict[int, dict[str, tuple[str, DType]]] = {}
         info_scopes = {scope for scope, owner in enumerate(self.handles.owners) if owner.value_info}
         for value in {*self.forms.native, *self.forms.renamed} if info_scopes else ():
-            if self.graph.values[value].scope not in info_scopes:
+            origin = self.graph.values[value]
+            if origin.scope not in info_scopes:
                 continue
             dtype = self.forms.native_dtype(value)
             assert dtype is not None, "only typed values are edited"
-            name = self.graph.values[value].name
-            changed.setdefault(self.graph.values[value].scope, {})[name] = (
-                self.forms.native_name(value),
-                dtype,
-            )
+            names = changed.setdefault(origin.scope, {})
+            names[origin.name] = self.forms.native_name(value), dtype
         for scope, names in changed.items():
             retype_infos(self.handles.owners[scope], names)
         for scope, casts in self.added.items():
@@ -394,3 +378,7 @@ class _Applier:
                 ],
             )
         self.quantizing.state_infos()
+
+
+def _identity(source: str, result: str, name: str) -> onnx.NodeProto:
+    return onnx.NodeProto(op_type="Identity", input=[source], output=[result], name=name)
