@@ -124,13 +124,14 @@ class Forms:
         if native is None:
             return
         source, dtype = self.rewired.get(Use(node.id, 0), (value, native))
+        origin = self.graph.values[source]
         place = self.handles.places[Use(node.id, 0)]
         assert not isinstance(place, OperandPlace), "a graph output stands in the graph's outputs"
         assert isinstance(place.owner, onnx.GraphProto), "functions have no graph outputs"
         public: str = place.owner.output[place.position].name
         is_native = dtype is self.native_dtype(source)
         if not is_native:
-            if self.graph.values[source].name == public:
+            if origin.name == public:
                 self.renamed[source] = self.fresh(source, str(self.native_dtype(source)))
             # A Cast of the source model gets the name too, unless its own is another output's. Not
             # if the Cast is a node of the graph: its users read the node's value, not a form.
@@ -138,11 +139,11 @@ class Forms:
             if not is_node and self.by_form.get((source, dtype)) not in self._output_names:
                 self.by_form[source, dtype] = public
             self.by_form.setdefault((source, dtype), public)
-        elif self.graph.values[source].name != public:
+        elif origin.name != public:
             self._free_name(public)
-            producer = self.graph.nodes[self.graph.values[source].producer]
+            producer = self.graph.nodes[origin.producer]
             is_movable = producer.kind in (Kind.OP, Kind.TIE) and source not in self.renamed
-            if is_movable and self.graph.values[source].name not in self._output_names:
+            if is_movable and origin.name not in self._output_names:
                 self.renamed[source] = public
         self.public[node.id] = (public, (source, dtype))
 

@@ -15,7 +15,7 @@ from mezzo.onnx.normal_form.padding import merge_pads
 from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.normal_form.shape_folding import fold_shapes
 from mezzo.onnx.protos.entries import DEFAULTS_SINCE, remove_named, remove_where
-from mezzo.onnx.protos.graphs import all_graphs, bodies_of
+from mezzo.onnx.protos.graphs import all_graphs, all_nodes, bodies_of, reads_in
 from mezzo.onnx.protos.names import names_of
 from mezzo.onnx.schema.shapes import infer_types
 
@@ -78,17 +78,14 @@ def remove_dead(model: onnx.ModelProto, kept: Set[str]) -> bool:
     is_changed = False
     while _remove_unread(model, kept):
         is_changed = True
-    defined = {
-        name for graph in all_graphs(model.graph) for node in graph.node for name in node.output
-    }
+    defined = {name for node in all_nodes(model.graph) for name in node.output}
     for graph in all_graphs(model.graph):
         remove_where(graph.value_info, lambda info: info.name not in defined)
     return is_changed
 
 
 def _remove_unread(model: onnx.ModelProto, kept: Set[str]) -> bool:
-    read = {name for graph in all_graphs(model.graph) for node in graph.node for name in node.input}
-    read.update(port.name for graph in all_graphs(model.graph) for port in graph.output)
+    read = {name for graph in all_graphs(model.graph) for name in reads_in(graph)}
     needed, is_changed = read | kept, False
     for graph in all_graphs(model.graph):
         is_changed |= remove_where(graph.node, lambda node: needed.isdisjoint(node.output))

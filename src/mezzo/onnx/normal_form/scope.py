@@ -13,7 +13,7 @@ from mezzo.onnx.files.blobs import INLINE_BYTES
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.protos.attributes import find
 from mezzo.onnx.protos.entries import fed_names
-from mezzo.onnx.protos.graphs import all_graphs, defined_names, nested_graphs
+from mezzo.onnx.protos.graphs import all_graphs, defined_names, nested_graphs, reads_in
 from mezzo.onnx.protos.payloads import EXTERNAL
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.shapes import Shape
@@ -70,11 +70,9 @@ class GraphScope:
     @cached_property
     def reads(self) -> Counter[str]:
         """Number of uses of each name: by nodes, in subgraphs, as outputs."""
-        counts: Counter[str] = Counter(self.outputs)
+        counts: Counter[str] = Counter()
         for graph in all_graphs(self.graph):
-            counts.update(name for node in graph.node for name in node.input)
-            if graph is not self.graph:
-                counts.update(port.name for port in graph.output)
+            counts.update(reads_in(graph))
         return counts
 
     @cached_property

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.protos.entries import add_initializer, fed_names, remove_named
-from mezzo.onnx.protos.graphs import all_graphs
+from mezzo.onnx.protos.graphs import all_graphs, reads_in
 from mezzo.onnx.protos.names import fresh_name, names_of
 from mezzo.onnx.protos.rounding import Array
 from mezzo.onnx.schema.domains import DEFAULT
@@ -35,8 +35,7 @@ class UseCounts:
         self.taken = names_of(model)
         self._left: set[str] = set()  # names with removed uses
         for graph in all_graphs(model.graph):
-            self.reads.update(name for node in graph.node for name in node.input)
-            self.reads.update(port.name for port in graph.output)
+            self.reads.update(reads_in(graph))
 
     def constants(self, graph: onnx.GraphProto, outer: Constants) -> dict[str, ConstantTensor]:
         """The constants visible in a graph; `outer` are those of the enclosing graphs."""

@@ -11,9 +11,9 @@ import onnx.helper
 
 from mezzo.onnx.opset_steps.site import BlockedError, Fresh, StepSite
 from mezzo.onnx.opset_steps.table import STEPS
-from mezzo.onnx.opset_steps.values import Knowledge, Path, Snapshot, owners, reads_in, title_of
+from mezzo.onnx.opset_steps.values import Knowledge, Path, Snapshot, owners, title_of
 from mezzo.onnx.protos.entries import remove_where
-from mezzo.onnx.protos.graphs import Owner, nodes_of
+from mezzo.onnx.protos.graphs import Owner, nodes_of, reads_in
 from mezzo.onnx.protos.names import fresh_name, names_of
 from mezzo.onnx.protos.order import sort_nodes
 from mezzo.onnx.schema.contrib import ENDED_AT_10

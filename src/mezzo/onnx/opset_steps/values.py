@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from mezzo.onnx.opset_steps.site import Values
-from mezzo.onnx.protos.graphs import Owner, all_nodes, subgraphs_of
+from mezzo.onnx.protos.graphs import Owner, all_nodes, reads_in, subgraphs_of
 from mezzo.onnx.schema.shapes import infer
 
 # A graph or function: "" or its name, then for each nested subgraph "first output of its
@@ -92,13 +92,6 @@ def _constants(owner: Owner) -> dict[str, onnx.TensorProto]:
         fed = {info.name for info in owner.input}  # an input's initializer is a default
         constants |= {tensor.name: tensor for tensor in owner.initializer if tensor.name not in fed}
     return constants
-
-
-def reads_in(owner: Owner) -> Iterator[str]:
-    """Operands of a graph's or function's nodes, without subgraphs, and its outputs."""
-    for node in owner.node:
-        yield from node.input
-    yield from (info if isinstance(info, str) else info.name for info in owner.output)
 
 
 def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:

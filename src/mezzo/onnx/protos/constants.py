@@ -42,12 +42,11 @@ def constant_of(graph: Graph, handles: Handles, value: int) -> onnx.TensorProto 
 
 def sparse_of(graph: Graph, handles: Handles, value: int) -> onnx.SparseTensorProto | None:
     """The sparse tensor of a constant; None if it is dense."""
-    producer = graph.nodes[graph.values[value].producer]
+    name, producer = graph.values[value].name, graph.nodes[graph.values[value].producer]
     proto = handles.protos[producer.id]
     if proto is not None:
         attribute = proto.attribute[0]
         return attribute.sparse_tensor if attribute.name == "sparse_value" else None
-    name = graph.values[value].name
     entries = handles.graph(producer.scope).sparse_initializer
     return next((entry for entry in entries if entry.values.name == name), None)
 

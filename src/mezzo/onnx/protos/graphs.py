@@ -77,3 +77,10 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
         reads = [name for inner in body.node for name in reads_of(inner)]
         reads += [port.name for port in body.output]
         yield from (name for name in reads if name not in defined)
+
+
+def reads_in(owner: Owner) -> Iterator[str]:
+    """Operands of a graph's or function's nodes, without subgraphs, and its outputs."""
+    for node in owner.node:
+        yield from node.input
+    yield from (port if isinstance(port, str) else port.name for port in owner.output)

@@ -1,7 +1,5 @@
 """Function specialization: calls with equal edited bodies share a function variant."""
 
-from copy import deepcopy
-
 import onnx
 
 from mezzo.onnx.read.handles import Container, Handles
@@ -18,41 +16,43 @@ def replace_functions(handles: Handles) -> None:
     model = handles.model
     if not model.functions:
         return
-    originals: dict[_Key, bytes] = {}
-    order: dict[_Key, onnx.FunctionProto] = {}
-    for function in model.functions:
-        key = (function.domain, function.name, function.overload)
-        originals[key] = function.SerializeToString(deterministic=True)
-        order[key] = function
-    variants: dict[_Key, dict[bytes, str]] = {}
-    specialised: dict[_Key, list[onnx.FunctionProto]] = {}
-    used: set[_Key] = set()
-    names_in_use = {(f.domain, f.name) for f in model.functions}
-    for container in reversed(_calls(handles)):
-        name, call, copy = container.key, container.call, container.root
-        assert name is not None, "a call has a function's name"
+    originals = {_key(function): function for function in model.functions}
+    contents = {key: _content(function) for key, function in originals.items()}
+    variants: dict[_Key, dict[bytes, onnx.FunctionProto]] = {key: {} for key in originals}
+    unchanged: set[_Key] = set()
+    names_in_use = {(function.domain, function.name) for function in model.functions}
+    calls = _calls(handles)
+    for container in reversed(calls):
+        key, call, function = container.key, container.call, container.root
+        assert key is not None, "a call has a function's name"
         assert call is not None, "a call has a node"
-        assert isinstance(copy, onnx.FunctionProto), "a call has a function"
-        key = name
-        content = copy.SerializeToString(deterministic=True)
-        if content == originals[key]:
-            used.add(key)
+        assert isinstance(function, onnx.FunctionProto), "a call has a function"
+        content = _content(function)
+        if content == contents[key]:
+            unchanged.add(key)
             continue
-        names = variants.setdefault(key, {})
-        if content not in names:
-            names[content] = _fresh(names_in_use, key)
-            copy.name = names[content]
-            specialised.setdefault(key, []).append(copy)
+        if content not in variants[key]:
+            function.name = _fresh(names_in_use, key)
+            variants[key][content] = function
         name_node(call)
-        call.op_type = names[content]
-    called = {(c.key) for c in _calls(handles)}
+        call.op_type = variants[key][content].name
+    called = {container.key for container in calls}
     functions = []
-    for key, function in order.items():
-        if key in used or key not in called:
-            functions.append(deepcopy(function))
-        functions += [deepcopy(f) for f in specialised.get(key, ())]
+    for key, original in originals.items():
+        if key in unchanged or key not in called:
+            functions.append(original)
+        functions += variants[key].values()
     del model.functions[:]
     model.functions.extend(functions)
+
+
+def _key(function: onnx.FunctionProto) -> _Key:
+    return function.domain, function.name, function.overload
+
+
+def _content(function: onnx.FunctionProto) -> bytes:
+    data: bytes = function.SerializeToString(deterministic=True)
+    return data
 
 
 def _calls(handles: Handles) -> list[Container]:
