@@ -8,6 +8,7 @@ import onnx.inliner
 from onnx import TensorProto
 
 from mezzo.formats.dtypes import DType
+from mezzo.onnx.protos.names import free_prefix
 from mezzo.onnx.schema.value_types import TypedScope, value_types
 
 _FORMATS = {
@@ -76,10 +77,7 @@ def with_sizes(
     """A copy that also returns the shapes of values, and the names of those outputs by value."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
-    prefix = "mezzo_shape_"
-    names_in_use = {name for node in result.graph.node for name in (*node.input, *node.output)}
-    while any(name.startswith(prefix) for name in names_in_use):
-        prefix += "_"
+    prefix = free_prefix(result.graph, "mezzo_shape_")
     outputs = {name: f"{prefix}{number}" for number, name in enumerate(names)}
     for name, output in outputs.items():
         result.graph.node.append(onnx.helper.make_node("Shape", [name], [output]))
