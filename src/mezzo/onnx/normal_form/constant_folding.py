@@ -11,7 +11,6 @@ from copy import deepcopy
 import onnx
 from onnx import TensorProto
 
-from mezzo.formats.dtypes import size_bits
 from mezzo.onnx.files.blobs import INLINE_BYTES
 from mezzo.onnx.normal_form.evaluation import EVALUATED, evaluate
 from mezzo.onnx.normal_form.no_ops import keeps_type
@@ -19,7 +18,7 @@ from mezzo.onnx.normal_form.scope import GraphScope
 from mezzo.onnx.protos.entries import add_initializer
 from mezzo.onnx.protos.graphs import subgraphs_of
 from mezzo.onnx.protos.names import fresh_name
-from mezzo.onnx.protos.payloads import EXTERNAL
+from mezzo.onnx.protos.payloads import EXTERNAL, payload_bytes
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.types import FROM_ONNX
 from mezzo.tables.quantized_kernels import DYNAMIC_WEIGHTS
@@ -188,10 +187,10 @@ def _bytes_of(scope: GraphScope, name: str) -> int | None:
     """The size of a value in bytes; None if its type or shape is unknown or unsupported."""
     if not name:
         return 0
-    dims, dtype = scope.shape(name), FROM_ONNX.get(scope.element(name))
-    if dims is None or dtype is None or None in dims or scope.element(name) not in EVALUATED:
+    dims, element = scope.static_shape(name), scope.element(name)
+    if dims is None or element not in EVALUATED:
         return None
-    return math.prod(dim for dim in dims if dim is not None) * size_bits(dtype) // 8
+    return payload_bytes(FROM_ONNX[element], math.prod(dims))
 
 
 def _is_read_elsewhere(scope: GraphScope, name: str, sizes: Mapping[str, int]) -> bool:
@@ -204,7 +203,7 @@ def _is_read_elsewhere(scope: GraphScope, name: str, sizes: Mapping[str, int]) -
 
 def _reshaped(scope: GraphScope, name: str) -> TensorProto | None:
     """A large constant, renamed or reshaped, as a tensor that shares its payload; or None."""
-    dims, node = scope.shape(name), scope.makers[name]
+    dims, node = scope.static_shape(name), scope.makers[name]
     while node.op_type in _RESHAPING or (node.op_type == "Cast" and keeps_type(scope, node)):
         tensor = scope.constants.get(node.input[0])
         if tensor is not None:
@@ -212,7 +211,7 @@ def _reshaped(scope: GraphScope, name: str) -> TensorProto | None:
                 return None
             result = deepcopy(tensor)
             del result.dims[:]
-            result.dims.extend(dim for dim in dims or () if dim is not None)
+            result.dims.extend(dims or ())
             return result
         node = scope.makers[node.input[0]]
     return None

@@ -9,11 +9,11 @@ from dataclasses import replace
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo.formats.dtypes import size_bits
 from mezzo.onnx.files.blobs import INLINE_BYTES, Blob, Blobs
 from mezzo.onnx.files.computation import Computation
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.normal_form.scope import GraphScope
+from mezzo.onnx.protos.payloads import payload_bytes
 from mezzo.onnx.protos.rounding import STORAGE, Array
 from mezzo.onnx.run.runtime import JUDGING, load_runtime
 from mezzo.onnx.schema.types import FROM_ONNX
@@ -81,7 +81,7 @@ def _computation_of(blobs: Blobs, constant: TensorProto) -> Computation | None:
 
 
 def _size_of(tensor: TensorProto) -> int:
-    return math.prod(map(int, tensor.dims)) * size_bits(FROM_ONNX[tensor.data_type]) // 8
+    return payload_bytes(FROM_ONNX[tensor.data_type], math.prod(tensor.dims))
 
 
 def _run(scope: GraphScope, names: Sequence[str]) -> dict[str, TensorProto] | None:

@@ -82,8 +82,8 @@ def _keeps_order(_: GraphScope, node: onnx.NodeProto) -> bool:
 
 def _keeps_shape(scope: GraphScope, node: onnx.NodeProto) -> bool:
     """Whether input and output have the same static shape."""
-    before, after = scope.shape(node.input[0]), scope.shape(node.output[0])
-    return before is not None and before == after and None not in before
+    before = scope.static_shape(node.input[0])
+    return before is not None and before == scope.shape(node.output[0])
 
 
 def _keeps_all(scope: GraphScope, node: onnx.NodeProto) -> bool:

@@ -124,6 +124,12 @@ class GraphScope:
         dims = inferred.tensor_type.shape.dim
         return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
 
+    def static_shape(self, name: str) -> tuple[int, ...] | None:
+        """The dimensions of a value; None if one is dynamic, or the rank is unknown."""
+        shape = self.shape(name)
+        dims = [dim for dim in shape or () if dim is not None]
+        return tuple(dims) if shape is not None and len(dims) == len(shape) else None
+
     def element(self, name: str) -> int:
         """A value's element type as in TensorProto; 0 if unknown or no tensor."""
         tensor = self.constants.get(name)

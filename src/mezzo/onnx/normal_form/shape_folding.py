@@ -49,10 +49,8 @@ def _dims_asked(
         case "Shape":
             dims = _dims_of(scope, node)
         case "Size":
-            dims = scope.shape(node.input[0])
-            if dims is None or None in dims:
-                return None
-            return np.array(np.prod([dim for dim in dims if dim is not None], dtype=np.int64))
+            static = scope.static_shape(node.input[0])
+            return None if static is None else np.array(np.prod(static, dtype=np.int64))
         case "Gather" | "Slice":
             maker = scope.makers.get(node.input[0])
             dims = None if maker is None or maker.op_type != "Shape" else _dims_of(scope, maker)
