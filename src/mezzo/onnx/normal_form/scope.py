@@ -16,7 +16,7 @@ from mezzo.onnx.protos.entries import fed_names
 from mezzo.onnx.protos.graphs import all_graphs, defined_names, nested_graphs, reads_in
 from mezzo.onnx.protos.payloads import EXTERNAL
 from mezzo.onnx.schema.domains import DEFAULT
-from mezzo.onnx.schema.shapes import Shape
+from mezzo.onnx.schema.shapes import Shape, shape_of
 
 _ATTRIBUTE_FORMS = {
     "value": None,
@@ -119,10 +119,7 @@ class GraphScope:
         if tensor is not None:
             return tuple(tensor.dims)
         inferred = self.types.get(name)
-        if inferred is None or not inferred.tensor_type.HasField("shape"):
-            return None
-        dims = inferred.tensor_type.shape.dim
-        return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
+        return None if inferred is None else shape_of(inferred.tensor_type)
 
     def static_shape(self, name: str) -> tuple[int, ...] | None:
         """The dimensions of a value; None if one is dynamic, or the rank is unknown."""

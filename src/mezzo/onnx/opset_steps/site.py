@@ -8,6 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from mezzo.onnx.protos.attributes import find
+from mezzo.onnx.schema.shapes import Shape, shape_of
 
 Array = npt.NDArray[np.generic]
 # Returns an unused name for a preferred one.
@@ -38,14 +39,10 @@ class Values:
         tensor = self._type(name)
         return None if tensor is None or not tensor.elem_type else tensor.elem_type
 
-    def shape(self, name: str) -> tuple[int | None, ...] | None:
+    def shape(self, name: str) -> Shape | None:
         """Dimensions, None for each symbolic or unknown one; None if the rank is unknown."""
         tensor = self._type(name)
-        if tensor is None or not tensor.HasField("shape"):
-            return None
-        return tuple(
-            dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim
-        )
+        return None if tensor is None else shape_of(tensor)
 
     def rank(self, name: str) -> int | None:
         shape = self.shape(name)

@@ -2,7 +2,8 @@
 input, weight, node and output, in the model's order.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 
@@ -119,14 +120,10 @@ def _graph_lines(
             word = "input " if is_main else "given "
             yield f"{indent}{word} {info.name}: {typed.text(graph, info.name)}"
     for tensor in graph.initializer:
-        dims = ",".join(str(dim) for dim in tensor.dims)
-        yield f"{indent}weight {tensor.name}: {FROM_ONNX.get(tensor.data_type, '?')}[{dims}]"
+        yield f"{indent}weight {tensor.name}: {_dense_type(tensor.data_type, tensor.dims)}"
     for sparse in graph.sparse_initializer:
-        dims = ",".join(str(dim) for dim in sparse.dims)
-        yield (
-            f"{indent}sparse {sparse.values.name}:"
-            f" {FROM_ONNX.get(sparse.values.data_type, '?')}[{dims}]"
-        )
+        text = _dense_type(sparse.values.data_type, sparse.dims)
+        yield f"{indent}sparse {sparse.values.name}: {text}"
     for node in graph.node:
         yield from _node_lines(node, typed, graph, indent)
     for info in graph.output:
@@ -167,25 +164,25 @@ def _attribute_text(attribute: onnx.AttributeProto) -> str:
     if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
         return f"sparse {_tensor_text(attribute.sparse_tensor.values)}"
     value = decode(attribute)
-    if isinstance(value, float):
-        return f"{value:.7g}"
     if isinstance(value, tuple):
-        return f"[{','.join(f'{v:.7g}' if isinstance(v, float) else str(v) for v in value)}]"[
-            :_LONGEST
-        ]
-    return repr(value)[:_LONGEST] if isinstance(value, str) else str(value)
+        return f"[{','.join(map(_number_text, value))}]"[:_LONGEST]
+    return repr(value)[:_LONGEST] if isinstance(value, str) else _number_text(value)
+
+
+def _number_text(number: object) -> str:
+    return f"{number:.7g}" if isinstance(number, float) else str(number)
+
+
+def _dense_type(element: int, dims: Sequence[int]) -> str:
+    return f"{FROM_ONNX.get(element, '?')}[{','.join(map(str, dims))}]"
 
 
 def _tensor_text(tensor: onnx.TensorProto) -> str:
-    dims = ",".join(str(dim) for dim in tensor.dims)
-    head = f"{FROM_ONNX.get(tensor.data_type, '?')}[{dims}]"
-    count = 1
-    for dim in tensor.dims:
-        count *= dim
-    if count > 4 or tensor.data_location == onnx.TensorProto.EXTERNAL:
+    head = _dense_type(tensor.data_type, tensor.dims)
+    if math.prod(tensor.dims) > 4 or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return head
     try:
         numbers = onnx.numpy_helper.to_array(tensor).ravel().tolist()
     except (ValueError, TypeError):
         return head
-    return f"{head}({', '.join(f'{n:.7g}' if isinstance(n, float) else str(n) for n in numbers)})"
+    return f"{head}({', '.join(map(_number_text, numbers))})"

@@ -138,8 +138,8 @@ def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> Know
                 value_type = info.type
                 key = value_type.SerializeToString()
                 if key not in measured:
-                    tensor = value_type.tensor_type
-                    measured[key] = _measure(tensor.shape) if tensor.HasField("shape") else None
+                    shape = shape_of(value_type.tensor_type)
+                    measured[key] = None if shape is None else (_count(shape), shape)
                 sizes = measured[key]
                 if sizes is not None:
                     name = info.name
@@ -196,13 +196,20 @@ def infer(model: onnx.ModelProto, *, data_prop: bool = False) -> onnx.ModelProto
     return _infer(model, data, may_crash=may_crash(data), data_prop=data_prop)
 
 
-def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
-    """Number of elements and dimensions of a shape."""
-    dims = tuple([dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim])
+def shape_of(tensor: onnx.TypeProto.Tensor) -> Shape | None:
+    """The dimensions of a declared type, None for each unknown one; None if the rank is unknown."""
+    if not tensor.HasField("shape"):
+        return None
+    dims = tensor.shape.dim
+    return tuple([dim.dim_value if dim.HasField("dim_value") else None for dim in dims])
+
+
+def _count(shape: Shape) -> int:
+    """Nominal number of elements."""
     count = 1
-    for size in dims:
+    for size in shape:
         count *= NOMINAL_DIM if size is None else max(size, 0)
-    return min(count, MAX_ELEMENTS), dims
+    return min(count, MAX_ELEMENTS)
 
 
 def _infer(
