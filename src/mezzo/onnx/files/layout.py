@@ -6,7 +6,7 @@ import onnx
 
 from mezzo.onnx.files import wire
 from mezzo.onnx.files.blobs import Blobs, Stored
-from mezzo.onnx.protos.payloads import EXTERNAL, RAW_FIELD, clear_payload, payload_bytes
+from mezzo.onnx.protos.payloads import EXTERNAL, RAW_FIELD, clear_payload
 
 # ONNX Runtime maps external data at page boundaries; small tensors only need their elements
 # aligned.

@@ -3,7 +3,7 @@
 import onnx
 
 from mezzo.onnx.opset_steps.values import without_stated_shapes
-from mezzo.onnx.schema.shapes import infer
+from mezzo.onnx.schema.shapes import infer, shape_of
 
 
 def mend_stated_shapes(model: onnx.ModelProto) -> tuple[str, ...]:
@@ -24,14 +24,10 @@ def mend_stated_shapes(model: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def _contradicts(declared: onnx.TypeProto.Tensor, inferred: onnx.TypeProto.Tensor) -> bool:
-    if not declared.HasField("shape") or not inferred.HasField("shape"):
+    ours, theirs = shape_of(declared), shape_of(inferred)
+    if ours is None or theirs is None:
         return False
-    if len(declared.shape.dim) != len(inferred.shape.dim):
+    if len(ours) != len(theirs):
         return True
-    pairs = zip(declared.shape.dim, inferred.shape.dim, strict=True)
-    return any(
-        ours.HasField("dim_value")
-        and theirs.HasField("dim_value")
-        and ours.dim_value != theirs.dim_value
-        for ours, theirs in pairs
-    )
+    pairs = zip(ours, theirs, strict=True)
+    return any(a != b and None not in (a, b) for a, b in pairs)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Signature, Use, name_port
 from mezzo.onnx.read.builder import GraphBuilder
 from mezzo.onnx.read.frames import ANY_FLOAT, Frame, pseudo_signature
@@ -30,7 +30,7 @@ def read_defaults(reader: GraphBuilder, frame: Frame, tensors: Sequence[onnx.Ten
         value = frame.env.names[tensor.name]
         assert value is not None, "inputs are bound"
         reader.handles.tensors[value] = tensor
-        if reader.values[value].dtype in (HIGH, reader.low):
+        if reader.is_planned(reader.values[value].dtype):
             reader.constants[value] = reader.facts_of(tensor)
             planned += 1
     if planned:
