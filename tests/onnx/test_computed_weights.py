@@ -7,13 +7,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mezzo
+from mezzo.conversion.recall import read_record
+from mezzo.plugins import discovery
 from mezzo.report.layout.names import spell_precision
 
 # Of nodes in a result, with their names, scales of one number and zero points; columns have a scale and a zero point.
 _BYTES_A_NODE, _BYTES_A_COLUMN = 300, 5
 _TEXT = """<ir_version: 10, opset_import: ["" : 17]>
 g (float[N,64] x) => (float[N,64] y)
-<float[1,64] s = {SCALES}, float[1,64] t = {SCALES}>
+<float[1,64] s = {SCALES}, float[1,64] t = {SCALES}, int64[2] dims = {64,64}>
 {
    [ca] c = Cast<to = 1>(q)
    [mu] w = Mul(c, s)
@@ -24,9 +26,10 @@ g (float[N,64] x) => (float[N,64] y)
 }"""
 
 
-def of_two_products() -> onnx.ModelProto:
+def of_two_products(scaling: str = "[mu] w = Mul(c, s)") -> onnx.ModelProto:
     rng = np.random.default_rng(0)
-    model = onnx.parser.parse_model(_TEXT.replace("SCALES", ",".join(["0.01"] * 64)))
+    text = _TEXT.replace("SCALES", ",".join(["0.01"] * 64)).replace("[mu] w = Mul(c, s)", scaling)
+    model = onnx.parser.parse_model(text)
     for name in ("q", "p"):
         array = rng.integers(-127, 128, (64, 64)).astype(np.int8)
         model.graph.initializer.append(numpy_helper.from_array(array, name))
@@ -57,6 +60,21 @@ y: f32[N,64] = MatMul(h_dequantized, v_dequantized)
 output y
 """
     )
+
+
+@pytest.mark.parametrize(
+    "step", ["e = Sub(c, s)", "e = Div(c, s)", "e = Reshape(c, dims)", "e = Expand(c, dims)", "e = Abs(c)"]
+)
+def test_record_of_a_result_lists_every_operator_that_computes_a_weight(step: str) -> None:
+    model = of_two_products(f"[step] {step} [mu] w = Mul(e, s)")
+    data = {"x": np.random.default_rng(1).standard_normal((32, 64)).astype(np.float32)}
+    result = mezzo.convert(model, to="int8", target="onnxruntime-cpu", data=data, check=False,
+                           correct="none", exclude=("first",))  # fmt: skip
+    source = discovery.frontend_of(result.model).open(result.model, trust_external_paths=False, progress=None)
+    record, fault = read_record(source)
+    assert fault is None
+    op = step.removeprefix("e = ").partition("(")[0]
+    assert record is not None and {"h_quantize", f"w_{op}"} < {*record.provenance.added}
 
 
 def spelled(seed: int) -> onnx.ModelProto:

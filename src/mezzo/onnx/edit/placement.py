@@ -9,19 +9,8 @@ from mezzo.ir.nodes import Kind
 from mezzo.onnx.protos.order import sort_nodes
 from mezzo.onnx.read.handles import Handles
 
-# Types of inserted operators that `Handles.made` lists. Casts and constants are not among them.
-_TOLD = frozenset(
-    {
-        "Add",
-        "DequantizeLinear",
-        "DynamicQuantizeLinear",
-        "Identity",
-        "MatMulInteger",
-        "Mul",
-        "QuantizeLinear",
-        "Transpose",
-    }
-)
+# Types of inserted operators that `Handles.made` does not list: a record of decisions skips them.
+_UNLISTED = frozenset({"Cast", "Constant"})
 # Distances of ranks: nodes after an operator come before those that precede the next one.
 _AFTER, _BEFORE = 0.5, -0.25
 
@@ -47,7 +36,7 @@ class Placement:
 
     def _queue(self, scope: int, anchor: int | None, distance: float, node: onnx.NodeProto) -> None:
         self._queued.setdefault(scope, []).append((anchor, distance, node))
-        if node.op_type in _TOLD:
+        if node.op_type not in _UNLISTED:
             self._handles.made.append((scope, node))
 
     def behind(self, number: int) -> int | None:
