@@ -25,7 +25,7 @@ def found(graph: Graph, rule: str) -> set[str]:
     """Names of the nodes of which a rule finds something."""
     seen = view(graph)
     (search,) = (one for one in structure_rules() if one.name == rule)
-    return {graph.nodes[finding.node].name for finding in search.find(seen)}
+    return {graph.nodes[finding.node].name for finding in search.findings(seen)}
 
 
 def inputs() -> Program:

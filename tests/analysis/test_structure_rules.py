@@ -56,7 +56,7 @@ def view(text: str, **constants: tuple[float, ...]) -> StructureView:
 
 def found(rule: str, seen: StructureView) -> dict[str, str | None]:
     """What a rule finds: nodes by name, and the node that caused it."""
-    (search,) = [known.find for known in structure_rules() if known.name == rule]
+    (search,) = [known.findings for known in structure_rules() if known.name == rule]
     findings: Iterable[Finding] = list(search(seen))
     assert all(finding.rule == rule and finding.because for finding in findings)
     nodes = seen.graph.nodes

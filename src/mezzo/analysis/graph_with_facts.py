@@ -7,7 +7,7 @@ from typing import Self, TypeVar, cast
 
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Node
-from mezzo.tables.facts import Function, OpFacts
+from mezzo.tables.facts import Cost, Function, OpFacts, Transfer
 
 Found = TypeVar("Found")
 
@@ -22,6 +22,23 @@ class GraphView:
     def function(self, node: Node) -> Function:
         row = self.rows[node.id]
         return Function.NONE if row is None else row.function
+
+    def transfer(self, node: Node) -> Transfer | None:
+        row = self.rows[node.id]
+        return None if row is None else row.transfer
+
+    def cost(self, node: Node) -> Cost | None:
+        row = self.rows[node.id]
+        return None if row is None else row.cost
+
+    def keeps_values(self, node: Node) -> bool:
+        """Whether each element of a node's result is one of its operands'."""
+        row = self.rows[node.id]
+        return row is not None and row.keeps_values
+
+    def moves(self, node: Node) -> bool:
+        """Whether a node is data movement that keeps values."""
+        return self.keeps_values(node) and self.cost(node) is Cost.MOVEMENT
 
     def once(self, search: Callable[[Self], Found]) -> Found:
         """The cached result of a search in this view, shared by related rules."""

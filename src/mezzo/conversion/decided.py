@@ -71,11 +71,11 @@ class Decided:
 def refuse_out_of_range(graph: Graph, planning: PlanningOptions, nodes: Container[int]) -> None:
     """Raises ContractError: a node reads a weight outside the low format's range."""
     view = StructureView(graph=graph, rows=rows_of(graph), low=FORMATS[planning.low])
-    for finding in find_out_of_range(view):
-        if finding.node not in nodes:
+    for detection in find_out_of_range(view):
+        node = detection.node
+        if node.id not in nodes:
             continue
-        name = graph.nodes[finding.node].name
         raise ContractError(
-            f"node {name!r}: {finding.because}; use {setting('out_of_range', 'protect')} or "
+            f"node {node.name!r}: {detection.because}; use {setting('out_of_range', 'protect')} or "
             f"{setting('out_of_range', 'clamp')}, or mend the weights"
         )

@@ -50,6 +50,11 @@ class ConstantFacts(NamedTuple):
     is_whole: bool = False
     level_gain: float | None = None
 
+    @property
+    def number(self) -> float | None:
+        """The value of a constant of one element; else None."""
+        return self.values[0] if self.values is not None and len(self.values) == 1 else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
@@ -94,6 +99,14 @@ class Graph:
         from mezzo.ir.columns import columns_of
 
         return columns_of(self.nodes, self.values, self.scopes, self.aliased, self.widened)
+
+    def producer(self, value: int) -> Node:
+        """The node that produces a value."""
+        return self.nodes[self.values[value].producer]
+
+    def readers(self, value: int) -> list[Node]:
+        """The nodes that read a value, one per use, in node order."""
+        return [self.nodes[use.node] for use in self.uses[value]]
 
     @cached_property
     def fingerprint(self) -> str:

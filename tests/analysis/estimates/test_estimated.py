@@ -5,7 +5,7 @@ import onnx.parser
 import pytest
 
 from mezzo.analysis.structure import StructureView
-from mezzo.analysis.structure.estimated import RULES, coarse, notes_of, overflows
+from mezzo.analysis.structure.estimated import RULES, notes_of
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.opening import open_model
@@ -29,6 +29,14 @@ def view(body: str, inputs: str = _X, low: DType = DType.FLOAT16, **given: tuple
     return StructureView(graph=graph, rows=rows_of(graph), low=FORMATS[low], limited=limited, assumed=given)
 
 
+def overflows(seen: StructureView) -> list[Finding]:
+    return list(RULES[0].findings(seen))
+
+
+def coarse(seen: StructureView) -> list[Finding]:
+    return list(RULES[1].findings(seen))
+
+
 def told(seen: StructureView, findings: list[Finding]) -> list[tuple[str, str, str | None, Lifting | None]]:
     nodes = seen.graph.nodes
     return [
@@ -41,7 +49,7 @@ def test_who_makes_and_who_reads_what_may_overflow_is_told_the_size() -> None:
     size = "'a' may reach 9e+04, past f16's 65504"
     read = "reads 'a', which may reach 9e+04, past f16's 65504"
     rest = "'y' may reach 9e+04, past f16's 65504"
-    assert told(seen, list(overflows(seen))) == [
+    assert told(seen, overflows(seen)) == [
         ("sq", size, None, None), ("neg", read, "sq", None), ("neg", rest, None, None),
     ]  # fmt: skip
     assert {finding.rule for finding in overflows(seen)} == {"may-overflow"}
@@ -50,23 +58,23 @@ def test_who_makes_and_who_reads_what_may_overflow_is_told_the_size() -> None:
 @pytest.mark.parametrize(("top", "count"), [(255.9, 0), (256.0, 2)])
 def test_a_value_overflows_from_where_it_rounds_to_infinity(top: float, count: int) -> None:
     seen = view("[sq] a = Mul(x, x) [tan] y = Tanh(a)", x=(0.0, top))
-    assert len(list(overflows(seen))) == count
+    assert len(overflows(seen)) == count
 
 
 def test_what_runs_over_in_a_constant_or_an_input_is_told_to_readers_alone() -> None:
     seen = view("[tan] y = Tanh(x)", x=(-1e5, 0.0))
-    assert told(seen, list(overflows(seen))) == [
+    assert told(seen, overflows(seen)) == [
         ("tan", "reads 'x', which may reach 1e+05, past f16's 65504", None, None),
     ]  # fmt: skip
 
 
 def test_a_constant_that_is_stored_within_bounds_overflows_nothing() -> None:
-    assert not list(overflows(view("[add] a = Add(x, past) [tan] y = Tanh(a)")))
+    assert not overflows(view("[add] a = Add(x, past) [tan] y = Tanh(a)"))
 
 
 def test_who_makes_and_who_reads_what_is_too_coarse_is_told_what_it_errs_by() -> None:
     seen = view(_OFFSET, x=(-1.0, 1.0))
-    found = told(seen, list(coarse(seen)))
+    found = told(seen, coarse(seen))
     assert ("off", _COARSE.format("sub"), "sub", None) in found
     assert ("sub", _COARSE.format("sub"), "off", None) in found
     assert {finding.rule for finding in coarse(seen)} == {"too-coarse"}
@@ -74,7 +82,7 @@ def test_who_makes_and_who_reads_what_is_too_coarse_is_told_what_it_errs_by() ->
 
 def test_no_data_lifts_what_is_said_of_whole_numbers() -> None:
     seen = view("[cast] f = Cast<to = 1>(i) [sin] y = Sin(f)", "int64[4] i", i=(0.0, 4000.0))
-    assert [(name, lifting) for name, _, _, lifting in told(seen, list(coarse(seen)))] == [("sin", Lifting.NEVER)]
+    assert [(name, lifting) for name, _, _, lifting in told(seen, coarse(seen))] == [("sin", Lifting.NEVER)]
 
 
 def test_no_data_lifts_what_is_said_of_loop_state() -> None:
@@ -82,7 +90,7 @@ def test_no_data_lifts_what_is_said_of_loop_state() -> None:
         "n = Constant<value_int = 3000>() y = Loop(n, , x) <body = b (int64 i, bool go, float[4,4] s) => "
         "(bool more, float[4,4] t) <float c = {0.125}> { more = Identity(go) t = Add(s, c) }>"
     )
-    found = told(seen, list(coarse(seen)))
+    found = told(seen, coarse(seen))
     assert found and all(lifting is Lifting.NEVER for *_, lifting in found), found
 
 

@@ -1,8 +1,8 @@
 """Structure rules: detection of precision-sensitive multi-operator patterns, constants and chains.
 One file per family, found by discovery.
 
-A structure rule reads a View and yields findings; the policy decides whether a finding denies low
-precision to its node.
+A rule reads a `StructureView` and yields a `Detection` for each node that may need FP32; the policy
+decides whether that denies low precision to the node.
 """
 
 import importlib
@@ -10,6 +10,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from typing import NamedTuple
 
 from mezzo.analysis.estimates import Estimates, estimate
 from mezzo.analysis.graph_with_facts import GraphView
@@ -65,16 +66,17 @@ class StructureView(GraphView):
 
     def producer(self, node: Node, operand: int) -> Node | None:
         """The node that produces an operand, through Casts and Identity operators."""
-        if operand >= len(node.inputs) or node.inputs[operand] is None:
+        value = node.inputs[operand] if operand < len(node.inputs) else None
+        if value is None:
             return None
-        maker = self.graph.nodes[self.graph.values[node.inputs[operand]].producer]  # type: ignore[index]  # checked above
+        maker = self.graph.producer(value)
         passed = []
         while self._hands_on(maker) and (source := maker.inputs[0]) is not None:
             if maker.id in self._origins:
                 maker = self.graph.nodes[self._origins[maker.id]]
                 break
             passed.append(maker.id)
-            maker = self.graph.nodes[self.graph.values[source].producer]
+            maker = self.graph.producer(source)
         # Cached, so that many readers of a long chain traverse it once.
         self._origins.update(dict.fromkeys(passed, maker.id))
         return maker
@@ -91,7 +93,7 @@ class StructureView(GraphView):
     def producers(self, node: Node) -> list[Node]:
         """Producers of the operands in the node's compute group."""
         return [
-            self.graph.nodes[self.graph.values[v].producer]
+            self.graph.producer(v)
             for v, role in zip(node.inputs, node.signature.inputs, strict=True)
             if v is not None and role is Role.GROUP
         ]
@@ -115,14 +117,9 @@ class StructureView(GraphView):
         for _ in range(8):
             if value is None or value in self.graph.constants:
                 break
-            maker = self.graph.nodes[self.graph.values[value].producer]
-            row = self.rows[maker.id]
-            if (
-                row is None
-                or not row.keeps_values
-                or not maker.inputs
-                or Role.GROUP in maker.signature.inputs[1:]
-            ):
+            maker = self.graph.producer(value)
+            is_moved = self.keeps_values(maker) and maker.inputs
+            if not is_moved or Role.GROUP in maker.signature.inputs[1:]:
                 return None
             value = maker.inputs[0]
         return None if value is None else self.graph.constants.get(value)
@@ -175,25 +172,47 @@ class Ways:
         """All readers of the node's float outputs, graph outputs included."""
         for value, role in zip(node.outputs, node.signature.outputs, strict=True):
             if value is not None and role is Role.GROUP:
-                for use in self.view.graph.uses[value]:
-                    yield self.view.graph.nodes[use.node]
+                yield from self.view.graph.readers(value)
 
 
 # Policies cannot exempt nodes with such a constant: no finite number is stored as infinity.
 KEPT_ANYWAY = frozenset({"attribute-out-of-range", "constant-out-of-range"})
 
 
+class Detection(NamedTuple):
+    """A node that a rule detects, why, and the node that caused it. `lifting`: which calibration
+    data may clear it; None for the rule's own.
+    """
+
+    node: Node
+    because: str
+    cause: Node | None = None
+    lifting: Lifting | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class StructureRule:
-    """A named rule. `find` must take time linear in the graph.
+    """A named rule. `detect` must take time linear in the graph; nodes without a precision to
+    decide are ignored.
 
-    `lifting`: which calibration data may clear its findings; a finding may override it.
+    `lifting`: which calibration data may clear its findings.
     """
 
     name: str
     summary: str
-    find: Callable[[StructureView], Iterable[Finding]]
+    detect: Callable[[StructureView], Iterable[Detection]]
     lifting: Lifting = Lifting.NEVER
+
+    def findings(self, view: StructureView) -> Iterator[Finding]:
+        for node, because, cause, lifting in self.detect(view):
+            if view.is_decided(node):
+                yield Finding(
+                    node=node.id,
+                    rule=self.name,
+                    because=because,
+                    cause=None if cause is None or cause is node else cause.id,
+                    lifting=lifting,
+                )
 
 
 # Rules of every policy: they keep operators in the integer kernels of an already quantized model.

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from mezzo.analysis.structure import StructureRule, StructureView
+from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Cost, Function, Transfer
-from mezzo.tables.policy import Finding, Lifting
+from mezzo.tables.policy import Lifting
 
 # Largest acceptable relative rounding error of a constant.
 _LARGEST_LOSS = 1 / 8
@@ -25,7 +25,7 @@ def _constants(view: StructureView) -> Iterator[tuple[Node, int, int, ConstantFa
     for value, facts in graph.constants.items():
         if value in view.limited or value in view.masks or _fits(facts, view):
             continue
-        producer = graph.nodes[graph.values[value].producer]
+        producer = graph.producer(value)
         if producer.kind is Kind.OP and producer.signature.dtype is not None:
             yield producer, -1, value, facts
         for use in graph.uses[value]:
@@ -40,24 +40,24 @@ def _fits(facts: ConstantFacts, view: StructureView) -> bool:
 
 
 def _spread(
-    view: StructureView, start: Node, rule: str, because: str, reached: set[int]
-) -> Iterator[Finding]:
-    """Yield findings for a node with an unsuitable constant, and for the nodes after it until an
-    operator bounds the values, that operator included.
+    view: StructureView, start: Node, because: str, reached: set[int]
+) -> Iterator[Detection]:
+    """Detect a node with an unsuitable constant, and the nodes after it until an operator bounds
+    the values, that operator included.
 
     `reached`: nodes that earlier calls for the same rule have visited. They are skipped, so that
     all calls together take linear time.
     """
     if start.id not in reached:
         reached.add(start.id)
-        yield Finding(node=start.id, rule=rule, because=because)
-        yield from _followers(view, start, rule, reached)
+        yield Detection(start, because)
+        yield from _followers(view, start, reached)
 
 
 def _followers(
-    view: StructureView, start: Node, rule: str, reached: set[int], lifting: Lifting | None = None
-) -> Iterator[Finding]:
-    """Findings for the nodes after `start`. `lifting`: what data may clear of these findings."""
+    view: StructureView, start: Node, reached: set[int], lifting: Lifting | None = None
+) -> Iterator[Detection]:
+    """Detect the nodes after `start`."""
     queue = [start]
     while queue:
         node = queue.pop()
@@ -67,15 +67,8 @@ def _followers(
             if reader.id not in reached and view.is_decided(reader):
                 reached.add(reader.id)
                 queue.append(reader)
-                yield Finding(
-                    node=reader.id,
-                    rule=rule,
-                    because=(
-                        f"reads what {node.name!r} makes of it, and nothing has bounded that yet"
-                    ),
-                    cause=node.id,
-                    lifting=lifting,
-                )
+                text = f"reads what {node.name!r} makes of it, and nothing has bounded that yet"
+                yield Detection(reader, text, node, lifting)
 
 
 def _bounds(view: StructureView, node: Node) -> bool:
@@ -92,7 +85,7 @@ def _bounds(view: StructureView, node: Node) -> bool:
     return len(sizes) == len(ends) and max(sizes) < view.low.overflow_from
 
 
-def out_of_range(view: StructureView) -> Iterable[Finding]:
+def out_of_range(view: StructureView) -> Iterable[Detection]:
     limit = view.low.overflow_from
     texts: dict[int, str] = {}
     for node, operand, value, facts in _constants(view):
@@ -106,22 +99,21 @@ def out_of_range(view: StructureView) -> Iterable[Finding]:
             f" {view.low.max_finite:.6g}"
         )
         texts.setdefault(node.id, text)
-    yield from _spread_all(view, texts, "constant-out-of-range")
+    yield from _spread_all(view, texts)
 
 
-def _spread_all(view: StructureView, texts: Mapping[int, str], rule: str) -> Iterator[Finding]:
-    """Yield findings for all nodes with an out-of-range constant, then for nodes after them."""
-    for number, text in texts.items():
-        yield Finding(node=number, rule=rule, because=text)
+def _spread_all(view: StructureView, texts: Mapping[int, str]) -> Iterator[Detection]:
+    """Detect all nodes with an out-of-range constant, then the nodes after them."""
+    nodes = [view.graph.nodes[number] for number in texts]
+    yield from map(Detection, nodes, texts.values())
     visited = set(texts)
-    for number in texts:
-        row = view.rows[number]
+    for node in nodes:
         # A norm's statistics are large, its output is not.
-        if row is None or row.cost is not Cost.NORMALIZATION:
-            yield from _followers(view, view.graph.nodes[number], rule, visited, Lifting.BY_RANGES)
+        if view.cost(node) is not Cost.NORMALIZATION:
+            yield from _followers(view, node, visited, Lifting.BY_RANGES)
 
 
-def near_range(view: StructureView) -> Iterable[Finding]:
+def near_range(view: StructureView) -> Iterable[Detection]:
     """Constants of more than half of the range, such as masks, which overflow in a sum."""
     limit = view.low.max_finite / 2
     visited: set[int] = set()
@@ -143,10 +135,10 @@ def near_range(view: StructureView) -> Iterable[Finding]:
                 f"constant {name!r} is {facts.largest:.6g}; one addition passes "
                 f"{view.low.dtype}'s {view.low.max_finite:.6g}"
             )
-            yield from _spread(view, node, "constant-near-range", text, visited)
+            yield from _spread(view, node, text, visited)
 
 
-def absorbing(view: StructureView) -> Iterable[Finding]:
+def absorbing(view: StructureView) -> Iterable[Detection]:
     """Attention masks so large that adding one rounds the score away: if all scores of a row are
     masked, their differences are lost.
     """
@@ -165,12 +157,12 @@ def absorbing(view: StructureView) -> Iterable[Finding]:
             f"{view.low.dtype} keeps nothing of it below {facts.largest * view.low.eps / 2:.3g}"
         )
         if view.function(node) in _ADDS:
-            yield from _spread(view, node, "absorbing-constant", text, visited)
+            yield from _spread(view, node, text, visited)
         elif view.function(node) is Function.MULTIPLY:
             for path in _paths_to_sums(view, node):
                 for step in path[:-1]:
-                    yield Finding(node=step.id, rule="absorbing-constant", because=text)
-                yield from _spread(view, path[-1], "absorbing-constant", text, visited)
+                    yield Detection(step, text)
+                yield from _spread(view, path[-1], text, visited)
 
 
 _ADDS = frozenset({Function.ADD, Function.SUBTRACT})
@@ -183,10 +175,9 @@ def _paths_to_sums(view: StructureView, start: Node) -> Iterator[list[Node]]:
         following = []
         for path in paths:
             for reader in view.readers(path[-1]):
-                row = view.rows[reader.id]
                 if view.function(reader) in _ADDS:
                     yield [*path, reader]
-                elif row is not None and row.keeps_values:
+                elif view.keeps_values(reader):
                     following.append([*path, reader])
         paths = following
 
@@ -199,7 +190,7 @@ def _loss(magnitude: float, view: StructureView) -> float:
     return abs(round(magnitude / step) * step - magnitude) / magnitude
 
 
-def tiny_constant(view: StructureView) -> Iterable[Finding]:
+def tiny_constant(view: StructureView) -> Iterable[Detection]:
     """Constant factors that underflow. `guards.py` has the rules for epsilons and bounds.
 
     Weights that underflow are judged by the model's outputs instead. A bias is skipped: its error
@@ -207,8 +198,8 @@ def tiny_constant(view: StructureView) -> Iterable[Finding]:
     """
     visited: set[int] = set()
     for node, operand, value, facts in _constants(view):
-        function, row = view.function(node), view.rows[node.id]
-        is_contraction = row is not None and row.transfer is Transfer.CONTRACT
+        function = view.function(node)
+        is_contraction = view.transfer(node) is Transfer.CONTRACT
         if operand < 0 or function in _GUARDING or (is_contraction and operand == _BIAS):
             continue
         if not facts.largest or _loss(facts.largest, view) <= _LARGEST_LOSS:
@@ -219,10 +210,10 @@ def tiny_constant(view: StructureView) -> Iterable[Finding]:
             f"nothing smaller than {view.low.smallest_subnormal:.3g}"
         )
         if function in (Function.MULTIPLY, Function.DIVIDE, Function.POWER):
-            yield from _spread(view, node, "tiny-constant", text, visited)
+            yield from _spread(view, node, text, visited)
         else:
             lifting = Lifting.BY_OUTPUTS if is_contraction else None
-            yield Finding(node=node.id, rule="tiny-constant", because=text, lifting=lifting)
+            yield Detection(node, text, lifting=lifting)
 
 
 _BIAS = 2  # the bias operand of a matmul or convolution
@@ -238,7 +229,7 @@ _GUARDING = frozenset(
 )
 
 
-def attribute_out_of_range(view: StructureView) -> Iterable[Finding]:
+def attribute_out_of_range(view: StructureView) -> Iterable[Detection]:
     texts: dict[int, str] = {}
     for node in view.nodes_where(lambda row: bool(row.numbers)):
         row = view.rows[node.id]
@@ -250,7 +241,7 @@ def attribute_out_of_range(view: StructureView) -> Iterable[Finding]:
                     f" {view.low.max_finite:.6g}"
                 )
                 texts.setdefault(node.id, text)
-    yield from _spread_all(view, texts, "attribute-out-of-range")
+    yield from _spread_all(view, texts)
 
 
 RULES = (

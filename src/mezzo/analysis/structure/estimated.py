@@ -6,20 +6,20 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mezzo.analysis.estimates.moments import INTEGER, LOST, Moments
-from mezzo.analysis.structure import StructureRule, StructureView
+from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.nodes import Kind, Node, Role
-from mezzo.tables.policy import Finding, Lifting
+from mezzo.tables.policy import Lifting
 
 
 def _producer(view: StructureView, value: int) -> Node | None:
     """The operator or tie that produces a value in its compute group; None if there is none."""
-    node = view.graph.nodes[view.graph.values[value].producer]
+    node = view.graph.producer(value)
     if not view.is_decided(node) or value not in node.outputs:
         return None
     return node if node.signature.outputs[node.outputs.index(value)] is Role.GROUP else None
 
 
-def overflows(view: StructureView) -> Iterable[Finding]:
+def overflows(view: StructureView) -> Iterable[Detection]:
     """Values whose plausible range exceeds the format's."""
     graph = view.graph
     for value, size in view.estimates.overflowing:
@@ -29,20 +29,14 @@ def overflows(view: StructureView) -> Iterable[Finding]:
         text = f"may reach {size:.3g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
         maker = _producer(view, value)
         if maker is not None:
-            yield Finding(node=maker.id, rule="may-overflow", because=f"{name!r} {text}")
+            yield Detection(maker, f"{name!r} {text}")
         for use in graph.uses[value]:
             reader = graph.nodes[use.node]
-            if reader.signature.inputs[use.operand] is Role.GROUP and view.is_decided(reader):
-                cause = None if maker is None else maker.id
-                yield Finding(
-                    node=reader.id,
-                    rule="may-overflow",
-                    because=f"reads {name!r}, which {text}",
-                    cause=cause,
-                )
+            if reader.signature.inputs[use.operand] is Role.GROUP:
+                yield Detection(reader, f"reads {name!r}, which {text}", maker)
 
 
-def coarse(view: StructureView) -> Iterable[Finding]:
+def coarse(view: StructureView) -> Iterable[Detection]:
     """Values whose rounding error exceeds what a reader tolerates."""
     graph = view.graph
     for value, number, size, error, tolerated in view.estimates.coarse:
@@ -53,19 +47,9 @@ def coarse(view: StructureView) -> Iterable[Finding]:
         )
         maker, lifting = _producer(view, value), _lifting(view, value, reader)
         if maker is not None:
-            yield Finding(
-                node=maker.id,
-                rule="too-coarse",
-                because=text,
-                cause=None if maker is reader else reader.id,
-                lifting=lifting,
-            )
-        operand = reader.inputs.index(value)
-        if reader.signature.inputs[operand] is Role.GROUP and view.is_decided(reader):
-            cause = None if maker is None or maker is reader else maker.id
-            yield Finding(
-                node=reader.id, rule="too-coarse", because=text, cause=cause, lifting=lifting
-            )
+            yield Detection(maker, text, reader, lifting)
+        if reader.signature.inputs[reader.inputs.index(value)] is Role.GROUP:
+            yield Detection(reader, text, maker, lifting)
 
 
 def _lifting(view: StructureView, value: int, reader: Node) -> Lifting | None:
@@ -73,10 +57,7 @@ def _lifting(view: StructureView, value: int, reader: Node) -> Lifting | None:
     that calibration data may lack.
     """
     is_integer = bool(view.estimates.held[value].flags & INTEGER)
-    is_state = (
-        reader.kind is Kind.TIE
-        or view.graph.nodes[view.graph.values[value].producer].kind is Kind.TIE
-    )
+    is_state = Kind.TIE in (reader.kind, view.graph.producer(value).kind)
     return Lifting.NEVER if is_integer or is_state else None
 
 

@@ -24,7 +24,7 @@ from mezzo.analysis.structure import StructureRule, StructureView, Ways
 from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, DType, integer_span
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node, Role
-from mezzo.tables.facts import Cost, Function
+from mezzo.tables.facts import Function
 
 _LARGEST_SCORE = 32.0
 _LEAST = 2 * _LARGEST_SCORE / FORMATS[HIGH].eps
@@ -56,14 +56,16 @@ def exact_masks(view: StructureView, may_end: Callable[[Node], bool]) -> frozens
     truths = _Truths(view)
     ways = Ways(
         view,
-        passes=lambda node: _hands_on(view, node) or truths.is_factor(node),
+        passes=lambda node: (
+            view.function(node) in _COMBINES or view.moves(node) or truths.is_factor(node)
+        ),
         ends=lambda node: view.function(node) is Function.SOFTMAX and may_end(node),
     )
     return frozenset(
         value
         for value in graph.constants
-        if graph.nodes[graph.values[value].producer].kind is not Kind.INPUT
-        and ways.all_end([graph.nodes[use.node] for use in graph.uses[value]])
+        if graph.producer(value).kind is not Kind.INPUT
+        and ways.all_end(graph.readers(value))
         and _drowns(graph.constants[value])  # last, as it is the most expensive check
     )
 
@@ -76,10 +78,7 @@ def held_together(view: StructureView, masks: Iterable[int]) -> Iterator[tuple[N
     graph, visited = view.graph, set[int]()
     queue: list[Node] = []
     for value in masks:
-        maker, readers = (
-            graph.nodes[graph.values[value].producer],
-            [graph.nodes[use.node] for use in graph.uses[value]],
-        )
+        maker, readers = graph.producer(value), graph.readers(value)
         queue += readers
         if maker.kind is Kind.OP:  # each reader of a weight can have its own copy
             yield from ((maker, reader) for reader in readers)
@@ -96,15 +95,6 @@ def _drowns(facts: ConstantFacts) -> bool:
     """Whether all elements are zero or one signed number large enough to absorb any score."""
     is_one = facts.smallest == facts.largest and not (facts.has_infinity or facts.has_nan)
     return is_one and facts.largest >= _LEAST and not facts.minimum < 0.0 < facts.maximum
-
-
-def _hands_on(view: StructureView, node: Node) -> bool:
-    return view.function(node) in _COMBINES or _moves(view, node)
-
-
-def _moves(view: StructureView, node: Node) -> bool:
-    row = view.rows[node.id]
-    return row is not None and row.keeps_values and row.cost is Cost.MOVEMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +133,7 @@ class _Truths:
 
     def _found(self, value: int, depth: int) -> _Held | None:
         graph = self.view.graph
-        maker, facts = graph.nodes[graph.values[value].producer], graph.constants.get(value)
+        maker, facts = graph.producer(value), graph.constants.get(value)
         if maker.kind is Kind.INPUT:
             return None
         if facts is not None:
@@ -179,7 +169,7 @@ class _Truths:
         if function in _PICKS:
             return _Held(_united(operands), is_sure)
         # Data movement pads with zero unless an operand says otherwise.
-        return _Held(_united(operands) | {0}, is_sure) if _moves(self.view, node) else None
+        return _Held(_united(operands) | {0}, is_sure) if self.view.moves(node) else None
 
 
 def _united(operands: Iterable[_Held]) -> frozenset[int]:

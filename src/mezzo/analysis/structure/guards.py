@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 from mezzo.analysis.estimates.at_zero import AT_ZERO
 from mezzo.analysis.estimates.backward import rounded
-from mezzo.analysis.structure import StructureRule, StructureView
+from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.formats.dtypes import FLOATING, FORMATS, HIGH, QUANTIZED
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import OpFacts, Risk, Transfer
-from mezzo.tables.policy import Finding
 
 # Largest acceptable relative error of an epsilon; a square root halves the error.
 _LARGEST_LOSS = 1 / 16
@@ -52,12 +51,12 @@ class _Number(NamedTuple):
         return not abs(self.low - self.exact) <= _LARGEST_LOSS * abs(self.exact)
 
 
-def guards(view: StructureView) -> Iterable[Finding]:
+def guards(view: StructureView) -> Iterable[Detection]:
     """All operators from an epsilon that the format loses to the quotient that needs it."""
     if view.low.dtype not in QUANTIZED:
         walk = _Walk(view=view)
         walk.run()
-        yield from walk.findings()
+        yield from walk.detections()
 
 
 @dataclass(kw_only=True)
@@ -82,7 +81,7 @@ class _Walk:
             if number is None and 0.0 < facts.minimum <= facts.largest <= _LARGEST_GUARD:
                 number = facts.largest  # an epsilon for each channel
             if number is not None and _is_small(number):
-                maker = graph.nodes[graph.values[value].producer]
+                maker = graph.producer(value)
                 self._note(
                     value, [self._constant(number, maker.id if maker.kind is Kind.OP else None)]
                 )
@@ -92,7 +91,7 @@ class _Walk:
         while self.queue:
             self._visit(graph.nodes[heapq.heappop(self.queue)])
 
-    def findings(self) -> Iterator[Finding]:
+    def detections(self) -> Iterator[Detection]:
         visited: set[int] = set()
         nodes, low = self.view.graph.nodes, self.view.low.dtype
         for end, lost in self.losses:
@@ -100,7 +99,7 @@ class _Walk:
                 f"where data is zero {end.name!r} needs {lost.exact:.3g}, of which {low} leaves"
                 f" {lost.low:.3g}"
             )
-            yield from self._deny(end, text, lost.node if lost.node != end.id else None, visited)
+            yield from self._detect(end, text, lost.node, visited)
             path = [lost]
             while path:
                 number = path.pop()
@@ -108,16 +107,16 @@ class _Walk:
                     continue
                 path += number.sources
                 cause = next((source.node for source in number.sources), None)
-                yield from self._deny(
+                yield from self._detect(
                     nodes[number.node], f"guards a quotient: {text}", cause, visited
                 )
 
-    def _deny(
+    def _detect(
         self, node: Node, because: str, cause: int | None, visited: set[int]
-    ) -> Iterator[Finding]:
-        if node.id not in visited and self.view.is_decided(node):
-            yield Finding(node=node.id, rule="guard", because=because, cause=cause)
-        visited.add(node.id)
+    ) -> Iterator[Detection]:
+        if node.id not in visited:
+            visited.add(node.id)
+            yield Detection(node, because, None if cause is None else self.view.graph.nodes[cause])
 
     def _note(self, value: int, numbers: Sequence[_Number]) -> None:
         if numbers and value not in self.numbers:
@@ -166,7 +165,7 @@ class _Walk:
             return float(graph.integers[value][0]) if len(graph.integers[value]) == 1 else None
         if value in graph.entered:
             return self._fixed(graph.entered[value], depth)
-        maker = graph.nodes[graph.values[value].producer]
+        maker = graph.producer(value)
         row = self.view.rows[maker.id]
         if not depth or not maker.inputs or (maker.kind is Kind.TIE and len(maker.inputs) > 1):
             return None

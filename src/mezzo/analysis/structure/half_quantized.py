@@ -8,17 +8,15 @@ Casts only at the border. Data movement after the DequantizeLinear is included.
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.analysis.structure import StructureRule, StructureView
+from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import HEAVY, Cost, Function, Transfer
-from mezzo.tables.policy import Finding
 
-_UNIT, _WEIGHT = "quantized-unit", "quantized-weight"
 _FACTORS = 2  # a third operand is a bias or attention's V, which may be float
 _LONGEST = 16  # operators of a decomposed activation; GELU with tanh has eight
 
 
-def quantized_unit(view: StructureView) -> Iterable[Finding]:
+def quantized_unit(view: StructureView) -> Iterable[Detection]:
     """Matmuls and convolutions of dequantized operands, and integer matmuls, with their inputs'
     data movement and their epilogues.
     """
@@ -27,19 +25,16 @@ def quantized_unit(view: StructureView) -> Iterable[Finding]:
     for node in view.nodes_where(lambda row: row.cost in HEAVY) if dequantized else ():
         factors = _factors(view, node)
         if len(factors) == _FACTORS and all(maker.id in dequantized for maker in factors):
-            yield Finding(
-                node=node.id,
-                rule=_UNIT,
-                because="multiplies dequantized values, in an integer kernel if all of it is f32",
-            )
-            yield from _movers(view, node, dequantized, _UNIT, reached)
+            text = "multiplies dequantized values, in an integer kernel if all of it is f32"
+            yield Detection(node, text)
+            yield from _movers(view, node, dequantized, reached)
             yield from _epilogue(view, node, node, reached)
     for node in view.nodes_where(lambda row: row.transfer is Transfer.QUANTIZED_SUM):
         for cast in _casts_to_floats(view, node):
             yield from _epilogue(view, cast, node, reached)
 
 
-def quantized_weight(view: StructureView) -> Iterable[Finding]:
+def quantized_weight(view: StructureView) -> Iterable[Detection]:
     """Matmuls of float activations with a dequantized weight: a kernel reads the integers if no
     Cast is in between.
     """
@@ -55,11 +50,11 @@ def quantized_weight(view: StructureView) -> Iterable[Finding]:
             and len(weights) == 1
             and not all(maker.id in dequantized for maker in factors)
         ):
-            because = (
+            text = (
                 f"reads weights that its kernel dequantizes, if no cast follows {weights[0].name!r}"
             )
-            yield Finding(node=node.id, rule=_WEIGHT, because=because, cause=weights[0].id)
-            yield from _movers(view, node, dequantized, _WEIGHT, reached)
+            yield Detection(node, text, weights[0])
+            yield from _movers(view, node, dequantized, reached)
 
 
 def _dequantized(view: StructureView) -> frozenset[int]:
@@ -71,43 +66,38 @@ def _dequantized(view: StructureView) -> frozenset[int]:
         lambda row: row.transfer is Transfer.DEQUANTIZE or row.keeps_values
     ):
         makers = view.producers(node)
-        if _dequantizes(view, node) or (makers and all(maker.id in passing for maker in makers)):
+        if view.transfer(node) is Transfer.DEQUANTIZE or (
+            makers and all(maker.id in passing for maker in makers)
+        ):
             passing.add(node.id)
     return frozenset(passing)
-
-
-def _dequantizes(view: StructureView, node: Node) -> bool:
-    row = view.rows[node.id]
-    return row is not None and row.transfer is Transfer.DEQUANTIZE
 
 
 def _factors(view: StructureView, node: Node) -> list[Node]:
     """Producers of the operands that an operator multiplies."""
     ports = zip(node.inputs[:_FACTORS], node.signature.inputs, strict=False)
     return [
-        _maker(view, value) for value, role in ports if value is not None and role is Role.GROUP
+        view.graph.producer(value)
+        for value, role in ports
+        if value is not None and role is Role.GROUP
     ]
 
 
-def _maker(view: StructureView, value: int) -> Node:
-    return view.graph.nodes[view.graph.values[value].producer]
+def _makers(view: StructureView, node: Node) -> list[Node]:
+    return [view.graph.producer(value) for value in node.inputs if value is not None]
 
 
 def _movers(
-    view: StructureView, node: Node, dequantized: frozenset[int], rule: str, reached: set[int]
-) -> Iterator[Finding]:
+    view: StructureView, node: Node, dequantized: frozenset[int], reached: set[int]
+) -> Iterator[Detection]:
     """Findings for data movement between DequantizeLinear and an operator."""
     queue = [maker for maker in _factors(view, node) if maker.id in dequantized]
     while queue:
         maker = queue.pop()
-        if maker.id not in reached and not _dequantizes(view, maker):
+        if maker.id not in reached and view.transfer(maker) is not Transfer.DEQUANTIZE:
             reached.add(maker.id)
-            yield Finding(
-                node=maker.id,
-                rule=rule,
-                because=f"moves dequantized values into the kernel of {node.name!r}",
-                cause=node.id,
-            )
+            text = f"moves dequantized values into the kernel of {node.name!r}"
+            yield Detection(maker, text, node)
             queue += view.producers(maker)
 
 
@@ -116,9 +106,8 @@ def _is_stored(view: StructureView, maker: Node) -> bool:
     queue, visited = [maker], {maker.id}
     while queue:
         maker = queue.pop()
-        row = view.rows[maker.id]
-        if row is not None and (row.keeps_values or row.cost is Cost.QUANTIZE):
-            makers = [_maker(view, value) for value in maker.inputs if value is not None]
+        if view.keeps_values(maker) or view.cost(maker) is Cost.QUANTIZE:
+            makers = _makers(view, maker)
             queue += [operand for operand in makers if operand.id not in visited]
             visited.update(operand.id for operand in makers)
         elif maker.kind is not Kind.SOURCE or maker.inputs:
@@ -128,12 +117,14 @@ def _is_stored(view: StructureView, maker: Node) -> bool:
 
 def _casts_to_floats(view: StructureView, node: Node) -> Iterator[Node]:
     for value in node.outputs:
-        for use in () if value is None else view.graph.uses[value]:
-            if view.graph.nodes[use.node].kind is Kind.SOURCE:
-                yield view.graph.nodes[use.node]
+        for reader in () if value is None else view.graph.readers(value):
+            if reader.kind is Kind.SOURCE:
+                yield reader
 
 
-def _epilogue(view: StructureView, start: Node, unit: Node, reached: set[int]) -> Iterator[Finding]:
+def _epilogue(
+    view: StructureView, start: Node, unit: Node, reached: set[int]
+) -> Iterator[Detection]:
     """Findings for a kernel's epilogue: scales, a bias, an activation in any decomposition.
 
     The epilogue reads only the result and constants, and extends up to a point where a single value
@@ -144,12 +135,7 @@ def _epilogue(view: StructureView, start: Node, unit: Node, reached: set[int]) -
         step = _step(view, step[-1])
         for node in (node for node in step if node.id not in reached):
             reached.add(node.id)
-            yield Finding(
-                node=node.id,
-                rule=_UNIT,
-                because=f"is part of the integer kernel of {unit.name!r}",
-                cause=unit.id,
-            )
+            yield Detection(node, f"is part of the integer kernel of {unit.name!r}", unit)
 
 
 def _step(view: StructureView, last: Node) -> list[Node]:
@@ -160,11 +146,7 @@ def _step(view: StructureView, last: Node) -> list[Node]:
     inside, ahead, operators = {last.id}, _readers(view, last), list[Node]()
     while ahead and len(inside) <= _LONGEST:
         node = nodes[min(ahead)]
-        others = [
-            maker
-            for value in node.inputs
-            if value is not None and (maker := _maker(view, value)).id not in inside
-        ]
+        others = [maker for maker in _makers(view, node) if maker.id not in inside]
         scales = [maker for maker in others if not _is_stored(view, maker)]
         is_epilogue = _is_numberwise(view, node) and all(_is_scale(view, maker) for maker in scales)
         if node.scope != last.scope or not is_epilogue:
@@ -186,9 +168,8 @@ def _readers(view: StructureView, node: Node) -> set[int]:
 
 def _is_numberwise(view: StructureView, node: Node) -> bool:
     """Whether an operator is elementwise, so that it can be in an epilogue."""
-    row = view.rows[node.id]
-    is_numberwise = row is not None and (
-        row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS
+    is_numberwise = (
+        view.cost(node) is Cost.POINTWISE or view.transfer(node) is Transfer.GIVEN_STATISTICS
     )
     return is_numberwise and view.is_decided(node)
 
@@ -198,15 +179,10 @@ def _is_scale(view: StructureView, maker: Node) -> bool:
     constants.
     """
     if not _is_numberwise(view, maker):
-        return _is_found(view, maker)
-    makers = [_maker(view, value) for value in maker.inputs if value is not None]
-    others = [operand for operand in makers if not _is_found(view, operand)]
+        return view.transfer(maker) is Transfer.QUANTIZE
+    makers = _makers(view, maker)
+    others = [operand for operand in makers if view.transfer(operand) is not Transfer.QUANTIZE]
     return len(others) < len(makers) and all(_is_stored(view, operand) for operand in others)
-
-
-def _is_found(view: StructureView, maker: Node) -> bool:
-    row = view.rows[maker.id]
-    return row is not None and row.transfer is Transfer.QUANTIZE
 
 
 RULES = (

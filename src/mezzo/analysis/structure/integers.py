@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.analysis.structure import StructureRule, StructureView
+from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk
-from mezzo.tables.policy import Finding
 
 _ARITHMETIC = frozenset({Cost.POINTWISE, Cost.MOVEMENT, Cost.GENERATOR})
 _ANGLE_STEPS = _ARITHMETIC | {Cost.LINEAR}
@@ -47,7 +46,7 @@ def _back(
 def _makers(view: StructureView, reader: Node) -> Iterator[Node]:
     for v, role in zip(reader.inputs, reader.signature.inputs, strict=True):
         if v is not None and view.graph.values[v].dtype is not None and role is not Role.FIXED:
-            yield view.graph.nodes[view.graph.values[v].producer]
+            yield view.graph.producer(v)
 
 
 def _is_open(view: StructureView, maker: Node, costs: frozenset[Cost]) -> bool:
@@ -56,7 +55,7 @@ def _is_open(view: StructureView, maker: Node, costs: frozenset[Cost]) -> bool:
     return (maker.kind is Kind.TIE or is_unbounded) and view.is_decided(maker)
 
 
-def returns_to_integers(view: StructureView) -> Iterable[Finding]:
+def returns_to_integers(view: StructureView) -> Iterable[Detection]:
     """Arithmetic whose result is cast to an integer, except to bool, a test for zero."""
     graph = view.graph
     ends = [
@@ -68,15 +67,10 @@ def returns_to_integers(view: StructureView) -> Iterable[Finding]:
         and graph.values[node.outputs[0]].dtype in _INTEGERS
     ]
     for node, reader in _back(view, ends, _ARITHMETIC, set()):
-        yield Finding(
-            node=node.id,
-            rule="returns-to-integers",
-            because=f"its result becomes an integer through {reader.name!r}",
-            cause=reader.id,
-        )
+        yield Detection(node, f"its result becomes an integer through {reader.name!r}", reader)
 
 
-def exact_operand(view: StructureView) -> Iterable[Finding]:
+def exact_operand(view: StructureView) -> Iterable[Detection]:
     """Arithmetic that computes a fixed FP32 operand: scales, ratios, grids, thresholds."""
     import numpy as np
 
@@ -92,20 +86,16 @@ def exact_operand(view: StructureView) -> Iterable[Finding]:
     )
     visited: set[int] = set()
     for index in np.argsort(values, kind="stable").tolist():
-        maker, reader = (
-            graph.nodes[graph.values[values[index]].producer],
-            graph.nodes[readers[index]],
-        )
-        row = view.rows[maker.id]
-        if row is None or row.cost not in _ARITHMETIC or not view.is_decided(maker):
+        maker, reader = graph.producer(values[index]), graph.nodes[readers[index]]
+        if view.cost(maker) not in _ARITHMETIC or not view.is_decided(maker):
             continue
         text = f"feeds operand {operands[index]} of {reader.name!r}, which is read in f32"
-        yield Finding(node=maker.id, rule="exact-operand", because=text, cause=reader.id)
+        yield Detection(maker, text, reader)
         for node, later in _back(view, [maker], _ARITHMETIC, visited):
-            yield Finding(node=node.id, rule="exact-operand", because=text, cause=later.id)
+            yield Detection(node, text, later)
 
 
-def angles(view: StructureView) -> Iterable[Finding]:
+def angles(view: StructureView) -> Iterable[Detection]:
     """Positions times frequencies under a sine or cosine: rotary, sinusoidal embeddings."""
     ends = [end for end in view.nodes_where(_is_periodic) if view.is_decided(end)]
     counting = _counting(view, ends)
@@ -113,18 +103,9 @@ def angles(view: StructureView) -> Iterable[Finding]:
     for end in ends:
         if end.id not in counting or end.id in visited:
             continue
-        yield Finding(
-            node=end.id,
-            rule="angles",
-            because="turns positions into angles, whose absolute error is what counts",
-        )
+        yield Detection(end, "turns positions into angles, whose absolute error is what counts")
         for node, reader in _back(view, [end], _ANGLE_STEPS, visited):
-            yield Finding(
-                node=node.id,
-                rule="angles",
-                because=f"is part of the angle that {end.name!r} takes",
-                cause=reader.id,
-            )
+            yield Detection(node, f"is part of the angle that {end.name!r} takes", reader)
 
 
 def _is_periodic(row: OpFacts) -> bool:

@@ -20,10 +20,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from mezzo.analysis.estimates.moments import LOST, rms
-from mezzo.analysis.structure import StructureRule, StructureView
+from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.nodes import Kind, Node, Role
-from mezzo.tables.facts import Cost, Function, Transfer
-from mezzo.tables.policy import Finding, Lifting
+from mezzo.tables.facts import Function, Transfer
+from mezzo.tables.policy import Lifting
 
 _GUARDING = frozenset(
     {Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.CLIP, Function.SELECT}
@@ -205,14 +205,11 @@ class _Spectra:
 
     def _adds(self, node: Node) -> bool:
         """Whether a node is a sum; subtracting a negated value counts."""
-        row, subtrahend = self.view.rows[node.id], self.view.producer(node, 1)
-        is_twice_negative = (
-            subtrahend is not None and self.view.function(subtrahend) is Function.NEGATE
-        )
+        if self.view.transfer(node) is Transfer.ADD:
+            return True
         is_difference = self.view.function(node) is Function.SUBTRACT
-        return row is not None and (
-            row.transfer is Transfer.ADD or (is_difference and is_twice_negative)
-        )
+        subtrahend = self.view.producer(node, 1) if is_difference else None
+        return subtrahend is not None and self.view.function(subtrahend) is Function.NEGATE
 
     def _factor(self, node: Node) -> float:
         """The constant factor of a multiplication or division; else 1."""
@@ -260,35 +257,28 @@ class _Spectra:
 
     def _is_magnitude(self, node: Node) -> bool:
         """Whether an operator computes magnitudes from a signal, or from magnitudes."""
-        function, row = self.view.function(node), self.view.rows[node.id]
+        function = self.view.function(node)
         if function is Function.POWER:
             return (self._number(node, 1) or 0.0) > 0.0
         if function is Function.DIVIDE:
             return self._number(node, 1) is not None
-        is_of_magnitudes = (
-            function in _MAGNITUDES | _OF_MAGNITUDES or self._adds(node) or self._moves(node)
-        )
-        is_weighted = function is Function.MULTIPLY or (
-            row is not None and row.transfer in _CONTRACTING
-        )
-        return is_of_magnitudes or (
-            is_weighted and (len(self.makers(node)) == 1 or self._is_of_one(node))
-        )
+        if function in _MAGNITUDES | _OF_MAGNITUDES or self._adds(node) or self._moves(node):
+            return True
+        is_weighted = function is Function.MULTIPLY or self.view.transfer(node) in _CONTRACTING
+        return is_weighted and (len(self.makers(node)) == 1 or self._is_of_one(node))
 
     def is_linear(self, node: Node) -> bool:
         """Whether a node computes a signal from signals."""
-        row = self.view.rows[node.id]
-        is_linear = self.view.function(node) in _LINEAR or (
-            row is not None and row.transfer in _CONTRACTING
+        is_linear = (
+            self.view.function(node) in _LINEAR
+            or self.view.transfer(node) in _CONTRACTING
+            or self._adds(node)
+            or self._moves(node)
         )
-        return (is_linear or self._adds(node) or self._moves(node)) and not self._makes_positive(
-            node
-        )
+        return is_linear and not self._makes_positive(node)
 
     def _moves(self, node: Node) -> bool:
-        row = self.view.rows[node.id]
-        is_mover = row is not None and row.keeps_values and row.cost is Cost.MOVEMENT
-        return is_mover or node.kind is Kind.TIE
+        return self.view.moves(node) or node.kind is Kind.TIE
 
 
 def _power(number: float, exponent: float) -> float:
@@ -304,20 +294,18 @@ def _spectra(view: StructureView) -> _Spectra:
     return spectra
 
 
-def log_magnitudes(view: StructureView) -> Iterable[Finding]:
+def log_magnitudes(view: StructureView) -> Iterable[Detection]:
     """Nodes that compute the operand of a guarded logarithm, back to the signed signal."""
     for number, reached in sorted(view.once(_spectra).magnitudes.items()):
-        is_lost = not view.low.smallest_normal <= reached.least <= view.low.max_finite
-        if is_lost and view.is_decided(view.graph.nodes[number]):
+        if not view.low.smallest_normal <= reached.least <= view.low.max_finite:
             text = (
                 f"is taken the logarithm of by {reached.logarithm.name!r}, down to what"
-                f" {reached.guard.name!r} "
+                f" {reached.guard.name!r} guards it with"
             )
-            because, cause = f"{text}guards it with", reached.logarithm.id
-            yield Finding(node=number, rule="log-magnitude", because=because, cause=cause)
+            yield Detection(view.graph.nodes[number], text, reached.logarithm)
 
 
-def log_spectra(view: StructureView) -> Iterable[Finding]:
+def log_spectra(view: StructureView) -> Iterable[Detection]:
     """Linear nodes between graph inputs and magnitudes under a logarithm."""
     spectra = view.once(_spectra)
     of_inputs: set[int] = set()
@@ -331,13 +319,12 @@ def log_spectra(view: StructureView) -> Iterable[Finding]:
         node = view.graph.nodes[number]
         if number in reached:
             reached.update(maker.id for maker in spectra.makers(node))
-            if view.is_decided(node):
-                logarithm = spectra.signals[number]
-                text = (
-                    f"quiet bins drown in its rounding errors before {logarithm.name!r} takes their"
-                    " logarithm"
-                )
-                yield Finding(node=number, rule="log-spectrum", because=text, cause=logarithm.id)
+            logarithm = spectra.signals[number]
+            text = (
+                f"quiet bins drown in its rounding errors before {logarithm.name!r} takes their"
+                " logarithm"
+            )
+            yield Detection(node, text, logarithm)
 
 
 RULES = (

@@ -5,7 +5,7 @@ negative numbers are equivalent.
 from collections.abc import Mapping
 
 from mezzo.analysis.structure import StructureRule, StructureView, Ways
-from mezzo.ir.nodes import Kind, Node
+from mezzo.ir.nodes import Kind
 from mezzo.tables.facts import Cost, Function
 
 _COMBINES = frozenset(
@@ -32,36 +32,24 @@ def mask_limits(view: StructureView) -> Mapping[int, float]:
     NaN.
     """
     graph = view.graph
-    ways = Ways(view, passes=lambda node: _passes(view, node), ends=lambda node: _ends(view, node))
+    ways = Ways(
+        view,
+        passes=lambda node: (
+            view.function(node) in _COMBINES
+            or view.keeps_values(node)
+            or view.cost(node) is Cost.GENERATOR
+        ),
+        ends=lambda node: view.function(node) in _ENDS or view.cost(node) is Cost.ATTENTION,
+    )
     limit = view.low.max_finite / 2
     limits = {}
     for value, facts in graph.constants.items():
         if facts.largest <= limit:
             continue
-        maker = graph.nodes[graph.values[value].producer]
+        maker = graph.producer(value)
         if maker.kind is Kind.INPUT:
             continue  # a default that the caller may replace
-        starts = (
-            [maker]
-            if maker.kind is Kind.OP
-            else [graph.nodes[use.node] for use in graph.uses[value]]
-        )
+        starts = [maker] if maker.kind is Kind.OP else graph.readers(value)
         if ways.all_end(starts):
             limits[value] = limit
     return limits
-
-
-def _ends(view: StructureView, node: Node) -> bool:
-    return view.function(node) in _ENDS or _is_attention(view, node)
-
-
-def _passes(view: StructureView, node: Node) -> bool:
-    row = view.rows[node.id]
-    return row is not None and (
-        row.function in _COMBINES or row.keeps_values or row.cost is Cost.GENERATOR
-    )
-
-
-def _is_attention(view: StructureView, node: Node) -> bool:
-    row = view.rows[node.id]
-    return row is not None and row.cost is Cost.ATTENTION

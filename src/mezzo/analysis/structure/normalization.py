@@ -7,10 +7,10 @@ root or Pow.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from mezzo.analysis.structure import StructureRule, StructureView
+from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.nodes import Node
-from mezzo.tables.facts import Cost, Function
-from mezzo.tables.policy import Finding, Lifting
+from mezzo.tables.facts import Function
+from mezzo.tables.policy import Lifting
 
 _ROOTS = (Function.SQRT, Function.RSQRT, Function.POWER)
 _REDUCTIONS = frozenset({Function.MEAN, Function.SUM})
@@ -29,20 +29,16 @@ def is_square(view: StructureView, node: Node) -> bool:
 
 def _exponent(view: StructureView, node: Node) -> float | None:
     facts = view.constant(node, 1)
-    return (
-        facts.values[0]
-        if facts is not None and facts.values is not None and len(facts.values) == 1
-        else None
-    )
+    return None if facts is None else facts.number
 
 
-def norms(view: StructureView) -> tuple[tuple[str, list[Node]], ...]:
+def norms(view: StructureView) -> list[tuple[str, list[Node]]]:
     """Each decomposed norm: its rule name and nodes, the root first. Cached per view."""
     return view.once(_search)
 
 
-def _search(view: StructureView) -> tuple[tuple[str, list[Node]], ...]:
-    return tuple(_norms(view))
+def _search(view: StructureView) -> list[tuple[str, list[Node]]]:
+    return list(_norms(view))
 
 
 def _norms(view: StructureView) -> Iterator[tuple[str, list[Node]]]:
@@ -112,13 +108,7 @@ def _pair_of_squares(view: StructureView, total: Node) -> list[Node]:
 
 def _moves(view: StructureView, node: Node) -> bool:
     """Whether a node is data movement with one data operand, which excludes Concat and Where."""
-    row = view.rows[node.id]
-    is_mover = (
-        row is not None
-        and row.keeps_values
-        and row.cost is Cost.MOVEMENT
-        and row.function is Function.NONE
-    )
+    is_mover = view.moves(node) and view.function(node) is Function.NONE
     return is_mover and len(view.producers(node)) == 1
 
 
@@ -274,16 +264,15 @@ def _divided_by(view: StructureView, floor: Node) -> list[Node]:
     """Divisions by a norm with a lower bound, through data movement."""
     divisions: list[Node] = []
     for reader in view.readers(floor):
-        row = view.rows[reader.id]
         if view.function(reader) is Function.DIVIDE:
             divisions.append(reader)
-        elif row is not None and row.keeps_values:
+        elif view.keeps_values(reader):
             divisions += [r for r in view.readers(reader) if view.function(r) is Function.DIVIDE]
     return divisions
 
 
-def _find(rule_name: str) -> Callable[[StructureView], Iterable[Finding]]:
-    def find(view: StructureView) -> Iterable[Finding]:
+def _find(rule_name: str) -> Callable[[StructureView], Iterable[Detection]]:
+    def find(view: StructureView) -> Iterable[Detection]:
         for name, group in norms(view):
             if name == rule_name:
                 root = group[0]
@@ -292,18 +281,12 @@ def _find(rule_name: str) -> Callable[[StructureView], Iterable[Finding]]:
                     " stays together"
                 )
                 for node in group:
-                    if view.is_decided(node):
-                        yield Finding(
-                            node=node.id,
-                            rule=name,
-                            because=text,
-                            cause=None if node is root else root.id,
-                        )
+                    yield Detection(node, text, root)
 
     return find
 
 
-def squares(view: StructureView) -> Iterable[Finding]:
+def squares(view: StructureView) -> Iterable[Detection]:
     """Squares that are summed: variance, energy, squared distance."""
     for node in view.nodes(Function.SQUARE, Function.MULTIPLY, Function.POWER):
         if not is_square(view, node):
@@ -311,16 +294,11 @@ def squares(view: StructureView) -> Iterable[Finding]:
         for reader in view.readers(node):
             is_sum = view.function(reader) in _REDUCTIONS or _pair_of_squares(view, reader)
             if is_sum and view.is_decided(reader):
-                text = f"sums the squares that {node.name!r} makes"
-                yield Finding(
-                    node=node.id,
-                    rule="sum-of-squares",
-                    because=f"its squares are summed by {reader.name!r}",
-                )
-                yield Finding(node=reader.id, rule="sum-of-squares", because=text, cause=node.id)
+                yield Detection(node, f"its squares are summed by {reader.name!r}")
+                yield Detection(reader, f"sums the squares that {node.name!r} makes", node)
 
 
-def means(view: StructureView) -> Iterable[Finding]:
+def means(view: StructureView) -> Iterable[Detection]:
     """Divisions that turn a sum into a mean. The sum may overflow, so the division reads it in
     FP32.
     """
@@ -337,7 +315,7 @@ def means(view: StructureView) -> Iterable[Finding]:
                 f"makes a mean of the sum {total.name!r}, which may pass the range before it is"
                 " divided"
             )
-            yield Finding(node=reader.id, rule="mean-by-sum", because=text, cause=total.id)
+            yield Detection(reader, text, total)
             queue += view.readers(reader) if is_mover else []
 
 

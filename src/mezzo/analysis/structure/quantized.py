@@ -4,41 +4,32 @@ if no Cast is inserted.
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.analysis.structure import StructureRule, StructureView
+from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Cost
-from mezzo.tables.policy import Finding
 
 
-def quantized_part(view: StructureView) -> Iterable[Finding]:
+def quantized_part(view: StructureView) -> Iterable[Detection]:
     """Operators that read dequantized values, up to the QuantizeLinear."""
     for node in view.nodes_where(lambda row: row.cost is Cost.QUANTIZE):
         for start in view.producers(node):
             yield from _between(view, start, node)
 
 
-def _between(view: StructureView, node: Node, quantizer: Node) -> Iterator[Finding]:
+def _between(view: StructureView, node: Node, quantizer: Node) -> Iterator[Detection]:
     path: list[Node] = []
     while view.is_decided(node) and node.id not in {n.id for n in path}:
         path.append(node)
         makers = view.producers(node)
-        if any(_is_quantized(view, maker) for maker in makers):
+        if any(view.cost(maker) is Cost.QUANTIZE for maker in makers):
+            text = f"is part of the quantized operator that {quantizer.name!r} ends"
             for step in path:
-                if not _is_quantized(view, step):
-                    because = f"is part of the quantized operator that {quantizer.name!r} ends"
-                    yield Finding(
-                        node=step.id, rule="quantized-part", because=because, cause=quantizer.id
-                    )
+                if view.cost(step) is not Cost.QUANTIZE:
+                    yield Detection(step, text, quantizer)
             return
-        row = view.rows[node.id]
-        if row is None or row.cost not in (Cost.POINTWISE, Cost.MOVEMENT) or not makers:
+        if view.cost(node) not in (Cost.POINTWISE, Cost.MOVEMENT) or not makers:
             return
         node = makers[0]
-
-
-def _is_quantized(view: StructureView, node: Node) -> bool:
-    row = view.rows[node.id]
-    return row is not None and row.cost is Cost.QUANTIZE
 
 
 RULES = (

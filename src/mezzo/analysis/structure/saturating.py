@@ -105,7 +105,7 @@ class _Polynomial:
         node = self.core
         while len(inside) <= _MOST_INSIDE:
             for value in node.inputs:
-                maker = None if value is None else graph.nodes[graph.values[value].producer]
+                maker = None if value is None else graph.producer(value)
                 if maker is not None and self._is_arithmetic(maker) and -maker.id not in queue:
                     heapq.heappush(queue, -maker.id)
             # Ids are in topological order, so all readers of the node with the highest id are
@@ -132,11 +132,7 @@ class _Polynomial:
     def _number(self, value: int) -> float | None:
         """The value of a scalar constant; else None."""
         facts = self.view.graph.constants.get(value)
-        return (
-            facts.values[0]
-            if facts is not None and facts.values is not None and len(facts.values) == 1
-            else None
-        )
+        return None if facts is None else facts.number
 
     def _of(self, value: int | None) -> _Term | None:
         if value is None:

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable
 
-from mezzo.analysis.structure import StructureRule, StructureView
+from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
-from mezzo.tables.policy import Finding, Lifting
+from mezzo.tables.policy import Lifting
 
 
 def _sums(view: StructureView, exponential: Node) -> list[Node]:
     return [reader for reader in view.readers(exponential) if view.function(reader) is Function.SUM]
 
 
-def softmax(view: StructureView) -> Iterable[Finding]:
+def softmax(view: StructureView) -> Iterable[Detection]:
     """exp(x - max(x)) / sum, with or without the maximum."""
     for exponential in view.nodes(Function.EXP):
         for total in _sums(view, exponential):
@@ -34,16 +34,10 @@ def softmax(view: StructureView) -> Iterable[Finding]:
                 "differences, exponentials and their sum stay together"
             )
             for node in group:
-                if view.is_decided(node):
-                    yield Finding(
-                        node=node.id,
-                        rule="softmax-decomposed",
-                        because=text,
-                        cause=None if node is exponential else exponential.id,
-                    )
+                yield Detection(node, text, exponential)
 
 
-def log_sum_exp(view: StructureView) -> Iterable[Finding]:
+def log_sum_exp(view: StructureView) -> Iterable[Detection]:
     """log(sum(exp(x)))."""
     for exponential in view.nodes(Function.EXP):
         for total in _sums(view, exponential):
@@ -52,12 +46,7 @@ def log_sum_exp(view: StructureView) -> Iterable[Finding]:
                     continue
                 text = f"part of a decomposed log-sum-exp around {exponential.name!r}"
                 for node in (exponential, total, logarithm):
-                    yield Finding(
-                        node=node.id,
-                        rule="log-sum-exp",
-                        because=text,
-                        cause=None if node is exponential else exponential.id,
-                    )
+                    yield Detection(node, text, exponential)
 
 
 RULES = (

@@ -71,7 +71,7 @@ def deny_suspected(
         is_asked = rule in asked
         if not is_asked and rule.name not in KEPT_ANYWAY:
             continue
-        for finding in rule.find(view):
+        for finding in rule.findings(view):
             if is_asked or (
                 finding.cause is None and verdicts[finding.node].category is not Category.DENY
             ):
