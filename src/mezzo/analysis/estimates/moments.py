@@ -27,7 +27,7 @@ SIGMA = 4.0
 # The same for the distance from zero.
 SINGULAR_SIGMA = 6.0
 # Standard deviation of the error of rounding to integers.
-STEP_SPREAD = 12.0**-0.5
+_STEP_SPREAD = 12.0**-0.5
 # A sum of many numbers of one sign stays within this factor of its mean.
 _CONCENTRATED = 100.0
 # Larger estimates are not credible, since the model works in FP32.
@@ -52,6 +52,8 @@ _new: Callable[[tuple[float, float, float, float, int]], Moments] = partial(tupl
 UNKNOWN = Moments(0.0, 1.0, -SIGMA, SIGMA, LOST)
 # The estimate of a mask constant.
 HIDDEN = Moments(0.0, 0.0, 0.0, 0.0, MASKED)
+# The estimate of numbers that are 0 or 1.
+TRUTH = Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
 
 
 def moments(mean: float, std: float, low: float, high: float, flags: int = 0) -> Moments:
@@ -71,6 +73,17 @@ def moments(mean: float, std: float, low: float, high: float, flags: int = 0) ->
 
 def exactly(number: float, flags: int = 0) -> Moments:
     return _new((number, 0.0, number, number, flags))
+
+
+def normal(mean: float, std: float, flags: int = 0) -> Moments:
+    """The estimate of normally distributed numbers."""
+    return moments(mean, std, mean - SIGMA * std, mean + SIGMA * std, flags)
+
+
+def uniform(low: float, high: float, flags: int = 0) -> Moments:
+    """The estimate of uniformly distributed numbers between two ends."""
+    flags |= POSITIVE if low >= 0.0 else 0
+    return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, flags)
 
 
 def flagged(x: Moments, flags: int) -> Moments:
@@ -162,6 +175,15 @@ def shifted(x: Moments, offset: float) -> Moments:
     elif x.flags & POSITIVE and offset >= 0.0:
         flags |= POSITIVE
     return moments(x.mean + offset, x.std, low, max(high, low), flags)
+
+
+def cut_off(x: Moments, cut: Callable[[float], float], drift: float) -> Moments:
+    """Moments of x rounded to integers by a function that shifts the mean by `drift`. The fraction
+    that is cut off is uniform.
+    """
+    std = math.hypot(x.std, _STEP_SPREAD)
+    flags = INTEGER | x.flags & POSITIVE
+    return moments(x.mean + drift, std, float(cut(x.low)), float(cut(x.high)), flags)
 
 
 def _bound_below(x: Moments) -> float:

@@ -10,6 +10,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from mezzo.analysis.estimates.moments import LOST, MASKED, UNKNOWN, Moments
+from mezzo.formats.dtypes import DType, integer_span
 from mezzo.ir.graph import ConstantFacts, Graph
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import OpFacts, Transfer
@@ -96,6 +97,14 @@ class EstimatedGraph:
             return None
         derived = self.derived.get(value)
         return self.graph.shapes.get(value) if derived is None else derived
+
+    def dtype(self, value: int | None) -> DType | None:
+        return None if value is None else self.graph.values[value].dtype
+
+    def integer_span(self, value: int | None) -> tuple[int, int] | None:
+        """The smallest and largest number of a value's integer dtype; None for other dtypes."""
+        dtype = self.dtype(value)
+        return None if dtype is None else integer_span(dtype)
 
     def constant(self, value: int | None) -> ConstantFacts | None:
         """Statistics of a floating-point constant, through data movement and casts; else None."""

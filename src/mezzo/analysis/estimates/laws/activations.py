@@ -1,14 +1,21 @@
 """Transfer laws of activation functions, bounds and step functions."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from mezzo.analysis.estimates.laws.law import (
     LEAST_SHARE,
     Demand,
+    Demands,
     Law,
     Laws,
+    Operands,
+    always,
+    demand_of_one,
     eased,
+    float_attribute,
+    nothing,
+    of_one,
     passed,
     tolerated,
 )
@@ -19,11 +26,12 @@ from mezzo.analysis.estimates.moments import (
     MASKED,
     POSITIVE,
     RARE,
-    STEP_SPREAD,
     TOUCHING,
+    TRUTH,
     UNIT,
     UNKNOWN,
     Moments,
+    cut_off,
     largest,
     moments,
     rms,
@@ -77,7 +85,7 @@ _SATURATED = 9.0
 def _curve(f: Curve, flags: int = 0) -> Law:
     """The law of a smooth function of one operand: errors scale with the average slope."""
 
-    def forward(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+    def forward(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
         x = xs[0]
         if x.flags & LOST:
             return Moments(0.5, 0.3, 0.0, 1.0, flags) if flags & UNIT else UNKNOWN
@@ -92,8 +100,8 @@ def _curve(f: Curve, flags: int = 0) -> Law:
         return y
 
     def backward(
-        site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-    ) -> Sequence[Demand | None]:
+        site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+    ) -> Demands:
         # For saturating functions, the relative error of the result and of its complement is at
         # most the operand's absolute error.
         steepness = slope(f, xs[0])
@@ -106,8 +114,7 @@ def _curve(f: Curve, flags: int = 0) -> Law:
     return Law(forward, backward)
 
 
-def relu(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x = xs[0]
+def relu(x: Moments) -> Moments:
     if x.flags & LOST:
         return x
     touching = TOUCHING if x.low < 0.0 else 0
@@ -123,9 +130,7 @@ def _alive(x: Moments) -> Moments:
     return moments(-_SILENT * std, std, min(x.low, -size), max(x.high, 2.0 * std), x.flags)
 
 
-def _kept(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+def _kept(site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand) -> Demands:
     """Errors of clamped elements vanish: the mean square error scales with the share of elements
     that pass. In deep networks with He initialization each matmul doubles the mean square error,
     and each ReLU halves it.
@@ -145,8 +150,8 @@ def _kept(
 
 
 def _bent_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     """Errors of negative elements shrink with the elements."""
     x = xs[0]
     if x.flags & (LOST | POSITIVE) or not x.std or not rms(x) or demand.absolute == math.inf:
@@ -165,8 +170,8 @@ def _bent_demands(
 
 
 def _kept_of_one(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     """As `_kept` for one varying operand; with several, any of them may be the result."""
     spread = [x for x in xs if x.std or x.flags & LOST]
     if len(spread) != 1:
@@ -175,7 +180,7 @@ def _kept_of_one(
     return tuple(eased_demand if x is spread[0] else demand for x in xs)
 
 
-def bent(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def bent(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     """Leaky activations: positive numbers stay, negative ones shrink."""
     x = xs[0]
     if x.flags & (LOST | POSITIVE):
@@ -187,27 +192,29 @@ def bent(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
 _EXPONENTIAL = frozenset({"elu", "celu", "selu"})
 
 
-def _bend(node: Node, xs: Sequence[Moments]) -> Curve:
+def _bend(node: Node, xs: Operands) -> Curve:
     alpha = _leak(node, xs)
     if node.op.lower() in _EXPONENTIAL:
         return lambda t: t if t > 0.0 else alpha * math.expm1(t)
     return lambda t: t if t > 0.0 else alpha * t
 
 
-def _leak(node: Node, xs: Sequence[Moments]) -> float:
+def _leak(node: Node, xs: Operands) -> float:
     """The slope for negative numbers."""
     if node.op.lower() == "prelu":
         return xs[1].mean
-    stated = node.attributes.get("alpha") if node.attributes else None
-    return stated if isinstance(stated, float) else _LEAK if node.op in _LEAKY else 1.0
+    alpha = float_attribute(node, "alpha")
+    if alpha is None:
+        return _LEAK if node.op in _LEAKY else 1.0
+    return alpha
 
 
 _LEAK = 0.01
 _LEAKY = frozenset({"LeakyRelu", "leaky_relu"})
 
 
-def sign(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    if xs[0].flags & POSITIVE:
+def sign(x: Moments) -> Moments:
+    if x.flags & POSITIVE:
         return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)
     return Moments(0.0, 1.0, -1.0, 1.0, INTEGER | HARD)
 
@@ -215,26 +222,22 @@ def sign(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
 def _periodic(f: Curve) -> Law:
     """The law of a sine or cosine; large angles may give any number in [-1, 1]."""
 
-    def forward(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-        x = xs[0]
+    def forward(x: Moments) -> Moments:
         if x.flags & LOST or largest(x) > 1.5:
             return Moments(0.0, math.sqrt(0.5), -1.0, 1.0, HARD)
         return sampled(f, x)
 
-    return Law(forward, _angle_demands)
+    return Law(of_one(forward), demand_of_one(_angle_demand))
 
 
-def _angle_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    x = xs[0]
+def _angle_demand(x: Moments, y: Moments, demand: Demand) -> Demand:
     if x.flags & LOST or largest(x) > 1.5:
-        return (tolerated(x, demand.absolute * math.sqrt(2.0)),)
+        return tolerated(x, demand.absolute * math.sqrt(2.0))
     steepness = slope(math.cos if y.mean > 0.8 else math.sin, x)
-    return (tolerated(x, demand.absolute / max(steepness, 1e-3)),)
+    return tolerated(x, demand.absolute / max(steepness, 1e-3))
 
 
-def clip(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def clip(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     least, most = _bound(site, node, 1, "min"), _bound(site, node, 2, "max")
     x = xs[0]
     if x.flags & LOST:
@@ -246,11 +249,7 @@ def clip(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
 
 def _bound(site: EstimatedGraph, node: Node, operand: int, attribute: str) -> float | None:
     value = site.operand(node, operand)
-    if value is not None:
-        number = site.number(value)
-    else:
-        stated = node.attributes.get(attribute) if node.attributes else None
-        number = stated if isinstance(stated, float) else None
+    number = float_attribute(node, attribute) if value is None else site.number(value)
     return None if number is None or abs(number) >= _NO_BOUND else number
 
 
@@ -288,15 +287,9 @@ def _between(x: Moments, least: float | None, most: float | None) -> Moments:
     return moments(bounded.mean, bounded.std, low, high, flags)
 
 
-def maximum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return _extreme(xs, is_largest=True)
-
-
-def minimum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return _extreme(xs, is_largest=False)
-
-
-def _extreme(xs: Sequence[Moments], *, is_largest: bool) -> Moments:
+def extreme(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
+    """The elementwise maximum or minimum."""
+    is_largest = site.transfer(node) is Transfer.MAXIMUM
     fixed = [x.mean for x in xs if not x.std and not x.flags & LOST]
     others = [x for x in xs if x.std or x.flags & LOST]
     if not others:
@@ -332,18 +325,11 @@ def _join(a: Moments, b: Moments, sign: float) -> Moments:
     return moments(sign * mean, std, outer(a.low, b.low), outer(a.high, b.high), flags)
 
 
-def step(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def step(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     x = xs[0]
-    if x.flags & LOST:
+    if x.flags & (LOST | INTEGER):
         return x
-    if x.flags & INTEGER:
-        return x
-    # The fraction that is rounded off is uniform in [0, 1).
-    cut, drift = _STEPS.get(node.op.lower(), (round, 0.0))
-    low, high = float(cut(x.low)), float(cut(x.high))
-    return moments(
-        x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE
-    )
+    return cut_off(x, *_STEPS.get(node.op.lower(), (round, 0.0)))
 
 
 # Rounding function and mean shift by operator; all others round to nearest.
@@ -353,13 +339,9 @@ _STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {
 }
 
 
-def truth(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
-
-
 def threshold_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     """Tolerances of comparisons: a share of the spread, as elements near the threshold may change
     sides, and less than 1/2 for integers. If no element is near a constant threshold, the distance
     to it.
@@ -374,13 +356,6 @@ def threshold_demands(
     return tuple(tolerated(x, error) for x, error in zip(xs, own, strict=True))
 
 
-def _no_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    """No tolerance: rounding creates no infinity or NaN, and overflow is a separate finding."""
-    return ()
-
-
 def _gap(site: EstimatedGraph, x: Moments, threshold: int | None) -> float:
     """Distance between the range of x and a constant."""
     facts = site.constant(threshold)
@@ -391,8 +366,8 @@ def _gap(site: EstimatedGraph, x: Moments, threshold: int | None) -> float:
 
 
 def _step_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     """Tolerance of rounding: an error e moves a share e of elements by 1, rms error sqrt(e)."""
     (threshold_demand,) = threshold_demands(site, node, xs, y, demand)
     if threshold_demand is None or xs[0].flags & INTEGER or demand.absolute >= 1.0:
@@ -400,8 +375,10 @@ def _step_demands(
     return (tolerated(xs[0], min(threshold_demand.absolute, demand.absolute**2)),)
 
 
+_COMPARISON = Law(always(TRUTH), threshold_demands)
+
 LAWS: Laws = {
-    Transfer.RELU: Law(relu, _kept),
+    Transfer.RELU: Law(of_one(relu), _kept),
     Transfer.BENT: Law(bent, _bent_demands),
     Transfer.GELU: _curve(_gelu),
     Transfer.SILU: _curve(_silu),
@@ -413,12 +390,13 @@ LAWS: Laws = {
     Transfer.SINE: _periodic(math.sin),
     Transfer.COSINE: _periodic(math.cos),
     Transfer.CLIP: Law(clip, _kept),
-    Transfer.MAXIMUM: Law(maximum, _kept_of_one),
-    Transfer.MINIMUM: Law(minimum, _kept_of_one),
-    Transfer.SIGN: Law(sign, threshold_demands),
+    Transfer.MAXIMUM: Law(extreme, _kept_of_one),
+    Transfer.MINIMUM: Law(extreme, _kept_of_one),
+    Transfer.SIGN: Law(of_one(sign), threshold_demands),
     Transfer.STEP: Law(step, _step_demands),
-    Transfer.ABOVE: Law(truth, threshold_demands),
-    Transfer.BELOW: Law(truth, threshold_demands),
-    Transfer.TRUTH: Law(truth, threshold_demands),
-    Transfer.FINITE: Law(truth, _no_demands),
+    Transfer.ABOVE: _COMPARISON,
+    Transfer.BELOW: _COMPARISON,
+    Transfer.TRUTH: _COMPARISON,
+    # Rounding creates no infinity or NaN, and overflow is a separate finding.
+    Transfer.FINITE: Law(always(TRUTH), nothing),
 }

@@ -1,9 +1,21 @@
 """Transfer laws of elementwise products, quotients, powers, exponentials and logarithms."""
 
 import math
-from collections.abc import Sequence
 
-from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, passed, share, tolerated
+from mezzo.analysis.estimates.laws.law import (
+    Demand,
+    Demands,
+    Law,
+    Laws,
+    Operands,
+    always,
+    demand_of_one,
+    of_one,
+    passed,
+    relative_of,
+    share,
+    tolerated,
+)
 from mezzo.analysis.estimates.moments import (
     BELIEVABLE,
     HARD,
@@ -13,12 +25,12 @@ from mezzo.analysis.estimates.moments import (
     MASKED,
     POSITIVE,
     RARE,
-    STEP_SPREAD,
     TOUCHING,
     UNIT,
     UNKNOWN,
     Moments,
     crosses_zero,
+    cut_off,
     exactly,
     is_singular,
     largest,
@@ -46,7 +58,7 @@ _NARROW = 0.5
 _BROAD = 8.0
 
 
-def multiply(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def multiply(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     a, b = xs
     if site.is_same(node):
         return square(a)
@@ -90,13 +102,13 @@ def square(x: Moments) -> Moments:
 
 
 def _product_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     a, b = xs
     if site.chains:
         demand = shared(site, node, demand)
     if site.is_same(node):
-        return (_square_demand(a, demand),) * 2
+        return (_square_demand(a, y, demand),) * 2
     note_gates(site, node)
     return (
         Demand(demand.absolute / (rms(b) or 1.0), demand.relative),
@@ -104,11 +116,11 @@ def _product_demands(
     )
 
 
-def _square_demand(x: Moments, demand: Demand) -> Demand:
+def _square_demand(x: Moments, y: Moments, demand: Demand) -> Demand:
     return Demand(demand.absolute / (2.0 * rms(x) or 1.0), demand.relative / 2.0)
 
 
-def divide(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def divide(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     a, b = xs
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
@@ -141,16 +153,9 @@ def _over_constant(site: EstimatedGraph, node: Node, x: Moments, divisor: float)
     result = node.outputs[0]
     dtype = None if result is None else site.graph.values[result].dtype
     y = scaled(x, 1.0 / divisor)
-    return y if dtype is None or dtype in FLOATING or divisor == 1.0 else _cut_off(y)
-
-
-def _cut_off(x: Moments) -> Moments:
-    """Moments after integer division, which truncates towards zero."""
-    drift = -0.5 if x.low >= 0.0 else 0.0
-    low, high = float(math.trunc(x.low)), float(math.trunc(x.high))
-    return moments(
-        x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE
-    )
+    if dtype is None or dtype in FLOATING or divisor == 1.0:
+        return y
+    return cut_off(y, math.trunc, -0.5 if y.low >= 0.0 else 0.0)
 
 
 def _quotient(a: Moments, b: Moments) -> Moments:
@@ -172,13 +177,15 @@ def _quotient(a: Moments, b: Moments) -> Moments:
 
 
 def _quotient_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    b = xs[1]
-    size = rms(y)
-    relative = max(demand.relative, demand.absolute / size if size else 0.0)
-    size = _size_that_counts(b)
-    return Demand(demand.absolute * size, demand.relative), Demand(relative * size, relative)
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
+    divisor = _reciprocal_demand(xs[1], y, demand)
+    return Demand(demand.absolute * _size_that_counts(xs[1]), demand.relative), divisor
+
+
+def _reciprocal_demand(x: Moments, y: Moments, demand: Demand) -> Demand:
+    relative = relative_of(demand, y)
+    return Demand(relative * _size_that_counts(x), relative)
 
 
 def _size_that_counts(x: Moments, power: float = 1.0) -> float:
@@ -196,41 +203,6 @@ def _size_that_counts(x: Moments, power: float = 1.0) -> float:
     return min(typical, math.pow(rms(sampled(lambda t: math.pow(t, -power), x)), -1.0 / power))
 
 
-def reciprocal(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x = xs[0]
-    if x.flags & LOST:
-        return UNKNOWN
-    if not x.std:
-        return exactly(1.0 / x.mean) if x.mean else UNKNOWN
-    return _quotient(exactly(1.0, POSITIVE), x)
-
-
-def _reciprocal_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    size = rms(y)
-    relative = max(demand.relative, demand.absolute / size if size else 0.0)
-    return (Demand(relative * _size_that_counts(xs[0]), relative),)
-
-
-def square_root(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return _power(xs[0], 0.5)
-
-
-def squared(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return square(xs[0])
-
-
-def _squared_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (_square_demand(xs[0], demand),)
-
-
-def reciprocal_root(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return _power(xs[0], -0.5)
-
-
 def _power(x: Moments, exponent: float) -> Moments:
     """Moments of x to a constant power."""
     if x.flags & LOST:
@@ -239,14 +211,10 @@ def _power(x: Moments, exponent: float) -> Moments:
         return square(x)
     if exponent == 1.0:
         return x
+    if exponent == -1.0 and not x.std:
+        return exactly(1.0 / x.mean) if x.mean else UNKNOWN
     if exponent == -1.0:
-        return (
-            _quotient(exactly(1.0, POSITIVE), x)
-            if x.std
-            else exactly(1.0 / x.mean)
-            if x.mean
-            else UNKNOWN
-        )
+        return _quotient(exactly(1.0, POSITIVE), x)
     is_whole = exponent == int(exponent) and abs(exponent) < 64
     if exponent > 0 and is_whole:
         flags = POSITIVE if int(exponent) % 2 == 0 or x.flags & POSITIVE else 0
@@ -268,7 +236,7 @@ def _power(x: Moments, exponent: float) -> Moments:
     )
 
 
-def power(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def power(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     x, p = xs
     if (x.flags | p.flags) & LOST:
         return UNKNOWN
@@ -276,13 +244,13 @@ def power(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
         return _power(x, p.mean)
     if not x.std and x.mean > 0.0:  # a constant to the power of data: an exponential
         rate = math.log(x.mean)
-        return sampled(lambda t: math.exp(max(min(rate * t, 300.0), -300.0)), p, POSITIVE)
+        return sampled(lambda t: _exp(rate * t), p, POSITIVE)
     return UNKNOWN
 
 
 def _power_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     x, p = xs
     if not p.std:
         return (_root_demand(x, p.mean, demand),)
@@ -306,23 +274,22 @@ def _root_demand(x: Moments, exponent: float, demand: Demand) -> Demand:
     return Demand(demand.absolute * change / steepness, relative)
 
 
-def _square_root_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (_root_demand(xs[0], 0.5, demand),)
+def _root(exponent: float) -> Law:
+    """The law of a root or of its reciprocal."""
+    return Law(
+        of_one(lambda x: _power(x, exponent)),
+        demand_of_one(lambda x, y, demand: _root_demand(x, exponent, demand)),
+    )
 
 
-def _reciprocal_root_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (_root_demand(xs[0], -0.5, demand),)
+def _exp(t: float) -> float:
+    return math.exp(max(min(t, 300.0), -300.0))
 
 
-def exponential(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x = xs[0]
+def exponential(x: Moments) -> Moments:
     if x.flags & LOST:
         return UNKNOWN
-    y = sampled(lambda t: math.exp(max(min(t, 300.0), -300.0)), x, POSITIVE)
+    y = sampled(_exp, x, POSITIVE)
     if x.std < _BROAD:
         return y
     # Only the top of a broad range matters, as for decay by distance.
@@ -336,61 +303,45 @@ def exponential(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Mome
     )
 
 
-def _exponential_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    size = rms(y)
-    return (tolerated(xs[0], max(demand.relative, demand.absolute / size if size else 0.0)),)
+def _exponential_demand(x: Moments, y: Moments, demand: Demand) -> Demand:
+    return tolerated(x, relative_of(demand, y))
 
 
-def logarithm(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x = xs[0]
+def logarithm(x: Moments) -> Moments:
     if x.flags & LOST or x.high <= 0.0:
         return UNKNOWN
     least = max(nearest_zero(x) if x.low <= 0.0 else x.low, 1e-38)
     return sampled(lambda t: math.log(max(t, least)), x)
 
 
-def _logarithm_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (Demand(demand.absolute * _size_that_counts(xs[0]), demand.absolute),)
+def _logarithm_demand(x: Moments, y: Moments, demand: Demand) -> Demand:
+    return Demand(demand.absolute * _size_that_counts(x), demand.absolute)
 
 
-def negate(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return scaled(xs[0], -1.0)
-
-
-def absolute(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x = xs[0]
+def absolute(x: Moments) -> Moments:
     if x.flags & (LOST | POSITIVE):
         return x
     y = sampled(abs, x, POSITIVE | x.flags & (INTEGER | TOUCHING))
     return y._replace(low=0.0) if crosses_zero(x) else y
 
 
-def steep(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    """Operators with poles, such as tan: assumed within [-8, 8]."""
-    return Moments(0.0, 1.0, -8.0, 8.0, 0)
-
-
-def _steep_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (tolerated(xs[0], 0.01 * demand.absolute),)
-
+# Operators with poles, such as tan: assumed within [-8, 8].
+_STEEP = Law(
+    always(Moments(0.0, 1.0, -8.0, 8.0, 0)),
+    demand_of_one(lambda x, y, demand: tolerated(x, 0.01 * demand.absolute)),
+)
 
 LAWS: Laws = {
     Transfer.MULTIPLY: Law(multiply, _product_demands),
     Transfer.DIVIDE: Law(divide, _quotient_demands),
-    Transfer.RECIPROCAL: Law(reciprocal, _reciprocal_demands),
-    Transfer.RECIPROCAL_ROOT: Law(reciprocal_root, _reciprocal_root_demands),
-    Transfer.SQUARE: Law(squared, _squared_demands),
-    Transfer.SQUARE_ROOT: Law(square_root, _square_root_demands),
+    Transfer.RECIPROCAL: Law(of_one(lambda x: _power(x, -1.0)), demand_of_one(_reciprocal_demand)),
+    Transfer.RECIPROCAL_ROOT: _root(-0.5),
+    Transfer.SQUARE: Law(of_one(square), demand_of_one(_square_demand)),
+    Transfer.SQUARE_ROOT: _root(0.5),
     Transfer.POWER: Law(power, _power_demands),
-    Transfer.EXPONENTIAL: Law(exponential, _exponential_demands),
-    Transfer.LOGARITHM: Law(logarithm, _logarithm_demands),
-    Transfer.NEGATE: Law(negate, passed),
-    Transfer.ABSOLUTE: Law(absolute, passed),
-    Transfer.STEEP: Law(steep, _steep_demands),
+    Transfer.EXPONENTIAL: Law(of_one(exponential), demand_of_one(_exponential_demand)),
+    Transfer.LOGARITHM: Law(of_one(logarithm), demand_of_one(_logarithm_demand)),
+    Transfer.NEGATE: Law(of_one(lambda x: scaled(x, -1.0)), passed),
+    Transfer.ABSOLUTE: Law(of_one(absolute), passed),
+    Transfer.STEEP: _STEEP,
 }

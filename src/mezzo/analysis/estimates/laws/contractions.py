@@ -1,9 +1,19 @@
 """Transfer laws of contractions: matmul, convolution, Einsum, attention, recurrent layers."""
 
 import math
-from collections.abc import Sequence
 
-from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, absolute_of, share, tolerated
+from mezzo.analysis.estimates.laws.law import (
+    Demand,
+    Demands,
+    Law,
+    Laws,
+    Operands,
+    absolute_of,
+    always,
+    float_attribute,
+    share,
+    tolerated,
+)
 from mezzo.analysis.estimates.laws.reductions import sum_of_squares, summed
 from mezzo.analysis.estimates.moments import (
     CENTRED,
@@ -15,6 +25,7 @@ from mezzo.analysis.estimates.moments import (
     Moments,
     low_of_sum,
     moments,
+    normal,
     rms,
     scaled,
     shifted,
@@ -46,7 +57,7 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
     return moments(mean, std, low, high, flags)
 
 
-def contract(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def contract(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     terms = site.contracted(node)
     a, b = xs[0], xs[1]
     if (
@@ -59,13 +70,18 @@ def contract(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments
     y = _products(a, b, terms, is_same=site.is_moved(node))
     if a.mean and is_convolution(node):
         y = _filtered(site, node, a, b, y, terms)
-    if node.attributes and node.op != "MatMul":
-        alpha = node.attributes.get("alpha")
-        if isinstance(alpha, float) and alpha != 1.0 and not y.flags & LOST:
-            y = scaled(y, alpha)
+    alpha = _alpha(node)
+    if alpha != 1.0 and not y.flags & LOST:
+        y = scaled(y, alpha)
     if len(xs) > 2 and node.inputs[2] is not None and not (y.flags | xs[2].flags) & LOST:
         y = _plus(y, xs[2])
     return y
+
+
+def _alpha(node: Node) -> float:
+    """The factor of a Gemm's product."""
+    alpha = None if node.op == "MatMul" else float_attribute(node, "alpha")
+    return 1.0 if alpha is None else alpha
 
 
 def _filtered(
@@ -86,7 +102,7 @@ def _filtered(
     std = math.sqrt(terms * x.std**2 * (kernel.mean**2 + kernel.std**2) + x.mean**2 * level)
     if std >= y.std:
         return y
-    return moments(y.mean, std, y.mean - SIGMA * std, y.mean + SIGMA * std, y.flags)
+    return normal(y.mean, std, y.flags)
 
 
 def _plus(y: Moments, bias: Moments) -> Moments:
@@ -99,21 +115,16 @@ def _plus(y: Moments, bias: Moments) -> Moments:
 
 
 def _contract_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     error = absolute_of(demand, y)
-    alpha = node.attributes.get("alpha") if node.attributes and node.op != "MatMul" else None
-    factor = abs(alpha) if isinstance(alpha, float) and alpha else 1.0
-    own = error * site.inflated.get(node.id, 1.0) / factor
-    return (*_factor_demands(xs, y, demand, own, site.contracted(node)), tolerated_bias(xs, error))
-
-
-def tolerated_bias(xs: Sequence[Moments], error: float) -> Demand | None:
-    return tolerated(xs[2], error) if len(xs) > 2 else None
+    own = error * site.inflated.get(node.id, 1.0) / (abs(_alpha(node)) or 1.0)
+    bias = tolerated(xs[2], error) if len(xs) > 2 else None
+    return (*_factor_demands(xs, y, demand, own, site.contracted(node)), bias)
 
 
 def _factor_demands(
-    xs: Sequence[Moments], y: Moments, demand: Demand, error: float, terms: float
+    xs: Operands, y: Moments, demand: Demand, error: float, terms: float
 ) -> tuple[Demand, Demand]:
     size_a, size_b, root = rms(xs[0]), rms(xs[1]), math.sqrt(terms)
     least = demand.relative if y.flags & POSITIVE else 0.0
@@ -130,7 +141,7 @@ def _factor_demand(error: float, weight: float, size: float, least: float) -> De
     return Demand(own, relative if relative > least else least)
 
 
-def einsum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def einsum(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     labels = _labels(site, node)
     if labels is None or len(xs) > 3:
         return UNKNOWN
@@ -149,7 +160,7 @@ def _labels(site: EstimatedGraph, node: Node) -> tuple[float, list[str]] | None:
     """Number of terms per output element, and the subscripts of the operands; None without an
     equation.
     """
-    equation = node.attributes.get("equation") if node.attributes else None
+    equation = node.attributes.get("equation")
     if not isinstance(equation, str):
         return None
     left, arrow, right = equation.replace(" ", "").partition("->")
@@ -173,8 +184,8 @@ def _labels(site: EstimatedGraph, node: Node) -> tuple[float, list[str]] | None:
 
 
 def _einsum_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     labels = _labels(site, node)
     if labels is None:
         return ()
@@ -197,25 +208,21 @@ def _einsum_demands(
     )
 
 
-def attention(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def attention(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     """A weighted mean of V, with the moments of V."""
     return xs[2] if len(xs) > 2 else xs[0]
 
 
 def _attention_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     demands: list[Demand | None] = [share(x, site.tolerance) for x in xs[:2]]
     return (*demands, *(tolerated(x, demand.absolute) for x in xs[2:3]))
 
 
-def recurrent(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return Moments(0.0, 0.5, -1.0, 1.0, 0)
-
-
 def _recurrent_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     return tuple(share(x, site.tolerance) for x in xs[:3])
 
 
@@ -223,5 +230,5 @@ LAWS: Laws = {
     Transfer.CONTRACT: Law(contract, _contract_demands),
     Transfer.EINSUM: Law(einsum, _einsum_demands),
     Transfer.ATTENTION: Law(attention, _attention_demands),
-    Transfer.RECURRENT: Law(recurrent, _recurrent_demands),
+    Transfer.RECURRENT: Law(always(Moments(0.0, 0.5, -1.0, 1.0, 0)), _recurrent_demands),
 }

@@ -1,15 +1,24 @@
 """Transfer laws of casts and quantized arithmetic."""
 
 import math
-from collections.abc import Sequence
 
 from mezzo.analysis.estimates.laws.activations import threshold_demands
-from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, nothing, tolerated
+from mezzo.analysis.estimates.laws.law import (
+    Demand,
+    Demands,
+    Law,
+    Laws,
+    Operands,
+    always,
+    nothing,
+    tolerated,
+)
 from mezzo.analysis.estimates.moments import (
     INTEGER,
     LOST,
     POSITIVE,
     SIGMA,
+    TRUTH,
     UNIT,
     UNKNOWN,
     Moments,
@@ -19,7 +28,7 @@ from mezzo.analysis.estimates.moments import (
     scaled,
 )
 from mezzo.analysis.estimates.site import EstimatedGraph
-from mezzo.formats.dtypes import integer_span
+from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Transfer
 
@@ -28,13 +37,11 @@ _QUANTIZED = Moments(0.0, 48.0, -128.0, 127.0, INTEGER)
 _LARGEST_PRODUCT = 127.0 * 127.0
 
 
-def cast(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    result = node.outputs[0]
-    dtype = None if result is None else site.graph.values[result].dtype
-    if str(dtype) == "bool":
-        return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT)
+def cast(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
+    dtype, span = site.dtype(node.outputs[0]), site.integer_span(node.outputs[0])
+    if dtype is DType.BOOL:
+        return flagged(TRUTH, INTEGER | POSITIVE | UNIT)
     x = xs[0]
-    span = None if dtype is None else integer_span(dtype)
     if span is None or x.flags & LOST:
         return x
     flags = x.flags | INTEGER
@@ -45,39 +52,32 @@ def cast(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _cast_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    result = node.outputs[0]
-    dtype = None if result is None else site.graph.values[result].dtype
-    if dtype is None or integer_span(dtype) is None:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
+    if site.integer_span(node.outputs[0]) is None:
         return (demand,)
     # Integers have to be exact; other numbers only up to their own truncation.
     x = xs[0]
     return (tolerated(x, 0.25 if x.flags & INTEGER else max(0.05, 0.02 * x.std)),)
 
 
-def quantized_sum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def quantized_sum(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     terms = site.contracted(node)
     std = _QUANTIZED.std * _QUANTIZED.std * math.sqrt(terms)
     high = min(max(SIGMA * std, std), terms * _LARGEST_PRODUCT)
     return moments(0.0, std, -high, high, INTEGER)
 
 
-def quantized(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return _QUANTIZED
-
-
-def dequantized(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def dequantized(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     scale = xs[1] if len(xs) > 1 else UNKNOWN
     if scale.flags & LOST or not rms(scale):
         return UNKNOWN
-    y = scaled(_QUANTIZED, rms(scale))
-    return flagged(y, 0)
+    return flagged(scaled(_QUANTIZED, rms(scale)), 0)
 
 
 LAWS: Laws = {
     Transfer.CAST: Law(cast, _cast_demands),
     Transfer.QUANTIZED_SUM: Law(quantized_sum, nothing),
-    Transfer.QUANTIZE: Law(quantized, threshold_demands),
+    Transfer.QUANTIZE: Law(always(_QUANTIZED), threshold_demands),
     Transfer.DEQUANTIZE: Law(dequantized, nothing),
 }

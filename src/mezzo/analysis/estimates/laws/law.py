@@ -26,11 +26,11 @@ class Demand:
     relative: float
 
 
-Forward = Callable[[EstimatedGraph, Node, Sequence[Moments]], Moments]
+Operands = Sequence[Moments]
+Demands = Sequence[Demand | None]
+Forward = Callable[[EstimatedGraph, Node, Operands], Moments]
 # Arguments: graph, node, estimates of operands and result, tolerance of the result.
-Backward = Callable[
-    [EstimatedGraph, Node, Sequence[Moments], Moments, Demand], Sequence[Demand | None]
-]
+Backward = Callable[[EstimatedGraph, Node, Operands, Moments, Demand], Demands]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,35 @@ class Law:
 Laws = Mapping[Transfer, Law]
 
 
+def of_one(compute: Callable[[Moments], Moments]) -> Forward:
+    """The estimate of a function of one operand."""
+    return lambda site, node, xs: compute(xs[0])
+
+
+def of_terms(compute: Callable[[Moments, float], Moments]) -> Forward:
+    """The estimate of a reduction, from the operand and the number of its elements per result."""
+    return lambda site, node, xs: compute(xs[0], site.terms(node))
+
+
+def always(y: Moments) -> Forward:
+    """The same estimate for all operands."""
+    return lambda site, node, xs: y
+
+
+def demand_of_one(ask: Callable[[Moments, Moments, Demand], Demand]) -> Backward:
+    """The tolerance of one operand, from the estimates of it and of the result, and the tolerance
+    of the result.
+    """
+    return lambda site, node, xs, y, demand: (ask(xs[0], y, demand),)
+
+
+def demand_of_terms(ask: Callable[[Moments, Moments, Demand, float], Demand]) -> Backward:
+    """The tolerance of a reduction's operand; the last argument is the number of its elements per
+    result.
+    """
+    return lambda site, node, xs, y, demand: (ask(xs[0], y, demand, site.terms(node)),)
+
+
 def tolerated(x: Moments, absolute: float) -> Demand:
     """An absolute tolerance, with the corresponding relative one."""
     mean, std = x.mean, x.std
@@ -54,6 +83,12 @@ def tolerated(x: Moments, absolute: float) -> Demand:
 def share(x: Moments, part: float) -> Demand:
     """A relative tolerance, with the corresponding absolute one."""
     return Demand(part * rms(x), part)
+
+
+def relative_of(demand: Demand, y: Moments) -> float:
+    """The larger of a tolerance's relative error, and its absolute error by the size of y."""
+    size = rms(y)
+    return max(demand.relative, demand.absolute / size if size else 0.0)
 
 
 def absolute_of(demand: Demand, y: Moments) -> float:
@@ -70,9 +105,13 @@ def absolute_of(demand: Demand, y: Moments) -> float:
     return max(demand.absolute, demand.relative * typical)
 
 
-def passed(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+def float_attribute(node: Node, name: str) -> float | None:
+    """A float attribute; None if absent."""
+    number = node.attributes.get(name)
+    return number if isinstance(number, float) else None
+
+
+def passed(site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand) -> Demands:
     """Every operand has the tolerance of the result."""
     return (demand,) * len(xs)
 
@@ -89,8 +128,6 @@ def eased(demand: Demand, x: Moments, low: float, high: float) -> Demand:
 LEAST_SHARE = 0.25
 
 
-def nothing(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+def nothing(site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand) -> Demands:
     """No operand has a tolerance."""
     return ()

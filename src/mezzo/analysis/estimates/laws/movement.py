@@ -1,24 +1,33 @@
 """Transfer laws of data movement, selection, and generators of constants."""
 
 import math
-from collections.abc import Sequence
 
-from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, eased, nothing, passed
+from mezzo.analysis.estimates.laws.law import (
+    Demand,
+    Demands,
+    Law,
+    Laws,
+    Operands,
+    eased,
+    nothing,
+    passed,
+)
 from mezzo.analysis.estimates.moments import (
-    HARD,
     HIDDEN,
     INTEGER,
     LOST,
     MASKED,
     POSITIVE,
-    UNIT,
+    TRUTH,
     UNKNOWN,
     Moments,
     exactly,
     flagged,
     hull,
     moments,
+    normal,
     rms,
+    uniform,
 )
 from mezzo.analysis.estimates.site import OPEN_POSITIONS, EstimatedGraph
 from mezzo.formats.dtypes import FLOATING
@@ -29,17 +38,7 @@ from mezzo.tables.facts import Transfer
 _MASK = -1e3
 
 
-def moved(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return xs[0]
-
-
-def _first_only(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (demand,)
-
-
-def joined(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def joined(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     # Indices are excluded: they are not in the compute group.
     roles = node.signature.inputs
     parts = [x for x, role in zip(xs, roles, strict=True) if role is Role.GROUP] or list(xs)
@@ -50,8 +49,8 @@ def joined(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _joined_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     """Tolerances of concatenated parts: a part that is larger than average has a proportionally
     larger one.
     """
@@ -72,7 +71,7 @@ def _with_mask(x: Moments) -> Moments:
     return flagged(x, x.flags | MASKED)
 
 
-def selected(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def selected(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     if len(xs) < 3:
         return UNKNOWN
     first, second = _where_chosen(site, node, xs)
@@ -85,9 +84,7 @@ def selected(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments
     return hull([first, second])
 
 
-def _where_chosen(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments]
-) -> tuple[Moments, Moments]:
+def _where_chosen(site: EstimatedGraph, node: Node, xs: Operands) -> tuple[Moments, Moments]:
     """The two branches of a Where, each restricted to where the condition selects it: x > c bounds
     x itself.
     """
@@ -120,8 +117,8 @@ def _where_chosen(
 
 
 def _selected_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     """Tolerances of a Where: a branch selected by a test of its own size is treated as clamped."""
     demands: list[Demand | None] = [demand] * len(xs)
     if len(xs) == 3 and demand.absolute < math.inf:
@@ -137,7 +134,7 @@ def _selected_demands(
     return demands
 
 
-def shape_of(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def shape_of(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     shape = site.shape(node.inputs[0])
     flags = INTEGER | POSITIVE
     if shape is None:
@@ -150,18 +147,18 @@ def shape_of(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments
     return moments(middle, spread, min(sizes), max(sizes), flags)
 
 
-def index_into(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def index_into(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     shape = site.shape(node.inputs[0])
     sizes = [OPEN_POSITIONS if size is None else size for size in shape or (OPEN_POSITIONS,)]
     if node.op.lower().startswith("arg"):
-        axis = node.attributes.get("axis", 0) if node.attributes else 0
+        axis = node.attributes.get("axis", 0)
         if isinstance(axis, int) and -len(sizes) <= axis < len(sizes):
             sizes = [sizes[axis]]
     top = float(max(max(sizes, default=1) - 1, 1))
     return moments(top / 2, top / 3, 0.0, top, INTEGER | POSITIVE)
 
 
-def counted(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def counted(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     """Range: from start to limit in steps."""
     if len(xs) < 3 or any(x.flags & LOST for x in xs[:3]):
         return moments(
@@ -169,51 +166,46 @@ def counted(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
         )
     low, high = min(xs[0].low, xs[1].low), max(xs[0].high, xs[1].high)
     is_whole = all(x.flags & INTEGER or (not x.std and x.mean == int(x.mean)) for x in xs[:3])
-    flags = (INTEGER if is_whole else 0) | (POSITIVE if low >= 0.0 else 0)
-    return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, flags)
+    return uniform(low, high, INTEGER if is_whole else 0)
 
 
-def filled(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def filled(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     result = node.outputs[0]
     facts = None if result is None else site.graph.constants.get(result)
     if facts is not None and facts.values:
         number = facts.values[0]
-        return exactly(
-            number, (POSITIVE if number >= 0.0 else 0) | (INTEGER if number.is_integer() else 0)
-        )
-    if result is not None and site.graph.values[result].dtype not in FLOATING:
-        # Integers are usually filled with 1, to be summed.
-        return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)
-    return Moments(0.0, 0.0, 0.0, 0.0, INTEGER | POSITIVE)
+    elif result is not None and site.dtype(result) not in FLOATING:
+        number = 1.0  # integers are usually filled with 1, to be summed
+    else:
+        number = 0.0
+    flags = (POSITIVE if number >= 0.0 else 0) | (INTEGER if number.is_integer() else 0)
+    return exactly(number, flags)
 
 
-def one_hot(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def one_hot(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     return xs[2] if len(xs) > 2 else UNKNOWN
 
 
-def random(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    stated = node.attributes or {}
-    if "Uniform" in node.op or "high" in stated:
-        ends = stated.get("low", 0.0), stated.get("high", 1.0)
-        low, high = (end if isinstance(end, float) else math.nan for end in ends)
-        return moments(
-            (low + high) / 2,
-            (high - low) / math.sqrt(12.0),
-            low,
-            high,
-            POSITIVE if low >= 0.0 else 0,
-        )
-    if node.op.lower() == "bernoulli":
-        return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
-    scale, middle = stated.get("scale", 1.0), stated.get("mean", 0.0)
-    if not isinstance(scale, float) or not isinstance(middle, float):
+def random(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
+    options = node.attributes
+    if "Uniform" in node.op or "high" in options:
+        low, high = options.get("low", 0.0), options.get("high", 1.0)
+        if isinstance(low, float) and isinstance(high, float):
+            return uniform(low, high)
         return UNKNOWN
-    return moments(middle, scale, middle - 4.0 * scale, middle + 4.0 * scale)
+    if node.op.lower() == "bernoulli":
+        return TRUTH
+    scale, middle = options.get("scale", 1.0), options.get("mean", 0.0)
+    if isinstance(scale, float) and isinstance(middle, float):
+        return normal(middle, scale)
+    return UNKNOWN
 
+
+_MOVED = Law(lambda site, node, xs: xs[0], lambda site, node, xs, y, demand: (demand,))
 
 LAWS: Laws = {
-    Transfer.KEEP: Law(moved, _first_only),
-    Transfer.MOVE: Law(moved, _first_only),
+    Transfer.KEEP: _MOVED,
+    Transfer.MOVE: _MOVED,
     Transfer.JOIN: Law(joined, _joined_demands),
     Transfer.SELECT: Law(selected, _selected_demands),
     Transfer.INDEX: Law(index_into, nothing),

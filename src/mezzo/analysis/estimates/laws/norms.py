@@ -1,9 +1,18 @@
 """Transfer laws of softmax and normalization layers."""
 
 import math
-from collections.abc import Sequence
 
-from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, tolerated
+from mezzo.analysis.estimates.laws.law import (
+    Demand,
+    Demands,
+    Law,
+    Laws,
+    Operands,
+    demand_of_one,
+    float_attribute,
+    relative_of,
+    tolerated,
+)
 from mezzo.analysis.estimates.moments import (
     LOST,
     POSITIVE,
@@ -23,7 +32,7 @@ from mezzo.tables.facts import Transfer
 _WIDEST = 30.0
 
 
-def softmax(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def softmax(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     count = _width(site, node)
     mean = 1.0 / count
     spread = min(math.expm1(min(xs[0].std ** 2, 50.0)), count) if not xs[0].flags & LOST else 1.0
@@ -31,40 +40,32 @@ def softmax(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _width(site: EstimatedGraph, node: Node) -> float:
-    axis = node.attributes.get("axis", -1) if node.attributes else -1
-    return float(
-        max(site.length(node.inputs[0], axis if isinstance(axis, int) else -1) or OPEN_LENGTH, 1)
-    )
+    axis = node.attributes.get("axis", -1)
+    length = site.length(node.inputs[0], axis if isinstance(axis, int) else -1)
+    return float(max(length or OPEN_LENGTH, 1))
 
 
 def _softmax_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     """Tolerance of logits: their absolute error is a relative error of the probabilities, less if
     one probability dominates.
 
     At least half of the outputs' tolerance is granted; otherwise tolerances would shrink with every
     layer.
     """
-    size = rms(y)
-    share = max(demand.relative, demand.absolute / size if size else 0.0, 0.5 * site.tolerance)
+    share = max(relative_of(demand, y), 0.5 * site.tolerance)
     return (tolerated(xs[0], share * math.sqrt(1.0 + min(xs[0].std, _WIDEST))),)
 
 
-def log_softmax(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def log_softmax(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     x, above = xs[0], math.log(_width(site, node))
     if x.flags & LOST:
         return UNKNOWN
     return moments(-above, x.std, x.low - x.high - above, 0.0)
 
 
-def _log_softmax_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (tolerated(xs[0], demand.absolute),)
-
-
-def standardized(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def standardized(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     """Unit variance times the gain, plus the bias."""
     gain = _known(xs, 1, 1.0)
     bias = xs[2] if len(xs) > 2 and not xs[2].flags & LOST else Moments(0.0, 0.0, 0.0, 0.0, 0)
@@ -74,41 +75,40 @@ def standardized(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Mom
                    bias.mean + reach + max(bias.high - bias.mean, 0.0))  # fmt: skip
 
 
-def _known(xs: Sequence[Moments], index: int, default: float) -> Moments:
+def _known(xs: Operands, index: int, default: float) -> Moments:
     if len(xs) > index and not xs[index].flags & LOST:
         return xs[index]
     return Moments(default, 0.0, default, default, 0)
 
 
-def _epsilon(node: Node) -> float:
-    stated = node.attributes.get("epsilon") if node.attributes else None
-    return stated if isinstance(stated, float) else 1e-5
+def _spread_over_epsilon(variance: float, node: Node) -> float:
+    """The divisor of a norm."""
+    epsilon = float_attribute(node, "epsilon")
+    return math.sqrt(variance + (1e-5 if epsilon is None else epsilon))
 
 
-def _norm_demands(
-    xs: Sequence[Moments], node: Node, demand: Demand, spread: float
-) -> Sequence[Demand | None]:
-    size = math.sqrt(spread * spread + _epsilon(node))
+def _norm_demands(xs: Operands, node: Node, demand: Demand, spread: float) -> Demands:
+    size = _spread_over_epsilon(spread * spread, node)
     gain = rms(_known(xs, 1, 1.0)) or 1.0
     demands: list[Demand | None] = [tolerated(xs[0], demand.absolute * size / gain)]
     return (*demands, *(tolerated(x, demand.absolute) for x in xs[1:3]))
 
 
 def _standard_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     return _norm_demands(xs, node, demand, xs[0].std)
 
 
 def _size_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     if node.op == "LpNormalization":
         return (tolerated(xs[0], demand.absolute * rms(xs[0]) / _unit(site, node)),)
     return _norm_demands(xs, node, demand, rms(xs[0]))
 
 
-def unit_norm(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def unit_norm(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     if node.op == "LpNormalization":
         return moments(0.0, _unit(site, node), -1.0, 1.0)
     return standardized(site, node, xs[:2])
@@ -125,7 +125,7 @@ def _unit(site: EstimatedGraph, node: Node) -> float:
 _OF_MAGNITUDES = math.sqrt(0.5 * math.pi)
 
 
-def given_statistics(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def given_statistics(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     """(x - mean) / sqrt(variance) * gain + bias, from the stored statistics where they contradict
     the estimate.
     """
@@ -133,7 +133,7 @@ def given_statistics(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) ->
         return UNKNOWN
     if is_overestimated(site, node, xs):  # each channel has unit variance before its gain
         return standardized(site, node, xs[:3])
-    slope, _ = _slope(xs, node)
+    slope = _slope(xs, node)
     x, bias, mean = believed_input(xs), xs[2], xs[3]
     if x.flags & LOST:
         return standardized(site, node, xs[:3])
@@ -152,7 +152,7 @@ def given_statistics(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) ->
 _FAR = 3.0
 
 
-def is_overestimated(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> bool:
+def is_overestimated(site: EstimatedGraph, node: Node, xs: Operands) -> bool:
     """Whether a batch normalization has trained per-channel statistics that show a much smaller
     input than estimated.
     """
@@ -167,7 +167,7 @@ def is_overestimated(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) ->
     return rms(xs[0]) > _FAR * rms(gathered_input(xs))
 
 
-def gathered_input(xs: Sequence[Moments]) -> Moments:
+def gathered_input(xs: Operands) -> Moments:
     """Moments of a batch normalization's input by its stored statistics."""
     mean, spread = xs[3], math.sqrt(max(xs[4].mean, 0.0))
     std = math.hypot(spread, mean.std)
@@ -176,7 +176,7 @@ def gathered_input(xs: Sequence[Moments]) -> Moments:
     )
 
 
-def believed_input(xs: Sequence[Moments]) -> Moments:
+def believed_input(xs: Operands) -> Moments:
     """Moments of a batch normalization's input: the estimate, or the stored statistics if the two
     differ much.
     """
@@ -189,31 +189,27 @@ def believed_input(xs: Sequence[Moments]) -> Moments:
     return gathered_input(xs)
 
 
-def _slope(xs: Sequence[Moments], node: Node) -> tuple[float, float]:
+def _slope(xs: Operands, node: Node) -> float:
     gain, variance = xs[1], xs[4]
     if (gain.flags | variance.flags) & LOST:
-        return 1.0, 1.0
-    spread = math.sqrt(max(variance.mean, 0.0) + _epsilon(node))
-    return (rms(gain) or 1e-6) / spread, spread
+        return 1.0
+    return (rms(gain) or 1e-6) / _spread_over_epsilon(max(variance.mean, 0.0), node)
 
 
 def _statistics_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     if len(xs) < 5:
         return ()
-    slope, _ = _slope(xs, node)
-    error = demand.absolute / slope
-    return (
-        tolerated(xs[0], error),
-        tolerated(xs[1], demand.absolute),
-        tolerated(xs[2], demand.absolute),
-    )
+    own = tolerated(xs[0], demand.absolute / _slope(xs, node))
+    return (own, *(tolerated(x, demand.absolute) for x in xs[1:3]))
 
 
 LAWS: Laws = {
     Transfer.SOFTMAX: Law(softmax, _softmax_demands),
-    Transfer.LOG_SOFTMAX: Law(log_softmax, _log_softmax_demands),
+    Transfer.LOG_SOFTMAX: Law(
+        log_softmax, demand_of_one(lambda x, y, demand: tolerated(x, demand.absolute))
+    ),
     Transfer.STANDARDIZE: Law(standardized, _standard_demands),
     Transfer.NORMALIZE_SIZE: Law(unit_norm, _size_demands),
     Transfer.GIVEN_STATISTICS: Law(given_statistics, _statistics_demands),

@@ -1,9 +1,23 @@
 """Transfer laws of sums, means, extremes, norms and cumulative sums along axes."""
 
 import math
-from collections.abc import Sequence
 
-from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, absolute_of, passed, tolerated
+from mezzo.analysis.estimates.laws.law import (
+    Demand,
+    Demands,
+    Law,
+    Laws,
+    Operands,
+    absolute_of,
+    demand_of_one,
+    demand_of_terms,
+    of_one,
+    of_terms,
+    passed,
+    relative_of,
+    share,
+    tolerated,
+)
 from mezzo.analysis.estimates.moments import (
     INTEGER,
     LOST,
@@ -52,22 +66,14 @@ def summed(x: Moments, terms: float) -> Moments:
     return moments(mean, std, min(low, mean), max(high, mean), x.flags & (INTEGER | POSITIVE))
 
 
-def total(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return summed(xs[0], site.terms(node))
-
-
-def mean(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    terms = site.terms(node)
-    y = scaled(summed(xs[0], terms), 1.0 / terms)
-    return y if y.flags & LOST else flagged(y, y.flags & ~INTEGER | xs[0].flags & UNIT)
-
-
-def pool(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x, terms = xs[0], _window(node)
-    if x.flags & LOST or terms <= 1.0:
-        return x
+def mean(x: Moments, terms: float) -> Moments:
     y = scaled(summed(x, terms), 1.0 / terms)
-    return flagged(y, y.flags & ~INTEGER | x.flags & UNIT)
+    return y if y.flags & LOST else flagged(y, y.flags & ~INTEGER | x.flags & UNIT)
+
+
+def pool(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
+    x, terms = xs[0], _window(node)
+    return x if x.flags & LOST or terms <= 1.0 else mean(x, terms)
 
 
 def _window(node: Node) -> float:
@@ -77,8 +83,8 @@ def _window(node: Node) -> float:
 
 
 def _pool_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     return (_share_of_sum(xs[0], y, demand, 1.0 / math.sqrt(max(_window(node), 1.0))),)
 
 
@@ -94,47 +100,34 @@ def sum_of_squares(x: Moments, terms: float) -> Moments:
     )
 
 
-def squares(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    return sum_of_squares(xs[0], site.terms(node))
-
-
-def variance(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x = xs[0]
+def variance(x: Moments, terms: float) -> Moments:
     if x.flags & LOST:
         return UNKNOWN
-    terms = max(site.terms(node), 2.0)
+    terms = max(terms, 2.0)
     return scaled(sum_of_squares(shifted(x, -x.mean), terms), 1.0 / terms)
 
 
-def _variance_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+def _variance_demand(x: Moments, y: Moments, demand: Demand, terms: float) -> Demand:
     """Errors of many elements average out, and only deviations from the mean are squared."""
-    x = xs[0]
-    own = absolute_of(demand, y) * math.sqrt(max(site.terms(node), 1.0)) / (2.0 * (x.std or 1.0))
-    return (tolerated(x, own),)
+    own = absolute_of(demand, y) * math.sqrt(max(terms, 1.0)) / (2.0 * (x.std or 1.0))
+    return tolerated(x, own)
 
 
-def l2_norm(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    y = sum_of_squares(xs[0], site.terms(node))
+def l2_norm(x: Moments, terms: float) -> Moments:
+    y = sum_of_squares(x, terms)
     return y if y.flags & LOST else sampled(lambda t: math.sqrt(max(t, 0.0)), y, POSITIVE)
 
 
-def l1_norm(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x = xs[0]
-    return x if x.flags & LOST else summed(sampled(abs, x, POSITIVE), site.terms(node))
+def l1_norm(x: Moments, terms: float) -> Moments:
+    return x if x.flags & LOST else summed(sampled(abs, x, POSITIVE), terms)
 
 
-def _sum_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (_share_of_sum(xs[0], y, demand, math.sqrt(site.terms(node))),)
+def _sum_demand(x: Moments, y: Moments, demand: Demand, terms: float) -> Demand:
+    return _share_of_sum(x, y, demand, math.sqrt(terms))
 
 
-def _mean_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (_share_of_sum(xs[0], y, demand, 1.0 / math.sqrt(site.terms(node))),)
+def _mean_demand(x: Moments, y: Moments, demand: Demand, terms: float) -> Demand:
+    return _share_of_sum(x, y, demand, 1.0 / math.sqrt(terms))
 
 
 def _share_of_sum(x: Moments, y: Moments, demand: Demand, growth: float) -> Demand:
@@ -143,21 +136,16 @@ def _share_of_sum(x: Moments, y: Moments, demand: Demand, growth: float) -> Dema
     return Demand(own, max(relative, demand.relative) if x.flags & POSITIVE else relative)
 
 
-def _squares_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    x = xs[0]
-    own = absolute_of(demand, y) / (2.0 * (rms(x) or 1.0) * math.sqrt(site.terms(node)))
-    return (Demand(own, demand.relative / 2.0),)
+def _squares_demand(x: Moments, y: Moments, demand: Demand, terms: float) -> Demand:
+    own = absolute_of(demand, y) / (2.0 * (rms(x) or 1.0) * math.sqrt(terms))
+    return Demand(own, demand.relative / 2.0)
 
 
-def _norm_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    return (Demand(absolute_of(demand, y), demand.relative),)
+def _norm_demand(x: Moments, y: Moments, demand: Demand) -> Demand:
+    return Demand(absolute_of(demand, y), demand.relative)
 
 
-def extreme(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def extreme(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     x = xs[0]
     if x.flags & LOST:
         return x
@@ -175,8 +163,7 @@ def extreme(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
     return moments(middle, std, low, high, flags)
 
 
-def product(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x, terms = xs[0], site.terms(node)
+def product(x: Moments, terms: float) -> Moments:
     if x.flags & LOST:
         return x
     if x.low > 0.0:
@@ -207,61 +194,45 @@ def _product_of_positive(x: Moments, terms: float) -> Moments:
 _DEEPEST_LOG = 87.0
 
 
-def _product_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    size = rms(y)
-    relative = max(demand.relative, demand.absolute / size if size else 0.0) / math.sqrt(
-        site.terms(node)
-    )
-    return (Demand(relative * rms(xs[0]), relative),)
+def _product_demand(x: Moments, y: Moments, demand: Demand, terms: float) -> Demand:
+    return share(x, relative_of(demand, y) / math.sqrt(terms))
 
 
-def log_sum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    y = summed(xs[0], site.terms(node))
+def log_sum(x: Moments, terms: float) -> Moments:
+    y = summed(x, terms)
     if y.flags & LOST or y.high <= 0.0:
         return UNKNOWN
     least = max(nearest_zero(y), 1e-38)
     return sampled(lambda t: math.log(max(t, least)), y)
 
 
-def _log_sum_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    inside = summed(xs[0], site.terms(node))
-    error = (
-        demand.absolute
-        * (nearest_zero(inside) if is_singular(inside) else rms(inside))
-        / math.sqrt(site.terms(node))
-    )
-    return (Demand(error, max(demand.absolute, error / (rms(xs[0]) or 1.0))),)
+def _log_sum_demand(x: Moments, y: Moments, demand: Demand, terms: float) -> Demand:
+    inside = summed(x, terms)
+    size = nearest_zero(inside) if is_singular(inside) else rms(inside)
+    error = demand.absolute * size / math.sqrt(terms)
+    return Demand(error, max(demand.absolute, error / (rms(x) or 1.0)))
 
 
-def log_sum_exp(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x, terms = xs[0], site.terms(node)
+def log_sum_exp(x: Moments, terms: float) -> Moments:
     if x.flags & LOST:
         return x
     above = math.log(max(terms, 1.0))
     return moments(x.mean + above, x.std, x.low, x.high + above)
 
 
-def _logit_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+def _logit_demand(x: Moments, y: Moments, demand: Demand, terms: float) -> Demand:
     """Each operand has the weight of its softmax: equal operands average out, a dominant one does
     not.
     """
-    share = math.sqrt(
-        min(math.exp(min(xs[0].std ** 2, _BROADEST)) / max(site.terms(node), 1.0), 1.0)
-    )
-    return (tolerated(xs[0], demand.absolute / share),)
+    weight = min(math.exp(min(x.std**2, _BROADEST)) / max(terms, 1.0), 1.0)
+    return tolerated(x, demand.absolute / math.sqrt(weight))
 
 
 # From this variance on, one logit dominates.
 _BROADEST = 50.0
 
 
-def running_sum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def running_sum(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     """Cumulative sum: the mean after half of the axis, the ends after all of it."""
     x, terms = xs[0], _axis_length(site, node)
     if x.flags & LOST:
@@ -279,38 +250,37 @@ def running_sum(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Mome
 
 
 def _axis_length(site: EstimatedGraph, node: Node) -> float:
-    stated = node.attributes.get("axis") if node.attributes else None
-    axis = (stated,) if isinstance(stated, int) else site.integers(site.operand(node, 1))
+    own = node.attributes.get("axis")
+    axis = (own,) if isinstance(own, int) else site.integers(site.operand(node, 1))
     length = site.length(node.inputs[0], axis[0]) if axis else None
     return float(length or OPEN_POSITIONS)
 
 
 def _running_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     """Summands may be equal, with equal errors that add up linearly, as in a phase and its
     steps.
     """
     return (_share_of_sum(xs[0], y, demand, _axis_length(site, node)),)
 
 
-def running_product(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
-    x = xs[0]
+def running_product(x: Moments) -> Moments:
     return moments(x.mean, x.std, min(x.low, 0.0), x.high, x.flags & (POSITIVE | UNIT | LOST))
 
 
 LAWS: Laws = {
-    Transfer.SUM: Law(total, _sum_demands),
-    Transfer.MEAN: Law(mean, _mean_demands),
+    Transfer.SUM: Law(of_terms(summed), demand_of_terms(_sum_demand)),
+    Transfer.MEAN: Law(of_terms(mean), demand_of_terms(_mean_demand)),
     Transfer.POOL: Law(pool, _pool_demands),
-    Transfer.SUM_OF_SQUARES: Law(squares, _squares_demands),
-    Transfer.VARIANCE: Law(variance, _variance_demands),
-    Transfer.L2_NORM: Law(l2_norm, _norm_demands),
-    Transfer.L1_NORM: Law(l1_norm, _sum_demands),
+    Transfer.SUM_OF_SQUARES: Law(of_terms(sum_of_squares), demand_of_terms(_squares_demand)),
+    Transfer.VARIANCE: Law(of_terms(variance), demand_of_terms(_variance_demand)),
+    Transfer.L2_NORM: Law(of_terms(l2_norm), demand_of_one(_norm_demand)),
+    Transfer.L1_NORM: Law(of_terms(l1_norm), demand_of_terms(_sum_demand)),
     Transfer.EXTREME: Law(extreme, passed),
-    Transfer.PRODUCT: Law(product, _product_demands),
-    Transfer.LOG_SUM: Law(log_sum, _log_sum_demands),
-    Transfer.LOG_SUM_EXP: Law(log_sum_exp, _logit_demands),
+    Transfer.PRODUCT: Law(of_terms(product), demand_of_terms(_product_demand)),
+    Transfer.LOG_SUM: Law(of_terms(log_sum), demand_of_terms(_log_sum_demand)),
+    Transfer.LOG_SUM_EXP: Law(of_terms(log_sum_exp), demand_of_terms(_logit_demand)),
     Transfer.RUNNING_SUM: Law(running_sum, _running_demands),
-    Transfer.RUNNING_PRODUCT: Law(running_product, passed),
+    Transfer.RUNNING_PRODUCT: Law(of_one(running_product), passed),
 }

@@ -1,10 +1,17 @@
 """Transfer laws of elementwise sums and differences, with cancellation."""
 
 import math
-from collections.abc import Sequence
 from itertools import product
 
-from mezzo.analysis.estimates.laws.law import Demand, Law, Laws, absolute_of, tolerated
+from mezzo.analysis.estimates.laws.law import (
+    Demand,
+    Demands,
+    Law,
+    Laws,
+    Operands,
+    absolute_of,
+    tolerated,
+)
 from mezzo.analysis.estimates.moments import (
     CENTRED,
     INTEGER,
@@ -29,7 +36,6 @@ from mezzo.analysis.estimates.patterns.likeness import apart
 from mezzo.analysis.estimates.patterns.running_totals import note_sum, shared
 from mezzo.analysis.estimates.patterns.tangents import cancelled, is_complement
 from mezzo.analysis.estimates.site import EstimatedGraph
-from mezzo.formats.dtypes import integer_span
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
 
@@ -39,7 +45,7 @@ _GUARD = 1e-3
 _NEIGHBOURS = 0.25
 
 
-def add(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def add(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     if len(xs) != 2:
         total = xs[0]
         for x in xs[1:]:
@@ -79,8 +85,7 @@ def _beside_unknown(site: EstimatedGraph, first: int, second: int) -> Moments:
     of an integer matmul, whose scale it has. The estimate is that of the other operand.
     """
     for unknown, other in ((first, second), (second, first)):
-        dtype = site.graph.values[unknown].dtype
-        if dtype is None or integer_span(dtype) is None or not site.held[unknown].flags & LOST:
+        if site.integer_span(unknown) is None or not site.held[unknown].flags & LOST:
             continue
         is_stored = site.producer(unknown).kind is Kind.SOURCE
         if is_stored or site.made_by[site.kept[other]] is Transfer.QUANTIZED_SUM:
@@ -168,7 +173,7 @@ def _guarded(x: Moments, constant: float) -> bool:
     return 0.0 < constant < _GUARD and bool(x.flags & (UNIT | POSITIVE)) and x.low <= constant
 
 
-def subtract(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def subtract(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     first, second = node.inputs
     assert first is not None and second is not None, "both operands are there"
     return _less(site, first, second)
@@ -236,8 +241,8 @@ def _difference(site: EstimatedGraph, first: int, second: int, y: Moments) -> Mo
 
 
 def _sum_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     if site.chains:
         demand = shared(site, node, demand)
     error = absolute_of(demand, y)
@@ -250,8 +255,8 @@ def _sum_demands(
 
 
 def _difference_demands(
-    site: EstimatedGraph, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+    site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand
+) -> Demands:
     """A difference may be much smaller than its operands, so their tolerances are absolute.
     Relative positions of neighbours have to be exact.
     """
@@ -261,7 +266,7 @@ def _difference_demands(
     return [tolerated(x, error) for x in xs]
 
 
-def average(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> Moments:
+def average(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
     return scaled(add(site, node, xs), 1.0 / len(xs))
 
 
