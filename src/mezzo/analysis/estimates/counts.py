@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.analysis.estimates.moments import INTEGER, POSITIVE, Moments, moments
+from mezzo.analysis.estimates.shapes import part_of_shape, product_of
 from mezzo.analysis.estimates.site import Entries, EstimatedGraph
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Node
@@ -20,7 +21,8 @@ _LONGEST = 16
 # Larger numbers are not counts: INT64_MAX means "to the end" in Slice.
 _LARGEST = 1 << 40
 
-Rule = Callable[[EstimatedGraph, Node, Sequence[Entries | None]], Entries | None]
+Operands = Sequence[Entries | None]
+Rule = Callable[[EstimatedGraph, Node, Operands], Entries | None]
 
 
 def note_entries(site: EstimatedGraph, node: Node) -> None:
@@ -52,27 +54,21 @@ def of_integers(numbers: Sequence[int]) -> Moments:
     return moments(middle, std, float(min(numbers)), float(max(numbers)), flags)
 
 
-def _shape(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+def _shape(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
     shape = site.shape(node.inputs[0])
-    start, end = (node.attributes.get(name) for name in ("start", "end"))
-    bounds = [bound if isinstance(bound, int) else None for bound in (start, end)]
-    return None if shape is None else shape[slice(*bounds)]
+    return None if shape is None else part_of_shape(node, shape)
 
 
-def _size(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+def _size(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
     shape = site.shape(node.inputs[0])
-    return None if shape is None else (_product(shape),)
+    return None if shape is None else (product_of(shape),)
 
 
-def _product(entries: Entries) -> int | None:
-    return None if None in entries else math.prod(entry for entry in entries if entry is not None)
-
-
-def _same(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+def _same(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
     return operands[0]
 
 
-def _concat(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+def _concat(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
     parts: list[int | None] = []
     for value, entries in zip(node.inputs, operands, strict=True):
         length = site.length(value, 0)
@@ -82,47 +78,43 @@ def _concat(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]
     return tuple(parts)
 
 
-def _gather(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+def _gather(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
     data, places = operands
     if data is None or places is None:
         return None
     return tuple(None if place is None else data[place] for place in places)
 
 
-def _slice(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+def _slice(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
     data = operands[0]
     bounds: list[int | None] = []
     for name, index in (("starts", 1), ("ends", 2), ("steps", 4)):
         stated = node.attributes.get(name)
-        entries = (
-            operands[index]
-            if index < len(operands)
-            else tuple(stated)
-            if isinstance(stated, tuple)
-            else (1,)
-        )
+        if index < len(operands):
+            entries = operands[index]
+        else:
+            entries = stated if isinstance(stated, tuple) else (1,)
         if entries is None or len(entries) != 1 or entries[0] is None:
             return None
         bounds.append(entries[0])
     return None if data is None else data[slice(*bounds)]
 
 
-def _expand(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+def _expand(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
     data, shape = operands
     if data is None or shape is None or len(shape) != 1 or shape[0] is None or shape[0] > _LONGEST:
         return None
     return data * shape[0] if len(data) == 1 else data if shape[0] in (1, len(data)) else None
 
 
-def _range(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
-    ends = [None if entries is None else entries[0] for entries in operands]
-    start, limit, step = ends
+def _range(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
+    start, limit, step = [None if entries is None else entries[0] for entries in operands]
     if start is None or limit is None or not step or abs(limit - start) > _LONGEST * abs(step):
         return None
     return tuple(range(start, limit, step))
 
 
-def _select(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]) -> Entries | None:
+def _select(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
     condition, first, second = operands
     if condition is None or first is None or second is None:
         return None
@@ -131,9 +123,7 @@ def _select(site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]
 
 
 def _elementwise(f: Callable[..., int]) -> Rule:
-    def rule(
-        site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]
-    ) -> Entries | None:
+    def rule(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
         present = [entries for entries in operands if entries is not None]
         rows = _aligned(present) if len(present) == len(operands) else None
         return None if rows is None else tuple(_worked_out(f, row) for row in rows)
@@ -151,18 +141,12 @@ def _aligned(operands: Sequence[Entries]) -> list[tuple[int | None, ...]] | None
     length = max(map(len, operands))
     if any(len(entries) not in (1, length) for entries in operands):
         return None
-    return list(
-        zip(
-            *(entries * length if len(entries) == 1 else entries for entries in operands),
-            strict=True,
-        )
-    )
+    columns = (entries * length if len(entries) == 1 else entries for entries in operands)
+    return list(zip(*columns, strict=True))
 
 
 def _reduced(f: Callable[[Sequence[int]], int]) -> Rule:
-    def rule(
-        site: EstimatedGraph, node: Node, operands: Sequence[Entries | None]
-    ) -> Entries | None:
+    def rule(site: EstimatedGraph, node: Node, operands: Operands) -> Entries | None:
         entries = operands[0]
         numbers = [entry for entry in entries or () if entry is not None]
         return None if entries is None or len(numbers) < len(entries) else (f(numbers),)

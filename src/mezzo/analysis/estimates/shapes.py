@@ -9,31 +9,25 @@ from mezzo.analysis.estimates.site import EstimatedGraph, Shape
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import REDUCTIONS, Transfer
 
-Rule = Callable[[EstimatedGraph, Node, Sequence[Shape | None]], Shape | None]
+Shapes = Sequence[Shape | None]
 
 
 def derive_shape(site: EstimatedGraph, node: Node) -> None:
     """Infer the shape of a node's first output, or of all outputs of a tie, if the front end left a
     dimension unknown; it stays unknown where inference is not simple.
     """
-    results = node.outputs if node.kind is Kind.TIE else node.outputs[:1]
-    for value in results:
-        if value is not None and _may_tell_more(site, node, value):
-            break
-    else:
+    outputs = node.outputs if node.kind is Kind.TIE else node.outputs[:1]
+    results = [value for value in outputs if value is not None]
+    if not any(_may_tell_more(site, node, value) for value in results):
         return
     shapes = [site.shape(value) for value in node.inputs]
+    infer = _shape_of_tie if node.kind is Kind.TIE else _shape_of_result
     try:
-        shape = (
-            _shape_of_tie(site, node, shapes)
-            if node.kind is Kind.TIE
-            else _shape_of_result(site, node, shapes)
-        )
+        shape = infer(site, node, shapes)
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
         return  # a body may reuse a name for a value of another rank
-    for value in results:
-        if value is not None and shape is not None:
-            _note(site, value, shape)
+    for value in results if shape is not None else ():
+        _note(site, value, shape)
 
 
 def _may_tell_more(site: EstimatedGraph, node: Node, value: int) -> bool:
@@ -60,11 +54,11 @@ def _note(site: EstimatedGraph, value: int, shape: Shape) -> None:
     site.note_shape(value, shape)
 
 
-def _shape_of_tie(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _shape_of_tie(site: EstimatedGraph, node: Node, shapes: Shapes) -> Shape | None:
     first, axis = shapes[0], site.scanned.get(node.id)
     if axis is None:
         present = [shape for shape in shapes if shape is not None]
-        if not present or any(len(shape) != len(present[0]) for shape in present):
+        if len(set(map(len, present))) != 1:
             return None
         return tuple(
             sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*present, strict=True)
@@ -78,15 +72,14 @@ def _shape_of_tie(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | Non
     return (*first[:place], *first[place + 1 :])
 
 
-def _shape_of_result(
-    site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]
-) -> Shape | None:
+def _shape_of_result(site: EstimatedGraph, node: Node, shapes: Shapes) -> Shape | None:
     transfer, rule = site.transfer(node), _RULES.get(node.signature.op)
     if rule is not None:
         return rule(site, node, shapes)
     first = shapes[0] if shapes else None
-    if transfer in REDUCTIONS:
-        return None if first is None else _reduced(site, node, first)
+    of_first = _OF_FIRST.get(node.signature.op, _reduced if transfer in REDUCTIONS else None)
+    if of_first is not None:
+        return None if first is None else of_first(site, node, first)
     if transfer in _RESHAPING or transfer is None:
         return None
     if transfer not in _ELEMENTWISE:
@@ -109,27 +102,23 @@ def _common(sizes: Sequence[int | None]) -> int | None:
 
 
 def _reduced(site: EstimatedGraph, node: Node, first: Shape) -> Shape:
-    axes = site.reduced_axes(node)
-    keeps = node.attributes.get("keepdims", 1) if node.attributes else 1
+    axes: Sequence[int] | None = site.reduced_axes(node)
     if node.op.startswith("Global"):
         return tuple(1 if k >= 2 else size for k, size in enumerate(first))
-    reduced_axes = (
-        {axis % len(first) for axis in axes}
-        if axes is not None and first
-        else set(range(len(first)))
-    )
-    if keeps:
+    if axes is None or not first:
+        axes = range(len(first))
+    reduced_axes = {axis % len(first) for axis in axes}
+    if node.attributes.get("keepdims", 1):
         return tuple(1 if k in reduced_axes else size for k, size in enumerate(first))
     return tuple(size for k, size in enumerate(first) if k not in reduced_axes)
 
 
-def _product(sizes: Sequence[int | None]) -> int | None:
+def product_of(sizes: Sequence[int | None]) -> int | None:
+    """The product of lengths; None if one is unknown."""
     return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
-def _matrix_product(
-    site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]
-) -> Shape | None:
+def _matrix_product(site: EstimatedGraph, node: Node, shapes: Shapes) -> Shape | None:
     first, second = shapes[0], shapes[1]
     if not first or not second:
         return None
@@ -138,7 +127,7 @@ def _matrix_product(
     return (*_broadcast([first[:-2], second[:-2]]), *rows, *columns)
 
 
-def _convolved(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _convolved(site: EstimatedGraph, node: Node, shapes: Shapes) -> Shape | None:
     """Batch and channel dimensions; spatial dimensions stay unknown."""
     first, weight = shapes[0], shapes[1]
     if first is None or weight is None or len(first) != len(weight):
@@ -146,14 +135,12 @@ def _convolved(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None])
     return (first[0], weight[0], *(None,) * (len(first) - 2))
 
 
-def _transposed(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    first, order = shapes[0], node.attributes.get("perm") if node.attributes else None
-    if first is None:
-        return None
-    return tuple(first[k] for k in order) if isinstance(order, tuple) else tuple(reversed(first))
+def _transposed(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
+    order = node.attributes.get("perm")
+    return tuple(first[k] for k in order) if isinstance(order, tuple) else first[::-1]
 
 
-def _reshaped(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _reshaped(site: EstimatedGraph, node: Node, shapes: Shapes) -> Shape | None:
     first, sizes = shapes[0], site.entries(node.inputs[1])
     if sizes is None:
         rank = site.length(node.inputs[1], 0)
@@ -165,34 +152,29 @@ def _reshaped(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) 
         )
     if -1 not in sizes:
         return sizes
-    whole = None if first is None else _product(first)
-    rest = _product([size for size in sizes if size != -1])
+    whole = None if first is None else product_of(first)
+    rest = product_of([size for size in sizes if size != -1])
     left = whole // rest if whole and rest else None
     return tuple(left if size == -1 else size for size in sizes)
 
 
-def _expanded(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    first, sizes = shapes[0], site.entries(node.inputs[1])
-    return None if first is None or sizes is None else _broadcast([first, sizes])
+def _expanded(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
+    sizes = site.entries(node.inputs[1])
+    return None if sizes is None else _broadcast([first, sizes])
 
 
-def _filled(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    return site.entries(node.inputs[0])
+def _counted(site: EstimatedGraph, node: Node, shapes: Shapes) -> Shape | None:
+    start, limit, step = [(site.entries(value) or (None,))[0] for value in node.inputs]
+    if start is None or limit is None or not step:
+        return (None,)
+    return (len(range(start, limit, step)),)
 
 
-def _counted(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    ends = [(site.entries(value) or (None,))[0] for value in node.inputs]
-    start, limit, step = ends
-    return (
-        (None,) if start is None or limit is None or not step else (len(range(start, limit, step)),)
-    )
-
-
-def _tiled(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    first, times = shapes[0], site.entries(node.inputs[1])
-    if first is None or times is None:
+def _tiled(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
+    times = site.entries(node.inputs[1])
+    if times is None:
         return None
-    return tuple(_product(pair) for pair in zip(first, times, strict=True))
+    return tuple(map(product_of, zip(first, times, strict=True)))
 
 
 def _axes(site: EstimatedGraph, node: Node, operand: int) -> tuple[int, ...] | None:
@@ -205,28 +187,27 @@ def _axes(site: EstimatedGraph, node: Node, operand: int) -> tuple[int, ...] | N
     return axes if entries is not None and len(axes) == len(entries) else None
 
 
-def _unsqueezed(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    first, axes = shapes[0], _axes(site, node, 1)
-    if first is None or axes is None:
+def _unsqueezed(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
+    axes = _axes(site, node, 1)
+    if axes is None:
         return None
     rank = len(first) + len(axes)
     new_axes, rest = {axis % rank for axis in axes}, iter(first)
     return tuple(1 if k in new_axes else next(rest) for k in range(rank))
 
 
-def _squeezed(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    first, axes = shapes[0], _axes(site, node, 1)
-    if first is None or (axes is None and None in first):
+def _squeezed(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
+    axes = _axes(site, node, 1)
+    if axes is not None:
+        dropped_axes = {axis % len(first) for axis in axes}
+    elif None in first:
         return None
-    dropped_axes = (
-        {k for k, size in enumerate(first) if size == 1}
-        if axes is None
-        else {axis % len(first) for axis in axes}
-    )
+    else:
+        dropped_axes = {k for k, size in enumerate(first) if size == 1}
     return tuple(size for k, size in enumerate(first) if k not in dropped_axes)
 
 
-def _gathered(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _gathered(site: EstimatedGraph, node: Node, shapes: Shapes) -> Shape | None:
     first, places, axis = shapes[0], shapes[1], node.attributes.get("axis", 0)
     if not first or places is None or not isinstance(axis, int):
         return None
@@ -234,10 +215,7 @@ def _gathered(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) 
     return (*first[:axis], *places, *first[axis + 1 :])
 
 
-def _sliced(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    first = shapes[0]
-    if first is None:
-        return None
+def _sliced(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
     bounds = [node.attributes.get(name) for name in ("starts", "ends")]
     starts, ends = (
         stated if isinstance(stated, tuple) else site.entries(site.operand(node, k + 1))
@@ -246,9 +224,8 @@ def _sliced(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) ->
     count = len(starts or ends or first)
     has_axes = "axes" in node.attributes or site.operand(node, 3) is not None
     axes = _axes(site, node, 3) if has_axes else tuple(range(count))
-    steps = (
-        site.entries(site.operand(node, 4)) if site.operand(node, 4) is not None else (1,) * count
-    )
+    stride = site.operand(node, 4)
+    steps = (1,) * count if stride is None else site.entries(stride)
     if axes is None:
         return (None,) * len(first)
     sizes = list(first)
@@ -262,63 +239,55 @@ def _sliced(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) ->
     return tuple(sizes)
 
 
-def _joined(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+def _joined(site: EstimatedGraph, node: Node, shapes: Shapes) -> Shape | None:
     present = [shape for shape in shapes if shape is not None]
     axis = node.attributes.get("axis")
-    if (
-        not present
-        or not isinstance(axis, int)
-        or any(len(shape) != len(present[0]) for shape in present)
-    ):
+    if not present or not isinstance(axis, int) or len(set(map(len, present))) > 1:
         return None
     axis %= len(present[0])
-    parts = [shape[axis] for shape in present]
-    along = (
-        sum(size or 0 for size in parts)
-        if None not in parts and len(present) == len(shapes)
-        else None
-    )
+    parts = [None if shape is None else shape[axis] for shape in shapes]
+    along = None if None in parts else sum(size or 0 for size in parts)
     others = [
         next((s for s in sizes if s is not None), None) for sizes in zip(*present, strict=True)
     ]
     return (*others[:axis], along, *others[axis + 1 :])
 
 
-def _flattened(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    first, axis = shapes[0], node.attributes.get("axis", 1)
-    if first is None or not isinstance(axis, int):
+def _flattened(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
+    axis = node.attributes.get("axis", 1)
+    if not isinstance(axis, int):
         return None
     axis = axis + len(first) if axis < 0 else axis
-    return _product(first[:axis]), _product(first[axis:])
+    return product_of(first[:axis]), product_of(first[axis:])
 
 
-def _shape_itself(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    first = shapes[0]
-    bounds = [node.attributes.get(name) for name in ("start", "end")]
-    return (
-        None
-        if first is None
-        else (len(first[slice(*(b if isinstance(b, int) else None for b in bounds))]),)
-    )
+def _shape_itself(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
+    return (len(part_of_shape(node, first)),)
 
 
-def _scalar(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    return ()
+def part_of_shape(node: Node, shape: Shape) -> Shape:
+    """The part of a shape that a Shape operator outputs."""
+    start, end = node.attributes.get("start"), node.attributes.get("end")
+    return shape[start if isinstance(start, int) else None : end if isinstance(end, int) else None]
 
 
-def _as_first(site: EstimatedGraph, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    return shapes[0]
+def _same(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
+    return first
 
 
 _HIGHEST_RANK = 8
 
-_RULES: Mapping[str, Rule] = {
-    "Cast": _as_first, "CastLike": _as_first, "Concat": _joined, "ConstantOfShape": _filled,
-    "Conv": _convolved, "Dropout": _as_first, "Expand": _expanded, "Flatten": _flattened,
-    "Gather": _gathered, "Identity": _as_first, "MatMul": _matrix_product,
+_RULES: Mapping[str, Callable[[EstimatedGraph, Node, Shapes], Shape | None]] = {
+    "Concat": _joined, "ConstantOfShape": lambda site, node, shapes: site.entries(node.inputs[0]),
+    "Conv": _convolved, "Gather": _gathered, "MatMul": _matrix_product,
     "MatMulInteger": _matrix_product, "Range": _counted, "Reshape": _reshaped,
-    "Shape": _shape_itself, "Size": _scalar, "Slice": _sliced, "Squeeze": _squeezed, "Tile": _tiled,
-    "Transpose": _transposed, "Unsqueeze": _unsqueezed,
+    "Size": lambda site, node, shapes: (),
+}  # fmt: skip
+# Rules that need the first operand's shape.
+_OF_FIRST: Mapping[str, Callable[[EstimatedGraph, Node, Shape], Shape | None]] = {
+    "Cast": _same, "CastLike": _same, "Dropout": _same, "Expand": _expanded, "Flatten": _flattened,
+    "Identity": _same, "Shape": _shape_itself, "Slice": _sliced, "Squeeze": _squeezed,
+    "Tile": _tiled, "Transpose": _transposed, "Unsqueeze": _unsqueezed,
 }  # fmt: skip
 _RESHAPING = frozenset(
     {
