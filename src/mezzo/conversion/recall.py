@@ -1,7 +1,7 @@
 """Recall of decisions from a model's metadata: verified, and kept unless the options differ."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -23,6 +23,7 @@ from mezzo.io.provenance import (
 )
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
+from mezzo.ir.walks import walk
 from mezzo.planner.options import Options, chosen_target
 from mezzo.planner.planner import rows_of
 from mezzo.planner.reasons import follow
@@ -103,23 +104,16 @@ def _verify_quantized(graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) 
     }
     if not recorded:
         return
-    facts = rows_of(graph)
-    reached = {
-        number for number, row in enumerate(facts) if row is not None and row.cost is Cost.QUANTIZE
-    }
-    waiting = [
-        use.node
-        for number in reached
-        for value in graph.nodes[number].outputs
-        if value is not None
-        for use in graph.uses[value]
-    ]
-    while waiting:
-        number = waiting.pop()
-        if number in recorded and number not in reached:
-            reached.add(number)
-            outputs = (value for value in graph.nodes[number].outputs if value is not None)
-            waiting += [use.node for value in outputs for use in graph.uses[value]]
+
+    def recorded_readers(node: Node) -> Iterator[Node]:
+        for value in node.present_outputs:
+            yield from (reader for reader in graph.readers(value) if reader.id in recorded)
+
+    facts = zip(graph.nodes, rows_of(graph), strict=True)
+    quantizing = [node for node, row in facts if row is not None and row.cost is Cost.QUANTIZE]
+    reached = {node.id for node in quantizing}
+    for _ in walk(quantizing, recorded_readers, reached):
+        pass
     unreached = next((node.name for node in nodes if node.id in recorded - reached), None)
     if unreached is not None:
         raise ValueError(

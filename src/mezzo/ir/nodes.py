@@ -82,6 +82,40 @@ class Node(NamedTuple):
     def op(self) -> str:
         return self.signature.op
 
+    def operand(self, index: int) -> int | None:
+        """The value of an operand; None if it is omitted."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def float_attribute(self, name: str) -> float | None:
+        """A float attribute; None if absent."""
+        number = self.attributes.get(name)
+        return number if isinstance(number, float) else None
+
+    @property
+    def present_inputs(self) -> list[int]:
+        """The values that it reads, without omitted operands."""
+        return [value for value in self.inputs if value is not None]
+
+    @property
+    def present_outputs(self) -> list[int]:
+        """The values that it produces, without omitted outputs."""
+        return [value for value in self.outputs if value is not None]
+
+    @property
+    def group_inputs(self) -> list[int]:
+        """The values that it reads in its compute group."""
+        return _of_group(self.inputs, self.signature.inputs)
+
+    @property
+    def group_outputs(self) -> list[int]:
+        """The values that it produces in its compute group."""
+        return _of_group(self.outputs, self.signature.outputs)
+
+
+def _of_group(values: tuple[int | None, ...], roles: tuple[Role, ...]) -> list[int]:
+    ports = zip(values, roles, strict=True)
+    return [value for value, role in ports if value is not None and role is Role.GROUP]
+
 
 def name_port(kind: Kind, port: str) -> str:
     """The name of the node of a graph input or output."""

@@ -55,12 +55,12 @@ class Site:
 
     def constant(self, operand: int) -> ConstantFacts | None:
         """Statistics of a constant operand; None if the operand is computed or omitted."""
-        value = self._operand(operand)
+        value = self.node.operand(operand)
         return None if value is None else self.graph.constants.get(value)
 
     def shape(self, operand: int) -> tuple[int | None, ...] | None:
         """Shape of an operand, None per unknown dimension; None if the rank is unknown."""
-        value = self._operand(operand)
+        value = self.node.operand(operand)
         return None if value is None else self.graph.shapes.get(value)
 
     @property
@@ -69,9 +69,6 @@ class Site:
         module = self.graph.modules.get(self.node.id)
         paths = (self.node.name,) if not module else (self.node.name, f"{module}/{self.node.op}")
         return tuple(_normal(path) for path in paths)
-
-    def _operand(self, operand: int) -> int | None:
-        return self.node.inputs[operand] if operand < len(self.node.inputs) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from mezzo.analysis.estimates.laws.law import FINEST, Demand, Law, absolute_of
-from mezzo.analysis.estimates.loops import Loops
+from mezzo.analysis.estimates.loops import Loops, values_inside
 from mezzo.analysis.estimates.moments import INTEGER, LOST, MASKED, Moments, crosses_zero, largest
 from mezzo.analysis.estimates.patterns.picking import is_only_picked
 from mezzo.analysis.estimates.site import EstimatedGraph
@@ -113,7 +113,7 @@ class Backward:
 
     def _demand_of(self, node: Node) -> Demand | None:
         """The strictest tolerance of a node's outputs."""
-        values = [value for value in node.outputs if value is not None]
+        values = node.present_outputs
         ending = [self.lengthened[value] for value in values if value in self.lengthened]
         return _strictest(
             [*(self.asked[value] for value in values), *map(self._end_of_trip, ending)]
@@ -141,9 +141,9 @@ class Backward:
         size, last = self.sizes.size, tie.inputs[-1]
         grown = 0.0 if last is None else size[last]
         demands = []
-        for value in tie.outputs:
-            demand = None if value is None else self.asked[value]
-            if value is not None and demand is not None:
+        for value in tie.present_outputs:
+            demand = self.asked[value]
+            if demand is not None:
                 growth = max(grown / (size[value] or grown or 1.0), 1.0)
                 demands.append(Demand(demand.absolute * growth, demand.relative))
         return _strictest(demands)
@@ -157,26 +157,21 @@ class Backward:
         if trips <= _FEW:
             trips = math.sqrt(trips)
         graph, last = self.site.graph, tie.inputs[-1]
-        inside = [v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope]
+        inside = values_inside(graph, tie)
         if last is None or not inside:
             return trips
-        if (
-            self.site.origin[last] in inside
-            or self.site.origin[last] == self.site.origin[inside[0]]
-        ):
+        origin = self.site.origin
+        if origin[last] in inside or origin[last] == origin[inside[0]]:
             return 1.0  # the state is loop-invariant
         if is_only_picked(self.site, inside, last):
             return 1.0  # values are rounded only once
         at_end = self.ends.get(tie.id)
-        begin = min(
-            (demand.absolute for v in inside if (demand := self.asked[v]) is not None),
-            default=math.inf,
-        )
-        if begin == math.inf:
+        at_begin = _strictest([self.asked[value] for value in inside])
+        if at_begin is None or at_begin.absolute == math.inf:
             return 1.0
-        if at_end is None or not begin:
+        if at_end is None or not at_begin.absolute:
             return trips
-        gain = min(absolute_of(at_end, self.site.held[last]) / begin, 1.0)
+        gain = min(absolute_of(at_end, self.site.held[last]) / at_begin.absolute, 1.0)
         return trips if gain >= 1.0 else min(trips, 1.0 / (1.0 - gain))
 
     def _operator(self, node: Node) -> None:
@@ -211,7 +206,7 @@ class Backward:
         have tolerances of their own.
         """
         values = self.site.graph.values
-        return any(v is not None and values[v].dtype is not HIGH for v in node.outputs)
+        return any(values[value].dtype is not HIGH for value in node.present_outputs)
 
     def _ask(self, node: Node, demands: Sequence[Demand | None]) -> None:
         """Record a reader's tolerances of its operands, and check the low-precision format against

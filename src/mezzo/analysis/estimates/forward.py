@@ -24,7 +24,6 @@ from mezzo.analysis.estimates.moments import (
 )
 from mezzo.analysis.estimates.shapes import derive_shape
 from mezzo.analysis.estimates.site import EstimatedGraph
-from mezzo.formats.dtypes import integer_span
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Transfer
@@ -33,8 +32,6 @@ from mezzo.tables.facts import Transfer
 _FROM_NOTHING = frozenset({Transfer.FILL, Transfer.RANDOM, Transfer.RANGE})
 # Reductions by which patterns such as softmax and variance are recognised.
 _REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})
-# Kinds whose estimates may change between sweeps over loops (sources: casts of integers).
-_REPEATED = frozenset({Kind.OP, Kind.TIE, Kind.CAST, Kind.SOURCE})
 # Sizes below this fit in every format's range.
 _PEAK = 1e4
 _MOVING = frozenset({Transfer.MOVE, Transfer.KEEP})
@@ -68,26 +65,21 @@ class ForwardResult:
         """Estimate every value; models with loops are traversed again until their state is
         known.
         """
-        nodes = self.site.graph.nodes
         graph = self.site.graph
         for value in graph.entered:
             self.entering.setdefault(graph.values[value].producer, []).append(value)
         self.counting = self.loops.counters(self.site)
         self.countable = set(graph.columns.holds(*COUNTING).nonzero()[0].tolist())
-        self._visit(nodes)
-        for _ in range(self.loops.sweeps):
+        self._visit(graph.nodes)
+        repeated = [node for node in graph.nodes if _is_repeated(node)] if self.loops.ties else []
+        # Once to measure the growth of loop states, and once with the result.
+        for _ in range(2 if repeated else 0):
             self._note_peaks()
             self.loops.advance(self.site)
             self.blown.clear()
             self.known.clear()
             self.site.begin_sweep()
-            self._visit(
-                [
-                    node
-                    for node in nodes
-                    if node.kind in _REPEATED and (node.inputs or node.kind is Kind.OP)
-                ]
-            )
+            self._visit(repeated)
 
     def _visit(self, nodes: Sequence[Node]) -> None:
         visits = {
@@ -118,10 +110,9 @@ class ForwardResult:
             self.site.held[value] = assumed.held
 
     def _cast(self, node: Node) -> None:
-        site, source, result = self.site, node.inputs[0], node.outputs[0]
+        source, result = node.inputs[0], node.outputs[0]
         assert source is not None and result is not None, "a Cast has both"
-        site.held[result], site.origin[result] = site.held[source], site.origin[source]
-        site.kept[result] = site.kept[source]
+        self.site.note_copy(result, source)
 
     def _operator(self, node: Node) -> None:
         site = self.site
@@ -180,10 +171,8 @@ class ForwardResult:
         self.blown[result] = largest(y)
         if not all(largest(x) < BELIEVABLE for x in xs) or (y.low < _PEAK and y.high > -_PEAK):
             return UNKNOWN
-        low, high = (
-            max(min(y.low, 0.5 * BELIEVABLE), -BELIEVABLE),
-            min(max(y.high, -0.5 * BELIEVABLE), BELIEVABLE),
-        )
+        low = max(min(y.low, 0.5 * BELIEVABLE), -BELIEVABLE)
+        high = min(max(y.high, -0.5 * BELIEVABLE), BELIEVABLE)
         return moments(min(max(y.mean, low), high), y.std, low, high, y.flags)
 
     def _note_peaks(self) -> None:
@@ -211,9 +200,8 @@ class ForwardResult:
             self.strangers[node.op] = self.strangers.get(node.op, 0) + 1
         if node.op == "Loop":
             note_trips(self.site, node)
-        for value in node.outputs:
-            if value is not None:
-                self.site.held[value] = UNKNOWN
+        for value in node.present_outputs:
+            self.site.held[value] = UNKNOWN
         if node.id in self.counting:
             self.site.held[self.counting[node.id]] = self.loops.counted(self.site, node)
         for value in self.entering.get(node.id, ()):
@@ -222,8 +210,7 @@ class ForwardResult:
     def _enter(self, value: int) -> None:
         """Estimate a function's formal input that no tie carries, an integer: as its operand."""
         site, outer = self.site, self.site.graph.entered[value]
-        site.held[value], site.origin[value] = site.held[outer], site.origin[outer]
-        site.kept[value] = site.kept[outer]
+        site.note_copy(value, outer)
         shape, entries = site.shape(outer), site.entries(outer)
         if shape is not None:
             site.note_shape(value, shape)
@@ -232,26 +219,30 @@ class ForwardResult:
 
     def _tie(self, node: Node) -> None:
         site = self.site
-        state = self.loops.state(node)
+        state = self.loops.settled.get(node.id)
         if state is None:
-            operands = node.inputs[:1] if self.loops.is_loop(node) else node.inputs
+            operands = node.inputs[:1] if node.id in self.loops.ties else node.inputs
             parts = [site.held[value] for value in operands if value is not None]
             state = (hull(parts) if parts else UNKNOWN,) * 2
-        for value in node.outputs:
-            if value is not None:
-                site.held[value] = state[site.graph.values[value].scope == node.scope]
-        if len(node.inputs) == 1 and node.inputs[0] is not None:
-            for value in node.outputs:
-                if value is not None:
-                    site.origin[value] = site.origin[node.inputs[0]]
-                    # A Scan's slices are parts.
-                    if site.graph.scopes[site.graph.values[value].scope].repeats == 1:
-                        site.kept[value] = site.kept[node.inputs[0]]
-                    if node.inputs[0] in site.reduced:
-                        site.reduced[value] = site.reduced[node.inputs[0]]
+        for value in node.present_outputs:
+            site.held[value] = state[site.graph.values[value].scope == node.scope]
+        source = node.inputs[0] if len(node.inputs) == 1 else None
+        if source is not None:
+            for value in node.present_outputs:
+                self._continue(value, source)
         if node.outputs and node.inputs:
             note_trips(site, node)
             derive_shape(site, node)
+
+    def _continue(self, value: int, source: int) -> None:
+        """Record that a value of a tie continues the tie's only operand."""
+        site = self.site
+        site.origin[value] = site.origin[source]
+        # A Scan's slices are parts.
+        if site.graph.scopes[site.graph.values[value].scope].repeats == 1:
+            site.kept[value] = site.kept[source]
+        if source in site.reduced:
+            site.reduced[value] = site.reduced[source]
 
     def _source(self, node: Node) -> None:
         value = node.outputs[0]
@@ -263,36 +254,34 @@ class ForwardResult:
     def _stored(self, node: Node, value: int) -> Moments:
         site = self.site
         if node.inputs and node.inputs[0] is not None:  # a Cast from an integer or another float
-            x = site.held[node.inputs[0]]
-            site.origin[value] = site.origin[node.inputs[0]]
-            site.kept[value] = site.kept[node.inputs[0]]
-            dtype = site.graph.values[node.inputs[0]].dtype
-            if dtype is not None and integer_span(dtype) is not None and not x.flags & LOST:
-                return flagged(x, x.flags | INTEGER)
-            return x
+            site.note_copy(value, node.inputs[0])
+            x = site.held[value]
+            is_integer = site.integer_span(node.inputs[0]) is not None and not x.flags & LOST
+            return flagged(x, x.flags | INTEGER) if is_integer else x
         facts = site.constant(value)
         if facts is not None:
             if value in site.masks:
                 return HIDDEN
             return UNKNOWN if value in site.clamped else of_constant(facts)
         numbers = site.graph.integers.get(value)
-        if numbers:
-            return of_integers(numbers)
-        return UNKNOWN
+        return of_integers(numbers) if numbers else UNKNOWN
+
+
+def _is_repeated(node: Node) -> bool:
+    """Whether a node's estimates may change between sweeps over loops; a source with an input is a
+    cast of integers.
+    """
+    is_computed = node.kind in (Kind.TIE, Kind.CAST, Kind.SOURCE) and bool(node.inputs)
+    return is_computed or node.kind is Kind.OP
 
 
 def of_constant(facts: ConstantFacts) -> Moments:
     """The estimate of a constant: exact, without the large negative numbers of masks."""
     if facts.rms is None:  # not measured: assume half the largest magnitude
-        low = -facts.largest if facts.has_negative else 0.0
-        return moments(
-            0.0, facts.largest / 2, low, facts.largest, 0 if facts.has_negative else POSITIVE
-        )
-    if (
-        facts.elements > 1
-        and (facts.has_infinity or facts.minimum <= -1e3)
-        and facts.maximum <= 1.0
-    ):
+        low, flags = (-facts.largest, 0) if facts.has_negative else (0.0, POSITIVE)
+        return moments(0.0, facts.largest / 2, low, facts.largest, flags)
+    is_mask = facts.has_infinity or facts.minimum <= -1e3
+    if facts.elements > 1 and is_mask and facts.maximum <= 1.0:
         return HIDDEN
     flags = 0
     if facts.minimum >= 0.0 and not facts.has_infinity:

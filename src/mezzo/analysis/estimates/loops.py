@@ -12,6 +12,7 @@ from mezzo.analysis.estimates.moments import (
     UNKNOWN,
     Moments,
     moments,
+    uniform,
 )
 from mezzo.analysis.estimates.site import EstimatedGraph, LoopAxis
 from mezzo.formats.dtypes import FLOATING, DType
@@ -28,26 +29,12 @@ _MOST_TRIPS = 1 << 40
 @dataclass
 class Loops:
     """The loop states of a graph, by tie. `history` has the estimates before the first trip, after
-    it, and so on.
+    it, and so on; `settled` those of the current sweep, inside and after the loop.
     """
 
     ties: dict[int, Node]
     history: dict[int, list[Moments]] = field(default_factory=dict)
     settled: dict[int, tuple[Moments, Moments]] = field(default_factory=dict)
-
-    @property
-    def sweeps(self) -> int:
-        """Number of further passes: one to measure the growth of states, one with the result."""
-        return 2 if self.ties else 0
-
-    def is_loop(self, node: Node) -> bool:
-        return node.id in self.ties
-
-    def state(self, node: Node) -> tuple[Moments, Moments] | None:
-        """The estimate of a tie's state in this sweep, inside and after the loop; None outside
-        loops and in the first sweep.
-        """
-        return self.settled.get(node.id)
 
     def advance(self, site: EstimatedGraph) -> None:
         """Advance every state by one trip, or by all remaining trips once its growth is known."""
@@ -58,12 +45,9 @@ class Loops:
             )
             states.append(UNKNOWN if after is None else site.held[after])
             trips = self.trips(site, node)
-            is_known = len(states) > 2
-            self.settled[number] = (
-                (_after(states, max(trips - 1, 0)), _after(states, trips))
-                if is_known
-                else (states[-1], states[-1])
-            )
+            self.settled[number] = states[-1], states[-1]
+            if len(states) > 2:
+                self.settled[number] = _after(states, max(trips - 1, 0)), _after(states, trips)
 
     def trips(self, site: EstimatedGraph, tie: Node) -> int:
         """Number of trips of a state's loop."""
@@ -86,7 +70,7 @@ class Loops:
         """The estimate of the iteration number."""
         trips = site.trips.get(loop.id, OPEN_TRIPS)
         last = float(max((trips if trips < _MOST_TRIPS else OPEN_TRIPS) - 1, 0))
-        return moments(last / 2, last / math.sqrt(12.0), 0.0, last, INTEGER | POSITIVE)
+        return uniform(0.0, last, INTEGER)
 
 
 def note_trips(site: EstimatedGraph, node: Node) -> None:
@@ -95,24 +79,21 @@ def note_trips(site: EstimatedGraph, node: Node) -> None:
     """
     axis = site.scanned.get(node.id)
     if node.op == "Loop":
-        count = site.operand(node, 0)
+        count = node.operand(0)
         numbers = site.integers(count)
         if numbers:
             _limit(site, node.id, min(max(numbers[0], 0), _MOST_TRIPS))
         elif count is not None:
             _limit(site, node.id, _trips_of_data(site, count))
     elif axis is not None:
-        _limit(
-            site,
-            axis.loop,
-            site.length(node.outputs[0] if axis.leaves else node.inputs[0], axis.place),
-        )
+        stacked = node.outputs[0] if axis.leaves else node.inputs[0]
+        _limit(site, axis.loop, site.length(stacked, axis.place))
 
 
 def _trips_of_data(site: EstimatedGraph, count: int) -> int | None:
     """A plausible number of trips for a count that is cast from floats."""
     maker, x = site.producer(count), site.held[count]
-    source = site.operand(maker, 0)
+    source = maker.operand(0)
     if site.transfer(maker) is not Transfer.CAST or source is None or x.flags & LOST:
         return None
     is_of_floats = site.graph.values[source].dtype in FLOATING
@@ -167,10 +148,13 @@ def _note_axis(
 
 def _owner(graph: Graph, tie: Node) -> int | None:
     """The control-flow node whose body a tie leads into."""
-    inside = next(
-        (v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope), None
-    )
-    return None if inside is None else graph.scopes[graph.values[inside].scope].owner
+    inside = values_inside(graph, tie)
+    return graph.scopes[graph.values[inside[0]].scope].owner if inside else None
+
+
+def values_inside(graph: Graph, tie: Node) -> list[int]:
+    """The values of a tie in the body that it leads into."""
+    return [value for value in tie.present_outputs if graph.values[value].scope != tie.scope]
 
 
 def _after(history: list[Moments], trips: int) -> Moments:

@@ -26,8 +26,9 @@ def derive_shape(site: EstimatedGraph, node: Node) -> None:
         shape = infer(site, node, shapes)
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
         return  # a body may reuse a name for a value of another rank
-    for value in results if shape is not None else ():
-        _note(site, value, shape)
+    if shape is not None:
+        for value in results:
+            _note(site, value, shape)
 
 
 def _may_tell_more(site: EstimatedGraph, node: Node, value: int) -> bool:
@@ -182,7 +183,7 @@ def _axes(site: EstimatedGraph, node: Node, operand: int) -> tuple[int, ...] | N
     stated = node.attributes.get("axes")
     if isinstance(stated, tuple):
         return stated
-    entries = site.entries(site.operand(node, operand))
+    entries = site.entries(node.operand(operand))
     axes = tuple(axis for axis in entries or () if axis is not None)
     return axes if entries is not None and len(axes) == len(entries) else None
 
@@ -218,13 +219,13 @@ def _gathered(site: EstimatedGraph, node: Node, shapes: Shapes) -> Shape | None:
 def _sliced(site: EstimatedGraph, node: Node, first: Shape) -> Shape | None:
     bounds = [node.attributes.get(name) for name in ("starts", "ends")]
     starts, ends = (
-        stated if isinstance(stated, tuple) else site.entries(site.operand(node, k + 1))
+        stated if isinstance(stated, tuple) else site.entries(node.operand(k + 1))
         for k, stated in enumerate(bounds)
     )
     count = len(starts or ends or first)
-    has_axes = "axes" in node.attributes or site.operand(node, 3) is not None
+    has_axes = "axes" in node.attributes or node.operand(3) is not None
     axes = _axes(site, node, 3) if has_axes else tuple(range(count))
-    stride = site.operand(node, 4)
+    stride = node.operand(4)
     steps = (1,) * count if stride is None else site.entries(stride)
     if axes is None:
         return (None,) * len(first)

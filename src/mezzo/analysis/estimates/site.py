@@ -120,6 +120,11 @@ class EstimatedGraph:
         x = self.held[value]
         return x.mean if x.low == x.high and not x.flags & (LOST | MASKED) else None
 
+    def note_copy(self, value: int, source: int) -> None:
+        """Record that a value has the same elements as another, in the same order."""
+        self.held[value], self.origin[value] = self.held[source], self.origin[source]
+        self.kept[value] = self.kept[source]
+
     def note_shape(self, value: int, shape: Shape) -> None:
         self.derived[value] = shape
         self.worked_out.add(value)
@@ -146,12 +151,9 @@ class EstimatedGraph:
             return tuple(numbers) if len(numbers) == len(self.counts[value]) else None
         return self.graph.integers.get(self.origin[value])
 
-    def operand(self, node: Node, index: int) -> int | None:
-        return node.inputs[index] if index < len(node.inputs) else None
-
     def estimate(self, node: Node, index: int) -> Moments:
         """Estimate of an operand; unknown for an omitted one."""
-        value = self.operand(node, index)
+        value = node.operand(index)
         return UNKNOWN if value is None else self.held[value]
 
     def is_same(self, node: Node) -> bool:
@@ -181,11 +183,9 @@ class EstimatedGraph:
         if len(inputs) == 2:
             return (2, 2) if self.is_same(node) else None
         numbers = [None if value is None else self.kept[value] for value in inputs]
-        return (
-            None
-            if len(set(numbers)) == len(numbers)
-            else [numbers.count(value) for value in numbers]
-        )
+        if len(set(numbers)) == len(numbers):
+            return None
+        return [numbers.count(value) for value in numbers]
 
     def is_moved(self, node: Node) -> bool:
         """Whether the first two operands have the same elements, in any order."""
@@ -237,7 +237,7 @@ class EstimatedGraph:
 
     def reduced_axes(self, node: Node) -> tuple[int, ...] | None:
         """Axes of a reduction; None for all."""
-        axes = node.attributes.get("axes") if node.attributes else None
+        axes = node.attributes.get("axes")
         if isinstance(axes, tuple):
             return tuple(map(int, axes))
         if len(node.inputs) > 1 and node.inputs[1] is not None:
@@ -246,10 +246,9 @@ class EstimatedGraph:
 
     def terms(self, node: Node) -> float:
         """Number of elements reduced into one output element; cached for both passes."""
-        terms = self._terms.get(node.id)
-        if terms is None:
-            terms = self._terms[node.id] = self._count_reduced(node)
-        return terms
+        if node.id not in self._terms:
+            self._terms[node.id] = self._count_reduced(node)
+        return self._terms[node.id]
 
     def _count_reduced(self, node: Node) -> float:
         value, result = node.inputs[0], node.outputs[0]
@@ -273,15 +272,14 @@ class EstimatedGraph:
         """Number of terms summed into one output element of a matmul or convolution; cached for
         both passes.
         """
-        terms = self._terms.get(node.id)
-        if terms is None:
-            terms = self._terms[node.id] = self._count_products(node)
-        return terms
+        if node.id not in self._terms:
+            self._terms[node.id] = self._count_products(node)
+        return self._terms[node.id]
 
     def _count_products(self, node: Node) -> float:
         op, data = node.signature.op, self.shape(node.inputs[0])
         if is_convolution(node):
-            weight = self.shape(self.operand(node, 1))
+            weight = self.shape(node.operand(1))
             if weight is None or len(weight) < 3:
                 return OPEN_LENGTH
             if is_transposed(node):
@@ -290,15 +288,13 @@ class EstimatedGraph:
                 kernel = math.prod(size or 1 for size in weight[2:])
                 return max((weight[0] or 1) * max(kernel / max(step, 1), 1.0), 1.0)
             return max(math.prod(size or 1 for size in weight[1:]), 1)
-        is_transposed_left = (
-            bool(node.attributes.get("transA")) if op == "Gemm" and node.attributes else False
-        )
+        is_transposed_left = op == "Gemm" and bool(node.attributes.get("transA"))
         length = data[-2 if is_transposed_left and len(data) > 1 else -1] if data else None
         if length is not None:
             return max(length, 1)
-        weight = self.shape(self.operand(node, 1))
+        weight = self.shape(node.operand(1))
         if weight:
-            is_transposed_right = bool(node.attributes.get("transB")) if node.attributes else False
+            is_transposed_right = bool(node.attributes.get("transB"))
             size = weight[-1 if is_transposed_right or len(weight) == 1 else -2]
             if size is not None:
                 return max(size, 1)

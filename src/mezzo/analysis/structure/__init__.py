@@ -66,7 +66,7 @@ class StructureView(GraphView):
 
     def producer(self, node: Node, operand: int) -> Node | None:
         """The node that produces an operand, through Casts and Identity operators."""
-        value = node.inputs[operand] if operand < len(node.inputs) else None
+        value = node.operand(operand)
         if value is None:
             return None
         maker = self.graph.producer(value)
@@ -92,11 +92,7 @@ class StructureView(GraphView):
 
     def producers(self, node: Node) -> list[Node]:
         """Producers of the operands in the node's compute group."""
-        return [
-            self.graph.producer(v)
-            for v, role in zip(node.inputs, node.signature.inputs, strict=True)
-            if v is not None and role is Role.GROUP
-        ]
+        return [self.graph.producer(value) for value in node.group_inputs]
 
     def readers(self, node: Node) -> list[Node]:
         """Readers of the outputs in the node's compute group that read them in their own compute
@@ -105,15 +101,14 @@ class StructureView(GraphView):
         graph = self.graph
         return [
             graph.nodes[use.node]
-            for v, role in zip(node.outputs, node.signature.outputs, strict=True)
-            if v is not None and role is Role.GROUP
-            for use in graph.uses[v]
+            for value in node.group_outputs
+            for use in graph.uses[value]
             if graph.nodes[use.node].signature.inputs[use.operand] is Role.GROUP
         ]
 
     def constant(self, node: Node, operand: int) -> ConstantFacts | None:
         """Statistics of a constant operand, through data movement; None if it is computed."""
-        value = node.inputs[operand] if operand < len(node.inputs) else None
+        value = node.operand(operand)
         for _ in range(8):
             if value is None or value in self.graph.constants:
                 break
@@ -170,9 +165,8 @@ class Ways:
 
     def _readers(self, node: Node) -> Iterator[Node]:
         """All readers of the node's float outputs, graph outputs included."""
-        for value, role in zip(node.outputs, node.signature.outputs, strict=True):
-            if value is not None and role is Role.GROUP:
-                yield from self.view.graph.readers(value)
+        for value in node.group_outputs:
+            yield from self.view.graph.readers(value)
 
 
 # Policies cannot exempt nodes with such a constant: no finite number is stored as infinity.

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.ir.walks import walk
 from mezzo.tables.facts import Cost, Function, Transfer
 from mezzo.tables.policy import Lifting
 
@@ -58,17 +59,13 @@ def _followers(
     view: StructureView, start: Node, reached: set[int], lifting: Lifting | None = None
 ) -> Iterator[Detection]:
     """Detect the nodes after `start`."""
-    queue = [start]
-    while queue:
-        node = queue.pop()
-        if _bounds(view, node):
-            continue
-        for reader in view.readers(node):
-            if reader.id not in reached and view.is_decided(reader):
-                reached.add(reader.id)
-                queue.append(reader)
-                text = f"reads what {node.name!r} makes of it, and nothing has bounded that yet"
-                yield Detection(reader, text, node, lifting)
+
+    def following(node: Node) -> Iterable[Node]:
+        return () if _bounds(view, node) else filter(view.is_decided, view.readers(node))
+
+    for reader, node in walk([start], following, reached):
+        text = f"reads what {node.name!r} makes of it, and nothing has bounded that yet"
+        yield Detection(reader, text, node, lifting)
 
 
 def _bounds(view: StructureView, node: Node) -> bool:
@@ -79,9 +76,9 @@ def _bounds(view: StructureView, node: Node) -> bool:
     if row.function is not Function.CLIP:
         return False
     ends = [view.constant(node, 1), view.constant(node, 2)]
-    stated = [node.attributes.get(name) for name in ("min", "max")] if node.attributes else []
+    stated = node.float_attribute("min"), node.float_attribute("max")
     sizes = [facts.largest for facts in ends if facts is not None]
-    sizes += [abs(end) for end in stated if isinstance(end, float)]
+    sizes += [abs(end) for end in stated if end is not None]
     return len(sizes) == len(ends) and max(sizes) < view.low.overflow_from
 
 
@@ -234,8 +231,8 @@ def attribute_out_of_range(view: StructureView) -> Iterable[Detection]:
     for node in view.nodes_where(lambda row: bool(row.numbers)):
         row = view.rows[node.id]
         for name in () if row is None or not node.attributes else row.numbers:
-            value = node.attributes.get(name)
-            if isinstance(value, float) and view.low.overflow_from <= abs(value) < _NO_BOUND:
+            value = node.float_attribute(name)
+            if value is not None and view.low.overflow_from <= abs(value) < _NO_BOUND:
                 text = (
                     f"attribute {name!r} is {value:.6g}, past {view.low.dtype}'s"
                     f" {view.low.max_finite:.6g}"

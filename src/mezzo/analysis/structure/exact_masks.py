@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from mezzo.analysis.structure import StructureRule, StructureView, Ways
 from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, DType, integer_span
 from mezzo.ir.graph import ConstantFacts
-from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Function
 
 _LARGEST_SCORE = 32.0
@@ -122,7 +122,7 @@ class _Truths:
         """Whether a node multiplies by 0 and 1, up to their sign."""
         if self.view.function(node) is not Function.MULTIPLY:
             return False
-        contents = [self.of(value) for value in node.inputs if value is not None]
+        contents = [self.of(value) for value in node.present_inputs]
         return any(content is not None and content.is_sure for content in contents)
 
     def of(self, value: int, depth: int = 0) -> _Held | None:
@@ -142,12 +142,7 @@ class _Truths:
             return _cast_from(graph.values[maker.inputs[0]].dtype)
         if maker.kind is not Kind.OP:
             return None
-        roles = zip(maker.inputs, maker.signature.inputs, strict=True)
-        operands = [
-            self.of(number, depth)
-            for number, role in roles
-            if number is not None and role is Role.GROUP
-        ]
+        operands = [self.of(number, depth) for number in maker.group_inputs]
         contents = [content for content in operands if content is not None]
         return self._made(maker, contents) if contents and len(contents) == len(operands) else None
 

@@ -141,8 +141,8 @@ class _Walk:
         else:
             self._judge(node, row, operands)
             results = self._results(node, row, operands)
-        for value in node.outputs:
-            if value is not None and self.view.graph.values[value].dtype in FLOATING:
+        for value in node.present_outputs:
+            if self.view.graph.values[value].dtype in FLOATING:
                 self._note(value, list(dict.fromkeys(results)))
 
     def _operand(self, node: Node, index: int) -> tuple[_Number, ...]:
@@ -263,8 +263,8 @@ class _Walk:
         """A scalar bound, from an operand or an attribute; else None."""
         if index < len(operands) and operands[index]:
             return operands[index][0]
-        stated = node.attributes.get(attribute) if node.attributes else None
-        return self._constant(stated, None) if isinstance(stated, float) else None
+        number = node.float_attribute(attribute)
+        return None if number is None else self._constant(number, None)
 
     def _judge(self, node: Node, row: OpFacts, operands: Sequence[tuple[_Number, ...]]) -> None:
         """Record a guarded number that the format loses and that is divided by or makes a product

@@ -7,9 +7,11 @@ Casts only at the border. Data movement after the DequantizeLinear is included.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.ir.walks import walk
 from mezzo.tables.facts import HEAVY, Cost, Function, Transfer
 
 _FACTORS = 2  # a third operand is a bias or attention's V, which may be float
@@ -84,40 +86,43 @@ def _factors(view: StructureView, node: Node) -> list[Node]:
 
 
 def _makers(view: StructureView, node: Node) -> list[Node]:
-    return [view.graph.producer(value) for value in node.inputs if value is not None]
+    return [view.graph.producer(value) for value in node.present_inputs]
 
 
 def _movers(
     view: StructureView, node: Node, dequantized: frozenset[int], reached: set[int]
 ) -> Iterator[Detection]:
     """Findings for data movement between DequantizeLinear and an operator."""
-    queue = [maker for maker in _factors(view, node) if maker.id in dequantized]
-    while queue:
-        maker = queue.pop()
-        if maker.id not in reached and view.transfer(maker) is not Transfer.DEQUANTIZE:
-            reached.add(maker.id)
-            text = f"moves dequantized values into the kernel of {node.name!r}"
-            yield Detection(maker, text, node)
-            queue += view.producers(maker)
+
+    def movers(reader: Node) -> Iterator[Node]:
+        makers = _factors(view, node) if reader is node else view.producers(reader)
+        for maker in makers:
+            if maker.id in dequantized and view.transfer(maker) is not Transfer.DEQUANTIZE:
+                yield maker
+
+    for maker, _ in walk([node], movers, reached):
+        yield Detection(maker, f"moves dequantized values into the kernel of {node.name!r}", node)
 
 
 def _is_stored(view: StructureView, maker: Node) -> bool:
     """Whether a value is a weight: a constant, possibly quantized, dequantized and moved."""
-    queue, visited = [maker], {maker.id}
-    while queue:
-        maker = queue.pop()
-        if view.keeps_values(maker) or view.cost(maker) is Cost.QUANTIZE:
-            makers = _makers(view, maker)
-            queue += [operand for operand in makers if operand.id not in visited]
-            visited.update(operand.id for operand in makers)
-        elif maker.kind is not Kind.SOURCE or maker.inputs:
-            return False
-    return True
+
+    def passes(node: Node) -> bool:
+        return view.keeps_values(node) or view.cost(node) is Cost.QUANTIZE
+
+    def operands(node: Node) -> list[Node]:
+        return _makers(view, node) if passes(node) else []
+
+    behind = (node for node, _ in walk([maker], operands, {maker.id}))
+    return all(
+        passes(node) or (node.kind is Kind.SOURCE and not node.inputs)
+        for node in chain([maker], behind)
+    )
 
 
 def _casts_to_floats(view: StructureView, node: Node) -> Iterator[Node]:
-    for value in node.outputs:
-        for reader in () if value is None else view.graph.readers(value):
+    for value in node.present_outputs:
+        for reader in view.graph.readers(value):
             if reader.kind is Kind.SOURCE:
                 yield reader
 
@@ -161,9 +166,7 @@ def _step(view: StructureView, last: Node) -> list[Node]:
 
 
 def _readers(view: StructureView, node: Node) -> set[int]:
-    return {
-        use.node for value in node.outputs if value is not None for use in view.graph.uses[value]
-    }
+    return {use.node for value in node.present_outputs for use in view.graph.uses[value]}
 
 
 def _is_numberwise(view: StructureView, node: Node) -> bool:

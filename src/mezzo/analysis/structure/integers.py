@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.ir.walks import walk
 from mezzo.tables.facts import Cost, Function, OpFacts, Risk
 
 _ARITHMETIC = frozenset({Cost.POINTWISE, Cost.MOVEMENT, Cost.GENERATOR})
@@ -27,26 +28,19 @@ def _back(
     view: StructureView, ends: Iterable[Node], costs: frozenset[Cost], visited: set[int]
 ) -> Iterator[tuple[Node, Node]]:
     """Backward traversal from nodes through unbounded arithmetic: yields (node, the reader that led
-    to it).
-
-    `seen` are the nodes of earlier traversals with the same `costs`. They are skipped, so that all
-    traversals take linear time.
+    to it). `visited` are the nodes of earlier traversals with the same `costs`.
     """
-    queue = [end for end in ends if end.id not in visited]
-    visited.update(end.id for end in queue)
-    while queue:
-        reader = queue.pop()
-        for maker in _makers(view, reader):
-            if maker.id not in visited and _is_open(view, maker, costs):
-                visited.add(maker.id)
-                queue.append(maker)
-                yield maker, reader
+    fresh = [end for end in ends if end.id not in visited]
+    visited.update(end.id for end in fresh)
+    return walk(fresh, lambda reader: _open_makers(view, reader, costs), visited)
 
 
-def _makers(view: StructureView, reader: Node) -> Iterator[Node]:
+def _open_makers(view: StructureView, reader: Node, costs: frozenset[Cost]) -> Iterator[Node]:
     for v, role in zip(reader.inputs, reader.signature.inputs, strict=True):
         if v is not None and view.graph.values[v].dtype is not None and role is not Role.FIXED:
-            yield view.graph.producer(v)
+            maker = view.graph.producer(v)
+            if _is_open(view, maker, costs):
+                yield maker
 
 
 def _is_open(view: StructureView, maker: Node, costs: frozenset[Cost]) -> bool:
@@ -118,12 +112,11 @@ def _counting(view: StructureView, ends: Iterable[Node]) -> set[int]:
     readers: dict[int, list[int]] = {}
     visited = {node.id for node in reached}
     for reader in reached:  # grows
-        for maker in _makers(view, reader):
-            if _is_open(view, maker, _ANGLE_STEPS):
-                readers.setdefault(maker.id, []).append(reader.id)
-                if maker.id not in visited:
-                    visited.add(maker.id)
-                    reached.append(maker)
+        for maker in _open_makers(view, reader, _ANGLE_STEPS):
+            readers.setdefault(maker.id, []).append(reader.id)
+            if maker.id not in visited:
+                visited.add(maker.id)
+                reached.append(maker)
     queue = [
         node.id for node in reached if any(_counts(view, maker) for maker in view.producers(node))
     ]

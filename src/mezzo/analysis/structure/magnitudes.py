@@ -159,7 +159,7 @@ class _Spectra:
         fed: set[int] = set()
         values = self.view.graph.values
         for node in self.view.graph.nodes:
-            makers = (values[value].producer for value in node.inputs if value is not None)
+            makers = (values[value].producer for value in node.present_inputs)
             if node.kind is Kind.INPUT or any(maker in fed for maker in makers):
                 fed.add(node.id)
         return frozenset(fed)
@@ -176,7 +176,7 @@ class _Spectra:
 
     def _number(self, node: Node, operand: int) -> float | None:
         """The value of a constant operand, the largest of several; None if it is not constant."""
-        view, value = self.view, node.inputs[operand] if operand < len(node.inputs) else None
+        view, value = self.view, node.operand(operand)
         if value is None:
             return None
         facts = view.constant(node, operand)
@@ -192,11 +192,7 @@ class _Spectra:
         function = self.view.function(node)
         if function not in _GUARDING and not self._adds(node):
             return None
-        stated = node.attributes.get("min") if node.attributes else None
-        numbers = [
-            stated if isinstance(stated, float) else None,
-            *(self._number(node, k) for k in range(3)),
-        ]
+        numbers = [node.float_attribute("min"), *(self._number(node, k) for k in range(3))]
         number = next((number for number in numbers if number is not None), None)
         if number is None:
             return None

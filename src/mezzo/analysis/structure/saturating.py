@@ -19,11 +19,11 @@ decomposition over the range.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mezzo.analysis.structure import StructureRule, StructureView
-from mezzo.ir.nodes import Kind, Node, Use
+from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Function
 from mezzo.tables.policy import Evidence
 
@@ -77,9 +77,7 @@ class _Polynomial:
         empty.
         """
         inside = self._behind()
-        operands = {
-            value for node in (*inside, self.core) for value in node.inputs if value is not None
-        }
+        operands = {value for node in (*inside, self.core) for value in node.present_inputs}
         results = {node.outputs[0] for node in inside}
         bases = [value for value in sorted(operands - results) if self._number(value) is None]
         if len(bases) != 1:
@@ -104,15 +102,15 @@ class _Polynomial:
         inside: list[Node] = []
         node = self.core
         while len(inside) <= _MOST_INSIDE:
-            for value in node.inputs:
-                maker = None if value is None else graph.producer(value)
-                if maker is not None and self._is_arithmetic(maker) and -maker.id not in queue:
+            for value in node.present_inputs:
+                maker = graph.producer(value)
+                if self._is_arithmetic(maker) and -maker.id not in queue:
                     heapq.heappush(queue, -maker.id)
             # Ids are in topological order, so all readers of the node with the highest id are
             # already visited.
             while queue:
                 node = graph.nodes[-heapq.heappop(queue)]
-                if node.id not in members and all(use.node in members for use in self._uses(node)):
+                if node.id not in members and self._readers(node) <= members:
                     break
             else:
                 return sorted(inside, key=lambda node: node.id)
@@ -124,10 +122,9 @@ class _Polynomial:
         is_near = node.kind is Kind.OP and node.scope == self.core.scope
         return is_near and self.view.function(node) in _SUMS | _PRODUCTS | _POWERS
 
-    def _uses(self, node: Node) -> Iterator[Use]:
-        for value in node.outputs:
-            if value is not None:
-                yield from self.view.graph.uses[value]
+    def _readers(self, node: Node) -> set[int]:
+        uses = self.view.graph.uses
+        return {use.node for value in node.present_outputs for use in uses[value]}
 
     def _number(self, value: int) -> float | None:
         """The value of a scalar constant; else None."""

@@ -2,5 +2,6 @@
 the operands from that of the result.
 
 Imports: as `analysis`.
-A new operator's law is a row in the file of its family.
+A new law is a member of `mezzo.tables.facts.Transfer`, and a row of `LAWS` in the file of its
+family.
 """

@@ -13,7 +13,6 @@ from mezzo.analysis.estimates.laws.law import (
     always,
     demand_of_one,
     eased,
-    float_attribute,
     nothing,
     of_one,
     passed,
@@ -203,7 +202,7 @@ def _leak(node: Node, xs: Operands) -> float:
     """The slope for negative numbers."""
     if node.op.lower() == "prelu":
         return xs[1].mean
-    alpha = float_attribute(node, "alpha")
+    alpha = node.float_attribute("alpha")
     if alpha is None:
         return _LEAK if node.op in _LEAKY else 1.0
     return alpha
@@ -248,8 +247,8 @@ def clip(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
 
 
 def _bound(site: EstimatedGraph, node: Node, operand: int, attribute: str) -> float | None:
-    value = site.operand(node, operand)
-    number = float_attribute(node, attribute) if value is None else site.number(value)
+    value = node.operand(operand)
+    number = node.float_attribute(attribute) if value is None else site.number(value)
     return None if number is None or abs(number) >= _NO_BOUND else number
 
 

@@ -10,7 +10,6 @@ from mezzo.analysis.estimates.laws.law import (
     Operands,
     absolute_of,
     always,
-    float_attribute,
     share,
     tolerated,
 )
@@ -80,7 +79,7 @@ def contract(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
 
 def _alpha(node: Node) -> float:
     """The factor of a Gemm's product."""
-    alpha = None if node.op == "MatMul" else float_attribute(node, "alpha")
+    alpha = None if node.op == "MatMul" else node.float_attribute("alpha")
     return 1.0 if alpha is None else alpha
 
 

@@ -105,12 +105,6 @@ def absolute_of(demand: Demand, y: Moments) -> float:
     return max(demand.absolute, demand.relative * typical)
 
 
-def float_attribute(node: Node, name: str) -> float | None:
-    """A float attribute; None if absent."""
-    number = node.attributes.get(name)
-    return number if isinstance(number, float) else None
-
-
 def passed(site: EstimatedGraph, node: Node, xs: Operands, y: Moments, demand: Demand) -> Demands:
     """Every operand has the tolerance of the result."""
     return (demand,) * len(xs)

@@ -94,9 +94,7 @@ def _where_chosen(site: EstimatedGraph, node: Node, xs: Operands) -> tuple[Momen
         return picked[0], picked[1]
     test = site.producer(site.origin[condition])
     transfer = site.transfer(test)
-    bound = (
-        site.number(site.operand(test, 1)) if transfer in (Transfer.ABOVE, Transfer.BELOW) else None
-    )
+    bound = site.number(test.operand(1)) if transfer in (Transfer.ABOVE, Transfer.BELOW) else None
     if bound is None or test.inputs[0] is None:
         return picked[0], picked[1]
     tested = site.held[test.inputs[0]]

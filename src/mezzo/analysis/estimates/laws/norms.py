@@ -9,7 +9,6 @@ from mezzo.analysis.estimates.laws.law import (
     Laws,
     Operands,
     demand_of_one,
-    float_attribute,
     relative_of,
     tolerated,
 )
@@ -83,7 +82,7 @@ def _known(xs: Operands, index: int, default: float) -> Moments:
 
 def _spread_over_epsilon(variance: float, node: Node) -> float:
     """The divisor of a norm."""
-    epsilon = float_attribute(node, "epsilon")
+    epsilon = node.float_attribute("epsilon")
     return math.sqrt(variance + (1e-5 if epsilon is None else epsilon))
 
 

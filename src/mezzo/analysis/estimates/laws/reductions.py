@@ -251,7 +251,7 @@ def running_sum(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
 
 def _axis_length(site: EstimatedGraph, node: Node) -> float:
     own = node.attributes.get("axis")
-    axis = (own,) if isinstance(own, int) else site.integers(site.operand(node, 1))
+    axis = (own,) if isinstance(own, int) else site.integers(node.operand(1))
     length = site.length(node.inputs[0], axis[0]) if axis else None
     return float(length or OPEN_POSITIONS)
 

@@ -110,8 +110,8 @@ def _taken_off(site: EstimatedGraph, first: int, second: int) -> tuple[int, int]
             return plain, maker.inputs[0]
         if site.made_by[value] is Transfer.MULTIPLY:
             for k in range(2):
-                other = site.operand(maker, k)
-                if site.number(site.operand(maker, 1 - k)) == -1.0 and other is not None:
+                other = maker.operand(k)
+                if site.number(maker.operand(1 - k)) == -1.0 and other is not None:
                     return plain, other
     return None
 

@@ -51,18 +51,23 @@ def _saturating(site: EstimatedGraph, gate: int, source: int) -> list[int]:
     for _ in range(_LONGEST):
         if site.kept[value] == source:
             return steep
-        node, transfer = site.producer(value), site.made_by[value]
+        transfer = site.made_by[value]
         if transfer in _SATURATING:
-            steep.append(node.id)
+            steep.append(site.producer(value).id)
         elif transfer not in _PASSING:
             return []
-        moving = [
-            operand for operand in node.inputs if operand is not None and site.held[operand].std
-        ]
-        if len(moving) != 1:
+        source_value = _only_varying(site, value)
+        if source_value is None:
             return []
-        value = moving[0]
+        value = source_value
     return []
+
+
+def _only_varying(site: EstimatedGraph, value: int) -> int | None:
+    """The only operand of a value's producer that is not constant; None if there are several."""
+    operands = site.producer(value).present_inputs
+    varying = [operand for operand in operands if site.held[operand].std]
+    return varying[0] if len(varying) == 1 else None
 
 
 def _unscaled(site: EstimatedGraph, value: int) -> int:
@@ -71,14 +76,10 @@ def _unscaled(site: EstimatedGraph, value: int) -> int:
         value = site.kept[value]
         if site.made_by[value] not in _SCALING:
             break
-        moving = [
-            operand
-            for operand in site.producer(value).inputs
-            if operand is not None and site.held[operand].std
-        ]
-        if len(moving) != 1:
+        source = _only_varying(site, value)
+        if source is None:
             break
-        value = moving[0]
+        value = source
     return value
 
 

@@ -41,7 +41,7 @@ def _readers(site: EstimatedGraph, value: int | None) -> Iterator[tuple[Node, in
             if node.kind is Kind.OUTPUT or not node.outputs:
                 continue
             if is_moved or node.kind in (Kind.TIE, Kind.SOURCE, Kind.CAST):
-                fresh = [v for v in node.outputs if v is not None and v not in visited]
+                fresh = [v for v in node.present_outputs if v not in visited]
                 visited.update(fresh)
                 queue += fresh
             else:
@@ -50,7 +50,7 @@ def _readers(site: EstimatedGraph, value: int | None) -> Iterator[tuple[Node, in
 
 def _other_constant(site: EstimatedGraph, node: Node, operand: int) -> float | None:
     """The signed size of the other operand, if constant; else None."""
-    return _folded(site, site.operand(node, 1 - operand))
+    return _folded(site, node.operand(1 - operand))
 
 
 _FOLDS: Mapping[Transfer | None, Callable[[float, float], float | None]] = {
@@ -136,7 +136,7 @@ def becomes_angle(site: EstimatedGraph, value: int) -> bool:
                 return True
             if transfer not in _TO_ANGLES or result is None or result in visited:
                 continue
-            factor = site.constant(site.operand(node, 1 - operand)) if operand < 2 else None
+            factor = site.constant(node.operand(1 - operand)) if operand < 2 else None
             if factor is not None or transfer is Transfer.JOIN:
                 visited.add(result)
                 is_table = factor is not None and factor.elements >= _FREQUENCIES
@@ -157,8 +157,8 @@ def is_probability(site: EstimatedGraph, value: int) -> bool:
 
 
 def _bound(site: EstimatedGraph, node: Node, operand: int, attribute: str) -> float | None:
-    number, folded = node.attributes.get(attribute), _folded(site, site.operand(node, operand))
-    return number if folded is None and isinstance(number, float) else folded
+    folded = _folded(site, node.operand(operand))
+    return node.float_attribute(attribute) if folded is None else folded
 
 
 def _is_log_of_log(site: EstimatedGraph, node: Node) -> bool:

@@ -27,9 +27,7 @@ def is_only_picked(site: EstimatedGraph, inside: Collection[int], last: int) -> 
         elif not _picks(site, node):
             fresh.add(value)
         else:
-            operands = {
-                v for v in node.inputs if v is not None and site.graph.values[v].dtype in FLOATING
-            }
+            operands = {v for v in node.present_inputs if site.dtype(v) in FLOATING}
             queue += operands - visited
             visited |= operands
         if len(visited) > _MOST:
@@ -66,11 +64,11 @@ def _is_apart(site: EstimatedGraph, inside: Collection[int], fresh: Collection[i
     """Whether none of the fresh values depends on the state."""
     queue, visited = list(inside), set(inside)
     while queue:
-        for use in site.graph.uses[queue.pop()]:
-            for value in site.graph.nodes[use.node].outputs:
+        for reader in site.graph.readers(queue.pop()):
+            for value in reader.present_outputs:
                 if value in fresh:
                     return False
-                if value is not None and value not in visited:
+                if value not in visited:
                     visited.add(value)
                     queue.append(value)
         if len(visited) > _MOST:

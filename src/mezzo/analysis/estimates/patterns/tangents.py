@@ -32,20 +32,10 @@ def cancelled(
         site.made_by[first] in _FOLLOWING or site.made_by[second] in _FOLLOWING
     ):
         return None
-    left, right = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
-    if left.keys().isdisjoint(right):
+    variance = _variance_of_sum(site, first, second, sign)
+    if variance is None or math.sqrt(variance) > _CANCELS * y.std:
         return None
-    joint = {
-        symbol: left.get(symbol, 0.0) + sign * right.get(symbol, 0.0)
-        for symbol in left.keys() | right.keys()
-    }
-    rest = sum(
-        max(site.held[v].std ** 2 - _variance(site, t), 0.0)
-        for v, t in ((first, left), (second, right))
-    )
-    std = math.sqrt(_variance(site, joint) + rest)
-    if std > _CANCELS * y.std:
-        return None
+    std = math.sqrt(variance)
     return moments(
         y.mean, std, max(y.mean - SIGMA * std, y.low), min(y.mean + SIGMA * std, y.high), y.flags
     )
@@ -55,16 +45,28 @@ def distance(site: EstimatedGraph, first: int, second: int) -> float | None:
     """Root mean square of the difference of two values with common sources; None if they share
     none.
     """
+    variance = _variance_of_sum(site, first, second, -1.0)
+    if variance is None:
+        return None
+    return math.sqrt(variance + (site.held[first].mean - site.held[second].mean) ** 2)
+
+
+def _variance_of_sum(site: EstimatedGraph, first: int, second: int, sign: float) -> float | None:
+    """Variance of a sum of two values, the second times `sign`, with common sources; None if they
+    share none.
+    """
     left, right = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
-    if not left.keys() & right.keys():
+    if left.keys().isdisjoint(right):
         return None
     joint = {
-        symbol: left.get(symbol, 0.0) - right.get(symbol, 0.0)
+        symbol: left.get(symbol, 0.0) + sign * right.get(symbol, 0.0)
         for symbol in left.keys() | right.keys()
     }
-    a, b = site.held[first], site.held[second]
-    rest = sum(max(x.std**2 - _variance(site, t), 0.0) for x, t in ((a, left), (b, right)))
-    return math.sqrt(_variance(site, joint) + rest + (a.mean - b.mean) ** 2)
+    rest = sum(
+        max(site.held[value].std ** 2 - _variance(site, tangent), 0.0)
+        for value, tangent in ((first, left), (second, right))
+    )
+    return _variance(site, joint) + rest
 
 
 def is_complement(site: EstimatedGraph, first: int, second: int) -> bool:
