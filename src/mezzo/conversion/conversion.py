@@ -5,37 +5,28 @@ A result that the checker refuses is planned again without the nodes that the ch
 
 import gc
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from mezzo.common.errors import ContractError, MezzoError, ModelError
 from mezzo.contracts.frontend import Fault, Model
-from mezzo.contracts.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
+from mezzo.contracts.plans import Plan, Reason
 from mezzo.contracts.problem import Choice, LevelChoices
 from mezzo.contracts.reading import Artifact, Reading
 from mezzo.conversion.decided import Decided, refuse_out_of_range
 from mezzo.conversion.fusing import fused_as
 from mezzo.conversion.judged_model import held_by_schema, judge_at, judge_model
-from mezzo.conversion.naming import names_in
+from mezzo.conversion.new_plan import make_plan
 from mezzo.conversion.norm_quotients import with_norm_quotients
 from mezzo.conversion.recall import asks_for_more, spell_record, spell_replay
 from mezzo.conversion.replay import replay
 from mezzo.conversion.stack_guard import call_with_room
 from mezzo.conversion.version_steps import assign, settle
-from mezzo.formats.dtypes import FLOATING, DType
-from mezzo.formats.precision_line import PrecisionLine
-from mezzo.ir.graph import Graph
-from mezzo.ir.nodes import Kind
-from mezzo.planner.choices.quantizing import dynamic_names, parameters_of
 from mezzo.planner.options import Options
-from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged, judge
-from mezzo.planner.reasons import reasons
 from mezzo.planner.recalled import Recalled
-from mezzo.planner.recording import RecordedDecisions, category_of, precision_of
-from mezzo.tables.target import Gain
+from mezzo.planner.recording import RecordedDecisions
 
 _log = logging.getLogger(__name__)
 
@@ -67,18 +58,12 @@ def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[D
     except Exception as error:
         if model.standing.fault is None:
             raise
-        raise _invalid(model) from error
-
-
-def _invalid(model: Model) -> ModelError:
-    return _not_valid(model, model.standing.fault or "")
+        raise _not_valid(model, model.standing.fault) from error
 
 
 def _not_valid(model: Model, fault: str) -> ModelError:
-    words = model.frontend.words
-    return ModelError(
-        f"{model.name} is not valid {words.form}: {fault[:_LONGEST_FAULT]}; mend the model first"
-    )
+    form, text = model.frontend.words.form, fault[:_LONGEST_FAULT]
+    return ModelError(f"{model.name} is not valid {form}: {text}; mend the model first")
 
 
 @contextmanager
@@ -131,7 +116,7 @@ def decide_and_apply(
             return _with_note(model, decided), result
         fault = refusal
         if not model.standing.is_valid:
-            raise _invalid(model)
+            raise _not_valid(model, model.standing.fault or "")
         if given is not None:
             text = fault.text[:_LONGEST_FAULT]
             raise ContractError(
@@ -173,9 +158,19 @@ def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, A
     banned = {node.name: because for node in reading.graph.nodes}
     levels = judged.problem.given_levels
     judged = _ban(judged, banned)
-    plan = _make_plan(judged, levels, (), reading, None, options, banned)
+    plan = make_plan(judged, levels, (), reading, None, options, banned)
     record = _recorder(model, reading, judged, levels, options, banned, plan)
-    decided = Decided(
+    return _decided(reading, judged, levels, plan, record), model.unchanged(reading)
+
+
+def _decided(
+    reading: Reading,
+    judged: Judged,
+    levels: Sequence[int],
+    plan: Plan,
+    record: Callable[[], str] | None,
+) -> Decided:
+    return Decided(
         reading=reading,
         plan=plan,
         problem=judged.problem,
@@ -183,7 +178,6 @@ def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, A
         units=judged.units,
         spell_record=record,
     )
-    return decided, model.unchanged(reading)
 
 
 def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, Artifact]:
@@ -195,22 +189,14 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
     reading = model.read(options.planning.low)
     judged = judge(reading.graph, options.planning)
     levels = judged.problem.given_levels
-    plan = _make_plan(judged, levels, (), reading, None, options, {})
+    plan = make_plan(judged, levels, (), reading, None, options, {})
     _tell(model, "checking")
     result = model.unchanged(reading)
     fault = model.fault(reading.graph, result)
     if fault is not None:
         raise _not_valid(model, fault.text)
     record = (lambda: recalled.text) if options.is_recorded else None
-    decided = Decided(
-        reading=reading,
-        plan=plan,
-        problem=judged.problem,
-        levels=levels,
-        units=judged.units,
-        spell_record=record,
-    )
-    return decided, result
+    return _decided(reading, judged, levels, plan, record), result
 
 
 def _recorder(
@@ -258,80 +244,11 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
     planned = settle(model, planned, planning.strategy, judge_smaller)
     reading, judged, levels = planned.reading, planned.judged, planned.levels
     version = reading.version if reading.version != model.version else None
-    plan = _make_plan(judged, levels, planned.edits, reading, version, options, banned)
+    plan = make_plan(judged, levels, planned.edits, reading, version, options, banned)
     if obstacle is not None:
         plan = replace(plan, obstacle=obstacle, notes=(*plan.notes, obstacle))
-    return Decided(
-        reading=reading,
-        plan=plan,
-        problem=judged.problem,
-        levels=levels,
-        units=judged.units,
-        spell_record=_recorder(model, reading, judged, levels, options, banned, plan),
-    )
-
-
-def _make_plan(
-    judged: Judged,
-    levels: Sequence[int],
-    edits: Sequence[Edit],
-    reading: Reading,
-    version: int | None,
-    options: Options,
-    banned: Mapping[str, str],
-) -> Plan:
-    problem, planning = judged.problem, options.planning
-    return Plan(
-        line=problem.line,
-        dialect=reading.dialect,
-        version=version,
-        settings=options.settings,
-        edits=tuple(edits),
-        limits=_stored_within(reading.graph, edits),
-        notes=(
-            *(() if options.choice is None else (options.choice,)),
-            *_notes(judged, options, levels),
-            *options.notes,
-        ),
-        make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, planning, banned)),
-        make_fingerprint=lambda: problem.graph.fingerprint,
-        origin=options.notes,
-        gain=_gain_of(planning),
-        quantized=parameters_of(problem, levels),
-        dynamic=dynamic_names(problem, levels),
-        corrected=options.corrected,
-        in_blocks=tuple(planning.in_blocks.items()),
-        choice=options.choice,
-        apart=_apart(problem.graph, problem.line),
-        make_names=lambda: names_in(problem.graph),
-    )
-
-
-def _apart(graph: Graph, line: PrecisionLine) -> tuple[tuple[DType, int], ...]:
-    """Counts of operators that read and write the same float outside the line, by that float."""
-    counts: Counter[DType] = Counter()
-    for node in graph.nodes:
-        if node.kind is Kind.OP and node.signature.dtype is None:
-            input_dtypes, output_dtypes = (
-                {graph.values[v].dtype for v in ports if v is not None}
-                for ports in (node.inputs, node.outputs)
-            )
-            counts.update(
-                dtype
-                for dtype in input_dtypes & output_dtypes
-                if dtype in FLOATING and dtype not in line.dtypes
-            )
-    return tuple(sorted(counts.items(), key=lambda item: str(item[0])))
-
-
-def _gain_of(planning: PlanningOptions) -> Gain | None:
-    """The target's expected speed-up of the narrowest low format for which it lists one."""
-    gains = [
-        gain
-        for low in reversed(planning.line.beside)
-        if (gain := planning.target.gain(low)) is not None
-    ]
-    return gains[0] if gains else None
+    record = _recorder(model, reading, judged, levels, options, banned, plan)
+    return _decided(reading, judged, levels, plan, record)
 
 
 def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
@@ -344,65 +261,3 @@ def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
             yield Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
 
     return replace(judged, problem=judged.problem.rechosen(take))
-
-
-def _planned_nodes(
-    judged: Judged, levels: Sequence[int], planning: PlanningOptions, banned: Mapping[str, str]
-) -> tuple[PlannedNode, ...]:
-    problem = judged.problem
-    why = reasons(judged, levels, planning)
-    for number, node in enumerate(problem.graph.nodes):
-        if node.name in banned:
-            why[number] = Reason("contract", banned[node.name])
-    nodes, is_absent = problem.graph.nodes, problem.is_absent.tolist()
-    return tuple(
-        PlannedNode(
-            node.name,
-            node.op,
-            node.kind.value,
-            precision_of(judged, node.id, levels[node.id]),
-            category_of(judged, node.id, levels[node.id]),
-            reason.rule,
-            reason.because,
-            None if reason.cause is None else nodes[reason.cause].name,
-        )
-        for node, reason in zip(nodes, why, strict=True)
-        if not is_absent[node.id]
-    )
-
-
-def _tell_nodes(options: Options, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
-    return nodes if options.recalled is None else options.recalled.tell(nodes)
-
-
-def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, float], ...]:
-    """The constants that edits clamp to a limit: name of the source node, largest magnitude."""
-    return tuple(
-        (graph.nodes[graph.values[edit.value].producer].name, edit.limit)
-        for edit in edits
-        if isinstance(edit, Retype | AddCopy) and edit.limit is not None
-    )
-
-
-def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str, ...]:
-    graph, line, planning = judged.problem.graph, judged.problem.line, options.planning
-    notes = [*graph.notes, *judged.notes]
-    if any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP):
-        notes += dict.fromkeys(
-            note for low in line.beside for note in planning.target.notes_for(low)
-        )
-    else:
-        is_planned = any(n.kind is Kind.OP and n.signature.dtype is not None for n in graph.nodes)
-        summary = (
-            f"every node stays in {line.base_dtype}"
-            if is_planned
-            else f"no node computes in {line.base_dtype}"
-        )
-        notes.append(f"{summary}: the model computes as it did")
-    total = len(dynamic_names(judged.problem, levels))
-    if total:
-        notes.append(
-            f"products that find the range of what they read as the model runs: {total}; a range is"
-            " that of the whole tensor, so samples of a batch share it"
-        )
-    return tuple(notes)
