@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mezzo.common.errors import InputError
-from mezzo.conversion.recall import told_target
+from mezzo.conversion.recall import recorded_target
 from mezzo.conversion.results import Progress, lab_of, open_source
 from mezzo.evaluate.answers import Asked, check_asked, compare_asked, read_accumulation
 from mezzo.evaluate.model_data import open_model_data
@@ -94,7 +94,7 @@ def compare(
         batch_size = lab_of(first).inputs.fixed_length or lab_of(second).inputs.fixed_length
     dataset = open_model_data(first, data, labels=labels, batch_size=batch_size)
     comparison = compare_asked(first, second.runnable(second.original), dataset, planning, second)
-    target, low = told_target(second)
+    target, low = recorded_target(second)
     gain = None if target is None or low is None else told_gain(target, low)
     return replace(
         comparison, sizes_bytes=(first.size_bytes, second.size_bytes), target=target, gain=gain

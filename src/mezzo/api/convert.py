@@ -247,9 +247,9 @@ def tell_origin(
     trust_external_paths: bool = False,
 ) -> tuple[str, ...]:
     """Lines on how mezzo made a model, from its metadata; empty without such metadata."""
-    from mezzo.conversion.recall import tell_record
+    from mezzo.conversion.recall import describe_record
 
-    return tell_record(open_source(src, trust_external_paths, None))
+    return describe_record(open_source(src, trust_external_paths, None))
 
 
 def _given_plan(source: Plan | str | os.PathLike[str] | None) -> Plan | None:

@@ -16,7 +16,7 @@ from mezzo.contracts.problem import Choice, LevelChoices
 from mezzo.contracts.reading import Artifact, Reading
 from mezzo.conversion.decided import Decided, refuse_out_of_range
 from mezzo.conversion.fusing import fused_as
-from mezzo.conversion.judged_model import held_by_schema, judge_at, judge_model
+from mezzo.conversion.judged_model import barred_by_schema, judge_at, judge_model
 from mezzo.conversion.new_plan import make_plan
 from mezzo.conversion.norm_quotients import with_norm_quotients
 from mezzo.conversion.recall import asks_for_more, spell_record, spell_replay
@@ -229,7 +229,7 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
     obstacle = None
     if options.version == "auto":
         limit = planning.target.newest.get(reading.dialect)
-        obstacle = model.obstacle(reading, held_by_schema(reading, judged, planning), limit)
+        obstacle = model.obstacle(reading, barred_by_schema(reading, judged, planning), limit)
     if options.out_of_range == "error":
         refuse_out_of_range(reading.graph, planning, range(len(reading.graph.nodes)))
 

@@ -19,7 +19,7 @@ def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
     reading, judged = judge_at(model, options, None)
     limit = planning.target.newest.get(reading.dialect)
     while options.version == "auto":  # a node that one step lets run low may need the next step
-        step = model.next_version(reading, held_by_schema(reading, judged, planning), limit)
+        step = model.next_version(reading, barred_by_schema(reading, judged, planning), limit)
         if step is None:
             break
         reading, judged = judge_at(model, options, step)
@@ -32,14 +32,14 @@ def judge_at(model: Model, options: Options, version: int | None) -> tuple[Readi
     return reading, judge(reading.graph, options.planning)
 
 
-def held_by_schema(
+def barred_by_schema(
     reading: Reading, judged: Judged, planning: PlanningOptions
 ) -> dict[DType, list[int]]:
     """Nodes that only the schema of this version keeps out of a low format, by format."""
-    return {low: _held(judged, planning, reading.dialect, low) for low in planning.line.beside}
+    return {low: _barred(judged, planning, reading.dialect, low) for low in planning.line.beside}
 
 
-def _held(judged: Judged, planning: PlanningOptions, dialect: str, low: DType) -> list[int]:
+def _barred(judged: Judged, planning: PlanningOptions, dialect: str, low: DType) -> list[int]:
     """Nodes for which policy and target allow a format that the schema of this version does not."""
     columns, line = judged.problem.graph.columns, judged.problem.line
     needs_version = [

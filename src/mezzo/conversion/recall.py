@@ -179,7 +179,7 @@ def _find_cause(row: Row, position: int, graph: Graph, nodes: Sequence[Node]) ->
     return nodes[position + row.cause].id
 
 
-def told_target(model: Model) -> tuple[str | None, DType | None]:
+def recorded_target(model: Model) -> tuple[str | None, DType | None]:
     """Target and low format in a model's metadata; (None, None) without valid metadata."""
     entry = model.record
     if entry is None or entry.text is None:
@@ -192,7 +192,7 @@ def told_target(model: Model) -> tuple[str | None, DType | None]:
     return target, provenance.low
 
 
-def tell_record(model: Model) -> tuple[str, ...]:
+def describe_record(model: Model) -> tuple[str, ...]:
     """Lines on how a model was made, from its metadata, or one line on why it is not used."""
     recalled, fault = read_record(model)
     if recalled is None:

@@ -74,7 +74,7 @@ class Draw:
         return next(number for number, value in enumerate(self.graph.values) if value.name == name)
 
     def held(self, name: str) -> Moments:
-        return self.estimate().held[self.value(name)]
+        return self.estimate().moments[self.value(name)]
 
     def tolerated(self, name: str, low: Format = NEVER_FINE) -> float:
         """The error that the strictest reader of a value tolerates; infinite where none asks."""

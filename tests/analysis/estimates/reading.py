@@ -33,7 +33,7 @@ class Reading:
         return next(number for number, value in enumerate(self.graph.values) if value.name == name)
 
     def held(self, name: str = "y") -> Moments:
-        return self.found.held[self.value(name)]
+        return self.found.moments[self.value(name)]
 
     def coarse(self, name: str) -> list[Coarse]:
         return [entry for entry in self.found.coarse if entry.value == self.value(name)]

@@ -300,5 +300,5 @@ def test_shapes_are_worked_out_in_the_bodies_of_functions(body: str, spread: flo
     )
     graph = open_model(model).read(DType.FLOAT16).graph
     found = estimate(graph, rows_of(graph), FORMATS[DType.FLOAT16], {})
-    held = found.held[next(number for number, value in enumerate(graph.values) if value.name == "y")]
+    held = found.moments[next(number for number, value in enumerate(graph.values) if value.name == "y")]
     assert held.std == pytest.approx(spread)

@@ -143,7 +143,7 @@ def test_an_input_is_taken_for_what_its_readers_say(
 ) -> None:
     found = assumed(body, inputs, "m" if " m" in inputs else "x")
     assert found.because.endswith(wanted[0])
-    assert found.held[:4] == pytest.approx(wanted[1:], rel=1e-5)  # constants are FP32
+    assert found.estimate[:4] == pytest.approx(wanted[1:], rel=1e-5)  # constants are FP32
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_an_input_is_taken_for_what_its_readers_say(
 def test_an_assumption_says_of_what_kind_the_numbers_are(case: int, flags: int) -> None:
     body, inputs, _ = CASES[case]
     found = assumed(body, inputs, "m" if " m" in inputs else "x")
-    assert found.held.flags & (INTEGER | POSITIVE | UNIT) == flags
+    assert found.estimate.flags & (INTEGER | POSITIVE | UNIT) == flags
 
 
 def test_what_a_logarithm_reads_may_be_silence_and_what_a_root_reads_is_not() -> None:
-    assert assumed("y = Log(x)", _DATA, "x").held.flags & TOUCHING
-    assert not assumed("y = Sqrt(x)", _DATA, "x").held.flags & TOUCHING
+    assert assumed("y = Log(x)", _DATA, "x").estimate.flags & TOUCHING
+    assert not assumed("y = Sqrt(x)", _DATA, "x").estimate.flags & TOUCHING
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_what_is_asked_for_is_spread_evenly_between_its_ends(ends: tuple[float, 
     low, high = ends
     found = assumed("y = Relu(x)", _DATA, "x", x=ends)
     assert found.because == "as asked"
-    assert found.held[:4] == pytest.approx(((low + high) / 2, (high - low) / 12**0.5, low, high))
-    assert found.held.flags & (POSITIVE | UNIT | INTEGER) == flags
+    assert found.estimate[:4] == pytest.approx(((low + high) / 2, (high - low) / 12**0.5, low, high))
+    assert found.estimate.flags & (POSITIVE | UNIT | INTEGER) == flags
     whole = assumed("y = Gather(d, m)", _IDS, "m", m=ends)
-    assert whole.held.flags & (POSITIVE | UNIT | INTEGER) == flags | INTEGER
+    assert whole.estimate.flags & (POSITIVE | UNIT | INTEGER) == flags | INTEGER

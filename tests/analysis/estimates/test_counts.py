@@ -55,7 +55,7 @@ def walked(model: onnx.ModelProto) -> EstimatedGraph:
     site = EstimatedGraph(
         graph=graph,
         rows=rows_of(graph),
-        held=[UNKNOWN] * size,
+        estimates=[UNKNOWN] * size,
         origin=list(range(size)),
         kept=list(range(size)),
         tolerance=1e-3,
@@ -109,13 +109,13 @@ def test_trips_of_a_loop_are_known_by_its_count_and_its_results(trips: str, told
 def test_state_that_grows_is_followed_over_all_trips_of_a_short_loop(trips: int) -> None:
     """Doubled each trip, exactly: what a loop returns is what its last trip makes."""
     site = walked(onnx.parser.parse_model(LOOP.format(trips="seven", told=f"float[{min(trips, 7)},4]")))
-    assert site.held[named(site, "y")].std == pytest.approx(2.0 ** min(trips, 7), rel=1e-6)  # sums in FP64
-    assert site.held[named(site, "t")].std == pytest.approx(2.0 ** min(trips, 7), rel=1e-6)
+    assert site.estimates[named(site, "y")].std == pytest.approx(2.0 ** min(trips, 7), rel=1e-6)  # sums in FP64
+    assert site.estimates[named(site, "t")].std == pytest.approx(2.0 ** min(trips, 7), rel=1e-6)
 
 
 def test_state_past_belief_over_an_open_length_is_taken_to_add_up() -> None:
     site = walked(onnx.parser.parse_model(LOOP.format(trips="trips", told="float[N,4]")))
-    assert 10.0 < site.held[named(site, "y")].std < 1e3  # about the root of 10,000 trips
+    assert 10.0 < site.estimates[named(site, "y")].std < 1e3  # about the root of 10,000 trips
 
 
 PICKED = (
@@ -154,7 +154,7 @@ def test_integer_input_holds_no_more_than_its_type(dtype: DType) -> None:
         ),
         opset_imports=[onnx.helper.make_opsetid("", 25)],
     )
-    held = walked(model).held[0]
+    held = walked(model).estimates[0]
     assert span[0] <= held.low and held.high <= min(span[1], max(LARGEST_INTEGER, 0.0))
     if span[1] <= LARGEST_INTEGER:
         assert (held.low, held.high) == span

@@ -96,7 +96,7 @@ def test_estimate_is_near_what_unit_normal_data_gives(body: str) -> None:
     x = np.random.default_rng(3).standard_normal((256, 64)).astype(np.float32)
     y = native_session(model).run({"x": x})["y"]
     graph, found = estimates_of(model)
-    held = found.held[next(n for n, value in enumerate(graph.values) if value.name == "y")]
+    held = found.moments[next(n for n, value in enumerate(graph.values) if value.name == "y")]
     assert rms(held) / _FACTOR <= rms_of(y) <= rms(held) * _FACTOR, f"{body}: estimated {held}, measured {rms_of(y)}"
     outside = np.mean((y < held.low - 1e-6) | (y > held.high + 1e-6))
     assert outside < 5e-3, f"{body}: {outside:.2%} of the numbers lie outside {held}"  # four sigma; 256 sums at least
@@ -106,13 +106,13 @@ def test_estimate_is_near_what_unit_normal_data_gives(body: str) -> None:
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_estimates_of_random_models_are_consistent(seed: int, low: DType) -> None:
     graph, found = estimates_of(random_model(random.Random(seed), 12), low)
-    assert len(found.held) == len(graph.values)
-    for held in found.held:
+    assert len(found.moments) == len(graph.values)
+    for held in found.moments:
         assert held.low <= held.mean <= held.high and held.std >= 0.0 and math.isfinite(held.std), (
             f"seed {seed}: {held}"
         )
     for entry in found.coarse:
-        assert entry.error > 0.0 and not found.held[entry.value].flags & LOST, f"seed {seed}: {entry}"
+        assert entry.error > 0.0 and not found.moments[entry.value].flags & LOST, f"seed {seed}: {entry}"
     assert estimate(graph, rows_of(graph), FORMATS[low], {}) == found, f"seed {seed}: not deterministic"
 
 
@@ -120,7 +120,7 @@ def test_sums_of_squares_among_products_with_itself_are_within_the_estimate() ->
     model = parse("t = Transpose<perm = [1, 0]>(x)  y = MatMul(t, x)")
     x = np.random.default_rng(4).standard_normal((256, 64)).astype(np.float32)
     graph, found = estimates_of(model)
-    held = found.held[next(n for n, value in enumerate(graph.values) if value.name == "y")]
+    held = found.moments[next(n for n, value in enumerate(graph.values) if value.name == "y")]
     assert held.high >= float((x.T @ x).max())
 
 
@@ -137,7 +137,7 @@ def test_estimates_do_not_hang_on_names(seed: int) -> None:
         node.output[:] = [renamed.get(name, name) for name in node.output]
     for info in copy.graph.value_info:
         info.name = renamed.get(info.name, info.name)
-    assert estimates_of(copy)[1].held == estimates_of(model)[1].held, f"seed {seed}"
+    assert estimates_of(copy)[1].moments == estimates_of(model)[1].moments, f"seed {seed}"
 
 
 def test_every_transfer_has_a_law_and_every_law_a_transfer() -> None:
@@ -174,7 +174,7 @@ def test_no_numbers_and_no_shapes_break_the_estimates(body: str, shape: str) -> 
     model.graph.initializer[2].CopyFrom(onnx.numpy_helper.from_array(np.array(np.nan, np.float32), "nan"))
     for low in (DType.FLOAT16, DType.BFLOAT16):
         graph, found = estimates_of(model, low)
-        assert len(found.held) == len(graph.values)
+        assert len(found.moments) == len(graph.values)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_ranks_that_contradict_each_other_leave_a_shape_open(body: str) -> None:
         f'<domain: "local", opset_import: ["" : 11]> part (a) => (c) {{ {body}  c = Relu(b) }}'
     )
     graph, found = estimates_of(model)
-    assert len(found.held) == len(graph.values)
+    assert len(found.moments) == len(graph.values)
 
 
 @pytest.mark.parametrize("trips", [-(2**63), -1, 0, 1, 2**62])
@@ -198,7 +198,7 @@ def test_no_trip_count_breaks_the_estimates(trips: int) -> None:
     )
     model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array(trips, np.int64), "n"))
     graph, found = estimates_of(model)
-    assert len(found.held) == len(graph.values)
+    assert len(found.moments) == len(graph.values)
 
 
 def test_an_assumption_changes_the_plan_and_stands_in_its_notes() -> None:

@@ -30,7 +30,7 @@ def _size(op: str, bias: np.ndarray, statistics: list[np.ndarray]) -> dict[str, 
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     read = open_model(model).read(DType.FLOAT16).graph
-    held = estimate(read, rows_of(read), FORMATS[DType.FLOAT16], {}).held
+    held = estimate(read, rows_of(read), FORMATS[DType.FLOAT16], {}).moments
     return {value.name: rms(held[number]) for number, value in enumerate(read.values)}
 
 

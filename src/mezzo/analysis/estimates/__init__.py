@@ -54,12 +54,12 @@ _UNIT_END = 3.0**0.5
 class Estimates:
     """Estimates of a graph's values for one low-precision format.
 
-    `held` are the estimates by value id. `overflowing` are values that may exceed the format's
+    `moments` are by value id. `overflowing` are values that may exceed the format's
     range, with their largest magnitude; `coarse` are values whose rounding error exceeds what a
     reader tolerates. `not_followed` are operators without a law, with their counts.
     """
 
-    held: Sequence[Moments]
+    moments: Sequence[Moments]
     assumptions: tuple[Assumption, ...]
     overflowing: tuple[tuple[int, float], ...]
     coarse: tuple[Coarse, ...]
@@ -112,7 +112,7 @@ def _walk(
     site = EstimatedGraph(
         graph=graph,
         rows=rows,
-        held=[UNKNOWN] * size,
+        estimates=[UNKNOWN] * size,
         origin=list(range(size)),
         kept=list(range(size)),
         tolerance=min(_TOLERATED_EPS * low.eps, max(_MOST_TOLERATED, fewest)),
@@ -127,7 +127,7 @@ def _walk(
     sizes = measure(site, low)
     backward = Backward(site=site, laws=LAWS, low=low, loops=loops, sizes=sizes)
     backward.walk()
-    overflowing = [(number, largest(site.held[number])) for number in sizes.overflowing]
+    overflowing = [(number, largest(site.estimates[number])) for number in sizes.overflowing]
     beyond = {
         number: size for number, size in forward.peaks.items() if size >= low.overflow_from
     } | forward.blown
@@ -138,7 +138,7 @@ def _walk(
         if n not in reported and graph.values[n].dtype is HIGH
     ]
     return Estimates(
-        held=site.held,
+        moments=site.estimates,
         assumptions=tuple(forward.assumptions[value] for value in sorted(forward.assumptions)),
         overflowing=tuple(sorted(overflowing)),
         coarse=tuple(backward.coarse),

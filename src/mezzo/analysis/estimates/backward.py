@@ -171,7 +171,7 @@ class Backward:
             return 1.0
         if at_end is None or not at_begin.absolute:
             return trips
-        gain = min(absolute_of(at_end, self.site.held[last]) / at_begin.absolute, 1.0)
+        gain = min(absolute_of(at_end, self.site.estimates[last]) / at_begin.absolute, 1.0)
         return trips if gain >= 1.0 else min(trips, 1.0 / (1.0 - gain))
 
     def _operator(self, node: Node) -> None:
@@ -188,7 +188,7 @@ class Backward:
             if transfer in _PASSING or not self._decides(node):
                 return
             demand = _NOTHING
-        estimates = self.site.held
+        estimates = self.site.estimates
         xs: list[Moments] = []
         for value in inputs:
             xs.append(_ABSENT if value is None else estimates[value])
@@ -243,18 +243,14 @@ class Backward:
         """Record a value whose rounding error exceeds a reader's tolerance."""
         if node.signature.inputs[operand] is Role.FIXED:
             return
-        error = self._error(
-            value, self.site.held[value], self.sizes.size[value], demand.absolute, demand.relative
-        )
+        size, error = self.sizes.size[value], self._error(value, demand)
         if error is not None:
-            self.coarse.append(
-                Coarse(value, node.id, self.sizes.size[value], error, demand.absolute)
-            )
+            self.coarse.append(Coarse(value, node.id, size, error, demand.absolute))
 
-    def _error(
-        self, value: int, x: Moments, size: float, absolute: float, relative: float
-    ) -> float | None:
+    def _error(self, value: int, demand: Demand) -> float | None:
         """The rounding error of a value, if it exceeds the tolerance; else None."""
+        x, size = self.site.estimates[value], self.sizes.size[value]
+        absolute, relative = demand.absolute, demand.relative
         low = self.low
         if value in self.sizes.faint and _LATER * self.sizes.vanishing > absolute:
             return self.sizes.vanishing

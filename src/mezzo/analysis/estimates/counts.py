@@ -43,7 +43,7 @@ def note_entries(site: EstimatedGraph, node: Node) -> None:
     site.note_entries(result, entries)
     numbers = [entry for entry in entries if entry is not None]
     if numbers and len(numbers) == len(entries):
-        site.held[result] = of_integers(numbers)
+        site.estimates[result] = of_integers(numbers)
 
 
 def of_integers(numbers: Sequence[int]) -> Moments:

@@ -35,11 +35,11 @@ def correct(site: EstimatedGraph, node: Node, xs: Sequence[Moments]) -> None:
             _scale(site, source, gathered_input(xs), _MOST)
         return
     bias = _bias(site, node) if result is not None and _is_filtered(site, result) else None
-    if bias is None or result is None or site.held[result].flags & LOST:
+    if bias is None or result is None or site.estimates[result].flags & LOST:
         return
-    size, most = rms(site.held[result]), max(_PLAUSIBLE, _TIMES_BIAS * bias)
+    size, most = rms(site.estimates[result]), max(_PLAUSIBLE, _TIMES_BIAS * bias)
     if size > most:
-        _scale(site, result, scaled(site.held[result], most / size), _MOST)
+        _scale(site, result, scaled(site.estimates[result], most / size), _MOST)
 
 
 def _is_filtered(site: EstimatedGraph, value: int) -> bool:
@@ -82,14 +82,14 @@ def _scale(site: EstimatedGraph, value: int, believed: Moments, left: int) -> No
     """Replace an estimate by a corrected one, and rescale the values it is a multiple or a shift
     of.
     """
-    before, node = rms(site.held[value]), site.producer(value)
-    site.held[value] = believed
+    before, node = rms(site.estimates[value]), site.producer(value)
+    site.estimates[value] = believed
     if site.made_by[value] is Transfer.CONTRACT and before > rms(believed) > 0.0:
         site.inflated[node.id] = site.inflated.get(node.id, 1.0) * before / rms(believed)
     source = _source(site, value)
     if source is not None and left and before:
         factor = min(rms(believed) / before, 1.0)
-        _scale(site, source, scaled(site.held[source], factor), left - 1)
+        _scale(site, source, scaled(site.estimates[source], factor), left - 1)
 
 
 _CARRYING = frozenset(

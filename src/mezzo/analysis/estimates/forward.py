@@ -102,12 +102,12 @@ class ForwardResult:
         is_asked = graph.values[value].name in self.given
         default, numbers = graph.constants.get(value), graph.integers.get(value)
         if default is not None and not is_asked:  # an optional input with a default
-            self.site.held[value] = of_constant(default)
+            self.site.estimates[value] = of_constant(default)
         elif numbers and not is_asked:
-            self.site.held[value] = of_integers(numbers)
+            self.site.estimates[value] = of_integers(numbers)
         else:
             assumed = self.assumptions[value] = assume(self.site, node, self.given)
-            self.site.held[value] = assumed.held
+            self.site.estimates[value] = assumed.estimate
 
     def _cast(self, node: Node) -> None:
         source, result = node.inputs[0], node.outputs[0]
@@ -121,7 +121,7 @@ class ForwardResult:
             self._stranger(node)
             return
         _, _, _, signature, _, inputs, outputs, attributes = node
-        estimates, canonical = site.held, site.kept
+        estimates, canonical = site.estimates, site.kept
         xs: list[Moments] = []
         same: list[object] = [signature.op]  # key of value numbering
         for value in inputs:  # one loop: two comprehensions would take a quarter of the time
@@ -177,7 +177,7 @@ class ForwardResult:
 
     def _note_peaks(self) -> None:
         """Record large values while loop states are still near their initial values."""
-        for number, x in enumerate(self.site.held):
+        for number, x in enumerate(self.site.estimates):
             size = largest(x)
             if size > _PEAK and not x.flags & LOST and number not in self.site.graph.constants:
                 self.peaks[number] = max(size, self.peaks.get(number, 0.0))
@@ -201,9 +201,9 @@ class ForwardResult:
         if node.op == "Loop":
             note_trips(self.site, node)
         for value in node.present_outputs:
-            self.site.held[value] = UNKNOWN
+            self.site.estimates[value] = UNKNOWN
         if node.id in self.counting:
-            self.site.held[self.counting[node.id]] = self.loops.counted(self.site, node)
+            self.site.estimates[self.counting[node.id]] = self.loops.counted(self.site, node)
         for value in self.entering.get(node.id, ()):
             self._enter(value)
 
@@ -222,10 +222,10 @@ class ForwardResult:
         state = self.loops.settled.get(node.id)
         if state is None:
             operands = node.inputs[:1] if node.id in self.loops.ties else node.inputs
-            parts = [site.held[value] for value in operands if value is not None]
+            parts = [site.estimates[value] for value in operands if value is not None]
             state = (hull(parts) if parts else UNKNOWN,) * 2
         for value in node.present_outputs:
-            site.held[value] = state[site.graph.values[value].scope == node.scope]
+            site.estimates[value] = state[site.graph.values[value].scope == node.scope]
         source = node.inputs[0] if len(node.inputs) == 1 else None
         if source is not None:
             for value in node.present_outputs:
@@ -247,7 +247,7 @@ class ForwardResult:
     def _source(self, node: Node) -> None:
         value = node.outputs[0]
         if value is not None:
-            self.site.held[value] = x = self._stored(node, value)
+            self.site.estimates[value] = x = self._stored(node, value)
             if x.low == x.high and not x.flags & LOST:  # equal scalars are one value
                 self.site.kept[value] = self.known.setdefault((x.low,), value)
 
@@ -255,7 +255,7 @@ class ForwardResult:
         site = self.site
         if node.inputs and node.inputs[0] is not None:  # a Cast from an integer or another float
             site.note_copy(value, node.inputs[0])
-            x = site.held[value]
+            x = site.estimates[value]
             is_integer = site.integer_span(node.inputs[0]) is not None and not x.flags & LOST
             return flagged(x, x.flags | INTEGER) if is_integer else x
         facts = site.constant(value)

@@ -48,7 +48,7 @@ class Assumption:
     """
 
     name: str
-    held: Moments
+    estimate: Moments
     because: str
     is_doubtful: bool = False
 

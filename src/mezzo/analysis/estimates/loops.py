@@ -41,9 +41,9 @@ class Loops:
         for number, node in self.ties.items():
             before, after = node.inputs[0], node.inputs[-1]
             states = self.history.setdefault(
-                number, [UNKNOWN if before is None else site.held[before]]
+                number, [UNKNOWN if before is None else site.estimates[before]]
             )
-            states.append(UNKNOWN if after is None else site.held[after])
+            states.append(UNKNOWN if after is None else site.estimates[after])
             trips = self.trips(site, node)
             self.settled[number] = states[-1], states[-1]
             if len(states) > 2:
@@ -92,7 +92,7 @@ def note_trips(site: EstimatedGraph, node: Node) -> None:
 
 def _trips_of_data(site: EstimatedGraph, count: int) -> int | None:
     """A plausible number of trips for a count that is cast from floats."""
-    maker, x = site.producer(count), site.held[count]
+    maker, x = site.producer(count), site.estimates[count]
     source = maker.operand(0)
     if site.transfer(maker) is not Transfer.CAST or source is None or x.flags & LOST:
         return None

@@ -37,8 +37,8 @@ class LoopAxis(NamedTuple):
 
 @dataclass(kw_only=True)
 class EstimatedGraph:
-    """A graph during estimation. `tolerance`: the tolerated relative error of outputs. `held` are
-    the estimates by value id; laws read them, the forward pass writes them.
+    """A graph during estimation. `tolerance`: the tolerated relative error of outputs. `estimates`
+    are by value id; laws read them, the forward pass writes them.
 
     `transfers` are the laws by node id, `made_by` those of the producers by value id, None without
     a law. `origin`: the value with the same elements before data movement; `kept`: the value with
@@ -48,7 +48,7 @@ class EstimatedGraph:
 
     graph: Graph
     rows: Sequence[OpFacts | None]
-    held: list[Moments]
+    estimates: list[Moments]
     origin: list[int]
     kept: list[int]
     tolerance: float
@@ -117,12 +117,12 @@ class EstimatedGraph:
         """The number of a constant of equal elements; else None."""
         if value is None:
             return None
-        x = self.held[value]
+        x = self.estimates[value]
         return x.mean if x.low == x.high and not x.flags & (LOST | MASKED) else None
 
     def note_copy(self, value: int, source: int) -> None:
         """Record that a value has the same elements as another, in the same order."""
-        self.held[value], self.origin[value] = self.held[source], self.origin[source]
+        self.estimates[value], self.origin[value] = self.estimates[source], self.origin[source]
         self.kept[value] = self.kept[source]
 
     def note_shape(self, value: int, shape: Shape) -> None:
@@ -154,7 +154,7 @@ class EstimatedGraph:
     def estimate(self, node: Node, index: int) -> Moments:
         """Estimate of an operand; unknown for an omitted one."""
         value = node.operand(index)
-        return UNKNOWN if value is None else self.held[value]
+        return UNKNOWN if value is None else self.estimates[value]
 
     def is_same(self, node: Node) -> bool:
         """Whether the first two operands are equal elementwise."""
@@ -200,11 +200,13 @@ class EstimatedGraph:
         if total not in self.sums:
             return None
         first, second = self.producer(total).inputs
-        if first is None or second is None or not self.held[first].std or not self.held[second].std:
+        if first is None or second is None:
+            return None
+        if not self.estimates[first].std or not self.estimates[second].std:
             return None
         for term, rest in ((first, second), (second, first)):
             if self.kept[term] == self.kept[part]:
-                return self.held[rest]
+                return self.estimates[rest]
         return None
 
     def step_of_running_sum(self, first: int, second: int) -> Moments | None:
@@ -216,7 +218,7 @@ class EstimatedGraph:
         maker = self.producer(self.origin[first])
         if self.transfer(maker) is not Transfer.RUNNING_SUM or maker.inputs[0] is None:
             return None
-        return self.held[maker.inputs[0]]
+        return self.estimates[maker.inputs[0]]
 
     def begin_sweep(self) -> None:
         """Clear caches that depend on estimates and shapes, which change between sweeps."""

@@ -35,7 +35,7 @@ def measure(site: EstimatedGraph, low: Format) -> SizeColumns:
     """Compute the columns from the estimates."""
     import numpy as np
 
-    graph, estimates = site.graph, site.held
+    graph, estimates = site.graph, site.estimates
     vanishing = _BELOW_NORMAL * low.smallest_subnormal
     fading = {
         value

@@ -56,7 +56,7 @@ def _lifting(view: StructureView, value: int, reader: Node) -> Lifting | None:
     """Findings on integers and loop state are never cleared by data, since both grow with lengths
     that calibration data may lack.
     """
-    is_integer = bool(view.estimates.held[value].flags & INTEGER)
+    is_integer = bool(view.estimates.moments[value].flags & INTEGER)
     is_state = Kind.TIE in (reader.kind, view.graph.producer(value).kind)
     return Lifting.NEVER if is_integer or is_state else None
 
@@ -72,8 +72,8 @@ def notes_of(view: StructureView) -> tuple[str, ...]:
     that nearly vanish.
     """
     estimates = view.estimates
-    assumptions = [entry for entry in estimates.assumptions if not entry.held.flags & LOST]
-    texts = [f"{entry.name!r} {entry.because} ({_span(entry.held)})" for entry in assumptions]
+    assumptions = [entry for entry in estimates.assumptions if not entry.estimate.flags & LOST]
+    texts = [f"{entry.name!r} {entry.because} ({_span(entry.estimate)})" for entry in assumptions]
     notes = [
         f"where no data shows it, inputs are taken to hold: {_listed(texts)}; --assume NAME=LO..HI"
         " says otherwise"
@@ -92,7 +92,7 @@ def _faded(view: StructureView) -> list[str]:
     """Sentences about outputs that nearly underflow. Untrained models have such outputs, so no rule
     keeps them in FP32.
     """
-    low, estimates = view.low, view.estimates.held
+    low, estimates = view.low, view.estimates.moments
     ends = [node.inputs[0] for node in view.graph.nodes if node.kind is Kind.OUTPUT]
     sentences = []
     for value in dict.fromkeys(value for value in ends if value is not None):

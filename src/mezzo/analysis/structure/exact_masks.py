@@ -70,7 +70,7 @@ def exact_masks(view: StructureView, may_end: Callable[[Node], bool]) -> frozens
     )
 
 
-def held_together(view: StructureView, masks: Iterable[int]) -> Iterator[tuple[Node, Node]]:
+def linked_by_masks(view: StructureView, masks: Iterable[int]) -> Iterator[tuple[Node, Node]]:
     """Pairs of producer and reader on the paths from masks to softmaxes, which need one precision:
     a clamped mask on one side and the original one on the other would become infinite. Linear over
     all masks.

@@ -146,7 +146,7 @@ class _Spectra:
 
     def _rounding_error(self, node: Node) -> float:
         """Absolute rounding error of every bin of a transform, proportional to its large bins."""
-        estimate = None if node.outputs[0] is None else self.view.estimates.held[node.outputs[0]]
+        estimate = None if node.outputs[0] is None else self.view.estimates.moments[node.outputs[0]]
         return self.view.low.eps * (
             1.0 if estimate is None or estimate.flags & LOST else rms(estimate)
         )
@@ -182,7 +182,7 @@ class _Spectra:
         facts = view.constant(node, operand)
         if facts is not None:
             return -facts.largest if facts.has_negative else facts.largest
-        estimate = view.estimates.held[value]
+        estimate = view.estimates.moments[value]
         return None if estimate.std or estimate.flags & LOST else estimate.mean
 
     def _guard(self, node: Node) -> float | None:

@@ -232,7 +232,7 @@ def _draw_whole(
         return np.zeros(shape, np.int64)
     if span[1] - span[0] < 1 << 16:
         return generator.integers(span[0], span[1] + 1, shape)
-    moments = None if assumption is None else assumption.held
+    moments = None if assumption is None else assumption.estimate
     # Timestamps or coordinates, whose offset the model subtracts.
     if moments is not None and moments.low > _MOST_WHOLE:
         return np.rint(
@@ -247,9 +247,9 @@ def _draw_floats(
     """Normal with the mean and deviation that an input is assumed to have, clipped to its range;
     standard normal if nothing is known.
     """
-    if assumption is None or not math.isfinite(assumption.held.low + assumption.held.high):
+    if assumption is None or not math.isfinite(assumption.estimate.low + assumption.estimate.high):
         return generator.standard_normal(shape).clip(-SIGMA, SIGMA).astype(np.float32)
-    moments = assumption.held
+    moments = assumption.estimate
     if moments.flags & UNIT and moments.flags & INTEGER:  # a mask stored as floats
         return np.ones(shape, np.float32)
     if moments.flags & INTEGER:  # positions, time steps

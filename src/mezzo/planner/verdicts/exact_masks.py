@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from mezzo.analysis.structure import StructureView
-from mezzo.analysis.structure.exact_masks import exact_masks, held_together
+from mezzo.analysis.structure.exact_masks import exact_masks, linked_by_masks
 from mezzo.contracts.problem import Choice
 from mezzo.ir.nodes import Node
 from mezzo.planner.verdicts.exact import computed_exactly
@@ -50,7 +50,7 @@ def agreeing_on_masks(
     """
     return tuple(
         (producer.id, user.id)
-        for producer, user in held_together(view, bounded)
+        for producer, user in linked_by_masks(view, bounded)
         if Choice.LOW not in (choices[producer.id], choices[user.id])
         and (
             view.function(user) is not Function.SOFTMAX

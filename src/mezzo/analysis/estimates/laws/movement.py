@@ -97,7 +97,7 @@ def _where_chosen(site: EstimatedGraph, node: Node, xs: Operands) -> tuple[Momen
     bound = site.number(test.operand(1)) if transfer in (Transfer.ABOVE, Transfer.BELOW) else None
     if bound is None or test.inputs[0] is None:
         return picked[0], picked[1]
-    tested = site.held[test.inputs[0]]
+    tested = site.estimates[test.inputs[0]]
     # One branch is never selected.
     if not tested.flags & LOST and (tested.low > bound or tested.high < bound):
         chosen = picked[0 if (transfer is Transfer.ABOVE) == (tested.low > bound) else 1]

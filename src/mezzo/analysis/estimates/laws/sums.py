@@ -85,11 +85,11 @@ def _beside_unknown(site: EstimatedGraph, first: int, second: int) -> Moments:
     of an integer matmul, whose scale it has. The estimate is that of the other operand.
     """
     for unknown, other in ((first, second), (second, first)):
-        if site.integer_span(unknown) is None or not site.held[unknown].flags & LOST:
+        if site.integer_span(unknown) is None or not site.estimates[unknown].flags & LOST:
             continue
         is_stored = site.producer(unknown).kind is Kind.SOURCE
         if is_stored or site.made_by[site.kept[other]] is Transfer.QUANTIZED_SUM:
-            return site.held[other]
+            return site.estimates[other]
     return UNKNOWN
 
 
@@ -128,7 +128,7 @@ def _blend(site: EstimatedGraph, *terms: int | None) -> Moments | None:
         return None
     for left, right in product(_masked(site, makers[0]), _masked(site, makers[1])):
         if is_complement(site, left[0], right[0]):
-            return hull([site.held[left[1]], site.held[right[1]]])
+            return hull([site.estimates[left[1]], site.estimates[right[1]]])
     return None
 
 
@@ -137,8 +137,8 @@ def _masked(site: EstimatedGraph, node: Node) -> list[tuple[int, int]]:
     first, second = node.inputs
     if first is None or second is None:
         return []
-    pairs = (first, second), (second, first)
-    return [pair for pair in pairs if site.held[pair[0]].flags & (UNIT | INTEGER) == UNIT | INTEGER]
+    pairs, is_truth = ((first, second), (second, first)), UNIT | INTEGER
+    return [pair for pair in pairs if site.estimates[pair[0]].flags & is_truth == is_truth]
 
 
 def _sum(a: Moments, b: Moments) -> Moments:
@@ -181,7 +181,7 @@ def subtract(site: EstimatedGraph, node: Node, xs: Operands) -> Moments:
 
 def _less(site: EstimatedGraph, first: int, second: int) -> Moments:
     """Moments of the difference of two values, in any decomposition."""
-    a, b = site.held[first], site.held[second]
+    a, b = site.estimates[first], site.estimates[second]
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
     if site.are_same(first, second):

@@ -35,7 +35,7 @@ def share_where_steep(
     gated = site.gated.get(node.id)
     if gated is None or not x.std:
         return 1.0
-    value = site.held[gated]
+    value = site.estimates[gated]
     slope = value.std / x.std
     ends = [value.mean + slope * (end - x.mean) for end in (low, high)]
     # Of a uniform distribution.
@@ -66,7 +66,7 @@ def _saturating(site: EstimatedGraph, gate: int, source: int) -> list[int]:
 def _only_varying(site: EstimatedGraph, value: int) -> int | None:
     """The only operand of a value's producer that is not constant; None if there are several."""
     operands = site.producer(value).present_inputs
-    varying = [operand for operand in operands if site.held[operand].std]
+    varying = [operand for operand in operands if site.estimates[operand].std]
     return varying[0] if len(varying) == 1 else None
 
 

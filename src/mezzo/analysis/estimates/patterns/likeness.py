@@ -28,7 +28,7 @@ def apart(site: EstimatedGraph, first: int, second: int) -> float | None:
 
 
 def _spread(site: EstimatedGraph, value: int) -> float:
-    x = site.held[value]
+    x = site.estimates[value]
     return 0.0 if x.flags & LOST else x.std
 
 
@@ -47,8 +47,8 @@ class _Walk:
         left, right = site.producer(site.kept[first]), site.producer(site.kept[second])
         if (
             self.pairs > _MOST_PAIRS
-            or site.held[first].flags & LOST
-            or site.held[second].flags & LOST
+            or site.estimates[first].flags & LOST
+            or site.estimates[second].flags & LOST
         ):
             return None
         if left is not right and _is_alike(site, left, right):
@@ -72,10 +72,10 @@ class _Walk:
             return None
         result = left.outputs[0]
         assert result is not None, "one of two values"
-        y = site.held[result]
+        y = site.estimates[result]
         pairs = zip(left.inputs, differences, strict=True)
         parts = [
-            difference * _gain(site.transfer(left), site.held[value], y)
+            difference * _gain(site.transfer(left), site.estimates[value], y)
             for value, difference in pairs
             if value is not None and difference
         ]

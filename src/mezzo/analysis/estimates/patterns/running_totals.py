@@ -23,9 +23,10 @@ def note_sum(site: EstimatedGraph, operands: Sequence[int], total: Moments, resu
         return
     length, longest = 1.0, None
     for value in operands:
-        before = site.chains.get(site.kept[value])
-        if before is not None and 1.0 + before * abs(site.held[value].mean) / mean > length:
-            length, longest = 1.0 + before * abs(site.held[value].mean) / mean, site.kept[value]
+        before = site.chains.get(site.kept[value], 0.0)
+        steps = 1.0 + before * abs(site.estimates[value].mean) / mean
+        if steps > length:
+            length, longest = steps, site.kept[value]
     site.chains[result] = length
     if longest is not None:
         site.continued.add(longest)

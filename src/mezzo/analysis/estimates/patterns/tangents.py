@@ -48,7 +48,7 @@ def distance(site: EstimatedGraph, first: int, second: int) -> float | None:
     variance = _variance_of_sum(site, first, second, -1.0)
     if variance is None:
         return None
-    return math.sqrt(variance + (site.held[first].mean - site.held[second].mean) ** 2)
+    return math.sqrt(variance + (site.estimates[first].mean - site.estimates[second].mean) ** 2)
 
 
 def _variance_of_sum(site: EstimatedGraph, first: int, second: int, sign: float) -> float | None:
@@ -63,7 +63,7 @@ def _variance_of_sum(site: EstimatedGraph, first: int, second: int, sign: float)
         for symbol in left.keys() | right.keys()
     }
     rest = sum(
-        max(site.held[value].std ** 2 - _variance(site, tangent), 0.0)
+        max(site.estimates[value].std ** 2 - _variance(site, tangent), 0.0)
         for value, tangent in ((first, left), (second, right))
     )
     return _variance(site, joint) + rest
@@ -71,7 +71,7 @@ def _variance_of_sum(site: EstimatedGraph, first: int, second: int, sign: float)
 
 def is_complement(site: EstimatedGraph, first: int, second: int) -> bool:
     """Whether one value is 1 minus the other."""
-    if abs(site.held[first].mean + site.held[second].mean - 1.0) > _ROUNDED:
+    if abs(site.estimates[first].mean + site.estimates[second].mean - 1.0) > _ROUNDED:
         return False
     left, right = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
     return left.keys() == right.keys() and all(
@@ -82,7 +82,7 @@ def is_complement(site: EstimatedGraph, first: int, second: int) -> bool:
 def _variance(site: EstimatedGraph, tangent: Tangent) -> float:
     total = 0.0
     for symbol, slope in sorted(tangent.items()):
-        total += (slope * site.held[symbol].std) ** 2
+        total += (slope * site.estimates[symbol].std) ** 2
     return total
 
 
@@ -102,7 +102,7 @@ def _tangent(site: EstimatedGraph, value: int, depth: int) -> Tangent:
     if (
         derived is None
         or len(derived) > _MOST
-        or not _variance(site, derived) >= _EXPLAINED * site.held[value].std ** 2
+        or not _variance(site, derived) >= _EXPLAINED * site.estimates[value].std ** 2
     ):
         derived = {site.kept[value]: 1.0}
     site.tangents[value] = derived
@@ -113,7 +113,7 @@ def _derived(
     site: EstimatedGraph, operands: Sequence[int], transfer: Transfer, depth: int
 ) -> Tangent | None:
     """Derivatives of a result by the chain rule; None for unsupported pairs of varying operands."""
-    estimates = site.held
+    estimates = site.estimates
     moving = [value for value in operands if estimates[value].std]
     if len(moving) == 1 and (
         len(operands) == 1 or transfer is not Transfer.POWER or moving[0] == operands[0]
