@@ -3,6 +3,7 @@ for `help` and editors. Type checkers read `mezzo.contracts.options.keyword_type
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
@@ -13,6 +14,8 @@ from mezzo.contracts.options.option import about
 from mezzo.contracts.options.request import Request
 
 _Verb = TypeVar("_Verb", bound=Callable[..., object])
+# The names before the colon of a docstring's entry; lines that go on are indented further.
+_ENTRY = re.compile(r"^ {8}(\w[\w,\s]*):", re.MULTILINE)
 
 
 def named_options(given: Mapping[str, object]) -> dict[str, Any]:
@@ -91,10 +94,8 @@ def _tell(doc: str, options: list[Field[Any]]) -> str:
     head, title, entries = doc.partition("    Args:\n")
     if not title:
         return doc
-    first_words = {
-        name.strip() for line in entries.splitlines() for name in line.partition(":")[0].split(",")
-    }
-    missing = [option for option in options if option.name not in first_words]
+    documented = set(re.findall(r"\w+", " ".join(_ENTRY.findall(entries))))
+    missing = [option for option in options if option.name not in documented]
     new_entries = (
         f"        {o.name}: {about(o).help[0].lower()}{about(o).help[1:]}\n" for o in missing
     )
