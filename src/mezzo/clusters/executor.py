@@ -99,7 +99,7 @@ class RayCrew:
                 if task is None:
                     return
                 self._tell(f"{task.name} takes long; it is begun on a second worker")
-            task.begun, task.begun_s = task.begun + 1, time.monotonic()
+            task.begun_s = time.monotonic()
             worker.task = task
             self._ask(worker, task)
 
@@ -173,24 +173,21 @@ class RayCrew:
                 self.counts.twice += 1
 
     def _lost(self, worker: PooledWorker, cause: Exception) -> None:
-        """Replace a lost worker, and queue its task again."""
+        """Replace a lost worker, and queue its task again if no other worker runs it."""
         task = worker.task
         self.counts.lost += 1
         self._hands.replace(worker, cause)
+        line = "a worker was lost; another takes its place"
         if task is not None and not task.is_done and not task.is_dropped:
             task.deaths += 1
             if task.deaths >= MOST_DEATHS:
                 task.error = poisonous(task)
-            else:
+                line = f"a worker was lost with {task.name}, as {task.deaths - 1} before it"
+            elif not any(other.task is task for other in self._hands):
                 self.counts.again += 1
-                task.begun = 0
                 self._queue.waiting.appendleft(task)
-        begun = "" if task is None else f", and {task.name} is begun again"
-        self._tell(
-            f"a worker was lost; another takes its place{begun}"
-            if task is None or task.error is None
-            else f"a worker was lost with {task.name}, as {task.deaths - 1} before it"
-        )
+                line += f", and {task.name} is begun again"
+        self._tell(line)
 
     def _refused(self, worker: PooledWorker, cause: Exception) -> None:
         """Fail a task that could not be sent to a worker, or its result back."""

@@ -30,7 +30,6 @@ class Task:
     reply: Reply | None = None
     error: Exception | None = None
     is_dropped: bool = False
-    begun: int = 0
     begun_s: float = 0.0
 
     @property
@@ -118,8 +117,8 @@ class Queue:
         return None
 
     def slow(self, running: list[Task]) -> Task | None:
-        """The longest-running late task that was started once, to be started on a second worker;
-        None if there is none.
+        """The longest-running late task that one worker runs, to be started on a second one; None
+        if there is none.
         """
         usual_s = sorted(self.times_s)[len(self.times_s) // 2] if self.times_s else float("inf")
         most_s = max(_SLOW_S, _SLOW_TIMES * usual_s)
@@ -127,7 +126,7 @@ class Queue:
         late = [
             task
             for task in running
-            if task.begun == 1
+            if running.count(task) == 1
             and not task.is_done
             and not task.is_dropped
             and now - task.begun_s > most_s
