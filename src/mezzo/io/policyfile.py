@@ -11,48 +11,30 @@ shape = { operand = 1, axis = 2, at_least = 3 }
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.formats.format_words import read_format
-from mezzo.io.tomlfile import (
-    check_keys,
-    choose,
-    load_text,
-    parse,
-    read_entries,
-    read_number,
-    read_table,
-    read_text,
-    read_texts,
-    read_truth,
-    read_whole,
-)
+from mezzo.io.tomlfile import TomlTable, load_text, parse
 from mezzo.ir.selectors import ByAttribute, ByConstant, ByName, ByRegion, ByShape, Selector, Tier
 from mezzo.tables.policy import GRANTED, Category, Missing, Policy, Rule, rule
 
 _CATEGORIES = {category.value: category for category in Category}
 _DTYPES = {**LOW_DTYPES, "fp32": HIGH}
 _HEAD = {
-    "name",
-    "summary",
-    "base",
-    "findings",
-    "otherwise",
-    "unlisted",
-    "missing",
-    "promotes_untroubled",
-    "formats",
-    "rule",
-}
+    "name", "summary", "base", "findings", "otherwise", "unlisted", "missing",
+    "promotes_untroubled", "formats", "rule",
+}  # fmt: skip
 _RULE = {
     "name", "gives", "because", "op", "node", "region", "attribute", "constant", "shape", "format",
     "worth", "accumulate", "output",
 }  # fmt: skip
-_CONSTANT = {"operand", "at_least", "at_most"}
+_BOUNDS = ("at_least", "at_most")
+_CONSTANT = {"operand", *_BOUNDS}
 _SHAPE = _CONSTANT | {"axis"}
 
 # Looks up a preset by name.
@@ -70,14 +52,13 @@ def load_policy(path: str | os.PathLike[str], find: FindPolicy) -> Policy:
 
 def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
     """Parse a policy from TOML text. Errors are those of `load_policy`."""
-    where = f"policy {name!r}"
-    document = parse(where, text)
-    check_keys(where, document, _HEAD | _CATEGORIES.keys())
-    rules = (*_read_rules(where, document), *_read_lists(where, document))
-    check_lists(where, rules)
-    title = read_text(where, document, "name") if "name" in document else name
+    document = parse(f"policy {name!r}", text)
+    document.check_keys(_HEAD | _CATEGORIES.keys())
+    rules = (*_read_rules(document), *_read_lists(document))
+    check_lists(document.where, rules)
+    title = document.text("name", name)
     if "base" in document:
-        base = find(read_text(where, document, "base"))
+        base = find(document.text("base"))
         policy = replace(
             base, name=title, rules=(*rules, *base.rules), source=f"{name}, on {base.name}"
         )
@@ -93,50 +74,44 @@ def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
             missing=Missing.WARN,
             source=name,
         )
-    summary = (
-        read_text(where, document, "summary")
-        if "summary" in document
-        else f"read from {policy.source}"
-    )
-    policy = replace(policy, summary=summary)
-    return _read_head(where, document, policy)
+    policy = replace(policy, summary=document.text("summary", f"read from {policy.source}"))
+    return _read_head(document, policy)
 
 
-def _read_head(where: str, document: Mapping[str, object], policy: Policy) -> Policy:
+def _read_head(document: TomlTable, policy: Policy) -> Policy:
+    """The policy with the fields that the document has."""
+    changes: dict[str, Any] = {}
     if "findings" in document:
-        rules = document["findings"]
-        names = (
-            None
-            if rules == "all"
-            else frozenset(() if rules == "none" else read_texts(where, "findings", rules))
-        )
-        policy = replace(policy, findings=names)
-    if "otherwise" in document:
-        policy = replace(policy, otherwise=_category(where, "otherwise", document["otherwise"]))
-    if "unlisted" in document:
-        policy = replace(policy, unlisted=_category(where, "unlisted", document["unlisted"]))
+        changes["findings"] = _findings(document)
+    for key in ("otherwise", "unlisted"):
+        if key in document:
+            changes[key] = _category(document, key)
     if "missing" in document:
-        policy = replace(
-            policy,
-            missing=Missing(
-                choose(where, "missing", document["missing"], [m.value for m in Missing])
-            ),
-        )
+        changes["missing"] = Missing(document.choice("missing", [word.value for word in Missing]))
     if "formats" in document:
-        words = read_texts(where, "formats", document["formats"])
-        policy = replace(
-            policy, formats=frozenset(_dtype(where, "formats", word, LOW_DTYPES) for word in words)
+        formats = document.texts("formats")
+        changes["formats"] = frozenset(
+            _dtype(document, "formats", word, LOW_DTYPES) for word in formats
         )
     if "promotes_untroubled" in document:
-        policy = replace(
-            policy, promotes_untroubled=read_truth(where, document, "promotes_untroubled")
-        )
-    return policy
+        changes["promotes_untroubled"] = document.truth("promotes_untroubled")
+    return replace(policy, **changes)
 
 
-def _read_lists(where: str, document: Mapping[str, object]) -> list[Rule]:
+def _findings(document: TomlTable) -> frozenset[str] | None:
+    """The structure rules that count; None for all."""
+    match document.fields["findings"]:
+        case "all":
+            return None
+        case "none":
+            return frozenset()
+        case _:
+            return frozenset(document.texts("findings"))
+
+
+def _read_lists(document: TomlTable) -> list[Rule]:
     return [
-        list_rule(category, read_texts(where, word, document[word]))
+        list_rule(category, document.texts(word))
         for word, category in _CATEGORIES.items()
         if word in document
     ]
@@ -166,99 +141,85 @@ def check_lists(where: str, rules: Sequence[Rule]) -> None:
                     )
 
 
-def _read_rules(where: str, document: Mapping[str, object]) -> list[Rule]:
-    entries = read_entries(where, document, "rule")
+def _read_rules(document: TomlTable) -> list[Rule]:
     return [
-        _read_rule(f"{where}, rule {number}", number, entry)
-        for number, entry in enumerate(entries, 1)
+        _read_rule(f"rule {number}", entry)
+        for number, entry in enumerate(document.tables("rule"), 1)
     ]
 
 
-def _read_rule(where: str, number: int, entry: Mapping[str, object]) -> Rule:
-    check_keys(where, entry, _RULE)
-    if "gives" not in entry:
-        raise InputError(f"{where} lacks 'gives'; write one of {', '.join(_CATEGORIES)}")
-    category = _category(where, "gives", entry["gives"])
-    name = read_text(where, entry, "name") if "name" in entry else f"rule {number}"
-    worth = entry.get("worth", GRANTED if category is Category.ALLOW else 0)
+def _read_rule(usual_name: str, entry: TomlTable) -> Rule:
+    entry.check_keys(_RULE)
+    entry.require(("gives",), f"write one of {', '.join(_CATEGORIES)}")
+    category = _category(entry, "gives")
+    name = entry.text("name", usual_name)
+    worth = entry.fields.get("worth", GRANTED if category is Category.ALLOW else 0)
     if not isinstance(worth, int) or isinstance(worth, bool) or worth < 0:
-        raise InputError(
-            f"{where}: worth is {worth!r}; write for how many casts it is worth running low"
-        )
-    selectors = tuple(_selectors(where, entry))
-    ops = read_texts(where, "op", entry["op"]) if "op" in entry else ()
-    formats = read_texts(where, "format", entry.get("format", ()))
+        raise entry.fault(f"worth is {worth!r}; write for how many casts it is worth running low")
+    selectors = tuple(_selectors(entry))
+    ops = entry.texts("op")
+    formats = entry.texts("format")
     if not selectors and not ops:
         raise InputError(
-            f"{where} says nothing of which nodes it is about; add op, node, region, attribute,"
-            " constant or shape"
+            f"{entry.where} says nothing of which nodes it is about; add op, node, region,"
+            " attribute, constant or shape"
         )
     return rule(
         name,
         category,
-        (
-            read_text(where, entry, "because")
-            if "because" in entry
-            else f"{name} of the policy says so"
-        ),
-        formats=[_dtype(where, "format", word, LOW_DTYPES) for word in formats],
+        entry.text("because", f"{name} of the policy says so"),
+        formats=[_dtype(entry, "format", word, LOW_DTYPES) for word in formats],
         worth=worth,
         ops=ops,
         where=selectors,
-        accumulate=(
-            _dtype(where, "accumulate", entry["accumulate"], _DTYPES)
-            if "accumulate" in entry
-            else None
-        ),
-        output=_dtype(where, "output", entry["output"], _DTYPES) if "output" in entry else None,
+        accumulate=_sum_dtype(entry, "accumulate"),
+        output=_sum_dtype(entry, "output"),
     )
 
 
-def _selectors(where: str, entry: Mapping[str, object]) -> Iterable[Selector]:
+def _selectors(entry: TomlTable) -> Iterator[Selector]:
     if "node" in entry:
-        pattern = read_text(where, entry, "node")
+        pattern = entry.text("node")
         if pattern.startswith("re:"):
             try:
                 re.compile(pattern.removeprefix("re:"))
             except re.error as error:
-                raise InputError(
-                    f"{where}: node {pattern!r} is no regular expression: {error}; mend it"
+                raise entry.fault(
+                    f"node {pattern!r} is no regular expression: {error}; mend it"
                 ) from error
         yield ByName(pattern)
     if "region" in entry:
-        yield ByRegion(read_text(where, entry, "region"))
-    for name, values in read_table(where, entry, "attribute").items():
+        yield ByRegion(entry.text("region"))
+    for name, values in entry.table("attribute").fields.items():
         yield ByAttribute(name, tuple(values) if isinstance(values, list) else (values,))
     if "constant" in entry:
-        table = read_table(where, entry, "constant")
-        check_keys(f"{where}, constant", table, _CONSTANT)
-        bounds = {
-            key: float(read_number(where, table, key))
-            for key in ("at_least", "at_most")
-            if key in table
-        }
-        yield ByConstant(_operand(where, table), **bounds)
+        table = entry.table("constant")
+        table.inside(", constant").check_keys(_CONSTANT)
+        bounds = {key: float(table.number(key)) for key in _BOUNDS if key in table}
+        yield ByConstant(_operand(table), **bounds)
     if "shape" in entry:
-        table = read_table(where, entry, "shape")
-        check_keys(f"{where}, shape", table, _SHAPE)
-        sizes = {
-            key: read_whole(where, table, key) for key in ("at_least", "at_most") if key in table
-        }
-        yield ByShape(_operand(where, table), read_whole(where, table, "axis"), **sizes)
+        table = entry.table("shape")
+        table.inside(", shape").check_keys(_SHAPE)
+        sizes = {key: table.whole(key) for key in _BOUNDS if key in table}
+        yield ByShape(_operand(table), table.whole("axis"), **sizes)
 
 
-def _operand(where: str, table: Mapping[str, object]) -> int:
-    value = read_whole(where, table, "operand")
-    if value < 0:
-        raise InputError(f"{where}: operand is {value!r}; operands count from 0")
-    return value
+def _operand(table: TomlTable) -> int:
+    position = table.whole("operand")
+    if position < 0:
+        raise table.fault(f"operand is {position!r}; operands count from 0")
+    return position
 
 
-def _category(where: str, key: str, value: object) -> Category:
-    return _CATEGORIES[choose(where, key, value, _CATEGORIES)]
+def _category(table: TomlTable, key: str) -> Category:
+    return _CATEGORIES[table.choice(key, _CATEGORIES)]
 
 
-def _dtype(where: str, key: str, value: object, choices: Mapping[str, DType]) -> DType:
-    return choices[
-        read_format(value, f"{where}: {key}", [word for word in choices if word not in LOW_DTYPES])
-    ]
+def _sum_dtype(entry: TomlTable, key: str) -> DType | None:
+    """The dtype of an operator's sums or output; None if the rule states none."""
+    return _dtype(entry, key, entry.fields[key], _DTYPES) if key in entry else None
+
+
+def _dtype(table: TomlTable, key: str, value: object, choices: Mapping[str, DType]) -> DType:
+    others = [word for word in choices if word not in LOW_DTYPES]
+    return choices[read_format(value, f"{table.where}: {key}", others)]

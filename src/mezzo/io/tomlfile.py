@@ -1,8 +1,9 @@
-"""TOML reading for hand-written files: bounded, with typed accessors and precise errors."""
+"""TOML reading for hand-written files: bounded, with typed fields and precise errors."""
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
 
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import aside, did_you_mean
@@ -32,91 +33,116 @@ def load_text(kind: str, path: str | os.PathLike[str]) -> str:
         raise InputError(f"{kind} {str(path)!r} is not UTF-8 text; write it as TOML") from error
 
 
-def parse(where: str, text: str) -> Mapping[str, object]:
+@dataclass(frozen=True, slots=True)
+class TomlTable:
+    """A table of a file. `where`: its place, for errors; a field is read by its key.
+
+    Readers return their default for an absent field, and raise InputError for another type.
+    """
+
+    where: str
+    fields: Mapping[str, object]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.fields
+
+    def inside(self, label: str) -> Self:
+        """The same table with a longer name in errors."""
+        return replace(self, where=self.where + label)
+
+    def fault(self, problem: str) -> InputError:
+        """The error for a problem in this table."""
+        return InputError(f"{self.where}: {problem}")
+
+    def check_keys(self, known: Iterable[str]) -> None:
+        """Raises InputError: the table has an unknown key."""
+        unknown = sorted(self.fields.keys() - set(known))
+        if unknown:
+            raise self.fault(f"{unknown[0]!r} is unknown; choose of {', '.join(sorted(known))}")
+
+    def require(self, keys: Iterable[str], remedy: str) -> None:
+        """Raises InputError: one of the keys is absent."""
+        for key in keys:
+            if key not in self:
+                raise InputError(f"{self.where} lacks {key!r}; {remedy}")
+
+    def tables(self, key: str, label: str = "") -> Iterator["TomlTable"]:
+        """The tables under [[key]], or none; in errors each has a label, by default the key, and a
+        number.
+        """
+        tables = self.fields.get(key, [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise self.fault(
+                f"{key!r} is {type(tables).__name__}; write each {key} under [[{key}]]"
+            )
+        for number, table in enumerate(tables, 1):
+            yield TomlTable(f"{self.where}, {label or key} {number}", table)
+
+    def table(self, key: str) -> "TomlTable":
+        """The table under a key, empty if absent."""
+        value = self.fields.get(key, {})
+        if not isinstance(value, dict):
+            raise self.fault(f"{key} is {value!r}; write a table such as {{ operand = 1 }}")
+        return TomlTable(self.where, value)
+
+    def text(self, key: str, default: str = "") -> str:
+        """A text that is not empty."""
+        if key not in self:
+            return default
+        value = self.fields[key]
+        if not isinstance(value, str) or not value:
+            raise self.fault(f"{key} is {value!r}; write text")
+        return value
+
+    def texts(self, key: str, default: Iterable[str] = ()) -> tuple[str, ...]:
+        """One text or a list of texts."""
+        if key not in self:
+            return tuple(default)
+        value = self.fields[key]
+        texts = (value,) if isinstance(value, str) else value
+        if not isinstance(texts, list | tuple) or not all(
+            isinstance(text, str) and text for text in texts
+        ):
+            raise self.fault(f"{key} is {value!r}; write a list of texts")
+        return tuple(texts)
+
+    def number(self, key: str) -> int | float:
+        """A number."""
+        value = self.fields.get(key)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self.fault(f"{key} is {value!r}; write a number")
+        return value
+
+    def whole(self, key: str, least: int | None = None, most: int | None = None) -> int:
+        """A whole number, from `least` to `most`."""
+        value = self.fields.get(key)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.fault(f"{key} is {value!r}; write a whole number")
+        if least is not None and most is not None and not least <= value <= most:
+            raise self.fault(f"{key} is {value}; write a whole number from {least} to {most}")
+        return value
+
+    def truth(self, key: str) -> bool:
+        """A boolean, False by default."""
+        value = self.fields.get(key, False)
+        if not isinstance(value, bool):
+            raise self.fault(f"{key} is {value!r}; write true or false")
+        return value
+
+    def choice(self, key: str, choices: Iterable[str], default: str = "") -> str:
+        """One of the choices."""
+        value, names = self.fields.get(key, default), tuple(choices)
+        if not isinstance(value, str) or value not in names:
+            question = did_you_mean(value, names, 1) if isinstance(value, str) else ""
+            raise self.fault(
+                f"{key} is {value!r}{aside(question)}; choose one of {', '.join(names)}"
+            )
+        return value
+
+
+def parse(where: str, text: str) -> TomlTable:
     """Parse a document. Raises InputError: the text is not TOML."""
     try:
-        return parse_toml(text)
+        return TomlTable(where, parse_toml(text))
     except ValueError as error:
         raise InputError(f"{where} is not TOML: {error}; mend that line") from error
-
-
-def check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raises InputError: the table has an unknown key."""
-    unknown = sorted(table.keys() - set(known))
-    if unknown:
-        raise InputError(
-            f"{where}: {unknown[0]!r} is unknown; choose of {', '.join(sorted(known))}"
-        )
-
-
-def read_entries(
-    where: str, document: Mapping[str, object], key: str
-) -> list[Mapping[str, object]]:
-    """The tables under [[key]], or none. Raises InputError: the value is something else."""
-    entries = document.get(key, [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(
-            f"{where}: {key!r} is {type(entries).__name__}; write each {key} under [[{key}]]"
-        )
-    return entries
-
-
-def read_text(where: str, table: Mapping[str, object], key: str) -> str:
-    """A text. Raises InputError: the value is no text, or empty."""
-    value = table[key]
-    if not isinstance(value, str) or not value:
-        raise InputError(f"{where}: {key} is {value!r}; write text")
-    return value
-
-
-def read_texts(where: str, key: str, value: object) -> tuple[str, ...]:
-    """One text or a list of texts. Raises InputError: the value is neither."""
-    texts = (value,) if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not all(
-        isinstance(text, str) and text for text in texts
-    ):
-        raise InputError(f"{where}: {key} is {value!r}; write a list of texts")
-    return tuple(texts)
-
-
-def read_table(where: str, entry: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """The table under a key, empty if absent. Raises InputError: the value is no table."""
-    value = entry.get(key, {})
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: {key} is {value!r}; write a table such as {{ operand = 1 }}")
-    return cast("Mapping[str, object]", value)  # TOML's keys are text
-
-
-def read_number(where: str, table: Mapping[str, object], key: str) -> int | float:
-    """A number. Raises InputError: the value is none."""
-    value = table.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise InputError(f"{where}: {key} is {value!r}; write a number")
-    return value
-
-
-def read_whole(where: str, table: Mapping[str, object], key: str) -> int:
-    """A whole number. Raises InputError: the value is none."""
-    value = table.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InputError(f"{where}: {key} is {value!r}; write a whole number")
-    return value
-
-
-def read_truth(where: str, table: Mapping[str, object], key: str) -> bool:
-    """A boolean. Raises InputError: the value is none."""
-    value = table[key]
-    if not isinstance(value, bool):
-        raise InputError(f"{where}: {key} is {value!r}; write true or false")
-    return value
-
-
-def choose(where: str, key: str, value: object, choices: Iterable[str]) -> str:
-    """One of the choices. Raises InputError: the value is none of them."""
-    names = tuple(choices)
-    if not isinstance(value, str) or value not in names:
-        question = did_you_mean(value, names, 1) if isinstance(value, str) else ""
-        raise InputError(
-            f"{where}: {key} is {value!r}{aside(question)}; choose one of {', '.join(names)}"
-        )
-    return value
