@@ -5,135 +5,147 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.exit_codes import NO
 from mezzo.cli.options import choices, data_options
 from mezzo.cli.options import options as given
 from mezzo.cli.options.data_options import Top, check_top
+from mezzo.cli.output import print_result
 from mezzo.common.errors import InputError
 
 _TYPES = ("file", "runtime")
 _CARE = "How it is timed"
+_Files = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FILE...",
+        help="The ONNX models; the first is the reference.",
+        show_default=False,
+    ),
+]
+_Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        help="Whose runtime, as it is installed here: onnxruntime-cpu, openvino-cpu or "
+        "onnxruntime-cuda.",
+        autocompletion=choices.complete_target,
+    ),
+]
+_Data = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        metavar="DATA",
+        help="What they are fed: an .npz file with an array for each input, by "
+        "its name, or a folder of them, or 'random'.",
+        rich_help_panel=data_options.PANEL,
+    ),
+]
+_Batch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch",
+        metavar="N",
+        help="Samples per call, where the models leave their number open.",
+        show_default="1",
+        rich_help_panel=data_options.PANEL,
+    ),
+]
+_Baseline = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline",
+        metavar="FILE",
+        help="The file that the others are compared with.",
+        show_default="the first",
+        rich_help_panel=_CARE,
+    ),
+]
+_Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        help="How many the runtime may use.",
+        show_default="the runtime decides",
+        rich_help_panel=_CARE,
+    ),
+]
+_Runs = Annotated[
+    int | None,
+    typer.Option(
+        "--runs",
+        metavar="N",
+        help="Timed turns of each file, over all starts.",
+        show_default="60",
+        rich_help_panel=_CARE,
+    ),
+]
+_Seconds = Annotated[
+    float | None,
+    typer.Option(
+        "--seconds",
+        metavar="S",
+        help="About how long it may take in all, loading included.",
+        show_default="60 without --runs",
+        rich_help_panel=_CARE,
+    ),
+]
+_Starts = Annotated[
+    int,
+    typer.Option(
+        "--starts",
+        metavar="N",
+        help="How often each file is loaded anew.",
+        rich_help_panel=_CARE,
+    ),
+]
+_Types = Annotated[
+    str,
+    typer.Option(
+        "--types",
+        metavar="|".join(_TYPES),
+        help="Run the types that the files state, or those that the "
+        "runtime likes best: OpenVINO computes FP32 in BF16 where the machine can.",
+        autocompletion=choices.completing(_TYPES),
+        rich_help_panel=_CARE,
+    ),
+]
+_Layers = Annotated[
+    bool,
+    typer.Option(
+        "--layers",
+        "-v",
+        help="Also what each file's time goes into, from the runtime's own profile.",
+        rich_help_panel=given.FILES_PANEL,
+    ),
+]
+_Profiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--profile",
+        metavar="FILE",
+        help="Run nothing, and tell of a profile: ONNX Runtime's JSON, or "
+        "trtexec's --exportProfile with its --exportLayerInfo beside it. Repeatable.",
+        rich_help_panel=given.FILES_PANEL,
+    ),
+]
 
 
 def bench(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE...",
-            help="The ONNX models; the first is the reference.",
-            show_default=False,
-        ),
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            help="Whose runtime, as it is installed here: onnxruntime-cpu, openvino-cpu or "
-            "onnxruntime-cuda.",
-            autocompletion=choices.complete_target,
-        ),
-    ] = "onnxruntime-cpu",
-    data: Annotated[
-        Path,
-        typer.Option(
-            "--data",
-            metavar="DATA",
-            help="What they are fed: an .npz file with an array for each input, by "
-            "its name, or a folder of them, or 'random'.",
-            rich_help_panel=data_options.PANEL,
-        ),
-    ] = Path("random"),
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            "--batch",
-            metavar="N",
-            help="Samples per call, where the models leave their number open.",
-            show_default="1",
-            rich_help_panel=data_options.PANEL,
-        ),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(
-            "--baseline",
-            metavar="FILE",
-            help="The file that the others are compared with.",
-            show_default="the first",
-            rich_help_panel=_CARE,
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads",
-            metavar="N",
-            help="How many the runtime may use.",
-            show_default="the runtime decides",
-            rich_help_panel=_CARE,
-        ),
-    ] = None,
-    runs: Annotated[
-        int | None,
-        typer.Option(
-            "--runs",
-            metavar="N",
-            help="Timed turns of each file, over all starts.",
-            show_default="60",
-            rich_help_panel=_CARE,
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--seconds",
-            metavar="S",
-            help="About how long it may take in all, loading included.",
-            show_default="60 without --runs",
-            rich_help_panel=_CARE,
-        ),
-    ] = None,
-    starts: Annotated[
-        int,
-        typer.Option(
-            "--starts",
-            metavar="N",
-            help="How often each file is loaded anew.",
-            rich_help_panel=_CARE,
-        ),
-    ] = 5,
-    types: Annotated[
-        str,
-        typer.Option(
-            "--types",
-            metavar="|".join(_TYPES),
-            help="Run the types that the files state, or those that the "
-            "runtime likes best: OpenVINO computes FP32 in BF16 where the machine can.",
-            autocompletion=choices.completing(_TYPES),
-            rich_help_panel=_CARE,
-        ),
-    ] = "file",
-    layers: Annotated[
-        bool,
-        typer.Option(
-            "--layers",
-            "-v",
-            help="Also what each file's time goes into, from the runtime's own profile.",
-            rich_help_panel=given.FILES_PANEL,
-        ),
-    ] = False,
+    files: _Files = None,
+    target: _Target = "onnxruntime-cpu",
+    data: _Data = Path("random"),
+    batch: _Batch = None,
+    baseline: _Baseline = None,
+    threads: _Threads = None,
+    runs: _Runs = None,
+    seconds: _Seconds = None,
+    starts: _Starts = 5,
+    types: _Types = "file",
+    layers: _Layers = False,
     top: Top = 10,
-    profile: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--profile",
-            metavar="FILE",
-            help="Run nothing, and tell of a profile: ONNX Runtime's JSON, or "
-            "trtexec's --exportProfile with its --exportLayerInfo beside it. Repeatable.",
-            rich_help_panel=given.FILES_PANEL,
-        ),
-    ] = None,
+    profile: _Profiles = None,
     trust_external_paths: given.TrustExternalPaths = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
@@ -159,8 +171,7 @@ def bench(
     if not files and baseline is None:
         raise InputError("'bench' lacks FILE: the ONNX models; write mezzo bench FILE...")
     types = choices.settle_choice("--types", types, _TYPES)
-    if not target.endswith(".toml"):
-        target = choices.settle_plug_in("target", target, "--target")
+    target = choices.settle_target(target)
 
     from mezzo.api.bench import bench as time_files
     from mezzo.cli.progress import Patience
@@ -172,11 +183,12 @@ def bench(
             threads=threads, runs=runs, seconds=seconds, starts=starts, types=types, layers=layers,
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
-    if as_json and not quiet:
-        print_document(describe_timings(timings))
-    elif not quiet:
-        layout = output_layout()
-        print_report(report_timings(layout, timings, top), layout)
+    print_result(
+        lambda: describe_timings(timings),
+        lambda layout: report_timings(layout, timings, top),
+        as_json=as_json,
+        quiet=quiet,
+    )
     if timings.has_faults:
         raise typer.Exit(NO)
 
@@ -186,8 +198,9 @@ def _tell_profiles(paths: list[Path], top: int, *, as_json: bool, quiet: bool) -
     from mezzo.report.text.measured.timings import describe_profiles, report_profiles
 
     profiles = read_profiles(paths)
-    if as_json and not quiet:
-        print_document(describe_profiles(profiles))
-    elif not quiet:
-        layout = output_layout()
-        print_report(report_profiles(layout, profiles, top), layout)
+    print_result(
+        lambda: describe_profiles(profiles),
+        lambda layout: report_profiles(layout, profiles, top),
+        as_json=as_json,
+        quiet=quiet,
+    )

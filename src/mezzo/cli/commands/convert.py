@@ -1,40 +1,56 @@
 """mezzo convert: conversion of a model or a folder, with an account of the decisions."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import convert_folder, run_context
-from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
+from mezzo.cli import convert_folder
 from mezzo.cli.exit_codes import end_with_worst
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
 from mezzo.cli.options import options as given
-from mezzo.cli.options.report_option import Report, check_report, draw_report, tell_report
+from mezzo.cli.options.report_option import Report, check_report
+from mezzo.cli.output import Output
+from mezzo.cli.run_context import Resources
 from mezzo.common.safe_paths import check_destination
 
 if TYPE_CHECKING:
-    from mezzo.cli.hints.suggestions import Given
-    from mezzo.common.memory import MemoryLimit as Bound
+    from rich.console import RenderableType
+
+    from mezzo.cli.hints.suggestions import CommandContext
+    from mezzo.common.memory import MemoryLimit
     from mezzo.conversion.results import Converted
+    from mezzo.report.layout.layout import Layout
+
+_Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="IN", help="The FP32 ONNX model, or a folder of them.", show_default=False
+    ),
+]
+_Result = Annotated[
+    Path,
+    typer.Argument(
+        metavar="OUT", help="Where the typed model, or the folder, goes.", show_default=False
+    ),
+]
+_Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Let OUT replace the input model itself, or files of a folder.",
+        rich_help_panel=given.FILES_PANEL,
+    ),
+]
 
 
 @given.with_options
 def convert(
     *,
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="IN", help="The FP32 ONNX model, or a folder of them.", show_default=False
-        ),
-    ],
-    result: Annotated[
-        Path,
-        typer.Argument(
-            metavar="OUT", help="Where the typed model, or the folder, goes.", show_default=False
-        ),
-    ],
+    source: _Source,
+    result: _Result,
     options: given.CommandOptions,
     plan_file: given.PlanFile = None,
     data: data_options.MaybeData = None,
@@ -45,14 +61,7 @@ def convert(
     resume: resume_option.Resume = None,
     memory: memory_option.Memory = None,
     save_plan: given.SavePlan = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Let OUT replace the input model itself, or files of a folder.",
-            rich_help_panel=given.FILES_PANEL,
-        ),
-    ] = False,
+    overwrite: _Overwrite = False,
     layout_name: convert_folder.LayoutName = None,
     report: Report = None,
     verbose: given.Verbose = False,
@@ -65,103 +74,83 @@ def convert(
     where the data cannot tell; the result is written all the same, safe by what is known without
     data.
     """
-    cluster_options.check_spread(cluster, workers, data)
+    from mezzo.cli.hints.suggestions import CommandContext
+
+    resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
+    resources.check(data)
+    output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)
+    context = CommandContext(
+        verb="convert", source=source, result=result, options=options, data=data,
+        labels=labels or (), batch=batch, saved=plan_file,
+    )  # fmt: skip
     if source.is_dir():
-        unfit: dict[str, object] = {
-            "--plan": plan_file,
-            "--save-plan": save_plan,
-            "--report": report,
-            "--resume": resume,
-        }
+        of_one_model = {
+            "--plan": plan_file, "--save-plan": save_plan, "--report": report, "--resume": resume,
+        }  # fmt: skip
         with memory_option.bounded(memory, cluster), cluster_options.spread(cluster, workers):
-            convert_folder.convert_models(
-                source, result, options, layout=layout_name, data=data, labels=labels, batch=batch,
-                overwrite=overwrite, verbose=verbose, as_json=as_json, quiet=quiet, unfit=unfit,
-            )  # fmt: skip
-        return
-    convert_folder.check_single(layout_name)
+            convert_folder.convert_models(context, output, layout_name, overwrite, of_one_model)
+    else:
+        convert_folder.check_single(layout_name)
+        _convert_model(context, output, resources, save_plan, overwrite=overwrite)
+
+
+def _convert_model(
+    context: "CommandContext",
+    output: Output,
+    resources: Resources,
+    save_plan: Path | None,
+    *,
+    overwrite: bool,
+) -> None:
+    """Convert a single model and print the result."""
+    source, result = context.source, context.result
     check_destination(result)
-    check_report(report, source, result, save_plan=save_plan, resume=resume)
-    chosen = options.to_writing()
+    check_report(output.report, source, result, save_plan=save_plan, resume=resources.resume)
+    chosen = context.options.to_writing()
 
     from mezzo.api import convert as pipeline
-    from mezzo.cli.hints.suggestions import Given
     from mezzo.io.planfile import save_plan as write_plan
 
-    with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
+    with resources.at_work() as (progress, memory_bound):
         converted = pipeline.convert(
-            source,
-            result,
-            **chosen,
-            plan=plan_file,
-            data=data,
-            labels=tuple(labels or ()),
-            batch_size=batch,
-            resume=resume,
-            overwrite=overwrite,
-            progress=progress,
-        )
+            source, result, **chosen, plan=context.saved, data=context.data,
+            labels=tuple(context.labels), batch_size=context.batch, resume=resources.resume,
+            overwrite=overwrite, progress=progress,
+        )  # fmt: skip
         if save_plan is not None:
             write_plan(converted.plan, save_plan)
-    if not quiet or report is not None:
-        teller = _find_teller(source, result, options, converted, plan_file, save_plan)
-        context = Given(
-            verb="convert", source=source, result=result, options=options, data=data,
-            labels=labels or (), batch=batch, teller=teller, saved=plan_file,
-        )  # fmt: skip
-        _tell(
-            context,
-            converted,
-            memory_bound,
-            teller,
-            report,
-            as_json=as_json,
-            verbose=verbose,
-            quiet=quiet,
-        )
+    if not output.is_nothing:
+        teller = _find_teller(context, converted, save_plan)
+        _present(replace(context, teller=teller), output, converted, memory_bound)
     end_with_worst([converted.measured])
 
 
 def _find_teller(
-    source: Path,
-    result: Path,
-    options: given.CommandOptions,
-    converted: "Converted",
-    plan_file: Path | None,
-    save_plan: Path | None,
+    context: "CommandContext", converted: "Converted", save_plan: Path | None
 ) -> Path | None:
     """The file that 'mezzo explain' can answer from; None if there is none.
 
     It is the plan if one was replayed, the source if options alone decided, else the result's
     metadata or the saved plan.
     """
-    if plan_file is not None:
-        return plan_file
+    if context.saved is not None:
+        return context.saved
     if converted.measured is None or converted.measured.data is None:
-        return source
-    return result if options.is_recorded else save_plan
+        return context.source
+    return context.result if context.options.is_recorded else save_plan
 
 
-def _tell(
-    context: "Given",
-    converted: "Converted",
-    memory_bound: "Bound",
-    teller: Path | None,
-    report: Path | None,
-    *,
-    as_json: bool,
-    verbose: bool,
-    quiet: bool,
+def _present(
+    context: "CommandContext", output: Output, converted: "Converted", memory_bound: "MemoryLimit"
 ) -> None:
-    """Print the result, and write the report if one is requested."""
+    """Print the result, and draw its page."""
     from mezzo.cli.hints.suggestions import with_step
     from mezzo.conversion.summaries import summarise_result
 
-    source, options, plan_file = context.source, context.options, context.saved
-    names = os.fspath(source), os.fspath(context.result)
+    names = os.fspath(context.source), os.fspath(context.result)
     headline = with_step(summarise_result(*names, converted), context)
-    if not (verbose or as_json or report is not None):
-        print_first_screen(headline, (), output_layout(), has_all=False, more=MORE_OR_DRAWN)
+    if not output.has_details:
+        output.print_headline(headline)
         return
     from mezzo.cli.hints.next_commands import steps_after_conversion, steps_to_free
     from mezzo.common.machine import find_machine
@@ -171,25 +160,20 @@ def _tell(
 
     plan = converted.plan
     described = (*names, plan, converted.summary, converted.measured)
-    remedies = steps_to_free(source, converted.picture, plan, options, plan_file)
-    steps = steps_after_conversion(source, plan, options, plan_file, teller)
-    if as_json or report is not None:
-        account = describe_conversion(*described, machine=find_machine(), headline=headline)
-        freeing = [(command, why) for command, why in remedies if command is not None]
-        account = draw_report(
-            report,
-            memory_option.with_memory(account, memory_bound),
-            converted.outline,
-            [*freeing, *steps],
-        )
-        if as_json and not quiet:
-            print_document(account)
-    if as_json or quiet:
-        return
-    layout = output_layout()
-    parts = report_conversion(layout, *described)[1:]  # the headline has its title
-    parts += report_whole_picture(layout, plan, converted.picture, remedies)
-    print_first_screen(
-        headline, [*parts, *report_next_steps(steps)], layout, has_all=verbose, more=MORE_OR_DRAWN
+    remedies = steps_to_free(context, converted.picture, plan)
+    steps = steps_after_conversion(context, plan)
+
+    def details(layout: "Layout") -> "list[RenderableType]":
+        parts = report_conversion(layout, *described)[1:]  # the headline has its title
+        parts += report_whole_picture(layout, plan, converted.picture, remedies)
+        return [*parts, *report_next_steps(steps)]
+
+    freeing = [(command, why) for command, why in remedies if command is not None]
+    output.present(
+        headline,
+        lambda: describe_conversion(*described, machine=find_machine(), headline=headline),
+        converted.outline,
+        [*freeing, *steps],
+        details,
+        memory_bound,
     )
-    tell_report(report)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.options import options as given
 from mezzo.cli.options.data_options import Top, check_top
+from mezzo.cli.output import print_result
 
 
 def diff(
@@ -57,10 +57,11 @@ def diff(
         casts = casts_of[0], casts_of[1]
     difference = compare_plans(*plans, casts)
     names = os.fspath(first), os.fspath(second)
-    if as_json and not quiet:
-        print_document(describe_difference(names, difference))
-    elif not quiet:
-        layout = output_layout()
-        print_report(report_difference(layout, names, plans, difference, top), layout)
+    print_result(
+        lambda: describe_difference(names, difference),
+        lambda layout: report_difference(layout, names, plans, difference, top),
+        as_json=as_json,
+        quiet=quiet,
+    )
     if not difference.is_same:
         raise typer.Exit(1)

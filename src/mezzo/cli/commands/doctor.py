@@ -3,8 +3,8 @@
 import typer
 
 from mezzo import __version__
-from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.options.options import AsJson
+from mezzo.cli.output import print_result
 
 _BROKEN = 1
 
@@ -25,12 +25,12 @@ def doctor(as_json: AsJson = False) -> None:
     targets = discovery.built_in_targets()
     with Patience() as progress:
         diagnosis = examine(targets, progress)
-    if as_json:
-        print_document(describe_diagnosis(__version__, diagnosis))
-    else:
-        layout = output_layout()
-        print_report(
-            report_diagnosis(layout, __version__, diagnosis, discovery.runnable_targets()), layout
-        )
+    print_result(
+        lambda: describe_diagnosis(__version__, diagnosis),
+        lambda layout: report_diagnosis(
+            layout, __version__, diagnosis, discovery.runnable_targets()
+        ),
+        as_json=as_json,
+    )
     if not diagnosis.is_sound:
         raise typer.Exit(_BROKEN)

@@ -2,37 +2,45 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.hints.completion import complete_node
 from mezzo.cli.options import options as given
+from mezzo.cli.output import print_result
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mezzo.api.explain import Meant
+    from mezzo.contracts.plans import Plan
+    from mezzo.report.layout.layout import Layout
+
+_Model = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="A model, or a plan saved as .json.", show_default=False),
+]
+_Node = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE",
+        help=(
+            "The name of a node or of a value, an operator such as Softmax, a module or a path"
+            " of scopes such as "
+            "encoder.layer.0, or a glob; 'mezzo plan MODEL --nodes' lists all nodes."
+        ),
+        show_default=False,
+        autocompletion=complete_node,
+    ),
+]
 
 
 @given.with_options
 def explain(
     *,
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL", help="A model, or a plan saved as .json.", show_default=False
-        ),
-    ],
-    node: Annotated[
-        str,
-        typer.Argument(
-            metavar="NODE",
-            help=(
-                "The name of a node or of a value, an operator such as Softmax, a module or a path"
-                " of scopes such as "
-                "encoder.layer.0, or a glob; 'mezzo plan MODEL --nodes' lists all nodes."
-            ),
-            show_default=False,
-            autocompletion=complete_node,
-        ),
-    ],
+    model: _Model,
+    node: _Node,
     options: given.CommandOptions,
     as_json: given.AsJson = False,
 ) -> None:
@@ -46,54 +54,71 @@ def explain(
     chosen = options.to_library()
 
     from mezzo.api import convert as pipeline
-    from mezzo.api.explain import chain_of, find_meant
-    from mezzo.api.partition import find_unit
-    from mezzo.cli.hints.next_commands import (
-        steps_after_explanation,
-        steps_to_single_nodes,
-        tell_of_a_plan,
-    )
+    from mezzo.api.explain import find_meant
     from mezzo.cli.progress import Patience
     from mezzo.contracts.options.keywords import named_settings
     from mezzo.io.planfile import load_plan
     from mezzo.planner.options import replay_options
-    from mezzo.report.records.account import describe_chain, describe_meant
-    from mezzo.report.text.chain import report_chain
-    from mezzo.report.text.conversion import report_aside, report_next_steps
-    from mezzo.report.text.meant import report_meant, report_origin
-    from mezzo.report.text.measured.comparison import report_notes
+    from mezzo.report.records.account import describe_meant
 
     with Patience() as progress:
         plan = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
     if is_saved and (settings := named_settings(chosen)):  # options must equal those of the plan
         replay_options(settings, plan)
     match = find_meant(plan, node)
-    if len(match.nodes) > 1:
-        if as_json:
-            print_document(
-                describe_meant(os.fspath(model), match.word, match.known.value, match.nodes)
-            )
-            return
-        layout = output_layout()
-        parts = report_meant(layout, match.word, match.known.value, match.nodes) + report_notes(
-            plan.origin
-        )
-        steps = steps_to_single_nodes(
-            model, match.nodes, given.CommandOptions() if is_saved else options
-        )
-        print_report(parts + report_next_steps(steps), layout)
+    if len(match.nodes) == 1:
+        _print_chain(model, plan, match, options, as_json=as_json)
         return
+    meant = match.word, match.known.value, match.nodes
+    own_options = given.CommandOptions() if is_saved else options
+    print_result(
+        lambda: describe_meant(os.fspath(model), *meant),
+        lambda layout: _report_meant(layout, model, plan, match, own_options),
+        as_json=as_json,
+    )
+
+
+def _report_meant(
+    layout: "Layout", model: Path, plan: "Plan", match: "Meant", options: given.CommandOptions
+) -> "list[RenderableType]":
+    """The report on several nodes: their precisions, and commands that explain single ones."""
+    from mezzo.cli.hints.next_commands import steps_to_single_nodes
+    from mezzo.report.text.conversion import report_next_steps
+    from mezzo.report.text.meant import report_meant
+    from mezzo.report.text.measured.comparison import report_notes
+
+    parts = report_meant(layout, match.word, match.known.value, match.nodes)
+    parts += report_notes(plan.origin)
+    return parts + report_next_steps(steps_to_single_nodes(model, match.nodes, options))
+
+
+def _print_chain(
+    model: Path, plan: "Plan", match: "Meant", options: given.CommandOptions, *, as_json: bool
+) -> None:
+    """Print the chain of causes of one node. Options are those of a model; a plan has its own."""
+    from mezzo.api.explain import chain_of
+    from mezzo.api.partition import find_unit
+    from mezzo.cli.hints.next_commands import steps_after_explanation, tell_of_a_plan
+    from mezzo.report.records.account import describe_chain
+    from mezzo.report.text.chain import report_chain
+    from mezzo.report.text.conversion import report_aside, report_next_steps
+    from mezzo.report.text.meant import report_origin
+    from mezzo.report.text.measured.comparison import report_notes
+
+    is_saved = model.suffix.lower() == ".json"
     chain = chain_of(plan, match.nodes[0])
-    unit = None if is_saved else find_unit(model, chain[0].name, chosen)
-    if as_json:
-        print_document(describe_chain(os.fspath(model), chain, unit))
-        return
-    steps = [] if is_saved else steps_after_explanation(model, chain, plan.lows, options)
-    target = dict(plan.settings).get("target", "")
-    precisions = {entry.name: entry.precision.compute for entry in plan.nodes}
-    parts = report_chain(chain, plan.lows, unit, target, precisions) + report_notes(plan.origin)
-    parts = report_origin(match.word, match.known.value, chain[0]) + parts
-    changes = "what would change it"
-    parts += report_next_steps(steps, changes) if steps else []
-    parts += report_aside(tell_of_a_plan(model, chain[0]), changes) if is_saved else []
-    print_report(parts, output_layout())
+    unit = None if is_saved else find_unit(model, chain[0].name, options.to_library())
+
+    def report(layout: "Layout") -> "list[RenderableType]":
+        target = dict(plan.settings).get("target", "")
+        precisions = {entry.name: entry.precision.compute for entry in plan.nodes}
+        parts = report_origin(match.word, match.known.value, chain[0])
+        parts += report_chain(chain, plan.lows, unit, target, precisions)
+        parts += report_notes(plan.origin)
+        changes = "what would change it"
+        if is_saved:
+            return parts + report_aside(tell_of_a_plan(model, chain[0]), changes)
+        steps = steps_after_explanation(model, chain, plan.lows, options)
+        return parts + (report_next_steps(steps, changes) if steps else [])
+
+    print_result(lambda: describe_chain(os.fspath(model), chain, unit), report, as_json=as_json)

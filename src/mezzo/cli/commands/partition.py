@@ -3,56 +3,65 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.options import choices
 from mezzo.cli.options import options as given
+from mezzo.cli.output import print_result
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destinations
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mezzo.report.layout.layout import Layout
+    from mezzo.report.records.documents import Document
+
+_Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        help="Whose kernels: a name of 'mezzo targets', or a .toml file.",
+        autocompletion=choices.complete_target,
+    ),
+]
+_EveryNode = Annotated[
+    bool,
+    typer.Option(
+        "--nodes", help="List every operator with its unit.", rich_help_panel=given.FILES_PANEL
+    ),
+]
+_Part = Annotated[
+    str | None,
+    typer.Option(
+        "--extract",
+        metavar="UNIT|A..B",
+        help="Write this part as a model: a unit's number, a node for "
+        "its unit, or two nodes for all between them.",
+        rich_help_panel=given.FILES_PANEL,
+    ),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Where the part goes.",
+        show_default=False,
+        rich_help_panel=given.FILES_PANEL,
+    ),
+]
+
 
 def partition(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)
-    ],
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            help="Whose kernels: a name of 'mezzo targets', or a .toml file.",
-            autocompletion=choices.complete_target,
-        ),
-    ] = "onnxruntime-cpu",
-    every_node: Annotated[
-        bool,
-        typer.Option(
-            "--nodes", help="List every operator with its unit.", rich_help_panel=given.FILES_PANEL
-        ),
-    ] = False,
-    part: Annotated[
-        str | None,
-        typer.Option(
-            "--extract",
-            metavar="UNIT|A..B",
-            help="Write this part as a model: a unit's number, a node for "
-            "its unit, or two nodes for all between them.",
-            rich_help_panel=given.FILES_PANEL,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Where the part goes.",
-            show_default=False,
-            rich_help_panel=given.FILES_PANEL,
-        ),
-    ] = None,
+    model: given.Model,
+    target: _Target = "onnxruntime-cpu",
+    every_node: _EveryNode = False,
+    part: _Part = None,
+    output: _Output = None,
     trust_external_paths: given.TrustExternalPaths = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
@@ -63,52 +72,64 @@ def partition(
     there takes the kernel apart, or costs nothing. Patterns come from each runtime's documents and
     from the graphs that it makes.
     """
-    if not target.endswith(".toml"):
-        target = choices.settle_plug_in("target", target, "--target")
+    target = choices.settle_target(target)
     if (part is None) is not (output is None):
         lacking = "--output" if output is None else "--extract"
         raise InputError(
             f"{lacking} is missing: --extract names a part, --output the file that it goes to; give"
             " both"
         )
-    if output is not None:
+    if part is None or output is None:
+        _show(model, target, trust_external_paths, every_node, as_json=as_json, quiet=quiet)
+    else:
         check_destinations({"--output": output}, (model,))
+        _extract(model, target, trust_external_paths, part, output, as_json=as_json, quiet=quiet)
 
-    from mezzo.api.partition import extract
+
+def _show(
+    model: Path, target: str, trust: bool, every_node: bool, *, as_json: bool, quiet: bool
+) -> None:
+    """Print the kernels of a model."""
     from mezzo.api.partition import partition as split_model
     from mezzo.cli.progress import Patience
     from mezzo.report.records.account import document, spell
-    from mezzo.report.text.partition import report_extracted, report_nodes, report_partition
+    from mezzo.report.text.partition import report_nodes, report_partition
 
-    layout = output_layout()
     with Patience() as progress:
-        if part is not None and output is not None:
-            written = extract(
-                model,
-                part,
-                output,
-                target=target,
-                trust_external_paths=trust_external_paths,
-                progress=progress,
-            )
-        else:
-            split = split_model(
-                model, target=target, trust_external_paths=trust_external_paths, progress=progress
-            )
-    if quiet:
-        return
-    if part is not None and output is not None:
-        if as_json:
-            record = replace(written, path=os.fspath(written.path))  # type: ignore[arg-type]  # JSON has no paths
-            content = {"model": os.fspath(model), "part": part, "extracted": spell(record)}
-            print_document(document("extracted", content))
-        else:
-            print_report(report_extracted(written, part), layout)
-        return
-    if as_json:
-        print_document(
-            document("partition", {"model": os.fspath(model), "partition": spell(split)})
+        split = split_model(model, target=target, trust_external_paths=trust, progress=progress)
+    name = os.fspath(model)
+
+    def report(layout: "Layout") -> "list[RenderableType]":
+        nodes = report_nodes(layout, split) if every_node else []
+        return [*report_partition(layout, name, split), *nodes]
+
+    print_result(
+        lambda: document("partition", {"model": name, "partition": spell(split)}),
+        report,
+        as_json=as_json,
+        quiet=quiet,
+    )
+
+
+def _extract(
+    model: Path, target: str, trust: bool, part: str, output: Path, *, as_json: bool, quiet: bool
+) -> None:
+    """Write a part of a model, and print what it is."""
+    from mezzo.api.partition import extract
+    from mezzo.cli.progress import Patience
+    from mezzo.report.records.account import document, spell
+    from mezzo.report.text.partition import report_extracted
+
+    with Patience() as progress:
+        extracted = extract(
+            model, part, output, target=target, trust_external_paths=trust, progress=progress
         )
-        return
-    parts = report_partition(layout, os.fspath(model), split)
-    print_report([*parts, *(report_nodes(layout, split) if every_node else [])], layout)
+
+    def account() -> "Document":
+        record = replace(extracted, path=os.fspath(extracted.path))  # type: ignore[arg-type]  # JSON has no paths
+        content = {"model": os.fspath(model), "part": part, "extracted": spell(record)}
+        return document("extracted", content)
+
+    print_result(
+        account, lambda layout: report_extracted(extracted, part), as_json=as_json, quiet=quiet
+    )

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @given.with_options
 def plan(
     *,
-    source: Annotated[
-        Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)
-    ],
+    source: given.Source,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +45,7 @@ def plan(
     chosen = options.to_library()
 
     from mezzo.api import convert as pipeline
-    from mezzo.cli.hints.suggestions import Given, result_of, with_step
+    from mezzo.cli.hints.suggestions import CommandContext, result_of, with_step
     from mezzo.cli.progress import Patience
     from mezzo.conversion.summaries import summarise_plan
     from mezzo.io.planfile import save_plan, to_json
@@ -62,7 +60,7 @@ def plan(
         print_json(to_json(planned))
         return
     layout = output_layout()
-    context = Given(
+    context = CommandContext(
         verb="plan", source=source, result=result_of(source, planned), options=options, saved=save
     )
     headline = with_step(summarise_plan(os.fspath(source), planned), context)

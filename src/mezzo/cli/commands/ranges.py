@@ -1,16 +1,15 @@
 """mezzo ranges: ranges of a model's values on data, and the effect of a format on them."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mezzo.cli import run_context
-from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.exit_codes import end_unless_told
 from mezzo.cli.options import choices, cluster_options, data_options, memory_option, resume_option
 from mezzo.cli.options import options as given
+from mezzo.cli.output import print_result
+from mezzo.cli.run_context import Resources
 from mezzo.common.safe_paths import check_destinations
 from mezzo.formats.dtypes import DType
 
@@ -28,9 +27,7 @@ def complete_format(incomplete: str) -> list[str]:
 
 def ranges(
     *,
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)
-    ],
+    model: given.Model,
     data: data_options.Data,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
@@ -59,7 +56,8 @@ def ranges(
     """
     dtype = FORMATS[choices.settle_choice("--format", format, FORMATS)]
     data_options.check_top(top)
-    cluster_options.check_spread(cluster, workers, data)
+    resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
+    resources.check(data)
     check_destinations({"--resume": resume}, (model,))
 
     from mezzo.api.ranges import ranges as measure
@@ -67,17 +65,18 @@ def ranges(
     from mezzo.report.records.account import describe_ranges
     from mezzo.report.text.measured.ranges import report_ranges
 
-    with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
+    with resources.at_work() as (progress, memory_bound):
         measured = measure(
             model, data, batch_size=batch, labels=labels or (), resume=resume,
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
     name = os.fspath(model)
-    if as_json and not quiet:
-        settings = data_options.spell_settings(data=data, batch=batch, format=format)
-        account = describe_ranges(name, measured, settings=settings, machine=find_machine())
-        print_document(memory_option.with_memory(account, memory_bound))
-    elif not quiet:
-        layout = output_layout()
-        print_report(report_ranges(layout, name, measured, dtype, top), layout)
+    settings = data_options.spell_settings(data=data, batch=batch, format=format)
+    print_result(
+        lambda: describe_ranges(name, measured, settings=settings, machine=find_machine()),
+        lambda layout: report_ranges(layout, name, measured, dtype, top),
+        as_json=as_json,
+        quiet=quiet,
+        memory=memory_bound,
+    )
     end_unless_told(measured.unknown)

@@ -1,25 +1,32 @@
 """mezzo sensitivity: the output error of each operator in low precision."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mezzo.cli import run_context
-from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.exit_codes import end_unless_told
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
 from mezzo.cli.options import options as given
+from mezzo.cli.output import print_result
+from mezzo.cli.run_context import Resources
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
+
+_Runs = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Most forward runs to spend.",
+        rich_help_panel=data_options.PANEL,
+    ),
+]
 
 
 @given.with_search_options
 def sensitivity(
     *,
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)
-    ],
+    model: given.SourceModel,
     data: data_options.Data,
     options: given.CommandOptions,
     labels: data_options.Labels = None,
@@ -27,15 +34,7 @@ def sensitivity(
     cluster: cluster_options.Cluster = None,
     workers: cluster_options.Workers = None,
     memory: memory_option.Memory = None,
-    runs: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Most forward runs to spend.",
-            rich_help_panel=data_options.PANEL,
-        ),
-    ] = 48,
+    runs: _Runs = 48,
     resume: resume_option.Resume = None,
     accumulate: data_options.Accumulate = None,
     tile: data_options.Tile = None,
@@ -53,7 +52,8 @@ def sensitivity(
     """
     chosen = options.to_library()
     data_options.check_top(top)
-    cluster_options.check_spread(cluster, workers, data)
+    resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
+    resources.check(data)
     chosen.setdefault("policy", SEARCH_DEFAULTS["policy"])
 
     from mezzo.api.sensitivity import sensitivity as find
@@ -63,34 +63,21 @@ def sensitivity(
     from mezzo.report.records.account import describe_sensitivity
     from mezzo.report.text.measured.sensitivity import report_sensitivity
 
-    with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
+    with resources.at_work() as (progress, memory_bound):
         result = find(
-            model,
-            data,
-            labels=tuple(labels or ()),
-            batch_size=batch,
-            max_runs=runs,
-            accumulate=accumulate,
-            tile=tile,
-            resume=resume,
-            progress=progress,
-            **chosen,
-        )
-    if as_json and not quiet:
-        settings = data_options.spell_settings(
-            data=data,
-            batch=batch,
-            runs=runs,
-            accumulate=accumulate,
-            tile=tile,
-            to=asked_formats(planning_request_of(chosen)),
-            policy=chosen["policy"],
-        )
-        account = describe_sensitivity(
-            os.fspath(model), result, settings=settings, machine=find_machine()
-        )
-        print_document(memory_option.with_memory(account, memory_bound))
-    elif not quiet:
-        layout = output_layout()
-        print_report(report_sensitivity(layout, os.fspath(model), result, top), layout)
+            model, data, labels=tuple(labels or ()), batch_size=batch, max_runs=runs,
+            accumulate=accumulate, tile=tile, resume=resume, progress=progress, **chosen,
+        )  # fmt: skip
+    settings = data_options.spell_settings(
+        data=data, batch=batch, runs=runs, accumulate=accumulate, tile=tile,
+        to=asked_formats(planning_request_of(chosen)), policy=chosen["policy"],
+    )  # fmt: skip
+    name = os.fspath(model)
+    print_result(
+        lambda: describe_sensitivity(name, result, settings=settings, machine=find_machine()),
+        lambda layout: report_sensitivity(layout, name, result, top),
+        as_json=as_json,
+        quiet=quiet,
+        memory=memory_bound,
+    )
     end_unless_told(result.unknown)

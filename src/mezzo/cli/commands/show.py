@@ -1,7 +1,6 @@
 """mezzo show: a model as typed text."""
 
 import re
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,9 +12,7 @@ from mezzo.report.layout.names import clean
 
 
 def show(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)
-    ],
+    model: given.Model,
     grep: Annotated[
         str | None,
         typer.Option(

@@ -2,18 +2,19 @@
 
 import fnmatch
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from mezzo.cli.console import output_layout, print_document, print_error, print_report
+from mezzo.cli.console import print_error
 from mezzo.cli.hints.completion import complete_operator
 from mezzo.cli.options import choices
 from mezzo.cli.options.options import AsJson, CommandOptions, with_options
 from mezzo.cli.options.report_option import Report, check_report, draw_report, tell_report
+from mezzo.cli.output import print_result
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import did_you_mean
 from mezzo.contracts.options.keywords import planning_request_of
@@ -22,8 +23,13 @@ from mezzo.contracts.options.request import Request
 from mezzo.tables.facts import OpFacts
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from mezzo.api.strategies import StrategyRow
     from mezzo.plugins.discovery import Table
+    from mezzo.plugins.entries import Origin
+    from mezzo.report.layout.layout import Layout
+    from mezzo.report.records.documents import Document
 
 T = TypeVar("T")
 
@@ -45,22 +51,10 @@ TargetName = Annotated[str | None, _named("target")]
 def policies(name: PolicyName = None, as_json: AsJson = False) -> None:
     """List the policies: what is wanted, rule by rule. With a name, that one."""
     from mezzo.plugins import discovery
-    from mezzo.report.records.account import document, spell
     from mezzo.report.text.catalogue import report_policies
 
     table = _chosen(discovery.policies(), "policy", name)
-    selected = [table[key] for key in sorted(table)]
-    if as_json:
-        rows = [spell(policy) for policy in selected]
-        print_document(
-            document(
-                "policies", {"policies": _with_origins(table, rows), "broken": list(table.broken)}
-            )
-        )
-    else:
-        layout = output_layout()
-        print_report(report_policies(layout, selected, table.origins), layout)
-    _tell_broken(table)
+    _print_rows("policies", table, report_policies, as_json=as_json)
 
 
 @with_options
@@ -81,32 +75,30 @@ def strategies(
     from mezzo.report.records.account import document, spell
     from mezzo.report.text.catalogue import report_strategies, report_strategy_rows
 
-    layout = output_layout()
     name = None if model is None or model.exists() else _strategy_of(os.fspath(model))
     model = model if name is None else None
     if model is None and report is not None:
         raise InputError("--report draws what the strategies make of a model; name one")
     if model is not None:
         check_report(report, model)
-        rows = _try_strategies(model, options, report)
-        if as_json:
-            print_document(
-                document(
-                    "strategies", {"model": str(model), "strategies": [spell(row) for row in rows]}
-                )
-            )
-        else:
-            print_report(report_strategy_rows(layout, str(model), rows), layout)
+        title, rows = str(model), _try_strategies(model, options, report)
+        content = {"model": title, "strategies": [spell(row) for row in rows]}
+        print_result(
+            lambda: document("strategies", content),
+            lambda layout: report_strategy_rows(layout, title, rows),
+            as_json=as_json,
+        )
+        if not as_json:
             tell_report(report)
         return
     table = _chosen(discovery.strategies(), "strategy", name)
-    if as_json:
-        rows_json = [{"name": key, "summary": table[key].summary} for key in sorted(table)]
-        content = {"strategies": _with_origins(table, rows_json), "broken": list(table.broken)}
-        print_document(document("strategies", content))
-    else:
-        summaries = {key: table[key].summary for key in sorted(table)}
-        print_report(report_strategies(layout, summaries, table.origins), layout)
+    summaries = {key: table[key].summary for key in sorted(table)}
+    rows_json = [{"name": key, "summary": summary} for key, summary in summaries.items()]
+    print_result(
+        lambda: _describe_rows("strategies", table, rows_json),
+        lambda layout: report_strategies(layout, summaries, table.origins),
+        as_json=as_json,
+    )
     _tell_broken(table)
 
 
@@ -145,22 +137,38 @@ def _spell(request: Request) -> Iterator[tuple[str, str]]:
 def targets(name: TargetName = None, as_json: AsJson = False) -> None:
     """List the targets: what each runtime or device cannot run. With a name, that one."""
     from mezzo.plugins import discovery
-    from mezzo.report.records.account import document, spell
     from mezzo.report.text.catalogue import report_targets
 
     table = _chosen(discovery.targets(), "target", name)
-    selected = [table[key] for key in sorted(table)]
-    if as_json:
-        rows = [spell(target) for target in selected]
-        print_document(
-            document(
-                "targets", {"targets": _with_origins(table, rows), "broken": list(table.broken)}
-            )
-        )
-    else:
-        layout = output_layout()
-        print_report(report_targets(layout, selected, table.origins), layout)
+    _print_rows("targets", table, report_targets, as_json=as_json)
+
+
+def _print_rows(
+    title: str,
+    table: "Table[T]",
+    report: "Callable[[Layout, Sequence[T], Mapping[str, Origin]], Iterable[RenderableType]]",
+    *,
+    as_json: bool,
+) -> None:
+    """Print the rows of a table, and which plug-ins are missing in it."""
+    from mezzo.report.records.account import spell
+
+    rows = [table[key] for key in sorted(table)]
+    print_result(
+        lambda: _describe_rows(title, table, list(map(spell, rows))),
+        lambda layout: report(layout, rows, table.origins),
+        as_json=as_json,
+    )
     _tell_broken(table)
+
+
+def _describe_rows(title: str, table: "Table[T]", rows: Sequence[object]) -> dict[str, object]:
+    """A table's rows with their origins, as a document."""
+    from mezzo.report.records.account import document
+
+    mappings = map(_as_mapping, rows)
+    described = [{**row, "origin": str(table.origins[str(row["name"])])} for row in mappings]
+    return document(title, {title: described, "broken": list(table.broken)})
 
 
 def _chosen(table: "Table[T]", kind: str, name: str | None) -> "Table[T]":
@@ -179,12 +187,6 @@ def _strategy_of(word: str) -> str | None:
 
     is_path = "." in word or os.sep in word
     return None if is_path else settle_name("strategy", word)
-
-
-def _with_origins(table: "Table[T]", rows: Sequence[object]) -> list[dict[str, object]]:
-    """JSON rows with their origins."""
-    mappings = map(_as_mapping, rows)
-    return [{**row, "origin": str(table.origins[str(row["name"])])} for row in mappings]
 
 
 def _tell_broken(table: "Table[T]") -> None:
@@ -211,13 +213,13 @@ def ops(
     from mezzo.report.text.catalogue import report_operators
 
     rows = _match(pattern)
-    if as_json:
-        rows_json = [{"dialect": dialect, **_as_mapping(spell(row))} for dialect, row in rows]
-        print_document(document("ops", {"ops": rows_json}))
-        return
-    layout = output_layout()
     presets = [policy for _, policy in sorted(discovery.policies().items())]
-    print_report(report_operators(layout, rows, presets), layout)
+
+    def account() -> "Document":
+        rows_json = [{"dialect": dialect, **_as_mapping(spell(row))} for dialect, row in rows]
+        return document("ops", {"ops": rows_json})
+
+    print_result(account, lambda layout: report_operators(layout, rows, presets), as_json=as_json)
 
 
 def _match(pattern: str) -> list[tuple[str, OpFacts]]:

@@ -1,102 +1,109 @@
 """mezzo tune: search for the fastest model within an error budget."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import run_context
-from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.exit_codes import NO, end_unless_told
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
 from mezzo.cli.options import options as given
 from mezzo.cli.options.durations import read_duration
-from mezzo.cli.options.report_option import (
-    Report,
-    check_report,
-    draw_report,
-    steps_after_tuning,
-    tell_report,
-)
+from mezzo.cli.options.report_option import Report, check_report
+from mezzo.cli.output import Output
+from mezzo.cli.run_context import Resources
 from mezzo.common.safe_paths import check_destination
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mezzo.cli.hints.suggestions import CommandContext
+    from mezzo.common.memory import MemoryLimit
+    from mezzo.conversion.results import Converted
     from mezzo.numerics.measures import Measured
+    from mezzo.report.layout.layout import Layout
+    from mezzo.report.records.documents import Document
 
 _PANEL = "Budget and search"
+_Result = Annotated[
+    Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)
+]
+_MaxError = Annotated[
+    float | None,
+    typer.Option(
+        "--max-error",
+        metavar="E",
+        min=0.0,
+        rich_help_panel=_PANEL,
+        help="The budget: the largest relative L2 error of an output, such as 1e-3.",
+    ),
+]
+_HeldOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--held-out",
+        metavar="DATA",
+        rich_help_panel=_PANEL,
+        help="Data that only the last check sees; else a quarter of --data.",
+        show_default=False,
+    ),
+]
+_Measure = Annotated[
+    bool,
+    typer.Option(
+        "--measure",
+        help="Weigh with times measured on the target here, not with its table, and time the "
+        "result at the end.",
+        rich_help_panel=_PANEL,
+    ),
+]
+_TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="10m",
+        help="End with the best plan found by then: 90s, 10m, 2h.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+_Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Let OUT replace the input model itself.",
+        rich_help_panel=given.FILES_PANEL,
+    ),
+]
 
 
 @given.with_search_options
 def tune(
     *,
-    source: Annotated[
-        Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)
-    ],
-    result: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)
-    ],
+    source: given.Source,
+    result: _Result,
     data: data_options.Data,
-    max_error: Annotated[
-        float | None,
-        typer.Option(
-            "--max-error",
-            metavar="E",
-            min=0.0,
-            rich_help_panel=_PANEL,
-            help="The budget: the largest relative L2 error of an output, such as 1e-3.",
-        ),
-    ] = None,
+    max_error: _MaxError = None,
     metric: data_options.Metric = None,
     max_drop: data_options.MaxDrop = None,
-    held_out: Annotated[
-        Path | None,
-        typer.Option(
-            "--held-out",
-            metavar="DATA",
-            rich_help_panel=_PANEL,
-            help="Data that only the last check sees; else a quarter of --data.",
-            show_default=False,
-        ),
-    ] = None,
+    held_out: _HeldOut = None,
     options: given.CommandOptions,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
     workers: cluster_options.Workers = None,
     memory: memory_option.Memory = None,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Weigh with times measured on the target here, not with its table, and time the "
-            "result at the end.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = False,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time-limit",
-            metavar="10m",
-            help="End with the best plan found by then: 90s, 10m, 2h.",
-            rich_help_panel=_PANEL,
-            show_default=False,
-        ),
-    ] = None,
+    measure: _Measure = False,
+    time_limit: _TimeLimit = None,
     resume: resume_option.Resume = None,
     accumulate: data_options.Accumulate = None,
     tile: data_options.Tile = None,
     save_plan: given.SavePlan = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Let OUT replace the input model itself.",
-            rich_help_panel=given.FILES_PANEL,
-        ),
-    ] = False,
+    overwrite: _Overwrite = False,
     report: Report = None,
     verbose: given.Verbose = False,
     as_json: given.AsJson = False,
@@ -110,67 +117,86 @@ def tune(
     reaches only outputs that it shows nothing of stays FP32.
     """
     check_destination(result)
-    cluster_options.check_spread(cluster, workers, data)
+    resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
+    resources.check(data)
     check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_writing()
     chosen.setdefault("policy", SEARCH_DEFAULTS["policy"])
-    limit_s = None if time_limit is None else read_duration(time_limit)
 
     from mezzo.api.tune import tune as find
-    from mezzo.cli.hints.suggestions import Given, with_step
-    from mezzo.common.machine import find_machine
-    from mezzo.conversion.summaries import summarise_result
-    from mezzo.evaluate.answers import read_accumulation
-    from mezzo.io.planfile import save_plan as write_plan
-    from mezzo.report.records.account import describe_tuning
-    from mezzo.report.text.conversion import report_next_steps
-    from mezzo.report.text.measured.tuning import report_tuning
+    from mezzo.cli.hints.suggestions import CommandContext
 
-    with run_context.at_work(memory, cluster, workers, resume) as (progress, memory_bound):
-        converted = find(
-            source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop,
-            held_out=held_out, labels=tuple(labels or ()), batch_size=batch, measure=measure,
-            accumulate=accumulate, tile=tile, time_limit_s=limit_s, resume=resume,
-            overwrite=overwrite, progress=progress, **chosen,
-        )  # fmt: skip
-        if save_plan is not None:
-            write_plan(converted.plan, save_plan)
-    assert converted.measured is not None, "tuning measures"
-    measured = converted.measured
-    if quiet and report is None:
-        _end(measured)
-        return
-    names = os.fspath(source), os.fspath(result)
-    steps = steps_after_tuning(source, result, data, held_out, labels or (), batch, options)
-    described = (*names, converted.plan, converted.summary, measured)
-    context = Given(
+    search = partial(
+        find, source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop,
+        held_out=held_out, labels=tuple(labels or ()), batch_size=batch, measure=measure,
+        accumulate=accumulate, tile=tile, time_limit_s=read_duration(time_limit), resume=resume,
+        overwrite=overwrite, **chosen,
+    )  # fmt: skip
+    context = CommandContext(
         verb="tune", source=source, result=result, options=options, data=data, held_out=held_out,
         labels=labels or (), batch=batch, teller=result if options.is_recorded else save_plan,
         budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
+    output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)
+    _run(search, context, output, resources, save_plan, sums=(accumulate, tile))
+
+
+def _run(
+    search: "Callable[..., Converted]",
+    context: "CommandContext",
+    output: Output,
+    resources: Resources,
+    save_plan: Path | None,
+    sums: tuple[str | None, int | None],
+) -> None:
+    """Search, and print the result. `sums`: the options of emulated sums."""
+    from mezzo.io.planfile import save_plan as write_plan
+
+    with resources.at_work() as (progress, memory_bound):
+        converted = search(progress=progress)
+        if save_plan is not None:
+            write_plan(converted.plan, save_plan)
+    if not output.is_nothing:
+        _present(context, output, converted, memory_bound, sums)
+    assert converted.measured is not None, "tuning measures"
+    _end(converted.measured)
+
+
+def _present(
+    context: "CommandContext",
+    output: Output,
+    converted: "Converted",
+    memory_bound: "MemoryLimit",
+    sums: tuple[str | None, int | None],
+) -> None:
+    """Print the result, and draw its page."""
+    from mezzo.cli.hints.next_commands import steps_after_tuning
+    from mezzo.cli.hints.suggestions import with_step
+    from mezzo.common.machine import find_machine
+    from mezzo.conversion.summaries import summarise_result
+    from mezzo.evaluate.answers import read_accumulation
+    from mezzo.report.records.account import describe_tuning
+    from mezzo.report.text.conversion import report_next_steps
+    from mezzo.report.text.measured.tuning import report_tuning
+
+    names = os.fspath(context.source), os.fspath(context.result)
     headline = with_step(summarise_result(*names, converted), context)
-    if as_json or report is not None:
-        accumulation = read_accumulation(accumulate, tile, "emulated")
-        account = describe_tuning(
+    measured = converted.measured
+    assert measured is not None, "tuning measures"
+    described = (*names, converted.plan, converted.summary, measured)
+    steps = steps_after_tuning(context)
+
+    def account() -> "Document":
+        accumulation = read_accumulation(*sums, "emulated")
+        return describe_tuning(
             *described, accumulation=accumulation, machine=find_machine(), headline=headline
         )
-        account = draw_report(
-            report, memory_option.with_memory(account, memory_bound), converted.outline, steps
-        )
-        if as_json and not quiet:
-            print_document(account)
-    if not as_json and not quiet:
-        layout = output_layout()
+
+    def details(layout: "Layout") -> "list[RenderableType]":
         parts = report_tuning(layout, *described)[1:]  # the headline has its title
-        print_first_screen(
-            headline,
-            [*parts, *report_next_steps(steps)],
-            layout,
-            has_all=verbose,
-            more=MORE_OR_DRAWN,
-        )
-        tell_report(report)
-    _end(measured)
+        return [*parts, *report_next_steps(steps)]
+
+    output.present(headline, account, converted.outline, steps, details, memory_bound)
 
 
 def _end(measured: "Measured") -> None:

@@ -1,16 +1,19 @@
 """Suggested commands after a command, ready to copy."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mezzo.cli.hints.suggestions import result_of
+from mezzo.cli.hints.suggestions import CommandContext, node_words, result_of, spell_command
 from mezzo.cli.options.options import CommandOptions
 from mezzo.contracts.options.option import NAMING_NODES, Form, about, asked_so, spell_option
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.formats.dtypes import DType
+from mezzo.formats.format_words import spell_formats
 from mezzo.report.layout.names import clean, join_or, quote
 from mezzo.report.records.groups import choose_example, group_high_nodes
 from mezzo.report.records.suggestions import free
@@ -18,48 +21,39 @@ from mezzo.report.text.chain import suggest_change
 from mezzo.report.text.picture import Remedy, shown_islands
 from mezzo.report.views.picture import Picture
 
+if TYPE_CHECKING:
+    from mezzo.api.folders.converting import ConvertedFolder
+    from mezzo.numerics.calibrations import Calibrations
+    from mezzo.numerics.measures import Comparison
+
 Steps = list[tuple[str, str]]
 _ASKED = 3
 
 
-def steps_after_conversion(
-    source: Path, plan: Plan, options: CommandOptions, replayed: Path | None, teller: Path | None
-) -> Steps:
-    """Suggestions after a conversion.
-
-    `teller` is the file that `mezzo explain` can answer from, if there is one: a model with
-    `options`, or a plan, which has its own.
-    """
+def steps_after_conversion(context: CommandContext, plan: Plan) -> Steps:
+    """Suggestions after a conversion."""
     steps: Steps = []
-    example = choose_example(plan)
+    options, teller, example = context.options, context.teller, choose_example(plan)
     if example is not None and teller is not None:
+        # A plan has its own options.
         explain_options = CommandOptions() if teller.suffix.lower() == ".json" else options
         steps.append((_ask(teller, example.name, explain_options), _why(example, plan)))
     # Neither a plan nor the model's metadata decided.
-    is_free = replayed is None and not plan.origin
+    is_free = context.saved is None and not plan.origin
     if (
         is_free
         and options.word("policy") != "aggressive"
-        and any(_is_policy(g.rule) for g in group_high_nodes(plan))
+        and any(_is_policy(group.rule) for group in group_high_nodes(plan))
     ):
         bolder = options.with_words("policy", "aggressive")
-        steps.append(
-            (
-                _command("plan", source, "", bolder),
-                f"how much more a bolder policy runs in {join_or(plan.lows)}",
-            )
-        )
+        why = f"how much more a bolder policy runs in {join_or(plan.lows)}"
+        steps.append((_command("plan", context.source, "", bolder), why))
     return steps
 
 
-def steps_to_free(
-    source: Path,
-    picture: Picture,
-    plan: Plan,
-    options: CommandOptions,
-    replayed: Path | None = None,
-) -> list[Remedy]:
+def steps_to_free(context: CommandContext, picture: Picture, plan: Plan) -> list[Remedy]:
     """The command that plans without an island's cause, per island; None if there is none."""
+    source, options, replayed = context.source, context.options, context.saved
     remedies: list[Remedy] = []
     for island in shown_islands(picture):
         if replayed is not None:
@@ -70,10 +64,9 @@ def steps_to_free(
         freeing = free(island, plan)
         command: str | None = None
         if freeing.add:
-            words = " ".join(_spell(*addition) for addition in freeing.add)
-            command = _command(
-                "plan", source, words, _without(options, [option for option, _ in freeing.add])
-            )
+            added = " ".join(_spell(*addition) for addition in freeing.add)
+            remaining = _without(options, [option for option, _ in freeing.add])
+            command = _command("plan", source, added, remaining)
         elif freeing.drop is not None:
             command = _command("plan", source, "", _dropped(options, freeing.drop, island.because))
         remedies.append((command, freeing.effect))
@@ -122,12 +115,8 @@ def steps_after_planning(
         steps.append((_command("convert", source, _path(result), options), "convert as planned"))
     else:
         words = f"{_path(result)} --plan {_path(saved)}"
-        steps.append(
-            (
-                _command("convert", source, words, options.beside_a_plan()),
-                "replay the plan, edited or not",
-            )
-        )
+        command = _command("convert", source, words, options.without_settings())
+        steps.append((command, "replay the plan, edited or not"))
     return steps
 
 
@@ -144,12 +133,8 @@ def steps_after_explanation(
         change = suggest_change(node, lows)
         if change is not None:
             (option, value), effect = change
-            steps.append(
-                (
-                    _command("plan", source, _spell(option, value), _without(options, [option])),
-                    effect,
-                )
-            )
+            remaining = _without(options, [option])
+            steps.append((_command("plan", source, _spell(option, value), remaining), effect))
     return list(dict.fromkeys(steps))
 
 
@@ -163,6 +148,85 @@ def steps_to_single_nodes(
         (_ask(source, n.name, options), f"how this one came to {n.precision.compute}")
         for n in examples
     ]
+
+
+def steps_after_folder(folder: "ConvertedFolder", options: CommandOptions) -> Steps:
+    """Suggestions after a folder conversion; `options` name no parts of a model."""
+    source = folder.source / folder.files[0].source
+    why = "why the nodes of one model run in what they run in"
+    steps = [(_command("plan", source, "", options), why)]
+    if folder.layout == "beside":
+        words = f"{_path(folder.path / folder.files[0].result)} --data random"
+        command = _command("compare", source, words, options.without_settings())
+        steps.append((command, "the same answers? --data FILE.npz of yours proves more"))
+    return steps
+
+
+def steps_to_the_beginning(context: CommandContext, comparison: "Comparison") -> Steps:
+    """A command that explains the first layer with an excessive error, if two models differ.
+
+    It asks the compared model if its metadata has its decisions, else the reference.
+    """
+    from mezzo.conversion.results import decided_nodes
+    from mezzo.report.text.measured.comparison import bounds_errors, find_beginning
+
+    if comparison.verdict.ruling.value != "different":
+        return []
+    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
+    beginning = find_beginning(comparison.layers, budget)
+    if beginning is None:
+        return []
+    is_decided = decided_nodes(context.result, trust_external_paths=context.trusts_paths)
+    explained = context.result if is_decided else context.source
+    words = [*context.options.words("explain"), *node_words(beginning.name)]
+    why = "why what makes the first wrong value runs in what it does"
+    return [(spell_command("explain", explained, *words), why)]
+
+
+def steps_after_comparison(context: CommandContext, comparison: "Comparison") -> Steps:
+    """Suggestions after a comparison."""
+    reference, model = context.source, context.result
+    words = [*context.data_words(context.data), *context.options.words("compare")]
+    why = "what values hold, and what a format would lose"
+    steps = [(spell_command("ranges", reference, *words), why)]
+    if comparison.verdict.ruling.value in ("different", "undecided"):
+        sensitivity = spell_command("sensitivity", reference, *words)
+        steps.append((sensitivity, "which operators cost the error"))
+        tune = spell_command("tune", reference, model, *words, "--max-error", "1e-3")
+        steps.append((tune, "the fastest model inside a budget, in place of this one"))
+    return steps
+
+
+def steps_after_tuning(context: CommandContext) -> Steps:
+    """Suggestions after a search."""
+    source, result, options = context.source, context.result, context.options
+    judge = context.data_words(context.held_out or context.data)
+    judge += options.without_settings().words("compare")
+    to = options.word("to")
+    first_format, *others = ("",) if to is None else spell_formats(to).split(",")
+    # Sensitivity takes one format.
+    narrowed = options.with_words("to", first_format) if others else options
+    words = [*context.data_words(context.data), *narrowed.words("sensitivity")]
+    steps = [(spell_command("sensitivity", source, *words), "what each operator costs in error")]
+    if not source.samefile(result):
+        command = spell_command("compare", source, result, *judge)
+        steps.insert(0, (command, "judge the result again, layer by layer"))
+    return steps
+
+
+def steps_after_calibrations(context: CommandContext, calibrations: "Calibrations") -> Steps:
+    """The command that writes the result of the best calibrator."""
+    best = calibrations.best
+    if best is None:
+        return []
+    source, to = context.source, calibrations.to
+    result = source.with_name(f"{source.stem}.{to.replace(',', '-')}.onnx")
+    options = context.options.with_words("to", to).with_words("calibrator", best.calibrator)
+    words = [*context.data_words(context.data), *options.words("convert")]
+    why = (
+        "writes it: of those that are right with most products on integers, the one that errs least"
+    )
+    return [(spell_command("convert", source, result, *words), why)]
 
 
 def tell_of_a_plan(saved: Path, node: PlannedNode) -> str:
@@ -185,15 +249,11 @@ def _why(node: PlannedNode, plan: Plan) -> str:
 
 
 def _ask(source: Path, name: str, options: CommandOptions) -> str:
-    if name.startswith("-"):  # not an option
-        return f"{_command('explain', source, '', options)} -- {quote(name)}"
-    return _command("explain", source, quote(name), options)
+    return spell_command("explain", source, *node_words(name, *options.words("explain")))
 
 
 def _command(verb: str, source: Path, second: str, options: CommandOptions) -> str:
-    return " ".join(
-        word for word in ("mezzo", verb, _path(source), second, *options.words(verb)) if word
-    )
+    return spell_command(verb, source, second, *options.words(verb))
 
 
 def _spell(option: str, value: str) -> str:

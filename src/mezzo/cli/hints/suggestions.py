@@ -16,7 +16,7 @@ _BUDGET = "1e-3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class CommandContext:
     """The arguments of a command that the next one needs again.
 
     `verb` is the command; `held_out` is data that a search did not use; `saved` a plan that was
@@ -36,6 +36,30 @@ class Given:
     saved: Path | None = None
     budget: str | None = None
 
+    @property
+    def trusts_paths(self) -> bool:
+        """Whether models may have external data anywhere."""
+        return bool(self.options.written.get("trust_external_paths"))
+
+    def data_words(self, data: Path | None) -> list[str]:
+        """The options that give a command this data, with the same labels and batch size."""
+        if data is None:
+            return []
+        labels = [word for label in self.labels for word in ("--labels", quote(label))]
+        batch = [] if self.batch is None else ["--batch", str(self.batch)]
+        return ["--data", quote(os.fspath(data)), *labels, *batch]
+
+
+def spell_command(verb: str, *words: str | Path) -> str:
+    """A command: paths are quoted, and empty words left out."""
+    spelled = (quote(os.fspath(word)) if isinstance(word, Path) else word for word in words)
+    return " ".join(word for word in ("mezzo", verb, *spelled) if word)
+
+
+def node_words(name: str, *options: str) -> list[str]:
+    """The name of a node and options: a name that looks like an option comes last."""
+    return [*options, "--", quote(name)] if name.startswith("-") else [quote(name), *options]
+
 
 def result_of(source: Path, plan: Plan) -> Path:
     """The path for a planned model's result, in the source's folder."""
@@ -43,127 +67,98 @@ def result_of(source: Path, plan: Plan) -> Path:
     return source.with_name(f"{source.stem}.{word}.onnx")
 
 
-def with_step(headline: Headline, given: Given) -> Headline:
+def with_step(headline: Headline, context: CommandContext) -> Headline:
     """The headline with its aim as a command."""
-    return headline.with_step(spell_step(headline.aim, given))
+    return headline.with_step(spell_step(headline.aim, context))
 
 
-def spell_step(aim: Aim, given: Given) -> NextCommand:
+def spell_step(aim: Aim, context: CommandContext) -> NextCommand:
     """The command for an aim, and its purpose."""
-    source, result, data = given.source, given.result, given.held_out or given.data
-    if given.verb in ("convert", "tune") and _is_replaced(source, result):
-        return NextCommand(
-            _command("show", result),
-            "what stands in the place of the source, which is there no more",
-        )
+    source, result = context.source, context.result
+    if context.verb in ("convert", "tune") and _is_replaced(source, result):
+        why = "what stands in the place of the source, which is there no more"
+        return NextCommand(spell_command("show", result), why)
     match aim.move:
         case Move.WRITE:
-            if given.saved is not None:
-                words = [*_plan_words(given.saved), *given.options.beside_a_plan().words("convert")]
-                return NextCommand(
-                    _command("convert", source, result, *words), "replays the plan, edited or not"
-                )
-            return NextCommand(
-                _command("convert", source, result, *given.options.words("convert")),
-                "converts as planned",
-            )
-        case Move.JUDGE if data is None:
-            words = ["--data", "random", *given.options.beside_a_plan().words("compare")]
-            why = "does it run and answer the same? --data FILE.npz of yours proves more"
-            return NextCommand(_command("compare", source, result, *words), why)
-        case Move.JUDGE:
-            words = [*_data_words(data, given), *given.options.beside_a_plan().words("compare")]
-            return NextCommand(
-                _command("compare", source, result, *words),
-                "judges the result again, layer by layer",
-            )
-        case Move.JUDGE_ON_OWN_DATA:
-            words = ["--data", _other_inputs(data), *given.options.beside_a_plan().words("compare")]
-            why = (
-                "on other random inputs; --data FILE.npz of yours, an array for each input, proves"
-                " more"
-            )
-            return NextCommand(_command("compare", source, result, *words), why)
+            return _write(context)
+        case Move.JUDGE | Move.JUDGE_ON_OWN_DATA:
+            return _judge(aim, context)
         case Move.RETARGET if not aim.words:
-            return NextCommand(
-                "mezzo targets", "which target gains, by which format, and what it takes"
-            )
+            why = "which target gains, by which format, and what it takes"
+            return NextCommand(spell_command("targets"), why)
         case Move.RETARGET:
-            return _retarget(aim, given)
+            return _retarget(aim, context)
         case Move.TUNE | Move.LOOSEN:
-            return _tune(aim, given)
+            return _tune(aim, context)
         case Move.MEASURE:
-            words = [*_data_words(data, given), *given.options.beside_a_plan().words("ranges")]
-            return NextCommand(
-                _command("ranges", source, *words), "what values hold, and what a format would lose"
-            )
+            data_words = context.data_words(context.held_out or context.data)
+            words = [*data_words, *context.options.without_settings().words("ranges")]
+            why = "what values hold, and what a format would lose"
+            return NextCommand(spell_command("ranges", source, *words), why)
         case Move.EXPLAIN if "node" not in aim.words:
-            return NextCommand(
-                _command("show", source),
-                "the model as text: no node of it has a precision to choose",
-            )
+            why = "the model as text: no node of it has a precision to choose"
+            return NextCommand(spell_command("show", source), why)
         case Move.EXPLAIN:
-            explained = given.teller or source
-            words = [] if explained.suffix.lower() == ".json" else given.options.words("explain")
-            node = aim.words["node"]
-            arguments = (
-                [*words, "--", quote(node)] if node.startswith("-") else [quote(node), *words]
-            )
-            return NextCommand(
-                _command("explain", explained, *arguments), "why this node runs in what it runs in"
-            )
+            explained = context.teller or source
+            is_plan = explained.suffix.lower() == ".json"
+            options = [] if is_plan else context.options.words("explain")
+            words = node_words(aim.words["node"], *options)
+            why = "why this node runs in what it runs in"
+            return NextCommand(spell_command("explain", explained, *words), why)
         case _:
             assert_never(aim.move)
 
 
-def _retarget(aim: Aim, context: Given) -> NextCommand:
-    to, target = aim.words["to"], aim.words["target"]
-    result = context.result.with_name(f"{context.source.stem}.{to}.onnx")
-    options = context.options.with_words("target", target).with_words("to", to)
-    words = [
-        *_data_words(context.data, context),
-        *_budget_words(context),
-        *options.words(context.verb),
-    ]
-    if context.verb == "plan":
-        return NextCommand(
-            _command("plan", context.source, *words),
-            f"what gains on {target}, which is installed here",
+def _write(context: CommandContext) -> NextCommand:
+    words, why = context.options.words("convert"), "converts as planned"
+    if context.saved is not None:
+        own_options = context.options.without_settings().words("convert")
+        words = ["--plan", quote(os.fspath(context.saved)), *own_options]
+        why = "replays the plan, edited or not"
+    return NextCommand(spell_command("convert", context.source, context.result, *words), why)
+
+
+def _judge(aim: Aim, context: CommandContext) -> NextCommand:
+    data = context.held_out or context.data
+    if aim.move is Move.JUDGE_ON_OWN_DATA:
+        words = ["--data", _other_inputs(data)]
+        why = (
+            "on other random inputs; --data FILE.npz of yours, an array for each input, proves more"
         )
-    return NextCommand(
-        _command(context.verb, context.source, result, *words),
-        f"gains on {target}, which is installed here",
-    )
+    elif data is None:
+        words = ["--data", "random"]
+        why = "does it run and answer the same? --data FILE.npz of yours proves more"
+    else:
+        words = context.data_words(data)
+        why = "judges the result again, layer by layer"
+    words += context.options.without_settings().words("compare")
+    return NextCommand(spell_command("compare", context.source, context.result, *words), why)
 
 
-def _tune(aim: Aim, context: Given) -> NextCommand:
-    budget = aim.words.get(
-        "max_error", context.budget if context.budget not in (None, "0") else _BUDGET
-    )
-    options = (
-        context.options.with_words("to", aim.words["to"]) if "to" in aim.words else context.options
-    )
-    words = [*_data_words(context.data, context), "--max-error", budget, *options.words("tune")]
+def _retarget(aim: Aim, context: CommandContext) -> NextCommand:
+    to, target = aim.words["to"], aim.words["target"]
+    options = context.options.with_words("target", target).with_words("to", to)
+    budget = [] if context.budget is None else ["--max-error", context.budget]
+    words = [*context.data_words(context.data), *budget, *options.words(context.verb)]
+    gain = f"{target}, which is installed here"
+    if context.verb == "plan":
+        return NextCommand(spell_command("plan", context.source, *words), f"what gains on {gain}")
+    result = context.result.with_name(f"{context.source.stem}.{to}.onnx")
+    command = spell_command(context.verb, context.source, result, *words)
+    return NextCommand(command, f"gains on {gain}")
+
+
+def _tune(aim: Aim, context: CommandContext) -> NextCommand:
+    usual_budget = _BUDGET if context.budget in (None, "0") else context.budget
+    budget = aim.words.get("max_error", usual_budget)
+    options = context.options
+    if "to" in aim.words:
+        options = options.with_words("to", aim.words["to"])
+    words = [*context.data_words(context.data), "--max-error", budget, *options.words("tune")]
     why = "the fastest model inside a budget of error, in place of this one"
     if aim.move is Move.LOOSEN:
         why = "with a budget that can be kept; --exclude keeps in FP32 what costs most"
-    return NextCommand(_command("tune", context.source, context.result, *words), why)
-
-
-def _budget_words(context: Given) -> list[str]:
-    return [] if context.budget is None else ["--max-error", context.budget]
-
-
-def _plan_words(saved: Path) -> list[str]:
-    return ["--plan", quote(os.fspath(saved))]
-
-
-def _data_words(data: Path | None, context: Given) -> list[str]:
-    if data is None:
-        return []
-    batch = [] if context.batch is None else ["--batch", str(context.batch)]
-    labels = [word for label in context.labels for word in ("--labels", quote(label))]
-    return ["--data", quote(os.fspath(data)), *labels, *batch]
+    return NextCommand(spell_command("tune", context.source, context.result, *words), why)
 
 
 def _other_inputs(data: Path | None) -> str:
@@ -178,13 +173,3 @@ def _is_replaced(source: Path, result: Path) -> bool:
         return source.samefile(result)
     except OSError:  # one of them does not exist
         return False
-
-
-def _command(verb: str, *words: str | Path) -> str:
-    return " ".join(
-        (
-            "mezzo",
-            verb,
-            *(quote(os.fspath(word)) if isinstance(word, Path) else word for word in words),
-        )
-    )

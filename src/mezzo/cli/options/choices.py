@@ -57,6 +57,11 @@ def settle_plug_in(kind: str, word: str, option: str) -> str:
     return settle_name(kind, word, option)
 
 
+def settle_target(word: str) -> str:
+    """The target that a word names, or its file. Raises InputError: none, or several."""
+    return word if word.endswith(".toml") else settle_plug_in("target", word, "--target")
+
+
 def settle_choice(option: str, word: str, choices: Iterable[str]) -> str:
     """The choice that a word names. Raises InputError: none."""
     return settle(option, word, dict.fromkeys(choices, ()))

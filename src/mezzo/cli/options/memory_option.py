@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from mezzo.cli.options import data_options
 from mezzo.common.errors import InputError
 from mezzo.common.memory import MemoryLimit
 from mezzo.common.memory import memory as bound
-
-if TYPE_CHECKING:
-    from mezzo.report.records.documents import Document
 
 Memory = Annotated[
     str | None,
@@ -44,10 +41,3 @@ def bounded(memory: str | None, cluster: str | None) -> "Iterator[MemoryLimit]":
         )
     with bound(memory, tell=print_error) as memory_bound:
         yield memory_bound
-
-
-def with_memory(account: "Document", held: "MemoryLimit") -> "Document":
-    """An account with the memory bound and its effect."""
-    from mezzo.report.records.sections import describe_memory
-
-    return {**account, "memory": describe_memory(held)}

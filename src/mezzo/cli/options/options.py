@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 FILES_PANEL = Panel.FILES.value
 
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)]
+SourceModel = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)
+]
+Source = Annotated[
+    Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)
+]
 PlanFile = Annotated[
     Path | None,
     typer.Option("--plan", metavar="FILE", help="Replay this saved plan instead of deciding anew.",
@@ -85,7 +92,7 @@ class CommandOptions:
             {name: value for name, value in self.written.items() if name not in names}
         )
 
-    def beside_a_plan(self) -> "CommandOptions":
+    def without_settings(self) -> "CommandOptions":
         """The options that a saved plan does not contain."""
         return self.without(
             *(name for name, option in _request().items() if about(option).is_setting)
