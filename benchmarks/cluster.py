@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.clusters.executor import RayCrew
+from mezzo.clusters.executor import RayExecutor
 from mezzo.common.machine import count_cores, find_load
 from mezzo.contracts.executor import in_turn
 
@@ -112,7 +112,7 @@ def timed(verb: str, model: Path, data: Path) -> tuple[Any, float]:
         return found, time.monotonic() - begin
 
 
-def overhead_s(executor: RayCrew, tasks: int = 500) -> float:
+def overhead_s(executor: RayExecutor, tasks: int = 500) -> float:
     """What handing a task over and taking its result back costs, in a row."""
     job = Nothing()
     team = executor.team(job, lambda: [], lambda: job.open([]))
@@ -125,7 +125,7 @@ def overhead_s(executor: RayCrew, tasks: int = 500) -> float:
 class Weighing:
     """Adds up how many bytes items and results of a crew have, by the title of their job."""
 
-    def __init__(self, executor: RayCrew) -> None:
+    def __init__(self, executor: RayExecutor) -> None:
         self.sizes: dict[str, list[int]] = {}
         self._start, self._wait = executor.start, executor.wait_for
         executor.start, executor.wait_for = self.start, self.wait_for  # type: ignore[method-assign]
@@ -143,7 +143,7 @@ class Weighing:
         return outcome
 
 
-def killing(executor: RayCrew, kills: int, seed: int, over: threading.Event, killed: list[int]) -> None:
+def killing(executor: RayExecutor, kills: int, seed: int, over: threading.Event, killed: list[int]) -> None:
     """Kill so many workers, one after the other, at random moments."""
     rng = random.Random(seed)
     while len(killed) < kills and not over.wait(rng.uniform(1.0, 6.0)):

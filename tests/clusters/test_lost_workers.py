@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mezzo.clusters import tasks
-from mezzo.clusters.executor import RayCrew
+from mezzo.clusters.executor import RayExecutor
 from mezzo.clusters.worker import Worker
 from mezzo.contracts.executor import Pending
 from mezzo.contracts.frontend import Model
@@ -81,9 +81,9 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     return FakeRay()
 
 
-def begin_twice(ray: FakeRay, told: list[str]) -> tuple[RayCrew, Pending[int]]:
+def begin_twice(ray: FakeRay, told: list[str]) -> tuple[RayExecutor, Pending[int]]:
     """An executor whose two workers run the same task."""
-    executor = RayCrew(ray, 2, told.append)
+    executor = RayExecutor(ray, 2, told.append)
     executor._queue.times_s.append(1.0)
     pending = executor.team(Doubling(), list, lambda: int).start(4)
     while len(ray.runs) < 2:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from mezzo.clusters.scratch_dirs import Holding, tidy_up
+from mezzo.clusters.scratch_dirs import ScratchDir, remove_scratch_dirs
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs locks of POSIX")
 
 _HOLDS = """
-from mezzo.clusters.scratch_dirs import Holding
-held = Holding()
+from mezzo.clusters.scratch_dirs import ScratchDir
+held = ScratchDir()
 (held.path / "model").mkdir()
 (held.path / "model" / "weights.bin").write_bytes(b"x" * 4096)
 print(held.path, flush=True)
@@ -40,19 +40,19 @@ def test_what_a_killed_process_held_is_removed_and_what_a_living_one_holds_stays
     for child in children:
         assert child.stdout is not None
         held.append(Path(child.stdout.readline().strip()))
-    assert tidy_up() == 0 and all((folder / "model" / "weights.bin").exists() for folder in held)
+    assert remove_scratch_dirs() == 0 and all((folder / "model" / "weights.bin").exists() for folder in held)
     children[0].send_signal(signal.SIGKILL)
     children[0].wait()
     assert held[0].exists()
-    assert tidy_up() == 1
+    assert remove_scratch_dirs() == 1
     assert [*temporary.iterdir()] == [held[1]] and (held[1] / "model" / "weights.bin").exists()
     children[1].communicate("\n")
-    assert tidy_up() == 1 and not [*temporary.iterdir()]
+    assert remove_scratch_dirs() == 1 and not [*temporary.iterdir()]
 
 
 def test_own_folders_are_held_and_closed(temporary: Path) -> None:
-    first, second = Holding(), Holding()
-    assert tidy_up() == 0 and first.path != second.path
+    first, second = ScratchDir(), ScratchDir()
+    assert remove_scratch_dirs() == 0 and first.path != second.path
     assert first.path.stat().st_mode & 0o777 == 0o700
     first.close()
     assert [*temporary.iterdir()] == [second.path]
@@ -72,7 +72,7 @@ def test_what_only_has_the_name_is_left(temporary: Path, tmp_path: Path) -> None
     os.mkfifo(temporary / "mezzo-worker-fifo")
     (temporary / "other").mkdir(mode=0o700)
     before = sorted(temporary.iterdir())
-    assert tidy_up() == 0
+    assert remove_scratch_dirs() == 0
     assert sorted(temporary.iterdir()) == before and (precious / "file").read_text() == "kept"
 
 
@@ -82,7 +82,7 @@ def test_links_inside_are_removed_and_not_followed(temporary: Path, tmp_path: Pa
     gone.mkdir(mode=0o700)
     (gone / "link").symlink_to(tmp_path / "precious")
     (gone / "folder").symlink_to(tmp_path)
-    assert tidy_up() == 1 and not gone.exists()
+    assert remove_scratch_dirs() == 1 and not gone.exists()
     assert (tmp_path / "precious").read_text() == "kept"
 
 
@@ -91,7 +91,7 @@ def test_folders_of_other_users_are_left(temporary: Path) -> None:
     other = temporary / "mezzo-worker-other"
     other.mkdir(mode=0o700)
     os.chown(other, 12345, 12345)
-    assert tidy_up() == 0 and other.exists()
+    assert remove_scratch_dirs() == 0 and other.exists()
 
 
 def test_a_folder_that_was_tidied_up_before_it_was_held_is_made_anew(
@@ -105,10 +105,10 @@ def test_a_folder_that_was_tidied_up_before_it_was_held_is_made_anew(
         path = plain(**given)
         if not raced:
             raced.append(path)
-            assert tidy_up() == 1
+            assert remove_scratch_dirs() == 1
         return path
 
     monkeypatch.setattr(tempfile, "mkdtemp", make)
-    held = Holding()
+    held = ScratchDir()
     assert str(held.path) not in raced and [*temporary.iterdir()] == [held.path]
     held.close()

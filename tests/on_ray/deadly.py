@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mezzo.clusters.executor import RayCrew
+from mezzo.clusters.executor import RayExecutor
 from mezzo.common.errors import InputError
 from mezzo.contracts.frontend import Model
 
@@ -43,7 +43,7 @@ class Doubling:
 class Killer:
     """Kills workers of a crew at random moments, so many, as a seed draws, while it is open."""
 
-    def __init__(self, executor: RayCrew, seed: int, kills: int, pause_s: float) -> None:
+    def __init__(self, executor: RayExecutor, seed: int, kills: int, pause_s: float) -> None:
         self._crew, self._rng, self._left, self._pause_s = executor, random.Random(seed), kills, pause_s
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._is_over = threading.Event()

@@ -16,8 +16,8 @@ from deadly import Doubling, Killer
 from random_models import random_feeds, random_model
 
 import mezzo
-from mezzo.clusters.executor import RayCrew
-from mezzo.clusters.scratch_dirs import tidy_up
+from mezzo.clusters.executor import RayExecutor
+from mezzo.clusters.scratch_dirs import remove_scratch_dirs
 from mezzo.clusters.tasks import MOST_DEATHS
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_temporary_folder
@@ -33,7 +33,7 @@ def told() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def executor(told: list[str]) -> Iterator[RayCrew]:
+def executor(told: list[str]) -> Iterator[RayExecutor]:
     before = os.environ.get("PYTHONPATH", "")
     # Workers find the jobs of these tests where the tests do.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), before]))
@@ -63,11 +63,11 @@ def arrays_of(path: Path) -> dict[str, bytes]:
         return {name: held[name].tobytes() for name in held.files}
 
 
-def doubled(executor: RayCrew, job: Doubling, numbers: Any) -> list[tuple[int, tuple[int, int]]]:
+def doubled(executor: RayExecutor, job: Doubling, numbers: Any) -> list[tuple[int, tuple[int, int]]]:
     return list(in_turn(executor.team(job, lambda: [], lambda: job.open([])), numbers))
 
 
-def test_a_cluster_works_while_it_is_open(executor: RayCrew) -> None:
+def test_a_cluster_works_while_it_is_open(executor: RayExecutor) -> None:
     assert crew_at_work() is executor
     found = doubled(executor, Doubling(takes_s=0.4), range(20))
     assert [(item, twice) for item, (twice, _) in found] == [(n, 2 * n) for n in range(20)]
@@ -75,7 +75,7 @@ def test_a_cluster_works_while_it_is_open(executor: RayCrew) -> None:
 
 
 def test_a_worker_killed_in_the_middle_is_replaced_and_its_task_begun_again(
-    executor: RayCrew, told: list[str], tmp_path: Path
+    executor: RayExecutor, told: list[str], tmp_path: Path
 ) -> None:
     before = replace(executor.counts)
     job = Doubling(deadly=7, dies_once_by=str(tmp_path / "died"))
@@ -85,7 +85,7 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_its_task_begun_again(
     assert [line for line in told if re.fullmatch(r"a worker was lost; another .* task \d+ of doubling is .*", line)]
 
 
-def test_a_task_that_no_worker_survives_ends_in_one_line(executor: RayCrew, told: list[str]) -> None:
+def test_a_task_that_no_worker_survives_ends_in_one_line(executor: RayExecutor, told: list[str]) -> None:
     before = executor.counts.lost
     with pytest.raises(
         MezzoError, match=rf"^task \d+ of doubling: {MOST_DEATHS} workers died of it .* why.*$"
@@ -97,7 +97,7 @@ def test_a_task_that_no_worker_survives_ends_in_one_line(executor: RayCrew, told
     assert [twice for _, (twice, _) in doubled(executor, Doubling(), range(4))] == [0, 2, 4, 6]
 
 
-def test_an_error_of_a_user_comes_back_as_it_is_and_in_its_turn(executor: RayCrew) -> None:
+def test_an_error_of_a_user_comes_back_as_it_is_and_in_its_turn(executor: RayExecutor) -> None:
     turns = in_turn(executor.team(Doubling(faulty=5), lambda: [], lambda: int), range(9))
     assert [next(turns)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(InputError, match=r"^5 is no number that can be doubled; give another$"):
@@ -105,7 +105,7 @@ def test_an_error_of_a_user_comes_back_as_it_is_and_in_its_turn(executor: RayCre
 
 
 def test_a_slow_task_is_begun_twice_and_counted_once(
-    executor: RayCrew, told: list[str], monkeypatch: pytest.MonkeyPatch
+    executor: RayExecutor, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mezzo.clusters import tasks
 
@@ -122,7 +122,7 @@ def test_a_slow_task_is_begun_twice_and_counted_once(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_all_verbs_give_the_same_bytes_as_one_process(executor: RayCrew, seed: int, tmp_path: Path) -> None:
+def test_all_verbs_give_the_same_bytes_as_one_process(executor: RayExecutor, seed: int, tmp_path: Path) -> None:
     model, data = model_and_data(tmp_path, seed, 6)
 
     def all_of(name: str) -> list[Any]:
@@ -150,7 +150,7 @@ def test_all_verbs_give_the_same_bytes_as_one_process(executor: RayCrew, seed: i
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_workers_killed_at_random_change_nothing(executor: RayCrew, seed: int, tmp_path: Path) -> None:
+def test_workers_killed_at_random_change_nothing(executor: RayExecutor, seed: int, tmp_path: Path) -> None:
     model, data = model_and_data(tmp_path, seed, 60)
     with working_with(HERE):
         alone = mezzo.ranges(model, data), mezzo.tune(model, data=data, max_error=3e-4).plan
@@ -165,7 +165,7 @@ def test_workers_killed_at_random_change_nothing(executor: RayCrew, seed: int, t
     assert executor.counts.lost >= before.lost + 3, f"seed {seed}: {executor.counts}"
 
 
-def test_a_model_in_memory_travels_once(executor: RayCrew, tmp_path: Path) -> None:
+def test_a_model_in_memory_travels_once(executor: RayExecutor, tmp_path: Path) -> None:
     model, data = model_and_data(tmp_path, 5, 12)
     held = onnx.load(model)
     before = executor.counts.files_bytes
@@ -179,10 +179,10 @@ def held_folders() -> set[Path]:
     return set(Path(find_temporary_folder()).glob("mezzo-worker-*"))
 
 
-def test_a_killed_worker_leaves_no_copy_of_a_model(executor: RayCrew, tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_no_copy_of_a_model(executor: RayExecutor, tmp_path: Path) -> None:
     """A model in memory is written by each worker; whoever replaces one that is killed tidies up behind it."""
     model, data = model_and_data(tmp_path, 8, 12)
-    tidy_up()
+    remove_scratch_dirs()
     mezzo.ranges(onnx.load(model), data)
     made, dead = held_folders(), set(executor.pids())
     assert any(any(folder.glob("*/model.onnx")) for folder in made), "workers wrote the model"
@@ -194,7 +194,7 @@ def test_a_killed_worker_leaves_no_copy_of_a_model(executor: RayCrew, tmp_path: 
 
 
 @pytest.mark.slow
-def test_int8_is_the_same_calibrated_by_a_cluster(executor: RayCrew, tmp_path: Path) -> None:
+def test_int8_is_the_same_calibrated_by_a_cluster(executor: RayExecutor, tmp_path: Path) -> None:
     digits = Path(__file__).parents[2] / "examples" / "digits"
     asked = {"to": "int8", "data": digits / "heldout.npz", "labels": ["label"], "batch_size": 64}
     split = mezzo.convert(digits / "digits.onnx", tmp_path / "split.onnx", **asked)
@@ -205,7 +205,7 @@ def test_int8_is_the_same_calibrated_by_a_cluster(executor: RayCrew, tmp_path: P
 
 
 def test_a_path_that_workers_do_not_see_is_no_fault(
-    executor: RayCrew, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    executor: RayExecutor, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mezzo.clusters import jobs as module
 

@@ -1,13 +1,13 @@
 """Registry of jobs on a cluster; sends their models by path, or once via the object store."""
 
 import itertools
-from collections.abc import Callable, KeysView, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mezzo.clusters.model_transfer import TransferredModel, bundle_of, source_of
 from mezzo.clusters.tasks import ExecutorCounters
-from mezzo.clusters.worker import Order
+from mezzo.clusters.worker import JobMessage
 from mezzo.clusters.worker_pool import Tell
 from mezzo.common.message_style import MessageStyle, either
 from mezzo.contracts.executor import Job
@@ -15,11 +15,11 @@ from mezzo.contracts.frontend import Model
 
 
 @dataclass(kw_only=True)
-class Ordered:
-    """A registered job; `order` and `files` (by model number) are Ray object references."""
+class RegisteredJob:
+    """A job and its models. `message` and `files` (by model number) are Ray object references."""
 
     title: str
-    order: Any
+    message: Any
     models: Callable[[], Sequence[Model]]
     files: dict[int, Any]
 
@@ -29,17 +29,15 @@ class Jobs:
 
     def __init__(self, ray: Any, counts: ExecutorCounters, tell: Tell) -> None:
         self._ray, self._counts, self._tell = ray, counts, tell
-        self._keys, self._ordered = itertools.count(), dict[int, Ordered]()
+        self._keys, self._jobs = itertools.count(), dict[int, RegisteredJob]()
 
-    def __getitem__(self, key: int) -> Ordered:
-        return self._ordered[key]
+    def __getitem__(self, key: int) -> RegisteredJob:
+        return self._jobs[key]
 
-    @property
-    def wanted(self) -> KeysView[int]:
-        """The keys of all registered jobs."""
-        return self._ordered.keys()
+    def __contains__(self, key: object) -> bool:
+        return key in self._jobs
 
-    def take(self, job: Job[Any, Any], models: Callable[[], Sequence[Model]]) -> int | None:
+    def register(self, job: Job[Any, Any], models: Callable[[], Sequence[Model]]) -> int | None:
         """Register a job and return its key; None if one of its models cannot be sent."""
         sources, files = [], dict[int, Any]()
         for number, model in enumerate(models()):
@@ -54,32 +52,28 @@ class Jobs:
                 source, files[number] = self._send(model)
             sources.append(source)
         key = next(self._keys)
-        order = Order(key=key, job=job, sources=tuple(sources), voice=_voice())
-        self._ordered[key] = Ordered(
-            title=job.title, order=self._ray.put(order), models=models, files=files
+        style = MessageStyle(either(MessageStyle.SHELL.value, MessageStyle.PYTHON.value))
+        message = JobMessage(key=key, job=job, sources=tuple(sources), style=style)
+        self._jobs[key] = RegisteredJob(
+            title=job.title, message=self._ray.put(message), models=models, files=files
         )
         return key
 
     def drop(self, key: int) -> None:
         """Forget a job that no caller waits for."""
-        self._ordered.pop(key, None)
+        self._jobs.pop(key, None)
 
     def send_late(self, key: int, number: int) -> None:
         """Send a model as files, because a worker cannot read its path."""
-        ordered = self._ordered[key]
-        if number not in ordered.files:
-            model = ordered.models()[number]
+        registered = self._jobs[key]
+        if number not in registered.files:
+            model = registered.models()[number]
             self._tell(
                 f"{model.name} is not there for all workers under its path: it is sent as files"
             )
-            ordered.files[number] = self._send(model)[1]
+            registered.files[number] = self._send(model)[1]
 
     def _send(self, model: Model) -> tuple[TransferredModel, Any]:
         source, bundle = bundle_of(model)
         self._counts.files_bytes += sum(content.nbytes for content in bundle.files.values())
         return source, self._ray.put(bundle)
-
-
-def _voice() -> MessageStyle:
-    """This process's message style, for workers to use."""
-    return MessageStyle(either(MessageStyle.SHELL.value, MessageStyle.PYTHON.value))

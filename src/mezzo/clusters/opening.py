@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mezzo.clusters.scratch_dirs import tidy_up
+from mezzo.clusters.scratch_dirs import remove_scratch_dirs
 from mezzo.common.errors import InputError
 from mezzo.common.machine import count_cores
 from mezzo.common.message_style import option, setting
@@ -15,7 +15,7 @@ from mezzo.common.packages import find_version, missing
 from mezzo.contracts.executor import working_with
 
 if TYPE_CHECKING:
-    from mezzo.clusters.executor import RayCrew
+    from mezzo.clusters.executor import RayExecutor
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ LOCAL, AUTO, REMOTE = "local", "auto", "ray://"
 @contextmanager
 def cluster(
     address: str = LOCAL, *, workers: int | None = None, tell: Callable[[str], None] | None = None
-) -> "Iterator[RayCrew]":
+) -> "Iterator[RayExecutor]":
     """Run per-batch work on a cluster's workers inside this context, with the same results as in
     one process.
 
@@ -46,14 +46,15 @@ def cluster(
     # Imported late: it takes a second, and no other module needs it.
     import ray
 
-    from mezzo.clusters.executor import RayCrew
+    from mezzo.clusters.executor import RayExecutor
 
     say = tell or _log.warning
     is_ours = not ray.is_initialized()
     if is_ours:
         _connect(ray, address, workers, say)
     try:
-        executor = RayCrew(ray, workers or _count_processors(ray), say)
+        processors = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        executor = RayExecutor(ray, workers or processors, say)
         try:
             with working_with(executor):
                 yield executor
@@ -62,7 +63,7 @@ def cluster(
     finally:
         if is_ours:
             ray.shutdown()
-        tidy_up()  # removes folders on this machine of workers that were killed at work
+        remove_scratch_dirs()  # removes folders on this machine of workers that were killed at work
 
 
 def check_cluster(address: str, workers: int | None) -> None:
@@ -101,7 +102,3 @@ def _connect(ray: Any, address: str, workers: int | None, say: Callable[[str], N
         ) from error
     if getattr(context, "dashboard_url", None):
         say(f"the cluster's dashboard is at http://{context.dashboard_url}")
-
-
-def _count_processors(ray: Any) -> int:
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -10,7 +10,6 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,7 +27,7 @@ _FOLDER_FLAGS = (
 )
 
 
-class Holding:
+class ScratchDir:
     """A locked temporary folder that exists until closed, or while this process lives."""
 
     def __init__(self) -> None:
@@ -63,17 +62,17 @@ def _locked(path: Path) -> int | None:
     return None
 
 
-def tidy_up() -> int:
+def remove_scratch_dirs() -> int:
     """Remove this user's folders of dead workers; returns how many."""
-    return sum(map(_remove_unheld, _found()))
+    root = find_temporary_folder()
+    try:
+        names = sorted(name for name in os.listdir(root) if name.startswith(_PREFIX))
+    except OSError:
+        return 0
+    return sum(_remove_unlocked(os.path.join(root, name)) for name in names)
 
 
-def _found() -> Iterator[str]:
-    with suppress(OSError), os.scandir(find_temporary_folder()) as entries:
-        yield from sorted(entry.path for entry in entries if entry.name.startswith(_PREFIX))
-
-
-def _remove_unheld(path: str) -> bool:
+def _remove_unlocked(path: str) -> bool:
     """Remove a folder that no worker locks; returns whether it was removed."""
     if sys.platform == "win32":
         return False

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,13 +18,13 @@ _SLOW_TIMES, _SLOW_S = 5.0, 30.0
 
 @dataclass(kw_only=True, eq=False)
 class Task:
-    """One item of a job. `deaths`: workers lost while running it. `begun_s`: time of the last
-    start, on the monotonic clock.
+    """One item of a job. `job`: its key; `deaths`: workers lost while running it; `begun_s`: time
+    of the last start, on the monotonic clock.
     """
 
     number: int
     title: str
-    order: int
+    job: int
     item: Any
     deaths: int = 0
     reply: Reply | None = None
@@ -35,6 +35,11 @@ class Task:
     @property
     def is_done(self) -> bool:
         return self.reply is not None or self.error is not None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a caller waits for a result that is not there yet."""
+        return not self.is_done and not self.is_dropped
 
     @property
     def name(self) -> str:
@@ -65,7 +70,7 @@ def raised(fault: tuple[str, str]) -> Exception:
     return KINDS[kind](text) if kind in KINDS else RuntimeError(f"a worker failed:\n{text}")
 
 
-def poisonous(task: Task) -> MezzoError:
+def lethal(task: Task) -> MezzoError:
     """The error of a task that killed `MOST_DEATHS` workers."""
     return MezzoError(
         f"{task.name}: {task.deaths} workers died of it one after the other, and it was not tried"
@@ -108,11 +113,11 @@ class Queue:
     waiting: deque[Task] = field(default_factory=deque)
     times_s: deque[float] = field(default_factory=lambda: deque(maxlen=64))
 
-    def next(self, orders: Collection[int]) -> Task | None:
+    def next(self, jobs: Container[int]) -> Task | None:
         """The next waiting task that is neither done nor dropped, of these jobs."""
         while self.waiting:
             task = self.waiting.popleft()
-            if task.order in orders and not task.is_dropped and not task.is_done:
+            if task.job in jobs and task.is_wanted:
                 return task
         return None
 
@@ -126,9 +131,6 @@ class Queue:
         late = [
             task
             for task in running
-            if running.count(task) == 1
-            and not task.is_done
-            and not task.is_dropped
-            and now - task.begun_s > most_s
+            if running.count(task) == 1 and task.is_wanted and now - task.begun_s > most_s
         ]
         return min(late, key=lambda task: task.begun_s, default=None)

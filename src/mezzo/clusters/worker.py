@@ -6,12 +6,12 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mezzo.clusters.model_transfer import Bundle, TransferredModel, open_bundle, open_by_path
-from mezzo.clusters.scratch_dirs import Holding, tidy_up
+from mezzo.clusters.scratch_dirs import ScratchDir, remove_scratch_dirs
 from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.common.machine import Machine, find_machine
 from mezzo.common.message_style import MessageStyle, speaking_to
@@ -38,13 +38,13 @@ class Handshake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A job with its models' sources; `key` is unique."""
+class JobMessage:
+    """A job with its models' sources, for a worker; `key` is unique."""
 
     key: int
     job: Job[Any, Any]
     sources: tuple[TransferredModel, ...]
-    voice: MessageStyle
+    style: MessageStyle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,6 @@ class Reply:
     lacks: int | None = None
     is_unknown: bool = False
     time_s: float = 0.0
-    pid: int = 0
 
 
 class Worker:
@@ -67,53 +66,48 @@ class Worker:
     def __init__(self) -> None:
         self._models: OrderedDict[str, Model] = OrderedDict()
         self._ready: OrderedDict[int, tuple[Callable[[Any], Any], MessageStyle]] = OrderedDict()
-        self._folder: Holding | None = None
+        self._scratch: ScratchDir | None = None
 
     def greet(self) -> Handshake:
-        tidy_up()
+        remove_scratch_dirs()
         return Handshake(
             version=VERSION, machine=find_machine(), host=platform.node(), pid=os.getpid()
         )
 
-    def prepare(self, order: Order, numbers: Sequence[int], *sent: Bundle) -> Reply:
+    def prepare(self, message: JobMessage, numbers: Sequence[int], *sent: Bundle) -> Reply:
         """Prepare a job. `sent`: models as files; `numbers`: their indices in the job."""
-        begin, bundles = time.monotonic(), dict(zip(numbers, sent, strict=True))
-        with speaking_to(order.voice):
-            try:
-                models = []
-                for number, source in enumerate(order.sources):
-                    model = self._open(source, bundles.get(number))
-                    if model is None:
-                        return Reply(lacks=number, pid=os.getpid())
-                    models.append(model)
-                self._ready[order.key] = order.job.open(models), order.voice
-            except Exception as error:  # noqa: BLE001  raised again by the driver
-                return Reply(fault=_spell(error), pid=os.getpid())
+        bundles = dict(zip(numbers, sent, strict=True))
+
+        def work() -> Reply:
+            models = []
+            for number, source in enumerate(message.sources):
+                model = self._open(source, bundles.get(number))
+                if model is None:
+                    return Reply(lacks=number)
+                models.append(model)
+            self._ready[message.key] = message.job.open(models), message.style
+            return Reply()
+
+        reply = _answer(work, message.style)
         while len(self._ready) > _JOBS:
             self._ready.popitem(last=False)
-        return Reply(time_s=time.monotonic() - begin, pid=os.getpid())
+        return reply
 
     def run(self, key: int, item: Any) -> Reply:
         """Run one item of a ready job."""
         if key not in self._ready:
-            return Reply(is_unknown=True, pid=os.getpid())
+            return Reply(is_unknown=True)
         self._ready.move_to_end(key)
-        run, voice = self._ready[key]
-        begin = time.monotonic()
-        try:
-            with speaking_to(voice):
-                outcome = run(item)
-        except Exception as error:  # noqa: BLE001  raised again by the driver
-            return Reply(fault=_spell(error), pid=os.getpid())
-        return Reply(outcome=outcome, time_s=time.monotonic() - begin, pid=os.getpid())
+        run, style = self._ready[key]
+        return _answer(lambda: Reply(outcome=run(item)), style)
 
     def _open(self, source: TransferredModel, bundle: Bundle | None) -> Model | None:
         model = self._models.get(source.key)
         if model is None:
-            if source.path is not None and bundle is None:
+            if bundle is not None:
+                model = open_bundle(bundle, self._make_folder(source.key))
+            elif source.path is not None:
                 model = open_by_path(source)
-            elif bundle is not None:
-                model = open_bundle(bundle, self._place(source.key))
             if model is None:
                 return None
             self._models[source.key] = model
@@ -122,10 +116,10 @@ class Worker:
             self._models.popitem(last=False)
         return model
 
-    def _place(self, key: str) -> Path:
+    def _make_folder(self, key: str) -> Path:
         """A folder of this worker for a model's files."""
-        self._folder = self._folder or Holding()
-        folder = self._folder.path / key
+        self._scratch = self._scratch or ScratchDir()
+        folder = self._scratch.path / key
         folder.mkdir(exist_ok=True)
         return folder
 
@@ -133,14 +127,24 @@ class Worker:
         """Close all models, and remove temporary files."""
         self._ready.clear()
         self._models.clear()
-        if self._folder is not None:
-            self._folder.close()
+        if self._scratch is not None:
+            self._scratch.close()
+
+
+def _answer(work: Callable[[], Reply], style: MessageStyle) -> Reply:
+    """The reply of some work, with its time; an error is a reply too."""
+    begin = time.monotonic()
+    try:
+        with speaking_to(style):
+            reply = work()
+    except Exception as error:  # noqa: BLE001  raised again by the driver
+        return Reply(fault=_spell(error))
+    return replace(reply, time_s=time.monotonic() - begin)
 
 
 def _spell(error: Exception) -> tuple[str, str]:
-    kind = next((name for name, error_type in KINDS.items() if type(error) is error_type), None)
-    if kind is None and isinstance(error, MezzoError):
-        kind = "MezzoError"
-    if kind is not None:
-        return kind, str(error)
+    """The nearest type that the driver can raise, with the message; other errors as a traceback."""
+    for error_type in type(error).__mro__:
+        if error_type.__name__ in KINDS:
+            return error_type.__name__, str(error)
     return "", "".join(traceback.format_exception(error))

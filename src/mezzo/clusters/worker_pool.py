@@ -12,8 +12,8 @@ from mezzo.common.machine import find_machine
 from mezzo.common.packages import VERSION
 
 # The pool gives up after this many workers in a row died before they answered.
-_MOST_STILLBORN = 3
-_LEAVING_S = 1.0
+_MOST_FAILED_STARTS = 3
+_CLOSE_S = 1.0
 Tell = Callable[[str], None]
 
 
@@ -45,49 +45,50 @@ class WorkerPool:
         self._ray, self._tell = ray, tell
         # mezzo handles failures itself: Ray neither restarts an actor nor retries a call.
         self._kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Worker)
-        self._numbers, self._stillborn = itertools.count(), 0
-        self._strange: set[str] = set()
-        self._hands = [self._hire() for _ in range(count)]
+        self._numbers, self._failed_starts = itertools.count(), 0
+        self._other_hosts: set[str] = set()
+        self._workers = [self._start() for _ in range(count)]
 
     def __iter__(self) -> Iterator[PooledWorker]:
-        return iter([*self._hands])
+        return iter([*self._workers])
 
-    def _hire(self) -> PooledWorker:
+    def _start(self) -> PooledWorker:
         actor = self._kind.remote()
         return PooledWorker(number=next(self._numbers), actor=actor, under_way=actor.greet.remote())
 
-    def greeted(self, hand: PooledWorker, greeting: Handshake) -> None:
+    def accept(self, worker: PooledWorker, handshake: Handshake) -> None:
         """Accept a worker. Raises InputError: it has another version of mezzo."""
-        if greeting.version != VERSION:
+        if handshake.version != VERSION:
             raise InputError(
-                f"worker on {greeting.host}: has mezzo {greeting.version}, wanted {VERSION};"
+                f"worker on {handshake.host}: has mezzo {handshake.version}, wanted {VERSION};"
                 " install the same there"
             )
-        if greeting.machine != find_machine() and greeting.host not in self._strange:
-            self._strange.add(greeting.host)
+        if handshake.machine != find_machine() and handshake.host not in self._other_hosts:
+            self._other_hosts.add(handshake.host)
             self._tell(
-                f"{greeting.host} has another processor than this machine: last bits of its numbers"
-                " may differ"
+                f"{handshake.host} has another processor than this machine: last bits of its"
+                " numbers may differ"
             )
-        hand.is_here, hand.pid, hand.under_way, self._stillborn = True, greeting.pid, None, 0
+        worker.is_here, worker.pid, worker.under_way = True, handshake.pid, None
+        self._failed_starts = 0
 
-    def replace(self, hand: PooledWorker, cause: Exception) -> None:
+    def replace(self, worker: PooledWorker, cause: Exception) -> None:
         """Replace a lost worker. Raises MezzoError: workers keep dying before they answer."""
-        self._hands.remove(hand)
-        if not hand.is_here:
-            self._stillborn += 1
-            if self._stillborn >= _MOST_STILLBORN:
+        self._workers.remove(worker)
+        if not worker.is_here:
+            self._failed_starts += 1
+            if self._failed_starts >= _MOST_FAILED_STARTS:
                 raise not_starting(cause)
-        self._hands.append(self._hire())
+        self._workers.append(self._start())
 
     def close(self) -> None:
         """Stop all workers."""
-        for worker in self._hands:
+        for worker in self._workers:
             if worker.is_free:
                 leaving = worker.actor.leave.remote()
-                self._ray.wait([leaving], timeout=_LEAVING_S)
+                self._ray.wait([leaving], timeout=_CLOSE_S)
             self._ray.kill(worker.actor, no_restart=True)
-        self._hands.clear()
+        self._workers.clear()
 
 
 def not_starting(cause: Exception) -> MezzoError:
