@@ -5,8 +5,6 @@ A plug-in is imported when requested by name, or when all are listed, not before
 has the name of its plug-in, with "_" for "-".
 """
 
-# Abstract base classes are passed as values.
-# mypy: disable-error-code="type-abstract"
 
 import logging
 import os
@@ -14,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from types import MappingProxyType, ModuleType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import settle
@@ -63,14 +61,14 @@ class Table(Mapping[str, _T]):
 
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_T]):
-    """How plug-ins of one kind are loaded: built-in ones, and those of other packages. `beside`:
+    """How plug-ins of one kind are loaded: built-in ones, and those of other packages. `file`:
     what else is accepted in place of a name; `words`: accepted names without a plug-in.
     """
 
     name: str
     built_in: Mapping[str, _T]
     load: Callable[[PluginEntry, _Find[_T]], _T]
-    beside: str = ""
+    file: str = ""
     _: KW_ONLY
     words: tuple[str, ...] = ()
 
@@ -90,14 +88,11 @@ class _Kind(Generic[_T]):
                 f"{self.name} {name!r} stands on itself ({' on '.join((*trail, name))}); mend its"
                 " base"
             )
-        built_in, declared = (
-            self.built_in,
-            [entry for entry in entries(self.name) if entry.name == name],
-        )
-        self._check_unique(built_in, declared)
+        declared = [entry for entry in entries(self.name) if entry.name == name]
+        self._check_unique(declared)
         if declared:
             return self.load(declared[0], lambda base: self.find(base, (*trail, name)))
-        return built_in[name]
+        return self.built_in[name]
 
     def settle(self, word: str, what: str | None = None) -> str:
         """The name that a word means, by name or alias; for aliases the built-in plug-ins are
@@ -116,14 +111,15 @@ class _Kind(Generic[_T]):
             what or self.name,
             word,
             aliases,
-            f", or write {self.beside} of your own" if self.beside else "",
+            f", or write {self.file} of your own" if self.file else "",
         )
 
     def table(self) -> Table[_T]:
         """All plug-ins. Raises InputError: two have one name."""
-        built_in, declared = self.built_in, entries(self.name)
-        self._check_unique(built_in, declared)
-        things, origins, broken = dict(built_in), dict.fromkeys(built_in, BUILT_IN), list[str]()
+        declared = entries(self.name)
+        self._check_unique(declared)
+        things, origins = dict(self.built_in), dict.fromkeys(self.built_in, BUILT_IN)
+        broken: list[str] = []
         for entry in declared:
             try:
                 things[entry.name] = self.find(entry.name)
@@ -132,8 +128,8 @@ class _Kind(Generic[_T]):
                 broken.append(f"left out: {error}")
         return Table(MappingProxyType(things), MappingProxyType(origins), tuple(broken))
 
-    def _check_unique(self, built_in: Mapping[str, _T], declared: Sequence[PluginEntry]) -> None:
-        by_name = dict.fromkeys(built_in, BUILT_IN)
+    def _check_unique(self, declared: Sequence[PluginEntry]) -> None:
+        by_name = dict.fromkeys(self.built_in, BUILT_IN)
         for entry in declared:
             first = by_name.setdefault(entry.name, entry.origin)
             if first is not entry.origin:
@@ -144,37 +140,34 @@ class _Kind(Generic[_T]):
                 )
 
 
-def _instance_of(base: type[_T], module: ModuleType, name: str) -> _T:
-    """An instance of the subclass of that name which a built-in module defines."""
-    (plugin_class,) = (
-        thing
-        for thing in vars(module).values()
-        if isinstance(thing, type)
-        and issubclass(thing, base)
-        and thing.__module__ == module.__name__
-        and getattr(thing, "name", None) == name
-    )
-    return plugin_class()
+def _reader(constant: str) -> Callable[[ModuleType, str], Any]:
+    """A function that reads a plug-in from a constant of its module."""
+
+    def read(module: ModuleType, name: str) -> Any:
+        thing = getattr(module, constant)
+        assert thing.name == name, (
+            f"{thing.name!r} stands in the module of {name!r}; give both one name"
+        )
+        return thing
+
+    return read
 
 
-def _policy_of(module: ModuleType, name: str) -> Policy:
-    preset: Policy = module.POLICY
-    return _called(preset, preset.name, name)
+def _class_reader(base: Any) -> Callable[[ModuleType, str], Any]:
+    """A function that instantiates the class of a module that derives from `base`."""
 
+    def read(module: ModuleType, name: str) -> Any:
+        classes = [thing for thing in vars(module).values() if isinstance(thing, type)]
+        (own_class,) = (
+            thing
+            for thing in classes
+            if issubclass(thing, base)
+            and thing.__module__ == module.__name__
+            and getattr(thing, "name", None) == name
+        )
+        return own_class()
 
-def _target_of(module: ModuleType, name: str) -> Target:
-    rows: Target = module.TARGET
-    return _called(rows, rows.name, name)
-
-
-def _frontend_of(module: ModuleType, name: str) -> Frontend:
-    front_end: Frontend = module.FRONTEND
-    return _called(front_end, front_end.name, name)
-
-
-def _called(thing: _T, own: str, name: str) -> _T:
-    assert own == name, f"{own!r} stands in the module of {name!r}; give both one name"
-    return thing
+    return read
 
 
 def _load_policy(entry: PluginEntry, find: _Find[Policy]) -> Policy:
@@ -199,12 +192,15 @@ def _load_target(entry: PluginEntry, find: _Find[Target]) -> Target:
     return _check_texts(entry, loaded, loaded.name, loaded.summary)
 
 
-def _load_class(base: type[_T], texts: Sequence[str], entry: PluginEntry, find: _Find[_T]) -> _T:
-    """An instance of an entry point's class. `texts`: attributes that are text, first `name`."""
+def _load_class(base: Any, texts: Sequence[str], entry: PluginEntry, find: _Find[_T]) -> Any:
+    """An object of an entry point's class. `texts`: attributes that are text, first `name`.
+
+    Raises InputError: the class does not derive from `base`.
+    """
     loaded = entry.load()
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
-        raise entry.fault(f"it is no class that derives from {base.__module__}.{base.__qualname__}")
-    instance: _T = _try_out(entry, loaded)
+        raise entry.fault(f"it is no class that derives from {base.__module__}.{base.__name__}")
+    instance = _try_out(entry, loaded)
     return _check_texts(
         entry, instance, *_try_out(entry, lambda: [getattr(instance, text) for text in texts])
     )
@@ -249,33 +245,36 @@ def _check_texts(entry: PluginEntry, loaded: _T, name: str, *others: str) -> _T:
 
 # The package of each front end.
 _FRONTEND_PACKAGES = (("onnx", "mezzo.onnx"), ("torch", "mezzo.aten"))
-_POLICIES = _Kind(
-    "policy", built_in("mezzo.tables.policies", _policy_of, "policy"), _load_policy, "a .toml file"
+_POLICIES: _Kind[Policy] = _Kind(
+    "policy",
+    built_in("mezzo.tables.policies", _reader("POLICY"), "policy"),
+    _load_policy,
+    "a .toml file",
 )
-_TARGETS = _Kind(
-    "target", built_in("mezzo.tables.targets", _target_of), _load_target, "a .toml file"
+_TARGETS: _Kind[Target] = _Kind(
+    "target", built_in("mezzo.tables.targets", _reader("TARGET")), _load_target, "a .toml file"
 )
-_STRATEGIES = _Kind(
+_STRATEGIES: _Kind[Strategy] = _Kind(
     "strategy",
-    built_in("mezzo.planner.strategies", partial(_instance_of, Strategy), "strategy"),
+    built_in("mezzo.planner.strategies", _class_reader(Strategy), "strategy"),
     partial(_load_class, Strategy, ("name", "summary", "because")),
 )
-_CALIBRATORS = _Kind(
+_CALIBRATORS: _Kind[Calibrator] = _Kind(
     "calibrator",
-    built_in("mezzo.quantize.calibrators", partial(_instance_of, Calibrator)),
+    built_in("mezzo.quantize.calibrators", _class_reader(Calibrator)),
     partial(_load_class, Calibrator, ("name", "summary")),
     words=(NO_CALIBRATOR,),
 )
-_ROUNDINGS = _Kind(
+_ROUNDINGS: _Kind[Rounding] = _Kind(
     "rounding",
-    built_in("mezzo.quantize.rounding", partial(_instance_of, Rounding)),
+    built_in("mezzo.quantize.rounding", _class_reader(Rounding)),
     partial(_load_class, Rounding, ("name", "summary")),
 )
-_FRONTENDS = _Kind(
+_FRONTENDS: _Kind[Frontend] = _Kind(
     "front end",
     BuiltIn(
         lambda: {
-            name: partial(import_and_read, package, _frontend_of, name)
+            name: partial(import_and_read, package, _reader("FRONTEND"), name)
             for name, package in _FRONTEND_PACKAGES
         }
     ),
