@@ -3,17 +3,18 @@
 import os
 from pathlib import Path
 
-from mezzo.api.folders.deciding import split_ties
-from mezzo.api.folders.ties import Ports, TypedTie, dtypes_in, find_ties
+from mezzo.api.folders.ties import Ports, TypedTie, dtypes_of, find_ties
 from mezzo.common.errors import ContractError, InputError
 from mezzo.common.message_style import option, verb
 from mezzo.common.safe_paths import check_destination
 from mezzo.contracts.frontend import Model
+from mezzo.formats.dtypes import DType
 from mezzo.plugins.discovery import op_facts
 from mezzo.tables.facts import Risk
 
 
 def check_places(source: Path, destination: Path) -> None:
+    """Raises InputError: the source is no folder, or the destination can be none."""
     if not source.is_dir():
         raise InputError(
             f"{os.fspath(source)!r} is no folder; name a folder of models, or use {verb('convert')}"
@@ -23,12 +24,12 @@ def check_places(source: Path, destination: Path) -> None:
         raise InputError(
             f"{os.fspath(destination)!r} is a file, and a folder comes out; name a folder"
         )
-    if not destination.exists() and not destination.absolute().parent.is_dir():
-        raise InputError(
-            f"{os.fspath(destination)!r} cannot be made: there is no folder above it; make that"
-            " first"
-        )
     if not destination.exists():
+        if not destination.absolute().parent.is_dir():
+            raise InputError(
+                f"{os.fspath(destination)!r} cannot be made: there is no folder above it; make"
+                " that first"
+            )
         check_destination(destination)
     inner, outer = os.path.realpath(destination), os.path.realpath(source)
     if inner != outer and os.path.commonpath([inner, outer]) == outer:
@@ -51,17 +52,16 @@ def why_low(model: Model) -> str | None:
 
 def check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
     """Ties of the results with types. Raises ContractError: one has several types and had one."""
-    ties = find_ties(before)
-    for tie, dtypes in split_ties(ties, before, after):
-        members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])
-        types = " and ".join(sorted(map(str, dtypes)))
-        raise ContractError(
-            f"{members} would have {types}, and one feeds the other; leave out {option('io')}"
-        )
-    floats = [(tie, dtypes_in(tie, after)) for tie in ties]
-    return tuple(
-        TypedTie(tie, dtype)
-        for tie, dtypes in floats
-        for dtype in dtypes
-        if len(dtypes) == 1 and dtype.value in ("f32", "f16", "bf16") and tie.outputs and tie.inputs
-    )
+    typed = []
+    for tie in find_ties(before):
+        dtypes = dtypes_of(tie.members, after)
+        if len(dtypes) > 1 and len(dtypes_of(tie.members, before)) == 1:
+            members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])
+            types = " and ".join(sorted(map(str, dtypes)))
+            raise ContractError(
+                f"{members} would have {types}, and one feeds the other; leave out {option('io')}"
+            )
+        is_float = dtypes <= {DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16}
+        if len(dtypes) == 1 and is_float and tie.outputs and tie.inputs:
+            typed.append(TypedTie(tie, *dtypes))
+    return tuple(typed)

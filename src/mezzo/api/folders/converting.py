@@ -118,11 +118,9 @@ def convert_folder(
     """
     request = request_of(options)
     to = asked_formats(request)
-    placing = (
-        None
-        if layout is None
-        else Placing(choose_one("layout", layout, [choice.value for choice in Placing]))
-    )
+    placing = None
+    if layout is not None:
+        placing = Placing(choose_one("layout", layout, [choice.value for choice in Placing]))
     paths = Path(src), Path(src if dst is None else dst)
     folder = _Folder(*paths, placing, to, request.trust_external_paths)
     if folder.genai_configs and request.io == "keep":
@@ -130,10 +128,7 @@ def convert_folder(
         request = replace(request, io="follow")
     folder.progress = progress
     folder.choose()
-    folder.refuse_shared_data()
-    folder.refuse_odd_places()
-    if not overwrite:
-        folder.refuse_existing()
+    folder.check_results(overwrite=overwrite)
     data_of = find_data(data, folder.models)
     try:
         return folder.convert(request, data_of, labels, batch_size)
@@ -170,17 +165,14 @@ class _Folder:
         models, skipped = [], []
         for name in self.listing.models:
             suffix = find_low_suffix(name)
+            reason = None if suffix is None else f"is low already by its name, {suffix!r}"
             try:
                 model = self.open(name)
+                self._data_of[name] = self._external_files(model)
+                reason = reason or why_low(model)
             except MezzoError:
-                if suffix is None:
+                if reason is None:
                     raise
-                skipped.append((name, f"is low already by its name, {suffix!r}"))
-                continue
-            self._data_of[name] = self._external_files(model)
-            reason = (
-                f"is low already by its name, {suffix!r}" if suffix is not None else why_low(model)
-            )
             if reason is None:
                 models.append(name)
             else:
@@ -210,31 +202,32 @@ class _Folder:
         store_of(model).data_suffix = self.data_suffix
         return model
 
-    def refuse_existing(self) -> None:
+    def check_results(self, *, overwrite: bool) -> None:
+        """Raises InputError: a result or a copy cannot or may not be written."""
+        self._refuse_shared_data()
+        for name in (*self.results, *(() if self.is_in_place else self.copies)):
+            if os.path.lexists(self.destination / name):
+                check_destination(self.destination / name)
+        if not overwrite:
+            self._refuse_existing()
+
+    def _refuse_existing(self) -> None:
         """Raises InputError: a result or a copy has the name of an existing file."""
+        remedy = f"pass {setting('overwrite', True)} to replace it"
         existing = frozenset(self.listing.names)
         for name in self.results:
             is_original = self.layout is Placing.BESIDE and name in existing
             folder = self.source if is_original else self.destination
             if is_original or os.path.lexists(folder / name):
-                raise InputError(
-                    f"{name!r} is in {os.fspath(folder)!r} already; pass"
-                    f" {setting('overwrite', True)} to replace it"
-                )
+                raise InputError(f"{name!r} is in {os.fspath(folder)!r} already; {remedy}")
         for name in () if self.is_in_place else self.copies:
             if os.path.lexists(self.destination / name):
                 raise InputError(
-                    f"{name!r} is in {os.fspath(self.destination)!r} already; pass "
-                    f"{setting('overwrite', True)} to replace it, or name a new folder"
+                    f"{name!r} is in {os.fspath(self.destination)!r} already; {remedy}, or name a"
+                    " new folder"
                 )
 
-    def refuse_odd_places(self) -> None:
-        """Raises InputError: the path of a result or a copy is not a regular file."""
-        for name in (*self.results, *(() if self.is_in_place else self.copies)):
-            if os.path.lexists(self.destination / name):
-                check_destination(self.destination / name)
-
-    def refuse_shared_data(self) -> None:
+    def _refuse_shared_data(self) -> None:
         """Raises InputError: a result would replace the external data of a model that stays."""
         removed = self.replaced.union(self.results)
         for name, data_files in self._data_of.items():
@@ -358,10 +351,7 @@ class _Folder:
             text = update_config(
                 self.source / config, names, key if is_low_cache else None, self.listing.models
             )
-            if text is not None:
-                # In place it is a new file; in another folder it was copied before.
-                path = staging.place(config) if self.is_in_place else staging.staged(config)
-                path.write_text(text, encoding="utf-8")
+            if self._rewrite(staging, config, text):
                 notes.append(
                     f"{config!r} tells transformers.js of external data or a low cache now"
                 )
@@ -369,22 +359,25 @@ class _Folder:
 
     def _tell_genai(self, staging: FolderStaging, results: Mapping[str, str]) -> list[str]:
         """Put the results' names into each genai_config.json. Returns notes."""
-        notes = []
-        for config in self.genai_configs:
-            text = genai.update_config(self.source, config, results)
-            if text is not None:
-                path = staging.place(config) if self.is_in_place else staging.staged(config)
-                path.write_text(text, encoding="utf-8")
-                notes.append(f"{config!r} names the low models now")
-        return notes
+        return [
+            f"{config!r} names the low models now"
+            for config in self.genai_configs
+            if self._rewrite(staging, config, genai.update_config(self.source, config, results))
+        ]
+
+    def _rewrite(self, staging: FolderStaging, name: str, text: str | None) -> bool:
+        """Write the new text of a file, if there is one, and return whether there is."""
+        if text is None:
+            return False
+        # In place it is a new file; in another folder it was copied before.
+        path = staging.place(name) if self.is_in_place else staging.staged(name)
+        path.write_text(text, encoding="utf-8")
+        return True
 
     def _external_files(self, model: Model) -> frozenset[str]:
         """External data of a model, by its path in the folder."""
         # The second for trusted links.
-        roots = (
-            os.path.realpath(self.source),
-            os.path.abspath(self.source),
-        )
+        roots = os.path.realpath(self.source), os.path.abspath(self.source)
         paths = set()
         for companion in store_of(model).companions:
             root = next(

@@ -1,10 +1,10 @@
 """Requests for the models of a folder: fitted patterns, and one type for each tie."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from mezzo.api.folders.ties import Ports, Tie, dtypes_in, find_ties, low_outputs
+from mezzo.api.folders.ties import Ports, Tie, dtypes_of, find_ties
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.message_style import listing
 from mezzo.common.message_style import option as called
@@ -14,7 +14,7 @@ from mezzo.contracts.options.option import NAMING_NODES, Form, about
 from mezzo.contracts.options.request import IO, Request
 from mezzo.conversion.conversion import convert_model
 from mezzo.conversion.recall import recall
-from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.formats.dtypes import HIGH, LOW_DTYPES
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import asked_float, check_parameters, read_options
@@ -131,20 +131,18 @@ def _spread_names(
                 " choose one of theirs"
             )
         for file, file_ports in ports.items():
-            for port in file_ports:
-                if port.name != name:
-                    continue
-                tie = tie_of.get((file, name))
-                for member in ((file, name),) if tie is None else tie.members:
-                    if (
-                        source_of.setdefault(member, name) != name
-                        and dtype_of[member[0]][member[1]] != dtype
-                    ):
-                        raise InputError(
-                            f"{called('io')} asks for {source_of[member]!r} and {name!r} in two"
-                            " dtypes, and one feeds the other; ask for the same"
-                        )
-                    dtype_of[member[0]][member[1]] = dtype
+            if all(port.name != name for port in file_ports):
+                continue
+            tie = tie_of.get((file, name))
+            for member in ((file, name),) if tie is None else tie.members:
+                earlier = source_of.setdefault(member, name)
+                own_file, own_name = member
+                if earlier != name and dtype_of[own_file][own_name] != dtype:
+                    raise InputError(
+                        f"{called('io')} asks for {earlier!r} and {name!r} in two dtypes, and one"
+                        " feeds the other; ask for the same"
+                    )
+                dtype_of[own_file][own_name] = dtype
     return dtype_of
 
 
@@ -161,31 +159,32 @@ def _agree(fitted: Requests, request: Request, to: str, ports: Ports, open_named
     """
     ties, low = find_ties(ports), LOW_DTYPES[to]
     asked_for, fitted = fitted, {name: replace(fit, to=to) for name, fit in fitted.items()}
-    low_planned = _planned_ports(
-        {name: replace(fit, io="low") for name, fit in fitted.items()}, open_named
-    )
+    low_requests = {name: replace(fit, io="low") for name, fit in fitted.items()}
+    low_planned = _planned_ports(low_requests, open_named)
     planned = low_planned if request.io == "low" else _planned_ports(fitted, open_named)
     low_names = {
         name: {
-            p.name
-            for p, port_before in zip(planned[name], ports[name], strict=True)
-            if p.dtype is low is not port_before.dtype
+            port.name
+            for port, port_before in zip(planned[name], ports[name], strict=True)
+            if port.dtype is low is not port_before.dtype
         }
         for name in fitted
     }
     for tie in ties:
-        if dtypes_in(tie, low_planned) != {low} or not (
-            request.io == "low" or low_outputs(tie, planned, low)
-        ):
-            _ask_none(tie, low_names)
-        else:
+        can_be_low = dtypes_of(tie.members, low_planned) == {low}
+        # The option "follow" makes a tie low if all its outputs are.
+        if can_be_low and (request.io == "low" or dtypes_of(tie.outputs, planned) == {low}):
             _ask_all(tie, ports, low_names)
+        else:
+            _ask_none(tie, low_names)
     while True:
         ports_of = {name: _low_only(dict.fromkeys(sorted(low_names[name]), to)) for name in fitted}
         requests = {name: replace(fitted[name], io=ports_of[name]) for name in fitted}
         planned = _planned_ports(requests, open_named)
         disagreeing = [
-            tie for tie in ties if len(dtypes_in(tie, planned)) > 1 and _is_asked(tie, low_names)
+            tie
+            for tie in ties
+            if len(dtypes_of(tie.members, planned)) > 1 and _is_asked(tie, low_names)
         ]
         if not disagreeing:
             return {name: replace(fit, io=ports_of[name]) for name, fit in asked_for.items()}
@@ -221,14 +220,3 @@ def _ask_none(tie: Tie, low_names: Mapping[str, set[str]]) -> None:
 
 def _is_asked(tie: Tie, low_names: Mapping[str, set[str]]) -> bool:
     return any(name in low_names[file] for file, name in tie.members)
-
-
-def split_ties(
-    ties: Iterable[Tie], before: Ports, after: Ports
-) -> list[tuple[Tie, frozenset[DType]]]:
-    """The ties that had one type before and have several now, with those types."""
-    return [
-        (t, dtypes_in(t, after))
-        for t in ties
-        if len(dtypes_in(t, before)) == 1 < len(dtypes_in(t, after))
-    ]

@@ -78,24 +78,12 @@ def _input_for(output: str, inputs: Iterable[str]) -> str:
     return output
 
 
-def dtypes_in(tie: Tie, ports: Ports) -> frozenset[DType]:
-    """The types of a tie's members."""
-    members = set(tie.members)
+def dtypes_of(members: Iterable[tuple[str, str]], ports: Ports) -> frozenset[DType]:
+    """The types of ports, which are given by file and name."""
+    chosen = set(members)
     return frozenset(
-        p.dtype
+        port.dtype
         for file, file_ports in ports.items()
-        for p in file_ports
-        if (file, p.name) in members
+        for port in file_ports
+        if (file, port.name) in chosen
     )
-
-
-def low_outputs(tie: Tie, ports: Ports, low: DType) -> bool:
-    """Whether a tie has outputs, and all of them have the low type."""
-    members = set(tie.outputs)
-    dtypes = [
-        p.dtype
-        for file, ps in ports.items()
-        for p in ps
-        if not p.is_input and (file, p.name) in members
-    ]
-    return bool(dtypes) and all(dtype is low for dtype in dtypes)
