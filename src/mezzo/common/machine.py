@@ -51,11 +51,10 @@ class Machine:
 def find_machine(cpuinfo: Path = _CPUINFO) -> Machine:
     """The local machine's CPU, from Linux's /proc/cpuinfo."""
     architecture = platform.machine() or "unknown"
-    try:
-        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    lines = _read_lines(cpuinfo)
+    if lines is None:
         return Machine(architecture, None)
-    fields = (line.partition(":") for line in text.splitlines())
+    fields = (line.partition(":") for line in lines)
     flags = {
         flag
         for name, _, flags in fields
@@ -63,6 +62,14 @@ def find_machine(cpuinfo: Path = _CPUINFO) -> Machine:
         for flag in flags.split()
     }
     return Machine(architecture, tuple(feature for feature in _FEATURES if feature in flags))
+
+
+def _read_lines(path: Path) -> list[str] | None:
+    """The lines of a file of the system; None if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
 
 
 def tells_of(feature: str) -> bool:
@@ -84,14 +91,10 @@ def find_memory(
 
     The limits of all control groups of the process apply, so a container's limit counts.
     """
+    rows = dict(line.split(":", 1) for line in _read_lines(meminfo) or () if ":" in line)
     try:
-        rows = dict(
-            line.split(":", 1)
-            for line in meminfo.read_text(encoding="utf-8").splitlines()
-            if ":" in line
-        )
         total, free = (int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    except (OSError, KeyError, ValueError, IndexError):
+    except (KeyError, ValueError, IndexError):
         return None
     for group, (limit, usage, stat, idle) in _find_groups(groups, membership):
         try:
@@ -100,10 +103,8 @@ def find_memory(
             )
         except (OSError, ValueError):
             continue
-        total, free = (
-            min(total, most),
-            max(0, min(free, most - used + _idle_bytes(group / stat, idle))),
-        )
+        total = min(total, most)
+        free = max(0, min(free, most - used + _idle_bytes(group / stat, idle)))
     return total, free
 
 
@@ -111,10 +112,7 @@ def _find_groups(
     groups: Path, membership: Path
 ) -> Iterator[tuple[Path, tuple[str, str, str, str]]]:
     """Folders of the process's control groups, outermost first, with their file names."""
-    try:
-        rows = [line.split(":", 2) for line in membership.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        rows = []
+    rows = [line.split(":", 2) for line in _read_lines(membership) or ()]
     places = {row[1]: row[2] for row in rows if len(row) == 3}
     for version, (name, root) in zip(
         _GROUP_FILES, (("", groups), ("memory", groups / "memory")), strict=True
@@ -125,14 +123,10 @@ def _find_groups(
 
 
 def _idle_bytes(stat: Path, name: str) -> int:
+    rows = dict(line.split(" ", 1) for line in _read_lines(stat) or () if " " in line)
     try:
-        rows = dict(
-            line.split(" ", 1)
-            for line in stat.read_text(encoding="ascii").splitlines()
-            if " " in line
-        )
         return int(rows[name])
-    except (OSError, KeyError, ValueError):
+    except (KeyError, ValueError):
         return 0
 
 
@@ -175,13 +169,7 @@ def data_bounded(most_bytes: int, status: Path = _STATUS) -> Iterator[None]:
 
 def _status_bytes(status: Path) -> dict[str, int]:
     """Memory fields of /proc/self/status in bytes; empty if it cannot be read."""
-    try:
-        rows = [
-            line.split()
-            for line in status.read_text(encoding="ascii", errors="replace").splitlines()
-        ]
-    except OSError:
-        return {}
+    rows = [line.split() for line in _read_lines(status) or ()]
     return {
         row[0][:-1]: int(row[1]) * 1024
         for row in rows
@@ -204,13 +192,7 @@ def _is_in_memory(folder: str, mounts: Path) -> bool:
     """Whether a folder is on a memory file system (tmpfs, ramfs), as far as the mount table
     shows.
     """
-    try:
-        rows = [
-            line.split()
-            for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()
-        ]
-    except OSError:
-        return False
+    rows = [line.split() for line in _read_lines(mounts) or ()]
     # The last mount at a path hides earlier ones.
     kinds = {row[1]: row[2] for row in rows if len(row) > 2}
     place = os.path.realpath(folder)

@@ -2,11 +2,16 @@
 commands.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mezzo.common.errors import InputError
 
+# Parts of requirements and versions: what ends a package's name, a bound, the release.
+_NAME_END = re.compile(r"[<>=!~\[ (]")
+_BOUND = re.compile(r"(>=|<(?!=))\s*([^,]+)")
+_RELEASE = re.compile(r"\s*(\d+(?:\.\d+)*)")
 # The version of mezzo.
 VERSION = "0.1.0"
 
@@ -131,11 +136,7 @@ def find_requirement(name: str) -> str | None:
         requirement, _, marker = (part.strip() for part in line.partition(";"))
         if extra is not None and _normal(extra) not in _normal(marker).replace("'", '"').split('"'):
             continue
-        end = next(
-            (place for place, sign in enumerate(requirement) if sign in "<>=!~[ ("),
-            len(requirement),
-        )
-        if _normal(requirement[:end]) == normal_name:
+        if _normal(_NAME_END.split(requirement, maxsplit=1)[0]) == normal_name:
             return requirement
     return None
 
@@ -144,18 +145,9 @@ def is_within(version: str, requirement: str) -> bool:
     """Whether a version satisfies the `>=` and `<` bounds of a requirement; other operators are
     ignored.
     """
-    start = next(
-        (place for place, sign in enumerate(requirement) if sign in "<>=!~"), len(requirement)
-    )
-    for bound in requirement[start:].split(","):
-        text = bound.strip()
-        if text.startswith(">=") and _numbers(version) < _numbers(text[2:]):
-            return False
-        if (
-            text.startswith("<")
-            and not text.startswith("<=")
-            and _numbers(version) >= _numbers(text[1:])
-        ):
+    for sign, bound in _BOUND.findall(requirement):
+        is_older = _numbers(version) < _numbers(bound)
+        if is_older is not (sign == "<"):
             return False
     return True
 
@@ -186,16 +178,8 @@ def _normal(name: str) -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     """The release part of a version as numbers, without trailing zeros: "1.20.0rc1" is (1, 20)."""
-    numbers = []
-    for part in version.strip().partition("+")[0].split("."):
-        digits = part[
-            : next((place for place, sign in enumerate(part) if not sign.isdigit()), len(part))
-        ]
-        if not digits:
-            break
-        numbers.append(int(digits))
-        if digits != part:
-            break
+    release = _RELEASE.match(version)
+    numbers = [] if release is None else [int(part) for part in release[1].split(".")]
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
