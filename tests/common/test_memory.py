@@ -9,8 +9,8 @@ import pytest
 
 from mezzo.common.errors import InputError
 from mezzo.common.machine import data_bounded, find_private_bytes
-from mezzo.common.memory import MemoryLimit, NoRoom, is_out_of_memory, memory, memory_at_hand
-from mezzo.common.message_style import MessageStyle, speaking_to
+from mezzo.common.memory import MemoryLimit, NoRoom, current_memory_limit, is_out_of_memory, memory
+from mezzo.common.message_style import MessageStyle, using_message_style
 from mezzo.common.sizes import read_size
 
 
@@ -29,20 +29,20 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int | None) -> Non
 
 def test_what_is_no_size_is_refused_on_one_line() -> None:
     for voice, called in ((MessageStyle.PYTHON, "memory"), (MessageStyle.SHELL, "--memory")):
-        with speaking_to(voice), pytest.raises(InputError) as told, memory("lots"):
+        with using_message_style(voice), pytest.raises(InputError) as told, memory("lots"):
             pass
         assert str(told.value) == f"{called} is 'lots', which is no size; give one such as 6GB or 512MiB"
 
 
 def test_a_bound_holds_while_it_is_open_and_is_gone_after() -> None:
-    before = memory_at_hand()
+    before = current_memory_limit()
     assert not before.is_asked
     with memory("8GB") as held:
-        assert memory_at_hand() is held
+        assert current_memory_limit() is held
         with memory("7GB") as inner:
-            assert memory_at_hand() is inner
-        assert memory_at_hand() is held
-    assert not memory_at_hand().is_asked
+            assert current_memory_limit() is inner
+        assert current_memory_limit() is held
+    assert not current_memory_limit().is_asked
 
 
 def test_less_than_the_process_holds_is_refused() -> None:

@@ -14,7 +14,7 @@ from mezzo.common.name_matching import (
     did_you_mean,
     fold,
     join_with_or,
-    names_meant,
+    matching_names,
     nearest,
     settle,
     unknown,
@@ -79,11 +79,11 @@ def test_a_part_of_a_name_is_like_it() -> None:
 
 def test_names_that_differ_in_signs_alone_are_all_meant() -> None:
     assert nearest("LAYER_0", ["layer.0", "layer-0", "layer.1"]) == ("layer.0", "layer-0")
-    assert names_meant("a_b", {"a-b": (), "ab": ()}) == ("a-b", "ab")
+    assert matching_names("a_b", {"a-b": (), "ab": ()}) == ("a-b", "ab")
 
 
 def test_an_exact_name_wins_over_others_alias() -> None:
-    assert names_meant("cpu", {"cpu": (), "other": ("cpu",)}) == ("cpu",)
+    assert matching_names("cpu", {"cpu": (), "other": ("cpu",)}) == ("cpu",)
 
 
 def test_sentences() -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from mezzo.common.errors import ModelError
-from mezzo.common.file_kinds import FileKind, tell_kind
-from mezzo.common.unsupported_files import describe_folder, describe_stranger
+from mezzo.common.file_kinds import FileKind, detect_kind
+from mezzo.common.unsupported_files import describe_folder, describe_unsupported
 from mezzo.onnx.files.files import load
 
 
 def _told(path: Path) -> FileKind:
-    kind = tell_kind(path)
+    kind = detect_kind(path)
     assert kind is not None, path
     return kind
 
@@ -71,7 +71,7 @@ def test_a_tar_is_told_though_its_sign_stands_late(tmp_path: Path) -> None:
 def test_a_header_that_lies_about_its_length_is_no_safetensors(length: int, tmp_path: Path) -> None:
     path = tmp_path / "w.unknown"
     path.write_bytes(struct.pack("<Q", length) + b'{"w": {"dtype": "F32"}}\x01\xff')
-    assert tell_kind(path) is None
+    assert detect_kind(path) is None
 
 
 def test_a_pickle_is_named_and_never_loaded(tmp_path: Path) -> None:
@@ -95,15 +95,15 @@ def test_an_archive_whose_directory_lies_is_an_archive(tmp_path: Path) -> None:
 
 def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pt")
-    assert tell_kind(tmp_path / "pipe.pt") is None
-    assert tell_kind(tmp_path) is None and tell_kind(tmp_path / "absent.pt") is None
+    assert detect_kind(tmp_path / "pipe.pt") is None
+    assert detect_kind(tmp_path) is None and detect_kind(tmp_path / "absent.pt") is None
 
 
 def test_a_name_tells_where_the_content_does_not(tmp_path: Path) -> None:
     (tmp_path / "weights.onnx.data").write_bytes(np.random.default_rng(0).bytes(64))
     assert _told(tmp_path / "weights.onnx.data").what.startswith("the external data of a model")
     (tmp_path / "model.onnx").write_bytes(b"\xf7" + np.random.default_rng(1).bytes(64))
-    assert tell_kind(tmp_path / "model.onnx") is None
+    assert detect_kind(tmp_path / "model.onnx") is None
 
 
 def test_a_text_that_is_cut_inside_a_letter_is_a_text(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_text_that_is_cut_inside_a_letter_is_a_text(tmp_path: Path) -> None:
     path.write_bytes(b"a" * 4095 + "é".encode() + b"more")
     assert _told(path).what == "a text file"
     path.write_bytes(b"a" * 100 + b"\xff" * 100)
-    assert tell_kind(path) is None
+    assert detect_kind(path) is None
 
 
 def test_a_remedy_names_the_file_and_keeps_to_one_line(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_remedy_names_the_file_and_keeps_to_one_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         load(path)
     assert "\n" not in str(caught.value) and "--tflite" in str(caught.value)
-    assert "a model of TensorFlow Lite" in describe_stranger(path, _told(path))
+    assert "a model of TensorFlow Lite" in describe_unsupported(path, _told(path))
 
 
 def test_a_folder_is_told_by_what_is_in_it(tmp_path: Path) -> None:

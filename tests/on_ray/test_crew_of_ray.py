@@ -21,7 +21,7 @@ from mezzo.clusters.scratch_dirs import remove_scratch_dirs
 from mezzo.clusters.tasks import MOST_DEATHS
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_temporary_folder
-from mezzo.common.message_style import MessageStyle, speaking_to
+from mezzo.common.message_style import MessageStyle, using_message_style
 from mezzo.contracts.executor import HERE, crew_at_work, in_turn, working_with
 
 pytest.importorskip("ray", reason="needs mezzo[ray]")
@@ -225,5 +225,5 @@ def test_a_path_that_workers_do_not_see_is_no_fault(
 
 def test_a_cluster_that_nobody_runs_is_one_line() -> None:
     line = "^--cluster is 'nearby'; choose one of local, auto, ray://HOST:PORT$"
-    with speaking_to(MessageStyle.SHELL), pytest.raises(InputError, match=line), mezzo.cluster("nearby"):
+    with using_message_style(MessageStyle.SHELL), pytest.raises(InputError, match=line), mezzo.cluster("nearby"):
         pass

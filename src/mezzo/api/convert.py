@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option, verb
-from mezzo.common.safe_paths import check_destination, check_destinations, kept_beside
+from mezzo.common.safe_paths import check_destination, check_destinations, resume_companion
 from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
 from mezzo.contracts.options.keywords import named_settings, request_of, tells_options
 from mezzo.contracts.options.request import Request
@@ -104,7 +104,7 @@ def convert(
     """
     if dst is not None:
         check_destination(dst)
-    state_files = {kind: kept_beside(resume, kind) for kind in ("ranges", "calibration")}
+    state_files = {kind: resume_companion(resume, kind) for kind in ("ranges", "calibration")}
     check_destinations({"resume": resume, **state_files}, () if dst is None else (Path(dst),))
     replayed = _given_plan(plan)
     if replayed is not None and data is not None:

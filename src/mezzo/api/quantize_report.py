@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
-from mezzo.common.safe_paths import check_destinations, kept_beside
+from mezzo.common.safe_paths import check_destinations, resume_companion
 from mezzo.contracts.calibrator import NO_CALIBRATOR
 from mezzo.contracts.lab import EMULATED
 from mezzo.contracts.options.keyword_types import PlanOptions
@@ -104,7 +104,7 @@ def quantize_report(
     def has_time() -> bool:
         return time.monotonic() < deadline
 
-    check_destinations({"resume": resume, "ranges": kept_beside(resume, "ranges")})
+    check_destinations({"resume": resume, "ranges": resume_companion(resume, "ranges")})
     words = _calibrator_words(calibrators, options)
     if options.get("to") is None:
         options["to"] = "int8"
@@ -130,7 +130,7 @@ def quantize_report(
     if dynamic_options is not None:
         dynamic_options = fuse(model, with_data_settings(dynamic_options, data))[1]
     model, chosen = fuse(model, with_data_settings(chosen, data))
-    ranges_file = kept_beside(resume, "ranges")
+    ranges_file = resume_companion(resume, "ranges")
     ranges = measure_ranges(
         model, parts.whole, resume=ranges_file, progress=progress, may_go_on=has_time
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
-from mezzo.common.safe_paths import check_destinations, kept_beside
+from mezzo.common.safe_paths import check_destinations, resume_companion
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
 from mezzo.conversion.fusing import fuse
@@ -69,7 +69,7 @@ def sensitivity(
     """
     if options.get("policy") is None:
         options["policy"] = SEARCH_DEFAULTS["policy"]
-    calibration = kept_beside(resume, "calibration")
+    calibration = resume_companion(resume, "calibration")
     check_destinations({"resume": resume, "calibration": calibration})
     chosen, trust = read_plan_options(src, options)
     calibrator = dict(chosen.settings)["calibrator"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option, setting
-from mezzo.common.safe_paths import check_destination, check_destinations, kept_beside
+from mezzo.common.safe_paths import check_destination, check_destinations, resume_companion
 from mezzo.contracts.corrections import LEAVE
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import request_of
@@ -125,7 +125,7 @@ def tune(
     begin = time.monotonic()
     if dst is not None:
         check_destination(dst)
-    state_files = {kind: kept_beside(resume, kind) for kind in ("ranges", "calibration")}
+    state_files = {kind: resume_companion(resume, kind) for kind in ("ranges", "calibration")}
     check_destinations({"resume": resume, **state_files}, () if dst is None else (Path(dst),))
     deadline = math.inf if time_limit_s is None else begin + time_limit_s
     usual = aimed(src, request_of(options))

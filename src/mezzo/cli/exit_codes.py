@@ -36,7 +36,7 @@ def end_with_worst(several: "Iterable[Measured | None]") -> None:
         end_with(next((ruling for ruling in rulings if ruling.value == worst), None))
 
 
-def end_unless_told(unknown: Iterable[str]) -> None:
+def end_if_unknown(unknown: Iterable[str]) -> None:
     """Exit with `CANNOT_TELL` if there are any unknowns."""
     if any(True for _ in unknown):
         raise typer.Exit(CANNOT_TELL)

@@ -12,7 +12,7 @@ from mezzo.cli.console import (
     print_first_screen,
     print_report,
 )
-from mezzo.cli.options.report_option import draw_report, tell_report
+from mezzo.cli.options.report_option import draw_report, print_report_path
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -104,4 +104,4 @@ class Output:
         layout = output_layout()
         rest = details(layout) if self.verbose else ()
         print_first_screen(headline, rest, layout, has_all=self.verbose, more=MORE_OR_DRAWN)
-        tell_report(self.report)
+        print_report_path(self.report)

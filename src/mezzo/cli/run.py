@@ -14,7 +14,7 @@ from mezzo.cli.hints.completion import answer_bash, is_asked_by_bash
 from mezzo.cli.interrupts import Interrupts
 from mezzo.cli.usage import check_said_once, explain_usage
 from mezzo.common.errors import ContractError, MezzoError
-from mezzo.common.message_style import MessageStyle, speaking_to
+from mezzo.common.message_style import MessageStyle, using_message_style
 from mezzo.common.telemetry import opt_out_of_telemetry
 
 REFUSED = 1
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     command = typer.main.get_command(make_app())
     words = respell(sys.argv[1:] if arguments is None else arguments)
     try:
-        with speaking_to(MessageStyle.SHELL):
+        with using_message_style(MessageStyle.SHELL):
             if words and words[0] in (commands := getattr(command, "commands", {})):
                 check_said_once(commands[words[0]].params, words[1:])
             run = partial(command.main, args=words, prog_name="mezzo", standalone_mode=False)

@@ -32,7 +32,7 @@ class Resources:
         from mezzo.cli.progress import Patience
 
         with (
-            resume_option.telling_how_to_go_on(self.resume),
+            resume_option.resume_hint(self.resume),
             Patience() as progress,
             memory_option.bounded(self.memory, self.cluster) as memory_bound,
             cluster_options.spread(self.cluster, self.workers),

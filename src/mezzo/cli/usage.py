@@ -6,7 +6,7 @@ from typing import Protocol
 
 from mezzo.cli.console import print_error, print_help
 from mezzo.common.errors import InputError
-from mezzo.common.name_matching import aside, ask_for, names_meant, nearest
+from mezzo.common.name_matching import aside, ask_for, matching_names, nearest
 from mezzo.contracts.options.option import about, spell_option
 from mezzo.contracts.options.request import Request
 from mezzo.formats.dtypes import LOW_DTYPES
@@ -63,6 +63,10 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--baseline": ("reference",),
     "--help": ("usage",),
 }
+# Words of the parser's messages on numbers, and what to give.
+_NUMBERS = {
+    "integer": "a whole number", "int": "a whole number", "number": "a number", "float": "a number",
+}  # fmt: skip
 _RESULT = ("o", "out", "output", "output-model", "dst", "dest", "result", "save", "save-as")
 _SOURCE = ("i", "input", "in", "model", "m", "src", "source", "input-model", "onnx")
 
@@ -163,7 +167,7 @@ def _unknown_option(option: str, command: str, parameters: Sequence[_Parameter])
         spell_option(o.name, about(o).form, o.default): about(o).also for o in fields(Request)
     }
     aliases = {word: (*_OPTIONS.get(word, ()), *request_aliases.get(word, ())) for word in options}
-    suggestions = names_meant(plain_name, aliases) or nearest(plain_name, options, 1)
+    suggestions = matching_names(plain_name, aliases) or nearest(plain_name, options, 1)
     if not suggestions:
         return f"{fault}; choose one of {', '.join(options)}"
     return f"{fault}{aside(ask_for(suggestions))}"
@@ -184,20 +188,10 @@ def _missing(parameter: _Parameter, command: str, parameters: Sequence[_Paramete
 
 def _bad_value(parameter: _Parameter, message: str, words: Sequence[str]) -> str:
     option = parameter.opts[0]
-    value = next(
-        (after for word, after in zip(words, (*words[1:], ""), strict=True) if word == option), None
-    )
-    if value is None:
-        value = next(
-            (word.partition("=")[2] for word in words if word.startswith(f"{option}=")), ""
-        )
-    kinds = {
-        "integer": "a whole number",
-        "int": "a whole number",
-        "number": "a number",
-        "float": "a number",
-    }
-    kind = next((kinds[word] for word in message.rstrip(".").split() if word in kinds), None)
+    after = [value for word, value in zip(words, (*words[1:], ""), strict=True) if word == option]
+    joined = [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+    value = next(iter([*after, *joined]), "")
+    kind = next((_NUMBERS[word] for word in message.rstrip(".").split() if word in _NUMBERS), None)
     return f"{option} is {value!r}; {message.lower() if kind is None else f'give {kind}'}"
 
 
@@ -215,7 +209,7 @@ def _no_command(word: str, commands: Sequence[str]) -> str:
     if word.lower().endswith(".onnx"):
         return f"{word!r} is a file, and a command comes first; write mezzo convert {word} OUT"
     aliases = {name: _COMMANDS.get(name, ()) for name in (*commands, "--help", "--version")}
-    suggestions = names_meant(word, aliases) or nearest(word, commands, 1)
+    suggestions = matching_names(word, aliases) or nearest(word, commands, 1)
     choices = f"; choose one of {', '.join(commands)}" if not suggestions else ""
     return (
         f"{word!r} is no command{aside(ask_for(f'mezzo {name}' for name in suggestions))}{choices}"

@@ -14,7 +14,7 @@ from mezzo.clusters.model_transfer import Bundle, TransferredModel, open_bundle,
 from mezzo.clusters.scratch_dirs import ScratchDir, remove_scratch_dirs
 from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.common.machine import Machine, find_machine
-from mezzo.common.message_style import MessageStyle, speaking_to
+from mezzo.common.message_style import MessageStyle, using_message_style
 from mezzo.common.packages import VERSION
 from mezzo.contracts.executor import Job
 from mezzo.contracts.frontend import Model
@@ -135,7 +135,7 @@ def _answer(work: Callable[[], Reply], style: MessageStyle) -> Reply:
     """The reply of some work, with its time; an error is a reply too."""
     begin = time.monotonic()
     try:
-        with speaking_to(style):
+        with using_message_style(style):
             reply = work()
     except Exception as error:  # noqa: BLE001  raised again by the driver
         return Reply(fault=_spell(error))

@@ -252,7 +252,7 @@ _ALL: tuple[FileKind, ...] = (
 )  # fmt: skip
 
 
-def tell_kind(path: str | os.PathLike[str]) -> FileKind | None:
+def detect_kind(path: str | os.PathLike[str]) -> FileKind | None:
     """Detect the type of a file that is not an ONNX model, by content, else by name. None if
     unknown.
 

@@ -72,7 +72,7 @@ def _read_lines(path: Path) -> list[str] | None:
         return None
 
 
-def tells_of(feature: str) -> bool:
+def is_cpu_feature(feature: str) -> bool:
     """Whether `feature` is a CPU instruction set (not, say, a GPU requirement)."""
     return feature in _FEATURES
 

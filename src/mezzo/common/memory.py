@@ -87,7 +87,7 @@ class NoRoom(InputError):
 _bound: ContextVar[MemoryLimit | None] = ContextVar("memory", default=None)
 
 
-def memory_at_hand() -> MemoryLimit:
+def current_memory_limit() -> MemoryLimit:
     """The memory limit in effect: the caller's, else a share of the memory available now."""
     return _bound.get() or _most_of_what_is_free()
 

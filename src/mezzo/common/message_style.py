@@ -15,7 +15,9 @@ class MessageStyle(enum.Enum):
     SHELL = "options and commands"
 
 
-_speaking_to: ContextVar[MessageStyle] = ContextVar("speaking_to", default=MessageStyle.PYTHON)
+_message_style: ContextVar[MessageStyle] = ContextVar(
+    "using_message_style", default=MessageStyle.PYTHON
+)
 # Keywords whose command-line option has another name.
 _OPTIONS = {"batch_size": "batch"}
 # Keywords that are True by default, so that False is spelled --no-NAME.
@@ -23,18 +25,18 @@ _ON = frozenset({"provenance", "layers"})
 
 
 @contextmanager
-def speaking_to(voice: MessageStyle) -> Iterator[None]:
+def using_message_style(style: MessageStyle) -> Iterator[None]:
     """Use a message style inside this context."""
-    token = _speaking_to.set(voice)
+    token = _message_style.set(style)
     try:
         yield
     finally:
-        _speaking_to.reset(token)
+        _message_style.reset(token)
 
 
 def either(shell: str, python: str) -> str:
     """`shell` or `python`, whichever the current message style calls for."""
-    return shell if _speaking_to.get() is MessageStyle.SHELL else python
+    return shell if _message_style.get() is MessageStyle.SHELL else python
 
 
 def option(name: str) -> str:

@@ -20,7 +20,7 @@ def fold(word: str) -> str:
     return "".join(sign for sign in word.casefold() if sign not in "-_ .\t\n")
 
 
-def names_meant(word: str, aliases: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+def matching_names(word: str, aliases: Mapping[str, Collection[str]]) -> tuple[str, ...]:
     """Names that match a word, by name or alias: one, none, or several that share an alias."""
     if word in aliases:
         return (word,)
@@ -89,7 +89,7 @@ def settle(what: str, word: str, aliases: Mapping[str, Collection[str]], more: s
 
     Raises InputError: it matches none, or several.
     """
-    meant = names_meant(word, aliases)
+    meant = matching_names(word, aliases)
     if not meant:
         by_alias = {other: name for name, others in aliases.items() for other in (*others, name)}
         likeliest = [by_alias[other] for other in nearest(word, by_alias, 1)]

@@ -82,12 +82,12 @@ def check_destinations(
         labels[identity] = f"the {what}"
 
 
-def stage_beside(destination: Path) -> Path:
+def staging_path(destination: Path) -> Path:
     """An unused temporary name in the destination's folder."""
     return destination.with_name(f".{secrets.token_hex(8)}.mezzo-tmp")
 
 
-def kept_beside(resume: str | os.PathLike[str] | None, what: str) -> Path | None:
+def resume_companion(resume: str | os.PathLike[str] | None, what: str) -> Path | None:
     """The file next to a resume file that stores what precedes a search; `what` is ranges or
     calibration.
     """
@@ -100,7 +100,7 @@ def write_file(path: str | os.PathLike[str], data: bytes, what: str = "") -> Non
     """
     check_destination(path, what)
     place = Path(path)
-    staged = stage_beside(place)
+    staged = staging_path(place)
     try:
         try:
             staged.write_bytes(data)

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from mezzo.common.safe_paths import check_destination, stage_beside
+from mezzo.common.safe_paths import check_destination, staging_path
 
 _BUFFER_BYTES = 1 << 20
 
@@ -25,7 +25,7 @@ class Staging:
 
     def create(self, destination: Path) -> BinaryIO:
         """Open a temporary file that will become `destination`, with default permissions."""
-        path = stage_beside(destination)
+        path = staging_path(destination)
         # Recorded before it is created, so that an interrupt in between cannot leave it behind.
         self._staged.append((path, destination))
         flags = (
@@ -48,7 +48,7 @@ class Staging:
         try:
             for path, destination in self._staged[:-1]:
                 check_destination(destination)
-                backup = stage_beside(destination) if os.path.lexists(destination) else None
+                backup = staging_path(destination) if os.path.lexists(destination) else None
                 moved.append((destination, backup))
                 if backup is not None:
                     os.replace(destination, backup)

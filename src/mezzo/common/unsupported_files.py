@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r"[A-Za-z]{2,}:/+([^?#]*/)?(?P<file>[^/?#]*)")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(?<!\.onnx)")
 
 
-def describe_stranger(path: str | os.PathLike[str], kind: FileKind) -> str:
+def describe_unsupported(path: str | os.PathLike[str], kind: FileKind) -> str:
     """The error for a file of another type: what it is, and how to get a model."""
     where = os.fspath(path)
     return f"{where!r} is {kind.what}, not an ONNX model; {_spell(kind.remedy, where)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
-from mezzo.common.name_matching import names_meant
+from mezzo.common.name_matching import matching_names
 
 LEAVE, SMOOTH, WEIGHTS, BIAS = "leave", "smooth", "weights", "bias"
 # In the order in which they are tried, each on the result of the previous ones.
@@ -50,7 +50,7 @@ def read_steps(text: str) -> tuple[str, ...]:
 def settle_words(text: str, choices: Sequence[str]) -> str:
     """Normalize comma-separated words; unknown ones are rejected when the option is read."""
     matches = [
-        (word.strip(), names_meant(word.strip(), dict.fromkeys(choices, ())))
+        (word.strip(), matching_names(word.strip(), dict.fromkeys(choices, ())))
         for word in text.split(",")
     ]
     return ",".join(names[0] if names else word for word, names in matches)

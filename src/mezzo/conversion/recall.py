@@ -17,9 +17,9 @@ from mezzo.io.provenance import (
     Row,
     digest_names,
     read_text,
+    recorded_nodes,
     show_name,
     to_text,
-    told_nodes,
 )
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
@@ -70,7 +70,7 @@ def read_record(model: Model) -> tuple[Recalled | None, str | None]:
 def _verify(text: str, provenance: Provenance, graph: Graph) -> Recalled:
     """Check the record against the graph. Raises ValueError: names or dtypes differ."""
     added = frozenset(provenance.added)
-    nodes = [node for node in told_nodes(graph) if node.name not in added]
+    nodes = [node for node in recorded_nodes(graph) if node.name not in added]
     unknown = sorted(added - graph.by_name.keys())
     if unknown:
         raise ValueError(f"node {unknown[0]!r} is not in the file")

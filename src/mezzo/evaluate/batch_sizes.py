@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from mezzo.common.errors import MezzoError
-from mezzo.common.memory import memory_at_hand
+from mezzo.common.memory import current_memory_limit
 from mezzo.contracts.frontend import Model
 from mezzo.conversion.results import lab_of
 from mezzo.numerics.data.datasets import Batch
@@ -38,7 +38,7 @@ def choose_batch_size(model: Model, batch: Batch) -> int | None:
     except MezzoError:  # the error is reported by the run on the whole data
         return None
     sample_bytes = int(values.counts.sum()) * _FLOAT_BYTES // _TRIED
-    return max(MANY - 1, memory_at_hand().share_bytes(_MOST_BYTES) // max(sample_bytes, 1))
+    return max(MANY - 1, current_memory_limit().share_bytes(_MOST_BYTES) // max(sample_bytes, 1))
 
 
 def _answers_each_alone(model: Model, batch: Batch) -> bool:

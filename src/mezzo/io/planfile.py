@@ -7,7 +7,7 @@ import os
 from collections import Counter
 
 from mezzo.common.errors import InputError
-from mezzo.common.file_kinds import tell_kind
+from mezzo.common.file_kinds import detect_kind
 from mezzo.common.message_style import either
 from mezzo.common.safe_paths import read_file, write_file
 from mezzo.contracts.plans import Plan, PlannedNode
@@ -122,7 +122,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             f"cannot read {where}: {error.strerror}; give the path of a plan"
         ) from error
     except ValueError as error:
-        kind = None if os.fspath(path).lower().endswith(".json") else tell_kind(path)
+        kind = None if os.fspath(path).lower().endswith(".json") else detect_kind(path)
         problem = (
             f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
         )

@@ -96,14 +96,14 @@ class Provenance:
         return [row for number, count in self.runs for row in [self.rows[number]] * count]
 
 
-def told_nodes(graph: Graph) -> list[Node]:
+def recorded_nodes(graph: Graph) -> list[Node]:
     """The recorded nodes, in order: those with a float dtype, except weights and casts."""
     return [
         node for node in graph.nodes if node.signature.dtype is not None and node.kind in _KINDS
     ]
 
 
-def told_casts(graph: Graph) -> list[Node]:
+def recorded_casts(graph: Graph) -> list[Node]:
     """The narrowing casts of a model. Nodes may follow them, but a conversion may remove them."""
     casts = [
         graph.nodes[number] for number in graph.columns.is_kind(Kind.CAST).nonzero()[0].tolist()

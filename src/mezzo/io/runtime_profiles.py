@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from mezzo.common.errors import InputError
-from mezzo.common.file_kinds import tell_kind
+from mezzo.common.file_kinds import detect_kind
 from mezzo.common.safe_paths import read_file
 from mezzo.contracts.timings import LayerTime
 from mezzo.formats.dtypes import DType
@@ -82,7 +82,7 @@ def _load(path: str | os.PathLike[str]) -> Any:
     except OSError as error:
         raise InputError(f"cannot read {where}: {error.strerror}; {_ASK}") from error
     except ValueError as error:
-        kind = None if os.fspath(path).lower().endswith(".json") else tell_kind(path)
+        kind = None if os.fspath(path).lower().endswith(".json") else detect_kind(path)
         cause = str(error).splitlines()[0]
         problem = (
             f"is {kind.what}, not a profile"

@@ -23,8 +23,8 @@ from mezzo.io.provenance import (
     count_runs,
     digest_names,
     hide_name,
-    told_casts,
-    told_nodes,
+    recorded_casts,
+    recorded_nodes,
 )
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Node
@@ -134,7 +134,7 @@ def record_decisions(
         low=decisions.judged.problem.line.only_other,
         names=digest_names(nodes),
         added=tuple(added),
-        casts=tuple(node.name for node in told_casts(graph)),
+        casts=tuple(node.name for node in recorded_casts(graph)),
         follows=strategy.because,
         leaves=strategy.leaves,
         rows=tuple(writer.rows),
@@ -166,7 +166,7 @@ def record_plan(
         codes.append(rows.setdefault(row, len(rows)))
     return Provenance(
         steps=tuple(steps), low=float_of(plan.line), names=digest_names(nodes), added=tuple(added),
-        casts=tuple(node.name for node in told_casts(graph)), follows=follows,
+        casts=tuple(node.name for node in recorded_casts(graph)), follows=follows,
         leaves=strategy.leaves, rows=tuple(rows), runs=count_runs(codes),
     )  # fmt: skip
 
@@ -199,7 +199,7 @@ def _row_of(
 
 
 def _in_order(graph: Graph, order: Sequence[str] | None) -> list[Node]:
-    nodes = told_nodes(graph)
+    nodes = recorded_nodes(graph)
     if order is not None:
         places = {name: place for place, name in enumerate(order)}
         nodes.sort(key=lambda node: places.get(node.name, -1))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mezzo.common.errors import ContractError
-from mezzo.common.memory import memory_at_hand
+from mezzo.common.memory import current_memory_limit
 from mezzo.contracts.executor import prepare, width_of
 from mezzo.contracts.lab import Answers, Emulator, Feeds
 from mezzo.contracts.quantized_level import QuantizedPorts
@@ -83,7 +83,7 @@ class _Bench:
         self._emulator = emulator
         self._kept: dict[str, Answers] = {}
         self._kept_bytes = 0
-        self._most_bytes = memory_at_hand().share_bytes(_KEPT_BYTES)
+        self._most_bytes = current_memory_limit().share_bytes(_KEPT_BYTES)
 
     @property
     def width(self) -> int:

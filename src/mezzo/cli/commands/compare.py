@@ -15,12 +15,9 @@ from mezzo.cli.output import Output
 from mezzo.cli.run_context import Resources
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mezzo.cli.hints.suggestions import CommandContext
     from mezzo.common.memory import MemoryLimit
     from mezzo.numerics.measures import Comparison
-    from mezzo.report.layout.layout import Layout
     from mezzo.report.records.documents import Document
 
 _WHAT = "What is the same"
@@ -145,12 +142,19 @@ def _present(
             decided=decided_nodes(context.result, trust_external_paths=trusts_paths),
         )  # fmt: skip
 
-    def details(layout: "Layout") -> "list[RenderableType]":
-        parts = report_comparison(layout, *names, comparison)[1:]  # the headline has its title
-        return [*parts, *(report_next_steps(explain_steps) if explain_steps else [])]
-
     outline = partial(
         outline_pair, context.source, context.result, trust_external_paths=trusts_paths
     )
     steps = [*explain_steps, *steps_after_comparison(context, comparison)]
-    output.present(headline, account, outline, steps, details, memory_bound)
+    advice = report_next_steps(explain_steps) if explain_steps else []
+    output.present(
+        headline,
+        account,
+        outline,
+        steps,
+        lambda layout: [
+            *report_comparison(layout, *names, comparison)[1:],  # the headline has its title
+            *advice,
+        ],
+        memory_bound,
+    )

@@ -17,12 +17,9 @@ from mezzo.cli.run_context import Resources
 from mezzo.common.safe_paths import check_destination
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mezzo.cli.hints.suggestions import CommandContext
     from mezzo.common.memory import MemoryLimit
     from mezzo.conversion.results import Converted
-    from mezzo.report.layout.layout import Layout
 
 _Source = Annotated[
     Path,
@@ -163,17 +160,16 @@ def _present(
     remedies = steps_to_free(context, converted.picture, plan)
     steps = steps_after_conversion(context, plan)
 
-    def details(layout: "Layout") -> "list[RenderableType]":
-        parts = report_conversion(layout, *described)[1:]  # the headline has its title
-        parts += report_whole_picture(layout, plan, converted.picture, remedies)
-        return [*parts, *report_next_steps(steps)]
-
     freeing = [(command, why) for command, why in remedies if command is not None]
     output.present(
         headline,
         lambda: describe_conversion(*described, machine=find_machine(), headline=headline),
         converted.outline,
         [*freeing, *steps],
-        details,
+        lambda layout: [
+            *report_conversion(layout, *described)[1:],  # the headline has its title
+            *report_whole_picture(layout, plan, converted.picture, remedies),
+            *report_next_steps(steps),
+        ],
         memory_bound,
     )

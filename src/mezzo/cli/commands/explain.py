@@ -98,7 +98,7 @@ def _print_chain(
     """Print the chain of causes of one node. Options are those of a model; a plan has its own."""
     from mezzo.api.explain import chain_of
     from mezzo.api.partition import find_unit
-    from mezzo.cli.hints.next_commands import steps_after_explanation, tell_of_a_plan
+    from mezzo.cli.hints.next_commands import advise_on_plan, steps_after_explanation
     from mezzo.report.records.account import describe_chain
     from mezzo.report.text.chain import report_chain
     from mezzo.report.text.conversion import report_aside, report_next_steps
@@ -117,7 +117,7 @@ def _print_chain(
         parts += report_notes(plan.origin)
         changes = "what would change it"
         if is_saved:
-            return parts + report_aside(tell_of_a_plan(model, chain[0]), changes)
+            return parts + report_aside(advise_on_plan(model, chain[0]), changes)
         steps = steps_after_explanation(model, chain, plan.lows, options)
         return parts + (report_next_steps(steps, changes) if steps else [])
 

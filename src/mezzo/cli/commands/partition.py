@@ -14,9 +14,6 @@ from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destinations
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from mezzo.report.layout.layout import Layout
     from mezzo.report.records.documents import Document
 
 _Target = Annotated[
@@ -99,13 +96,12 @@ def _show(
         split = split_model(model, target=target, trust_external_paths=trust, progress=progress)
     name = os.fspath(model)
 
-    def report(layout: "Layout") -> "list[RenderableType]":
-        nodes = report_nodes(layout, split) if every_node else []
-        return [*report_partition(layout, name, split), *nodes]
-
     print_result(
         lambda: document("partition", {"model": name, "partition": spell(split)}),
-        report,
+        lambda layout: [
+            *report_partition(layout, name, split),
+            *(report_nodes(layout, split) if every_node else []),
+        ],
         as_json=as_json,
         quiet=quiet,
     )

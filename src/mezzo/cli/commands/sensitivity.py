@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli.exit_codes import end_unless_told
+from mezzo.cli.exit_codes import end_if_unknown
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
 from mezzo.cli.options import options as given
 from mezzo.cli.output import print_result
@@ -80,4 +80,4 @@ def sensitivity(
         quiet=quiet,
         memory=memory_bound,
     )
-    end_unless_told(result.unknown)
+    end_if_unknown(result.unknown)

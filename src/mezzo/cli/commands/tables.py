@@ -13,7 +13,7 @@ from mezzo.cli.console import print_error
 from mezzo.cli.hints.completion import complete_operator
 from mezzo.cli.options import choices
 from mezzo.cli.options.options import AsJson, CommandOptions, with_options
-from mezzo.cli.options.report_option import Report, check_report, draw_report, tell_report
+from mezzo.cli.options.report_option import Report, check_report, draw_report, print_report_path
 from mezzo.cli.output import print_result
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import did_you_mean
@@ -89,7 +89,7 @@ def strategies(
             as_json=as_json,
         )
         if not as_json:
-            tell_report(report)
+            print_report_path(report)
         return
     table = _chosen(discovery.strategies(), "strategy", name)
     summaries = {key: table[key].summary for key in sorted(table)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli.exit_codes import NO, end_unless_told
+from mezzo.cli.exit_codes import NO, end_if_unknown
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
 from mezzo.cli.options import options as given
 from mezzo.cli.options.durations import read_duration
@@ -19,13 +19,10 @@ from mezzo.common.safe_paths import check_destination
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mezzo.cli.hints.suggestions import CommandContext
     from mezzo.common.memory import MemoryLimit
     from mezzo.conversion.results import Converted
     from mezzo.numerics.measures import Measured
-    from mezzo.report.layout.layout import Layout
     from mezzo.report.records.documents import Document
 
 _PANEL = "Budget and search"
@@ -192,11 +189,17 @@ def _present(
             *described, accumulation=accumulation, machine=find_machine(), headline=headline
         )
 
-    def details(layout: "Layout") -> "list[RenderableType]":
-        parts = report_tuning(layout, *described)[1:]  # the headline has its title
-        return [*parts, *report_next_steps(steps)]
-
-    output.present(headline, account, converted.outline, steps, details, memory_bound)
+    output.present(
+        headline,
+        account,
+        converted.outline,
+        steps,
+        lambda layout: [
+            *report_tuning(layout, *described)[1:],  # the headline has its title
+            *report_next_steps(steps),
+        ],
+        memory_bound,
+    )
 
 
 def _end(measured: "Measured") -> None:
@@ -206,6 +209,6 @@ def _end(measured: "Measured") -> None:
     search = measured.search
     assert search is not None, "tuning searches"
     if search.unknown and not is_wrong(measured):
-        end_unless_told(search.unknown)
+        end_if_unknown(search.unknown)
     if not search.is_within_budget:
         raise typer.Exit(NO)

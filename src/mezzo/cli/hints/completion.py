@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +168,10 @@ def _read_kept(path: Path, state: dict[str, object]) -> ModelNames | None:
         document = parse_json(data)
         if any(document.get(name) != value for name, value in state.items()):
             return None
-        lists = [document[name] for name in ("nodes", "operators", "inputs_and_outputs")]
+        lists = [document[option.name] for option in fields(ModelNames)]
         if not all(isinstance(word, str) for words in lists for word in words):
             return None
-        return ModelNames(*(tuple(words) for words in lists))
+        return ModelNames(*map(tuple, lists))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):
         return None
 
@@ -179,12 +179,7 @@ def _read_kept(path: Path, state: dict[str, object]) -> ModelNames | None:
 def _keep(path: Path, state: dict[str, object], names: ModelNames) -> None:
     """Write names to the cache, and remove the oldest cache files."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lists = {
-        "nodes": names.nodes,
-        "operators": names.operators,
-        "inputs_and_outputs": names.inputs_and_outputs,
-    }
-    write_file(path, json.dumps({**state, **lists}).encode())
+    write_file(path, json.dumps({**state, **asdict(names)}).encode())
     by_age = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
     for old in by_age[:-_MOST_KEPT]:
         old.unlink(missing_ok=True)

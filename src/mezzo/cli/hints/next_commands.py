@@ -229,7 +229,7 @@ def steps_after_calibrations(context: CommandContext, calibrations: "Calibration
     return [(spell_command("convert", source, result, *words), why)]
 
 
-def tell_of_a_plan(saved: Path, node: PlannedNode) -> str:
+def advise_on_plan(saved: Path, node: PlannedNode) -> str:
     """How to change a node of a saved plan: edit the plan."""
     return (
         f'another "precision" in the line of {clean(node.name)!r} in {_path(saved)}, and --plan'

@@ -78,7 +78,7 @@ def draw_report(
     return drawn
 
 
-def tell_report(report: Path | None) -> None:
+def print_report_path(report: Path | None) -> None:
     """Print where the report is."""
     if report is not None:
         size = format_size(report.stat().st_size)

@@ -25,7 +25,7 @@ Resume = Annotated[
 
 
 @contextmanager
-def telling_how_to_go_on(resume: Path | None) -> Iterator[None]:
+def resume_hint(resume: Path | None) -> Iterator[None]:
     """Print on Ctrl-C where the state of the run is saved, if it is."""
     try:
         yield

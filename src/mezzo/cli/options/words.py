@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from mezzo.cli.options import choices
 from mezzo.common.errors import InputError
-from mezzo.common.name_matching import names_meant
+from mezzo.common.name_matching import matching_names
 from mezzo.contracts.options.option import Form, OptionInfo, about, spell_option
 from mezzo.formats.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, DType
 from mezzo.formats.format_words import read_format, spell_formats
@@ -73,7 +73,9 @@ def _read_ports(
 ) -> str | dict[str, str]:
     """One word for all ports, or names with a dtype each."""
     plain = [
-        matches[0] for word in words if (matches := names_meant(word, dict.fromkeys(for_all, ())))
+        matches[0]
+        for word in words
+        if (matches := matching_names(word, dict.fromkeys(for_all, ())))
     ]
     if plain and len(words) > 1:
         raise InputError(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
-from mezzo.common.name_matching import ask_for, names_meant, nearest
+from mezzo.common.name_matching import ask_for, matching_names, nearest
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.option import about
 from mezzo.contracts.options.request import Request
@@ -26,7 +26,7 @@ def named_options(given: Mapping[str, object]) -> dict[str, Any]:
     other_names = {option.name: about(option).also for option in fields(Request)}
     for name in given:
         if name not in other_names:
-            asked = ask_for(names_meant(name, other_names) or nearest(name, other_names, 1))
+            asked = ask_for(matching_names(name, other_names) or nearest(name, other_names, 1))
             hint = f"; {asked}" if asked else ""
             raise TypeError(f"got an unexpected keyword argument {name!r}{hint}")
     return {name: value for name, value in given.items() if value is not None}

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mezzo.common.message_style import option as called
-from mezzo.common.name_matching import names_meant, settle
+from mezzo.common.name_matching import matching_names, settle
 from mezzo.contracts.corrections import AUTO, NONE, STEPS, settle_words
 from mezzo.contracts.options.option import Form, OptionInfo, OptionScope, Panel, about
 from mezzo.formats.format_words import FormatLike, plain_word
@@ -299,7 +299,7 @@ class Request:
 def _tidy(option_about: OptionInfo, value: Any) -> object:
     match option_about.form, value:
         case ((Form.CHOICE | Form.PORT_DTYPES), str()):
-            meant = names_meant(value, dict.fromkeys(option_about.choices, ()))
+            meant = matching_names(value, dict.fromkeys(option_about.choices, ()))
             return meant[0] if meant else value
         case Form.WORDS, str():
             return settle_words(value, option_about.choices)

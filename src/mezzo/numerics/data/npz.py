@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.common.errors import InputError, MezzoError
-from mezzo.common.file_kinds import ZIP_ARCHIVE, tell_kind
+from mezzo.common.file_kinds import ZIP_ARCHIVE, detect_kind
 from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.common.safe_paths import open_regular
 
@@ -161,7 +161,7 @@ def pack(name: str, document: Mapping[str, object], arrays: Mapping[str, Array])
 
 def _refuse_stranger(path: Path, cause: Exception | None) -> None:
     """Raises InputError: the file is recognized as another kind."""
-    kind = tell_kind(path)
+    kind = detect_kind(path)
     description = (
         kind.what
         if kind is not None

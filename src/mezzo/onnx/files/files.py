@@ -9,8 +9,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from mezzo.common.errors import InputError, ModelError
-from mezzo.common.file_kinds import tell_kind
-from mezzo.common.unsupported_files import describe_folder, describe_stranger
+from mezzo.common.file_kinds import detect_kind
+from mezzo.common.unsupported_files import describe_folder, describe_unsupported
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files import wire
 from mezzo.onnx.files.blobs import INLINE_BYTES, Blob, Blobs, FileRange
@@ -86,10 +86,10 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
     try:
         model = _parse(external.mark_all(_read_skeleton(file, blobs)), blobs.name)
     except DamagedError as error:
-        kind = tell_kind(text)
+        kind = detect_kind(text)
         if kind is None:
             raise
-        raise ModelError(describe_stranger(text, kind)) from error
+        raise ModelError(describe_unsupported(text, kind)) from error
     return _source(model, external, file.size_bytes, Path(text), file)
 
 

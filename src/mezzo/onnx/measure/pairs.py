@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from mezzo.common.errors import ContractError, InputError
-from mezzo.common.memory import memory_at_hand
+from mezzo.common.memory import current_memory_limit
 from mezzo.contracts.lab import Answers, Reached, Run, Running
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files.runnable_model import RunnableModel
@@ -203,7 +203,9 @@ class OnnxPair:
         # Natively, extra outputs prevent fusions and so change results: the split must not depend
         # on this machine's memory. Emulation fuses nothing.
         budget = (
-            memory_at_hand().share_bytes(_CHUNK_BYTES) if self.running.is_emulated else _CHUNK_BYTES
+            current_memory_limit().share_bytes(_CHUNK_BYTES)
+            if self.running.is_emulated
+            else _CHUNK_BYTES
         )
         remaining = budget
         for name, elements in layers.items():

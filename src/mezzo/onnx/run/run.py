@@ -22,7 +22,7 @@ from onnx import TensorProto
 
 from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.common.machine import give_back_memory
-from mezzo.common.memory import is_out_of_memory, memory_at_hand
+from mezzo.common.memory import current_memory_limit, is_out_of_memory
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.emulate.fp32_simulation import twin
@@ -84,7 +84,7 @@ class Session:
         self._settings = settings
         self._runner: Any = None
         self._may_fall_back = engine is None
-        self._memory = memory_at_hand()
+        self._memory = current_memory_limit()
         if self._memory.is_asked:
             silence_runtime()
         self._segmented: Segmented | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.common.machine import Machine, tells_of
+from mezzo.common.machine import Machine, is_cpu_feature
 from mezzo.common.sizes import format_size
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.report.layout.layout import Layout, blank, heading, indented
@@ -160,7 +160,7 @@ def spell_gain(gain: Gain | None, machine: Machine) -> str:
         return "nothing is known"
     if not gain.is_faster or not gain.needs:
         return gain.because
-    if machine.features is None or not any(map(tells_of, gain.needs)):
+    if machine.features is None or not any(map(is_cpu_feature, gain.needs)):
         return f"{gain.because}; needs {' or '.join(gain.needs)}"
     here = [feature for feature in gain.needs if feature in machine.features]
     found = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mezzo.common.safe_paths import kept_beside
+from mezzo.common.safe_paths import resume_companion
 from mezzo.contracts.corrections import BIAS
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.strategy import cost
@@ -74,13 +74,13 @@ def convert_on_data(
     identity = identity_of(model.read(options.planning.low).graph, dataset, options)
     memory = ScoreCache(None if resume is None else Path(resume), identity)
     source, (model, options) = model, fuse(model, options)
-    ranges_file = kept_beside(resume, "ranges")
+    ranges_file = resume_companion(resume, "ranges")
     if options.planning.is_dynamic:
         options = with_parameters(model, options, dataset, request.calibrator)
     if options.planning.is_dynamic or options.planning.line.quantized is None:
         attempt, judging = _decide_and_judge(model, options, dataset, ranges_file, memory)
     else:
-        calibration_file = kept_beside(resume, "calibration")
+        calibration_file = resume_companion(resume, "calibration")
         model, options, scale_data, judging = _calibrated(
             model, options, dataset, request.calibrator, calibration_file
         )
