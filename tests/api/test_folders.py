@@ -16,7 +16,7 @@ from folder_models import WIDTH, WORDS, make_seq2seq
 
 import mezzo
 from mezzo.api.folders.configs import update_config
-from mezzo.api.folders.names import find_low_suffix
+from mezzo.api.folders.listing import find_low_suffix
 from mezzo.api.folders.ties import find_ties
 from mezzo.cli import main
 from mezzo.formats.dtypes import DType

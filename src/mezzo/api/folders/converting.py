@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.api.convert import convert_opened
 from mezzo.api.folders import genai
-from mezzo.api.folders.checking import check_places, check_ties, why_low
 from mezzo.api.folders.configs import find_config, update_config
 from mezzo.api.folders.data import find_data
 from mezzo.api.folders.deciding import check_data, fit_requests, in_file
-from mezzo.api.folders.listing import FolderListing, list_folder
-from mezzo.api.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_result
+from mezzo.api.folders.listing import (
+    DATA_SUFFIX,
+    FolderListing,
+    Placing,
+    check_places,
+    find_low_suffix,
+    list_folder,
+    name_result,
+    why_low,
+)
 from mezzo.api.folders.staging import FolderStaging
-from mezzo.api.folders.ties import TypedTie
+from mezzo.api.folders.ties import TypedTie, check_ties
 from mezzo.common.errors import InputError, MezzoError, ModelError
 from mezzo.common.message_style import setting
 from mezzo.common.safe_paths import check_destination

@@ -1,14 +1,65 @@
-"""Listing of a folder's files; links out of it are refused unless trusted."""
+"""Files of model folders: listing, names of low-precision and of converted files.
 
+Links out of a folder are refused unless trusted. Sources of names: transformers.js 4.3.1,
+src/utils/dtypes.js (suffixes) and src/utils/model-loader.js (external data); Optimum ONNX 0.1.0,
+optimum/onnxruntime/constants.py (standard names) and optimum/onnx/graph_transformations.py
+(external data); sentence-transformers 6.2.0 (O1 to O4, qint8 and quint8 variants).
+"""
+
+import enum
 import os
+import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from mezzo.common.errors import InputError
-from mezzo.common.message_style import setting
+from mezzo.common.message_style import setting, verb
+from mezzo.common.safe_paths import check_destination
+from mezzo.contracts.frontend import Model
+from mezzo.plugins.discovery import op_facts
+from mezzo.tables.facts import Risk
 
 # Folders of git and of Hugging Face's client, which describe this copy of the folder alone.
 _LEFT_OUT = frozenset({".git", ".cache"})
+# Suffix of external data: transformers.js fetches only "model.onnx_data", as Optimum writes it.
+DATA_SUFFIX = "_data"
+_LOW = re.compile(
+    r"[_.-](fp16|float16|half|bf16|bfloat16|fp8|fp4|u?int(4|8)|q[1248](f16)?|bnb4|quantized|qu?int8(_.*)?|O4)$",
+    re.IGNORECASE,
+)
+
+
+class Placing(enum.Enum):
+    """Destination of converted files: next to the originals, or in their place."""
+
+    BESIDE = "beside"
+    INSTEAD = "instead"
+
+
+def check_places(source: Path, destination: Path) -> None:
+    """Raises InputError: the source is no folder, or the destination can be none."""
+    if not source.is_dir():
+        raise InputError(
+            f"{os.fspath(source)!r} is no folder; name a folder of models, or use {verb('convert')}"
+            " for one"
+        )
+    if destination.exists() and not destination.is_dir():
+        raise InputError(
+            f"{os.fspath(destination)!r} is a file, and a folder comes out; name a folder"
+        )
+    if not destination.exists():
+        if not destination.absolute().parent.is_dir():
+            raise InputError(
+                f"{os.fspath(destination)!r} cannot be made: there is no folder above it; make"
+                " that first"
+            )
+        check_destination(destination)
+    inner, outer = os.path.realpath(destination), os.path.realpath(source)
+    if inner != outer and os.path.commonpath([inner, outer]) == outer:
+        raise InputError(
+            f"{os.fspath(destination)!r} lies in the folder that is converted; name one beside it,"
+            " or the same one"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +123,30 @@ def _is_readable(path: str, name: str, root: str, *, trust: bool) -> bool:
             " folder with its links followed"
         )
     return os.path.isfile(path)
+
+
+def find_low_suffix(name: str) -> str | None:
+    """The part of a file's name that marks it as low or quantized; None if there is none."""
+    suffix = _LOW.search(PurePosixPath(name).stem)
+    return None if suffix is None else suffix.group()
+
+
+def name_result(name: str, to: str, layout: Placing) -> str:
+    """The name of a converted model: "model_fp16.onnx" for "model.onnx"."""
+    path, word = PurePosixPath(name), to.replace(",", "_")
+    return (
+        name
+        if layout is Placing.INSTEAD
+        else str(path.with_name(f"{path.stem}_{word}{path.suffix}"))
+    )
+
+
+def why_low(model: Model) -> str | None:
+    """Why a model is already low or quantized; None if it is to be converted."""
+    own = model.frontend.dialect
+    for dialect, op in sorted(model.operators(), key=lambda entry: (entry[0] != own, entry)):
+        row = op_facts(dialect).get(op)
+        if row is not None and Risk.QUANTIZED in row.risks:
+            return f"is quantized: it has a node of {op}"
+    low = model.low_weights()
+    return None if low is None else f"is low already: most of its weights are {low}"

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mezzo.common.errors import ContractError
+from mezzo.common.message_style import option
 from mezzo.formats.dtypes import DType
 
 if TYPE_CHECKING:
@@ -87,3 +89,20 @@ def dtypes_of(members: Iterable[tuple[str, str]], ports: Ports) -> frozenset[DTy
         for port in file_ports
         if (file, port.name) in chosen
     )
+
+
+def check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
+    """Ties of the results with types. Raises ContractError: one has several types and had one."""
+    typed = []
+    for tie in find_ties(before):
+        dtypes = dtypes_of(tie.members, after)
+        if len(dtypes) > 1 and len(dtypes_of(tie.members, before)) == 1:
+            members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])
+            types = " and ".join(sorted(map(str, dtypes)))
+            raise ContractError(
+                f"{members} would have {types}, and one feeds the other; leave out {option('io')}"
+            )
+        is_float = dtypes <= {DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16}
+        if len(dtypes) == 1 and is_float and tie.outputs and tie.inputs:
+            typed.append(TypedTie(tie, *dtypes))
+    return tuple(typed)
