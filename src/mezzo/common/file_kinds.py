@@ -8,7 +8,6 @@ import io
 import os
 import struct
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from mezzo.common.errors import InputError
@@ -279,15 +278,14 @@ def _by_content(head: bytes, file: io.FileIO, size_bytes: int, name: str) -> Fil
     for kind in _BY_CONTENT:
         if any(head[at : at + len(begin)] == begin for at, begin in kind.begins):
             return kind
-    if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _by_members(file)
     if _is_safetensors(head, size_bytes):
         return _SAFETENSORS
     if len(head) > 2 and head[0] == 0x80 and head[1] in range(2, 6):
         return _TORCH_CHECKPOINT if name.endswith((*_TORCH_CHECKPOINT.endings, ".bin")) else _PICKLE
     if head and not head.strip(b"\0"):
-        named = kind_by_name(name)
-        return named if named is not None else _ZEROS
+        return kind_by_name(name) or _ZEROS
     return _by_text(head, name)
 
 
@@ -310,15 +308,15 @@ def _by_members(file: io.FileIO) -> FileKind:
     ):
         return ZIP_ARCHIVE
     inside = {name.partition("/")[2] for name in names}
-    rules: tuple[tuple[Callable[[], bool], FileKind], ...] = (
-        (lambda: "archive_format" in {*names, *inside}, _EXPORTED),
-        (lambda: any(name.startswith("code/") for name in inside), _TORCHSCRIPT),
-        (lambda: "data.pkl" in inside, _TORCH_CHECKPOINT),
-        (lambda: "model.weights.h5" in names, _KERAS),
-        (lambda: any(name.startswith("MAR-INF/") for name in names), _SERVED),
-        (lambda: all(name.endswith(".npy") for name in names), _ARRAYS),
+    rules = (
+        ("archive_format" in {*names, *inside}, _EXPORTED),
+        (any(name.startswith("code/") for name in inside), _TORCHSCRIPT),
+        ("data.pkl" in inside, _TORCH_CHECKPOINT),
+        ("model.weights.h5" in names, _KERAS),
+        (any(name.startswith("MAR-INF/") for name in names), _SERVED),
+        (all(name.endswith(".npy") for name in names), _ARRAYS),
     )
-    return next((kind for holds, kind in rules if holds()), ZIP_ARCHIVE)
+    return next((kind for holds, kind in rules if holds), ZIP_ARCHIVE)
 
 
 class _Bounded(io.BytesIO):

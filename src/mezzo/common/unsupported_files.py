@@ -12,6 +12,7 @@ _MODEL = ".onnx"
 # Entries of a folder that are listed at most.
 _MOST_NAMES = 2000
 _ADDRESS = re.compile(r"[A-Za-z]{2,}:/+([^?#]*/)?(?P<file>[^/?#]*)")
+_FIELD = re.compile(r"\{(path|folder|data|plan|target|openvino)\}")
 # "bert-base-uncased", "BAAI/bge-small-en-v1.5"
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(?<!\.onnx)")
 
@@ -85,14 +86,15 @@ def _folder_without_models(where: str, names: Iterable[str]) -> str:
 
 
 def _spell(remedy: str, path: str) -> str:
-    return (
-        remedy.replace("{path}", path)
-        .replace("{folder}", os.path.dirname(path) or ".")
-        .replace("{data}", setting("data", "FILE.npz"))
-        .replace("{plan}", setting("plan", "FILE.json"))
-        .replace("{target}", setting("target", "tensorrt"))
-        .replace("{openvino}", setting("target", "openvino-cpu"))
-    )
+    values = {
+        "path": path,
+        "folder": os.path.dirname(path) or ".",
+        "data": setting("data", "FILE.npz"),
+        "plan": setting("plan", "FILE.json"),
+        "target": setting("target", "tensorrt"),
+        "openvino": setting("target", "openvino-cpu"),
+    }
+    return _FIELD.sub(lambda field: values[field[1]], remedy)
 
 
 def _names_in(folder: str) -> list[str]:
